@@ -1,6 +1,6 @@
+import { settings } from "#infrastructure/platform/Config"
 import { Result } from "effect"
 import { writeFileSync } from "node:fs"
-import { settings } from "#infrastructure/platform/Config"
 import { groupsOf, type SettingName } from "../runners/SettingGroups.ts"
 
 /** Writes docs/configuration.md from the settings in the code: `npm run docs`. */
@@ -46,7 +46,9 @@ This page is made from the code: change \`src/infrastructure/platform/Config.ts\
 /** The whole page. */
 export const configurationPage = (): string => {
   const parts = groupsOf(Object.keys(settings) as ReadonlyArray<SettingName>).map(({ names, title }) =>
-    [`## ${title}`, "", "| variable | default | takes | meaning |", "| --- | --- | --- | --- |", ...names.map(row), ""].join("\n"))
+    [`## ${title}`, "", "| variable | default | takes | meaning |", "| --- | --- | --- | --- |", ...names.map(row), ""]
+      .join("\n")
+  )
   return [HEAD, ...parts].join("\n")
 }
 

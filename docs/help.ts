@@ -4,7 +4,8 @@ import { stripVTControlCharacters } from "node:util"
 import { commandPaths, run } from "../runners/CommandLine.ts"
 
 /**
- * Writes runners/help.txt, the help of every command for a Node that is too old to run Parley (runners/any-node.js): `npm run docs`.
+ * Writes runners/help.txt, the help of every command for a Node that is too old to run Parley (runners/any-node.js):
+ * `npm run docs`.
  */
 
 const helpOf = (path: ReadonlyArray<string>): Effect.Effect<string> => {
@@ -17,6 +18,7 @@ const helpOf = (path: ReadonlyArray<string>): Effect.Effect<string> => {
 }
 
 /** The whole file. Each text has its command in the line before it. */
-export const helpFile = (): Promise<string> => Effect.runPromise(Effect.map(Effect.forEach([[], ...commandPaths], helpOf), (texts) => texts.join("")))
+export const helpFile = (): Promise<string> =>
+  Effect.runPromise(Effect.map(Effect.forEach([[], ...commandPaths], helpOf), (texts) => texts.join("")))
 
 if (import.meta.main) writeFileSync(new URL("../runners/help.txt", import.meta.url), await helpFile())

@@ -1,5 +1,5 @@
-import { writeFileSync } from "node:fs"
 import { catalogue, type Chapter } from "#infrastructure/platform/Metrics"
+import { writeFileSync } from "node:fs"
 
 /** Writes docs/metrics.md from the catalogue in the code: `npm run docs`. */
 
@@ -20,11 +20,20 @@ const capital = (text: string): string => text.slice(0, 1).toUpperCase() + text.
 
 const row = ({ description: { help, action, name, only }, kind, labelNames }: Chapter["metrics"][number]): string => {
   const labels = labelNames.length === 0 ? "" : `{${labelNames.join(",")}}`
-  return `| \`${name}${labels}\` | ${kind} | ${cell(capital(help))}${only === undefined ? "" : ` (only: ${only})`} | ${cell(action)} |`
+  return `| \`${name}${labels}\` | ${kind} | ${cell(capital(help))}${only === undefined ? "" : ` (only: ${only})`} | ${
+    cell(action)
+  } |`
 }
 
 const chapter = ({ metrics, title }: Chapter): string =>
-  [`## ${title}`, "", "| metric | kind | what it measures | when to look, and what to do |", "| --- | --- | --- | --- |", ...metrics.map(row), ""].join("\n")
+  [
+    `## ${title}`,
+    "",
+    "| metric | kind | what it measures | when to look, and what to do |",
+    "| --- | --- | --- | --- |",
+    ...metrics.map(row),
+    ""
+  ].join("\n")
 
 /** The page as it should be. */
 export const metricsPage = (): string => INTRODUCTION + catalogue.map(chapter).join("\n")

@@ -2,9 +2,9 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { basename, join, resolve } from "node:path"
 
 /**
- * Writes THIRD-PARTY.txt: the licences of all packages that a server needs, with their texts, from node_modules. The image and
- * the npm package are made with it. Fails if a package names a licence of the GPL family whose text is not in this folder,
- * because the packages of sharp's prebuilt libraries name the LGPL without its text.
+ * Writes THIRD-PARTY.txt: the licences of all packages that a server needs, with their texts, from node_modules. The
+ * image and the npm package are made with it. Fails if a package names a licence of the GPL family whose text is not in
+ * this folder, because the packages of sharp's prebuilt libraries name the LGPL without its text.
  */
 
 const ROOT = resolve(import.meta.dirname, "..")
@@ -37,9 +37,14 @@ export const collect = (modules = join(ROOT, "node_modules"), lock = join(ROOT, 
     if (license === undefined) throw new Error(`${name} names no licence in package-lock.json`)
     const family = [...new Set(license.match(FAMILY))].map((id) => `${id}.txt`)
     const missing = family.filter((file) => !existsSync(join(import.meta.dirname, file)))
-    if (missing.length > 0) throw new Error(`${name} is under ${license}: put its text into licenses/ (${missing.join(", ")})`)
+    if (missing.length > 0)
+      throw new Error(`${name} is under ${license}: put its text into licenses/ (${missing.join(", ")})`)
     const place = family.length === 0 ? "" : `The text of the licence is in ${family.join(" and ")}, beside this file.`
-    return [`${"=".repeat(80)}\n${name} ${version}: ${license}`, place, textsOf(join(modules, path.slice("node_modules/".length)))]
+    return [
+      `${"=".repeat(80)}\n${name} ${version}: ${license}`,
+      place,
+      textsOf(join(modules, path.slice("node_modules/".length)))
+    ]
       .filter((text) => text !== "").join("\n\n")
   })
   return `${HEAD}\n${parts.join("\n\n")}\n`
@@ -53,4 +58,5 @@ They are linked dynamically: you may replace the files in node_modules/@img with
 built yourself. Their sources and how they are built: https://github.com/lovell/sharp-libvips, at the tag of the package's version.
 `
 
-if (basename(process.argv[1] ?? "") === "Collect.ts") writeFileSync(join(import.meta.dirname, "THIRD-PARTY.txt"), collect())
+if (basename(process.argv[1] ?? "") === "Collect.ts")
+  writeFileSync(join(import.meta.dirname, "THIRD-PARTY.txt"), collect())

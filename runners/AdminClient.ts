@@ -1,26 +1,26 @@
+import { unpack } from "#domain/archives/Backup"
+import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
+import * as Migrations from "#infrastructure/database/Migrations"
+import { databaseIsNew } from "#infrastructure/database/Pglite"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { compact } from "#infrastructure/database/Vacuum"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import { DataDir, DataDirInUse } from "#infrastructure/platform/disk/DataDir"
+import { closedTo, foreignTo } from "#infrastructure/platform/disk/Folder"
+import { Ids } from "#infrastructure/platform/Ids"
+import { layerLogger } from "#infrastructure/platform/Telemetry"
+import { AdminClient, type ApiRequest } from "#interfaces/admin/AdminClient"
+import { askServer } from "#interfaces/admin/AdminSocket"
+import { Operator, showConfig } from "#interfaces/admin/Operator"
+import { type OperatorCommand, OperatorRefused } from "#interfaces/admin/OperatorCommand"
+import { AuditLog } from "#interfaces/operator/AuditLog"
 import { Console, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { existsSync, readdirSync, statSync } from "node:fs"
 import { join, resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
 import * as Tables from "../src/Tables.ts"
-import { unpack } from "#domain/archives/Backup"
-import { AdminClient, type ApiRequest } from "#interfaces/admin/AdminClient"
-import { AuditLog } from "#interfaces/operator/AuditLog"
-import { askServer } from "#interfaces/admin/AdminSocket"
-import { Operator, showConfig } from "#interfaces/admin/Operator"
-import { type OperatorCommand, OperatorRefused } from "#interfaces/admin/OperatorCommand"
-import { Config, type Settings } from "#infrastructure/platform/Config"
-import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
-import { DataDir, DataDirInUse } from "#infrastructure/platform/disk/DataDir"
-import { closedTo, foreignTo } from "#infrastructure/platform/disk/Folder"
-import { Ids } from "#infrastructure/platform/Ids"
-import * as Migrations from "#infrastructure/database/Migrations"
-import { databaseIsNew } from "#infrastructure/database/Pglite"
-import { layerPglite } from "#infrastructure/database/SqlPglite"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { compact } from "#infrastructure/database/Vacuum"
-import { layerLogger } from "#infrastructure/platform/Telemetry"
 
 /** The servers' database: PostgreSQL, used alongside running servers, or PGlite, only while no server runs. */
 const database = (config: Settings) =>
@@ -35,19 +35,24 @@ const database = (config: Settings) =>
 /** The services for commands that are carried out in this process, until the scope ends. */
 const services = Effect.fnUntraced(function*(config: Settings) {
   const closed = config.DATABASE_URL === undefined ? closedTo(config.DATA_DIR) : undefined
-  if (closed !== undefined) return yield* new OperatorRefused({ message: `DATA_DIR ${resolve(config.DATA_DIR)} cannot be used: ${closed}` })
+  if (closed !== undefined)
+    return yield* new OperatorRefused({ message: `DATA_DIR ${resolve(config.DATA_DIR)} cannot be used: ${closed}` })
   if (config.DATABASE_URL === undefined && databaseIsNew({ dataDir: config.DATA_DIR })) {
     return yield* new OperatorRefused({
-      message: `There is no database in ${resolve(config.DATA_DIR)}: set DATA_DIR or DATABASE_URL as for the server, or start the server once.`
+      message: `There is no database in ${
+        resolve(config.DATA_DIR)
+      }: set DATA_DIR or DATABASE_URL as for the server, or start the server once.`
     })
   }
-  return yield* Layer.build(Layer.merge(Admin.layer, AuditLog.layer).pipe(
-    Layer.provideMerge(database(config)),
-    Layer.provide(Ids.layer),
-    // Commands that run here log in the same format as the servers.
-    Layer.provideMerge(layerLogger),
-    Layer.provide(Layer.succeed(Config, config))
-  ))
+  return yield* Layer.build(
+    Layer.merge(Admin.layer, AuditLog.layer).pipe(
+      Layer.provideMerge(database(config)),
+      Layer.provide(Ids.layer),
+      // Commands that run here log in the same format as the servers.
+      Layer.provideMerge(layerLogger),
+      Layer.provide(Layer.succeed(Config, config))
+    )
+  )
 })
 
 /** Carries out commands in this process, until the scope ends. */
@@ -70,36 +75,48 @@ const perform = Effect.fnUntraced(function*(config: Settings, given: OperatorCom
 
 const connect = Effect.fnUntraced(function*(config: Settings) {
   const { DATA_DIR } = config
-  if (config.DATABASE_URL !== undefined || (yield* askServer(DATA_DIR, { _tag: "Config" })) === undefined) return yield* here(config)
+  if (config.DATABASE_URL !== undefined || (yield* askServer(DATA_DIR, { _tag: "Config" })) === undefined)
+    return yield* here(config)
   return Effect.fnUntraced(function*(command: OperatorCommand) {
     const answer = yield* askServer(DATA_DIR, command)
     return answer ?? (yield* new OperatorRefused({ message: "The server has stopped: give the command again." }))
   })
 })
 
-/** Unpacks a backup below the folder, opens its database there, advances its counters, and then moves it to its place. */
+/**
+ * Unpacks a backup below the folder, opens its database there, advances its counters, and then moves it to its place.
+ */
 const restore = Effect.fnUntraced(function*(config: Settings, file: string, folder: string, operator: string) {
   if (config.DATABASE_URL !== undefined) {
     return yield* new OperatorRefused({
-      message: "DATABASE_URL is set: a PostgreSQL is restored with pg_restore (docs/operations.md). Without DATABASE_URL this restores a server with a database of its own."
+      message:
+        "DATABASE_URL is set: a PostgreSQL is restored with pg_restore (docs/operations.md). Without DATABASE_URL this restores a server with a database of its own."
     })
   }
   const foreign = closedTo(folder) ?? foreignTo(resolve(folder), process.geteuid?.() ?? 0)
-  if (foreign !== undefined) return yield* new OperatorRefused({ message: `${resolve(folder)} cannot be used: ${foreign}` })
+  if (foreign !== undefined)
+    return yield* new OperatorRefused({ message: `${resolve(folder)} cannot be used: ${foreign}` })
   const unpacked = yield* unpack(file, folder)
   const { data, text } = yield* Effect.scoped(
     Effect.flatMap(here({ ...config, DATA_DIR: unpacked.dataDir }), (run) => run({ _tag: "Restored", operator }))
   )
   yield* unpacked.finish
-  const elsewhere = unpacked.files ? "" : " The backup does not contain the files. Restore the file store separately, with its own tools."
+  const elsewhere = unpacked.files
+    ? ""
+    : " The backup does not contain the files. Restore the file store separately, with its own tools."
   return {
-    text: `${resolve(folder)} is as the server was at ${unpacked.madeAt}: start it with DATA_DIR=${resolve(folder)}.${elsewhere}\n${text}`,
+    text: `${resolve(folder)} is as the server was at ${unpacked.madeAt}: start it with DATA_DIR=${
+      resolve(folder)
+    }.${elsewhere}\n${text}`,
     data: { folder: resolve(folder), made_at: unpacked.madeAt, files: unpacked.files, moved: data }
   }
 })
 
 const bytesOf = (folder: string): number =>
-  readdirSync(folder, { recursive: true, encoding: "utf8" }).reduce((sum, name) => sum + statSync(join(folder, name)).size, 0)
+  readdirSync(folder, { recursive: true, encoding: "utf8" }).reduce(
+    (sum, name) => sum + statSync(join(folder, name)).size,
+    0
+  )
 
 const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`
 
@@ -110,7 +127,8 @@ const TOLD_FROM = 1_000_000
 const compactHere = Effect.fnUntraced(function*(config: Settings, operator: string) {
   if (config.DATABASE_URL !== undefined) {
     return yield* new OperatorRefused({
-      message: "DATABASE_URL is set, and compact is for PGlite. In PostgreSQL, run VACUUM FULL for each table, which locks the table meanwhile (docs/operations.md)."
+      message:
+        "DATABASE_URL is set, and compact is for PGlite. In PostgreSQL, run VACUUM FULL for each table, which locks the table meanwhile (docs/operations.md)."
     })
   }
   const folder = join(resolve(config.DATA_DIR), "database")
@@ -118,14 +136,19 @@ const compactHere = Effect.fnUntraced(function*(config: Settings, operator: stri
   const unfinished = yield* Effect.scoped(Effect.gen(function*() {
     const context = yield* Effect.catchTag(services(config), "DataDirInUse", ({ holder, path }) =>
       new OperatorRefused({
-        message: `A server runs on ${path}${holder === undefined ? "" : ` (${holder})`}: stop the server, and run the command again.`
+        message: `A server runs on ${path}${
+          holder === undefined ? "" : ` (${holder})`
+        }: stop the server, and run the command again.`
       }))
     return yield* Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       yield* compact(({ after, before, table }) =>
         before < TOLD_FROM ? Effect.void : Console.error(`${table}: ${megabytes(before)} → ${megabytes(after)}`)
       )
-      yield* Effect.flatMap(AuditLog, (audit) => audit.note({ operator, action: "compact", handle: null, detail: null }))
+      yield* Effect.flatMap(
+        AuditLog,
+        (audit) => audit.note({ operator, action: "compact", handle: null, detail: null })
+      )
       const [row] = yield* sql<{ readonly n: number }>`SELECT count(*) AS n FROM deletions WHERE erase`
       return row?.n ?? 0
     }).pipe(Effect.provideContext(context))
@@ -133,20 +156,33 @@ const compactHere = Effect.fnUntraced(function*(config: Settings, operator: stri
   const after = bytesOf(folder)
   const rest = unfinished === 0
     ? ""
-    : ` ${unfinished} ${unfinished === 1 ? "erasure is" : "erasures are"} not finished: start the server for five minutes, stop it, and run this command again.`
+    : ` ${unfinished} ${
+      unfinished === 1 ? "erasure is" : "erasures are"
+    } not finished: start the server for five minutes, stop it, and run this command again.`
   return {
     text: `${folder} had ${megabytes(before)} and has ${megabytes(after)}.${rest}`,
     data: { folder, bytes_before: before, bytes_after: after, unfinished_erasures: unfinished }
   }
 })
 
-const Sent = Schema.Struct({ url: Schema.String, others: Schema.optionalKey(Schema.Array(Schema.String)), token: Schema.String })
+const Sent = Schema.Struct({
+  url: Schema.String,
+  others: Schema.optionalKey(Schema.Array(Schema.String)),
+  token: Schema.String
+})
 
 /** How long a server may take over a call of the operators' API. */
 const REQUEST_TIMEOUT_MS = 30_000
 
 /** Codes of failures in which a request was not sent at all, so that it may be sent to another server. */
-const NOT_SENT = new Set(["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"])
+const NOT_SENT = new Set([
+  "ECONNREFUSED",
+  "EHOSTUNREACH",
+  "ENETUNREACH",
+  "ENOTFOUND",
+  "EAI_AGAIN",
+  "UND_ERR_CONNECT_TIMEOUT"
+])
 
 /** Sends a request to the first of these servers that can be reached. */
 const sendToOne = async (bases: ReadonlyArray<string>, path: string, request: RequestInit) => {
@@ -162,8 +198,9 @@ const sendToOne = async (bases: ReadonlyArray<string>, path: string, request: Re
 }
 
 /**
- * Sends a request to a running server, with a token that is made in its database and valid for a minute. If `server` is null, the
- * request goes to the server of this environment or, if that server cannot be reached, to one of the live nodes.
+ * Sends a request to a running server, with a token that is made in its database and valid for a minute. If `server` is
+ * null, the request goes to the server of this environment or, if that server cannot be reached, to one of the live
+ * nodes.
  */
 const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operator, path, server }: ApiRequest) {
   const { data } = yield* perform(config, { _tag: "Errand", operator })
@@ -178,14 +215,23 @@ const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operat
         ...(body === undefined ? {} : { body: JSON.stringify(body) })
       }),
     catch: () =>
-      new OperatorRefused({ message: `No server answers at ${bases.join(", ")}: start one, or give the address of a server that uses this database with --server.` })
+      new OperatorRefused({
+        message: `No server answers at ${
+          bases.join(", ")
+        }: start one, or give the address of a server that uses this database with --server.`
+      })
   })
   const text = yield* Effect.promise(() => response.text())
   const answer = yield* Effect.try({
     try: () => JSON.parse(text) as { readonly message?: unknown },
-    catch: () => new OperatorRefused({ message: `The program that answers at ${base} is not Parley, or is another version of it.` })
+    catch: () =>
+      new OperatorRefused({
+        message: `The program that answers at ${base} is not Parley, or is another version of it.`
+      })
   })
-  return response.ok ? answer : yield* new OperatorRefused({ message: String(answer.message ?? `The server answered ${response.status}.`) })
+  return response.ok
+    ? answer
+    : yield* new OperatorRefused({ message: String(answer.message ?? `The server answered ${response.status}.`) })
 })
 
 const inWords = (error: unknown): string => {
@@ -194,27 +240,35 @@ const inWords = (error: unknown): string => {
     return `The database cannot be used: ${why}`
   }
   if (error instanceof DataDirInUse) {
-    return `${error.path} is in use by a server${error.holder === undefined ? "" : ` (${error.holder})`} that cannot be asked: wait until it has started, or stop it.`
+    return `${error.path} is in use by a server${
+      error.holder === undefined ? "" : ` (${error.holder})`
+    } that cannot be asked: wait until it has started, or stop it.`
   }
   return error instanceof Error ? error.message : String(error)
 }
 
 /**
- * Runs operators' commands in the server that runs on DATA_DIR, if there is one, and otherwise in this process on the database. An export
- * needs the tables in this process too, for the names of its files.
+ * Runs operators' commands in the server that runs on DATA_DIR, if there is one, and otherwise in this process on the
+ * database. An export needs the tables in this process too, for the names of its files.
  */
-export const layer = Layer.merge(Tables.layer, Layer.effect(
-  AdminClient,
-  Effect.gen(function*() {
-    const config = yield* Config.load
-    for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
-    const mended = Effect.mapError((error: unknown) => ({ message: inWords(error) }))
-    return AdminClient.of({
-      perform: (command) => mended(perform(config, command)),
-      connect: Effect.map(mended(connect(config)), (run) => (command) => mended(Effect.flatMap(Admin.checked(command), run))),
-      restore: (file, folder, operator) => mended(restore(config, file, folder, operator)),
-      compact: (operator) => mended(compactHere(config, operator)),
-      ask: (request) => mended(ask(config, request))
+export const layer = Layer.merge(
+  Tables.layer,
+  Layer.effect(
+    AdminClient,
+    Effect.gen(function*() {
+      const config = yield* Config.load
+      for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
+      const mended = Effect.mapError((error: unknown) => ({ message: inWords(error) }))
+      return AdminClient.of({
+        perform: (command) => mended(perform(config, command)),
+        connect: Effect.map(
+          mended(connect(config)),
+          (run) => (command) => mended(Effect.flatMap(Admin.checked(command), run))
+        ),
+        restore: (file, folder, operator) => mended(restore(config, file, folder, operator)),
+        compact: (operator) => mended(compactHere(config, operator)),
+        ask: (request) => mended(ask(config, request))
+      })
     })
-  })
-))
+  )
+)

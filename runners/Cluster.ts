@@ -46,13 +46,21 @@ const another = () => {
 
 const main = async () => {
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop)
-  const started = await LocalCluster.start({ nodes: NODES, port, folder, env: process.env, tell: (line) => say(`${line} …`) })
+  const started = await LocalCluster.start({
+    nodes: NODES,
+    port,
+    folder,
+    env: process.env,
+    tell: (line) => say(`${line} …`)
+  })
   running = started
   process.on("SIGUSR2", another)
   const show = (path: string) => relative(process.cwd(), path)
   const rows = [
     ["clients", started.balancer.url, "a balancer in this process, before all nodes"],
-    ...started.servers.map(({ pid, url, what }) => [what, url, pid === undefined ? "not of this cluster" : `pid ${pid}`]),
+    ...started.servers.map((
+      { pid, url, what }
+    ) => [what, url, pid === undefined ? "not of this cluster" : `pid ${pid}`]),
     ["mail", show(join(folder, "outbox")), "the codes"],
     ["logs", show(join(folder, "node-*.log")), ""],
     ["", "", ""],
@@ -62,7 +70,12 @@ const main = async () => {
     [`kill -USR2 ${process.pid}`, live ? "another node starts, as with Enter here" : "another node starts", ""],
     ["Ctrl-C", "stops everything and keeps no data", ""]
   ]
-  say(`\n${rows.map(([what = "", where = "", about = ""]) => `  ${what.padEnd(18)}${where.padEnd(46)}  ${about}`.trimEnd()).join("\n")}\n`)
+  say(
+    `\n${
+      rows.map(([what = "", where = "", about = ""]) => `  ${what.padEnd(18)}${where.padEnd(46)}  ${about}`.trimEnd())
+        .join("\n")
+    }\n`
+  )
   if (process.stdin.isTTY) {
     process.stdin.on("data", () => {
       painted += painted > 0 ? 1 : 0

@@ -1,10 +1,10 @@
+import { connect } from "#clients/connect/ConnectCli"
+import { ConfigInvalid } from "#infrastructure/platform/Config"
+import { admin } from "#interfaces/admin/AdminCli"
+import { VERSION } from "#interfaces/service/Version"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect, Exit, Layer } from "effect"
 import { CliConfig, CliError, CliOutput, Command, GlobalFlag, TerminalCapabilities } from "effect/cli"
-import { connect } from "#clients/connect/ConnectCli"
-import { admin } from "#interfaces/admin/AdminCli"
-import { ConfigInvalid } from "#infrastructure/platform/Config"
-import { VERSION } from "#interfaces/service/Version"
 import { commands } from "./Commands.ts"
 import { helpText } from "./Help.ts"
 import { type CommandPath, mistakeOf } from "./Mistakes.ts"
@@ -39,11 +39,13 @@ const runner = command(
   "Start one node of a cluster, which shares PostgreSQL, Redis and a store for files with the other nodes.",
   [
     {
-      command: "DATABASE_URL=postgres://… REDIS_URL=redis://… S3_BUCKET=files RUNNER_HOST=10.0.0.5 RUNNER_SECRET=… parley runner",
+      command:
+        "DATABASE_URL=postgres://… REDIS_URL=redis://… S3_BUCKET=files RUNNER_HOST=10.0.0.5 RUNNER_SECRET=… parley runner",
       description: "A node that the others reach at 10.0.0.5"
     },
     {
-      command: "ROLE=gateway DATABASE_URL=… REDIS_URL=… S3_BUCKET=files RUNNER_HOST=10.0.0.6 RUNNER_SECRET=… parley runner",
+      command:
+        "ROLE=gateway DATABASE_URL=… REDIS_URL=… S3_BUCKET=files RUNNER_HOST=10.0.0.6 RUNNER_SECRET=… parley runner",
       description: "A gateway, which serves requests and sockets and owns no shards"
     }
   ]
@@ -90,7 +92,9 @@ const root = Command.make("parley").pipe(
 
 /** The words after `parley` of every command below this one. */
 const pathsBelow = ({ subcommands }: Command.Command.Any): ReadonlyArray<CommandPath> =>
-  subcommands.flatMap((group) => group.commands).flatMap((command) => [[command.name], ...pathsBelow(command).map((path) => [command.name, ...path])])
+  subcommands.flatMap((group) => group.commands).flatMap((
+    command
+  ) => [[command.name], ...pathsBelow(command).map((path) => [command.name, ...path])])
 
 /** Every command, by its words after `parley`. */
 export const commandPaths: ReadonlyArray<CommandPath> = pathsBelow(root)
@@ -114,7 +118,11 @@ const presenter = (args: ReadonlyArray<string>, { typed, width }: Shown): CliOut
     const unknown = event.errors.filter(({ _tag }) => _tag === "UnknownSubcommand")
     for (const error of unknown.length > 0 ? unknown : event.errors) {
       const mistake = mistakeOf(error, { args, commands: commandPaths, helpDoc: event.helpDoc, typed })
-      yield* Console.error(`parley: ${mistake}${/[.?!]$/.test(mistake) ? "" : "."} See ${typed([...event.commandPath, "--help"].join(" "))}`)
+      yield* Console.error(
+        `parley: ${mistake}${/[.?!]$/.test(mistake) ? "" : "."} See ${
+          typed([...event.commandPath, "--help"].join(" "))
+        }`
+      )
     }
   })
 })
@@ -125,8 +133,8 @@ const FAILED = 1
 const TYPED_WRONGLY = 2
 
 /**
- * Runs the command that the arguments name. Returns the exit code: 0 if the command succeeded, 1 if it failed, and 2 if the arguments
- * name no command. Errors are printed to standard error.
+ * Runs the command that the arguments name. Returns the exit code: 0 if the command succeeded, 1 if it failed, and 2 if
+ * the arguments name no command. Errors are printed to standard error.
  */
 export const run = (
   args: ReadonlyArray<string>,

@@ -1,3 +1,4 @@
+import { type CallToolResult, Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client"
 import {
   AgentChatClient,
   AwaitingReplyError,
@@ -11,7 +12,6 @@ import {
   WebhookVerificationError,
   type WsMessage
 } from "agentchatme"
-import { type CallToolResult, Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client"
 import { type ChildProcessByStdio, spawn } from "node:child_process"
 import { createHash } from "node:crypto"
 import { once } from "node:events"
@@ -23,10 +23,10 @@ import type { Readable } from "node:stream"
 import { setTimeout as pause } from "node:timers/promises"
 
 /**
- * Shows three agents on a server of their own. They register and talk with the published client. One agent is away and catches up,
- * and one repeats a send as if the answer was lost. Then they use a group, a file and a webhook, and one connects over MCP with that
- * protocol's own client. At last one agent calls another over A2A while it is away. Prints the events as they happen and then the
- * checks. Exits with 1 if a check fails.
+ * Shows three agents on a server of their own. They register and talk with the published client. One agent is away and
+ * catches up, and one repeats a send as if the answer was lost. Then they use a group, a file and a webhook, and one
+ * connects over MCP with that protocol's own client. At last one agent calls another over A2A while it is away. Prints
+ * the events as they happen and then the checks. Exits with 1 if a check fails.
  */
 
 const colourful = process.stdout.isTTY === true && process.env["NO_COLOR"] === undefined
@@ -215,10 +215,14 @@ class Agent {
 
   /** Waits until the agent has received the group's system message about this event. */
   async hearsEvent(group: string, event: string, about: Agent): Promise<void> {
-    await until(`${this.handle} hears of ${event}`, () =>
-      this.heard.some(({ content, conversation_id, type }) =>
-        type === "system" && conversation_id === group && content.data?.["event"] === event &&
-        content.data["agent_handle"] === about.handle))
+    await until(
+      `${this.handle} hears of ${event}`,
+      () =>
+        this.heard.some(({ content, conversation_id, type }) =>
+          type === "system" && conversation_id === group && content.data?.["event"] === event &&
+          content.data["agent_handle"] === about.handle
+        )
+    )
   }
 
   times(message: Message): number {
@@ -233,7 +237,8 @@ const play = async (server: Server): Promise<void> => {
   const bob = await Agent.register(server, "bob")
   const cleo = await Agent.register(server, "cleo")
   try {
-    for (const scene of [talk, meetInAGroup, shareAFile, listenByWebhook, comeInByMcp, callByA2a]) await scene(ada, bob, cleo)
+    for (const scene of [talk, meetInAGroup, shareAFile, listenByWebhook, comeInByMcp, callByA2a])
+      await scene(ada, bob, cleo)
   } finally {
     for (const agent of [ada, bob, cleo]) agent.disconnect()
   }
@@ -262,15 +267,21 @@ const talk: Scene = async (ada, bob, cleo) => {
     (error: unknown) => error
   )
   verify("a second message to an agent that has not answered yet is refused", refused instanceof AwaitingReplyError)
-  tell("ada", refused instanceof AwaitingReplyError
-    ? "has to wait for an answer first"
-    : `is not stopped and gets ${String(refused)}`)
+  tell(
+    "ada",
+    refused instanceof AwaitingReplyError
+      ? "has to wait for an answer first"
+      : `is not stopped and gets ${String(refused)}`
+  )
   const second = await bob.send(cleo, "The harbour master knows about the Heron.")
 
   const once = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
   tell("ada", "pretends that the answer got lost, and sends it again")
   const again = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
-  tell("ada", again.id === once.id ? `is answered with the same message ${dim(`(${once.id})`)}` : "gets a second message")
+  tell(
+    "ada",
+    again.id === once.id ? `is answered with the same message ${dim(`(${once.id})`)}` : "gets a second message"
+  )
   await bob.hears(once)
   verify("the repeated send is answered with the first message", again.id === once.id && again.seq === once.seq)
 
@@ -287,17 +298,24 @@ const talk: Scene = async (ada, bob, cleo) => {
   const toCleo = [first, second, done]
   const heardOnce = (agent: Agent, messages: ReadonlyArray<Message>) =>
     agent.heard.length === messages.length && messages.every((message) => agent.times(message) === 1)
-  verify("everybody heard every message for them exactly once, the repeated one too",
-    heardOnce(ada, toAda) && heardOnce(bob, toBob) && heardOnce(cleo, toCleo))
-  verify("everybody heard them in the order in which they were sent",
+  verify(
+    "everybody heard every message for them exactly once, the repeated one too",
+    heardOnce(ada, toAda) && heardOnce(bob, toBob) && heardOnce(cleo, toCleo)
+  )
+  verify(
+    "everybody heard them in the order in which they were sent",
     [[ada, toAda], [bob, toBob], [cleo, toCleo]].every(([agent, messages]) =>
-      (agent as Agent).heard.every(({ id }, i) => (messages as ReadonlyArray<Message>)[i]?.id === id)))
+      (agent as Agent).heard.every(({ id }, i) => (messages as ReadonlyArray<Message>)[i]?.id === id)
+    )
+  )
 
   const histories = await Promise.all([ada, bob].map(({ client }) => client.getMessages(question.conversation_id)))
   const [mine, theirs] = histories.map((rows) => rows.map(({ id, seq }) => `${seq} ${id}`).reverse())
   const expected = [question, answer, thanks, names, once].map(({ id }, i) => `${i + 1} ${id}`)
-  verify("ada and bob read the same history, numbered from 1 without a gap",
-    String(mine) === String(expected) && String(theirs) === String(expected))
+  verify(
+    "ada and bob read the same history, numbered from 1 without a gap",
+    String(mine) === String(expected) && String(theirs) === String(expected)
+  )
 
   // Acknowledgements get no answer. They have worked once no message is left to fetch.
   const left = async () => (await Promise.all([ada, bob, cleo].map(({ client }) => client.sync()))).flat().length
@@ -325,8 +343,10 @@ const meetInAGroup: Scene = async (ada, bob, cleo) => {
   await Promise.all([bob.hears(message), cleo.hears(message)])
   verify("every member heard the group's message once", bob.times(message) === 1 && cleo.times(message) === 1)
   const { members } = await cleo.client.getGroup(group.id)
-  verify("an agent that accepted is a member, and the members were notified on their sockets",
-    members.map(({ handle, role }) => `${handle} ${role}`).join() === "ada admin,bob member,cleo member")
+  verify(
+    "an agent that accepted is a member, and the members were notified on their sockets",
+    members.map(({ handle, role }) => `${handle} ${role}`).join() === "ada admin,bob member,cleo member"
+  )
   const later = await cleo.client.getMessages(group.id)
   verify("a member's history begins where it joined", later.map(({ seq }) => seq).join() === "3,2")
 }
@@ -373,7 +393,10 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
     if (address === null || typeof address === "string") throw new Error("the receiver has no port")
     const url = `http://127.0.0.1:${address.port}/parley`
     // The declared type lacks the secret, which only this response contains.
-    const webhook: WebhookConfig & { readonly secret?: string } = await cleo.client.createWebhook({ url, events: ["message.new"] })
+    const webhook: WebhookConfig & { readonly secret?: string } = await cleo.client.createWebhook({
+      url,
+      events: ["message.new"]
+    })
     const { secret = "" } = webhook
     cleo.disconnect()
     tell("cleo", `closes its socket, and has its messages posted to ${url}`)
@@ -382,14 +405,19 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
     const [{ payload, signature }] = posts as [typeof posts[number]]
     const event: WebhookPayload = await verifyWebhook({ payload, signature, secret })
     tell("cleo", `is posted ${event.event} by a server that knows the secret ${dim(`(${signature?.slice(0, 32)}…)`)}`)
-    verify("the webhook got the message, with a signature that the client's verifier accepts",
-      event.event === "message.new" && event.data["id"] === message.id)
+    verify(
+      "the webhook got the message, with a signature that the client's verifier accepts",
+      event.event === "message.new" && event.data["id"] === message.id
+    )
     const forged = await verifyWebhook({ payload: payload.replace("Albatross", "Heron"), signature, secret })
       .then(() => undefined, (error: unknown) => error)
-    verify("a body that was changed on the way is not accepted",
-      forged instanceof WebhookVerificationError && forged.reason === "bad_signature")
+    verify(
+      "a body that was changed on the way is not accepted",
+      forged instanceof WebhookVerificationError && forged.reason === "bad_signature"
+    )
     let waiting = await cleo.client.sync()
-    for (const deadline = Date.now() + 3000; waiting.length > 0 && Date.now() < deadline;) waiting = await cleo.client.sync()
+    for (const deadline = Date.now() + 3000; waiting.length > 0 && Date.now() < deadline;)
+      waiting = await cleo.client.sync()
     verify("a message that the webhook accepted counts as delivered", waiting.length === 0)
     await cleo.client.deleteWebhook(webhook.id)
   } finally {
@@ -424,13 +452,25 @@ const comeInByMcp: Scene = async (ada, _bob, cleo) => {
     const { acknowledge_through, messages } = await waiting
     const [heard] = messages as [Waited["messages"][number]]
     tell("cleo", `hears ${heard.sender.handle}: "${heard.content.text}"`)
-    verify("a wait over MCP ended with the message that came", messages.length === 1 && heard.message_id === question.id)
+    verify(
+      "a wait over MCP ended with the message that came",
+      messages.length === 1 && heard.message_id === question.id
+    )
     const text = "Two berths are free."
     tell("cleo", `to ada: "${text}"`)
-    const sent = await call<{ readonly message_id: string }>("agentchat_send_message", { to: heard.sender.handle, text, reply_to: heard.message_id })
+    const sent = await call<{ readonly message_id: string }>("agentchat_send_message", {
+      to: heard.sender.handle,
+      text,
+      reply_to: heard.message_id
+    })
     await until("ada hears the answer", () => ada.heard.some(({ id }) => id === sent.message_id))
-    const { acked } = await call<{ readonly acked: number }>("agentchat_acknowledge", { last_delivery_id: acknowledge_through })
-    verify("a message that was acknowledged over MCP is not left to fetch", acked === 1 && (await cleo.client.sync()).length === 0)
+    const { acked } = await call<{ readonly acked: number }>("agentchat_acknowledge", {
+      last_delivery_id: acknowledge_through
+    })
+    verify(
+      "a message that was acknowledged over MCP is not left to fetch",
+      acked === 1 && (await cleo.client.sync()).length === 0
+    )
   } finally {
     await host.close()
   }
@@ -454,8 +494,10 @@ const callByA2a: Scene = async (ada, bob, cleo) => {
   const send = { message, configuration: { returnImmediately: true } }
   const { task } = await ada.a2a<{ readonly task: A2aTask }>(cleo.handle, "message:send", send)
   const again = await ada.a2a<{ readonly task: A2aTask }>(cleo.handle, "message:send", send)
-  verify("a call by A2A to an agent that is away waits as a task, and a repeat is the same task",
-    task.status.state === "TASK_STATE_SUBMITTED" && again.task.id === task.id)
+  verify(
+    "a call by A2A to an agent that is away waits as a task, and a repeat is the same task",
+    task.status.state === "TASK_STATE_SUBMITTED" && again.task.id === task.id
+  )
 
   const host = await cleo.mcp()
   try {
@@ -480,8 +522,10 @@ const callByA2a: Scene = async (ada, bob, cleo) => {
     await until("bob hears it", () => bob.heard.some(({ id }) => id === sent.message_id))
     const free = await bob.send(cleo, "It is.")
     const second = await wait(first.acknowledge_through)
-    verify("over MCP it heard what came by A2A while it was away, and then the answer over the TypeScript client",
-      [...first.messages, ...second.messages].map(({ message_id }) => message_id).join() === [task.id, free.id].join())
+    verify(
+      "over MCP it heard what came by A2A while it was away, and then the answer over the TypeScript client",
+      [...first.messages, ...second.messages].map(({ message_id }) => message_id).join() === [task.id, free.id].join()
+    )
     const reply = "Berth four."
     tell("cleo", `to ada: "${reply}"`)
     await call("agentchat_send_message", { to: ada.handle, text: reply, reply_to: task.id })
@@ -489,7 +533,10 @@ const callByA2a: Scene = async (ada, bob, cleo) => {
     const done = await ada.a2a<A2aTask>(cleo.handle, `tasks/${task.id}`)
     const answer = done.artifacts[0]?.parts[0]?.text
     tell("ada", `gets the task: ${done.status.state}, "${answer}"`)
-    verify("the reply over MCP completed the task of the A2A caller", done.status.state === "TASK_STATE_COMPLETED" && answer === reply)
+    verify(
+      "the reply over MCP completed the task of the A2A caller",
+      done.status.state === "TASK_STATE_COMPLETED" && answer === reply
+    )
   } finally {
     await host.close()
   }
@@ -498,7 +545,11 @@ const callByA2a: Scene = async (ada, bob, cleo) => {
 /** `parley demo`: runs the demo and ends the process. */
 export const demo = async (): Promise<void> => {
   const folder = await mkdtemp(join(tmpdir(), "parley-demo-")).catch((error: unknown) => {
-    console.error(`parley: The folder for temporary files, ${tmpdir()}, cannot be used. Set TMPDIR to another one. (${String(Reflect.get(Object(error), "code"))})`)
+    console.error(
+      `parley: The folder for temporary files, ${tmpdir()}, cannot be used. Set TMPDIR to another one. (${
+        String(Reflect.get(Object(error), "code"))
+      })`
+    )
     process.exit(1)
   })
   let server: Server | undefined

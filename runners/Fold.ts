@@ -25,8 +25,8 @@ const foldLine = (line: string, width: number): ReadonlyArray<string> => {
 }
 
 /**
- * Folds the lines of a text that are longer than a terminal is wide, between words. The rest of a line is indented as far as its last
- * column, for which two spaces or more stand before it.
+ * Folds the lines of a text that are longer than a terminal is wide, between words. The rest of a line is indented as
+ * far as its last column, for which two spaces or more stand before it.
  */
 export const fold = (text: string, width: number): string =>
   text.split("\n").flatMap((line) => foldLine(line, Math.max(LEAST, width))).join("\n")

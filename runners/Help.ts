@@ -1,7 +1,7 @@
-import type { CliOutput, HelpDoc } from "effect/cli"
 import { settings } from "#infrastructure/platform/Config"
-import { groupsOf, type SettingName } from "./SettingGroups.ts"
+import type { CliOutput, HelpDoc } from "effect/cli"
 import { fold } from "./Fold.ts"
+import { groupsOf, type SettingName } from "./SettingGroups.ts"
 import type { Typed } from "./Typed.ts"
 
 interface Row {
@@ -27,7 +27,10 @@ const few = (...rows: ReadonlyArray<Row>): ReadonlyArray<Rows> => [{ title: null
 const settingsOf: Readonly<Record<string, ReadonlyArray<Rows>>> = {
   start: everySetting,
   runner: everySetting,
-  migrate: few({ name: "DATABASE_URL", shown: "none", about: "the PostgreSQL to bring up to this version" }, rowOf("LOG_LEVEL")),
+  migrate: few(
+    { name: "DATABASE_URL", shown: "none", about: "the PostgreSQL to bring up to this version" },
+    rowOf("LOG_LEVEL")
+  ),
   admin: few(
     { name: "DATA_DIR", shown: "./data", about: "folder of the server, if its database is in that folder" },
     { name: "DATABASE_URL", shown: "none", about: "URL of the server's database, if the server uses PostgreSQL" }
@@ -36,7 +39,11 @@ const settingsOf: Readonly<Record<string, ReadonlyArray<Rows>>> = {
     { name: "PORT", shown: "3000", about: "TCP port of the balancer; 0 takes any free port" },
     { name: "DATA_DIR", shown: "./data", about: "folder in which the cluster creates a folder of its own" },
     { name: "REDIS_URL", shown: "none", about: "URL of the Redis to use if redis-server is not installed" },
-    { name: "and those of runner", shown: "", about: "applied to every node, except addresses and folders, which the cluster sets" }
+    {
+      name: "and those of runner",
+      shown: "",
+      about: "applied to every node, except addresses and folders, which the cluster sets"
+    }
   )
 }
 
@@ -48,13 +55,15 @@ const linesOf = ({ rows, title }: Rows): ReadonlyArray<string> => {
   const indent = title === null ? "  " : "    "
   return [
     ...title === null ? [] : ["", `  ${title}`],
-    ...rows.flatMap(({ about, name, shown }) => [`${indent}${name}${shown === "" ? "" : ` (${shown})`}`, `${indent}    ${about}`])
+    ...rows.flatMap((
+      { about, name, shown }
+    ) => [`${indent}${name}${shown === "" ? "" : ` (${shown})`}`, `${indent}    ${about}`])
   ]
 }
 
 /**
- * The help text: usage and flags as Effect renders them, then the settings in the groups of docs/configuration.md, then the examples.
- * Lines are folded at `width`, but not the commands of the examples, which a person copies.
+ * The help text: usage and flags as Effect renders them, then the settings in the groups of docs/configuration.md, then
+ * the examples. Lines are folded at `width`, but not the commands of the examples, which a person copies.
  */
 export const helpText = (
   formatter: CliOutput.Formatter,
@@ -65,14 +74,18 @@ export const helpText = (
   const groups = settingsOf[doc.commandPath?.[1] ?? ""] ?? []
   const folded = [
     formatter.formatHelpDoc({ ...doc, usage: typed(doc.usage) }),
-    ...groups.length === 0 ? [] : ["", "SETTINGS (environment variables, with their defaults)", ...groups.flatMap(linesOf)]
+    ...groups.length === 0
+      ? []
+      : ["", "SETTINGS (environment variables, with their defaults)", ...groups.flatMap(linesOf)]
   ]
   return [
     fold(folded.join("\n"), width),
     ...examples.length === 0 ? [] : [
       "",
       "EXAMPLES",
-      ...examples.flatMap(({ command, description }) => [...description === undefined ? [] : [`  # ${description}`], `  ${typed(command)}`])
+      ...examples.flatMap((
+        { command, description }
+      ) => [...description === undefined ? [] : [`  # ${description}`], `  ${typed(command)}`])
     ]
   ].join("\n")
 }

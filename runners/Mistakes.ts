@@ -1,5 +1,5 @@
-import { CliError, type HelpDoc } from "effect/cli"
 import { similar } from "#infrastructure/platform/UnknownSettings"
+import { CliError, type HelpDoc } from "effect/cli"
 import { settingNamesOf } from "./Help.ts"
 
 /** The words of a command after `parley`, such as `admin agents list`. */
@@ -18,8 +18,9 @@ const onlyOne = (last: string, commands: ReadonlyArray<CommandPath>): CommandPat
 }
 
 /**
- * The command that is meant by `word`, which is no subcommand of `parent`. It is a subcommand of `parent` with a similar name, or the
- * only command elsewhere with this name or a similar one. The words after it are followed as far as they name commands.
+ * The command that is meant by `word`, which is no subcommand of `parent`. It is a subcommand of `parent` with a
+ * similar name, or the only command elsewhere with this name or a similar one. The words after it are followed as far
+ * as they name commands.
  */
 export const meantCommand = (
   parent: CommandPath,

@@ -4,7 +4,10 @@ import { say } from "../src/Server.ts"
 /** A step that takes longer than this is reported again and again, in milliseconds. */
 const BEAT_MS = 5_000
 
-/** Runs in a thread of its own, because PGlite blocks this one, and writes to the file of standard output for the same reason. */
+/**
+ * Runs in a thread of its own, because PGlite blocks this one, and writes to the file of standard output for the same
+ * reason.
+ */
 const BEAT = `
   const { writeSync } = require("node:fs")
   const began = Date.now()

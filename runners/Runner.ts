@@ -1,17 +1,17 @@
-import { Effect, Layer, type Redacted } from "effect"
-import type { Sharding } from "effect/cluster"
 import { PushRouter } from "#domain/push/PushRouter"
 import { awaitOwners, awaitShare } from "#infrastructure/cluster/Cluster"
 import * as ClusterNode from "#infrastructure/cluster/ClusterNode"
-import { ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
-import { complete } from "#infrastructure/cluster/NodeDuty"
 import type { Members } from "#infrastructure/cluster/Members"
 import { nameOf } from "#infrastructure/cluster/NodeAddress"
+import { complete } from "#infrastructure/cluster/NodeDuty"
 import { lockKeyOf } from "#infrastructure/cluster/NodeTable"
-import { listeningUrl } from "#infrastructure/platform/PublicUrl"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { serve } from "../src/Server.ts"
+import { ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
+import { listeningUrl } from "#infrastructure/platform/PublicUrl"
 import { VERSION } from "#interfaces/service/Version"
+import { Effect, Layer, type Redacted } from "effect"
+import type { Sharding } from "effect/cluster"
+import { serve } from "../src/Server.ts"
 
 /** The lock of the node's address takes one connection of the pool. */
 const ADDRESS_CONNECTIONS = 1
@@ -20,10 +20,13 @@ const DRAIN_SECONDS = 2
 /** Checks the settings that a node requires, and reports all missing ones together. */
 const settle = (config: Settings): Effect.Effect<Settings, ConfigInvalid> => {
   const problems: Array<string> = []
-  if (config.DATABASE_URL === undefined) problems.push("DATABASE_URL: a node needs PostgreSQL, the same as the other nodes")
+  if (config.DATABASE_URL === undefined)
+    problems.push("DATABASE_URL: a node needs PostgreSQL, the same as the other nodes")
   if (config.REDIS_URL === undefined) problems.push("REDIS_URL: a node needs Redis, the same as the other nodes")
   if (config.S3_BUCKET === undefined && config.SHARED_DIR === undefined) {
-    problems.push("S3_BUCKET: a node needs a store for files that all nodes share: a bucket (S3_*), or a folder (SHARED_DIR)")
+    problems.push(
+      "S3_BUCKET: a node needs a store for files that all nodes share: a bucket (S3_*), or a folder (SHARED_DIR)"
+    )
   }
   return problems.length > 0
     ? Effect.fail(new ConfigInvalid({ problems }))
@@ -41,28 +44,37 @@ const hasDatabase = (config: Settings): config is Settings & { readonly DATABASE
   config.DATABASE_URL !== undefined
 
 /** `parley runner`: one of many equal nodes on PostgreSQL, Redis and a shared store for files. */
-export const runner = (): void => serve({
-  settle,
-  own: Layer.empty,
-  database: ({ DATABASE_POOL, DATABASE_URL, RUNNER_HOST, RUNNER_PORT }) =>
-    DATABASE_URL === undefined ? withoutDatabase : layerPg({
-      url: DATABASE_URL,
-      poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS,
-      mark: lockKeyOf(nameOf({ host: RUNNER_HOST, port: RUNNER_PORT }))
-    }),
-  // This must be the same settings object as the server's, because the server's port is recorded by it (PublicUrl.ts).
-  cluster: (config) => hasDatabase(config) ? ClusterNode.layer(config) : withoutDatabase,
-  owns: ({ ROLE }) => ROLE === "runner",
-  ready: ({ ROLE }) =>
-    complete.pipe(
-      Effect.andThen(Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Members> => ROLE === "runner" ? awaitShare : awaitOwners)),
-      Effect.andThen(Effect.flatMap(PushRouter, ({ introduced }) => introduced))
-    ),
-  beside: (config) => Layer.effectDiscard(warning(config)),
-  // Shows the node's own address, which distinguishes it from the other nodes, because PUBLIC_URL is the balancer's.
-  welcome: (config) => Effect.succeed(
-    `Parley ${VERSION} listens on ${listeningUrl(config)}, and as a ${config.ROLE === "runner" ? "node" : "gateway"} `
-      + `on ${config.RUNNER_HOST}:${config.RUNNER_PORT}`
-      + (config.PUBLIC_URL === undefined ? "" : `; clients reach it at ${config.PUBLIC_URL}`)
-  )
-})
+export const runner = (): void =>
+  serve({
+    settle,
+    own: Layer.empty,
+    database: ({ DATABASE_POOL, DATABASE_URL, RUNNER_HOST, RUNNER_PORT }) =>
+      DATABASE_URL === undefined ? withoutDatabase : layerPg({
+        url: DATABASE_URL,
+        poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS,
+        mark: lockKeyOf(nameOf({ host: RUNNER_HOST, port: RUNNER_PORT }))
+      }),
+    // This must be the same settings object as the server's, because the server's port is recorded by it
+    // (PublicUrl.ts).
+    cluster: (config) => hasDatabase(config) ? ClusterNode.layer(config) : withoutDatabase,
+    owns: ({ ROLE }) => ROLE === "runner",
+    ready: ({ ROLE }) =>
+      complete.pipe(
+        Effect.andThen(
+          Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Members> =>
+            ROLE === "runner" ? awaitShare : awaitOwners
+          )
+        ),
+        Effect.andThen(Effect.flatMap(PushRouter, ({ introduced }) => introduced))
+      ),
+    beside: (config) => Layer.effectDiscard(warning(config)),
+    // Shows the node's own address, which distinguishes it from the other nodes, because PUBLIC_URL is the balancer's.
+    welcome: (config) =>
+      Effect.succeed(
+        `Parley ${VERSION} listens on ${listeningUrl(config)}, and as a ${
+          config.ROLE === "runner" ? "node" : "gateway"
+        } `
+          + `on ${config.RUNNER_HOST}:${config.RUNNER_PORT}`
+          + (config.PUBLIC_URL === undefined ? "" : `; clients reach it at ${config.PUBLIC_URL}`)
+      )
+  })

@@ -18,7 +18,20 @@ const beginning = (...beginnings: ReadonlyArray<string>) => (name: string): bool
 
 /** A setting is in the first group that takes it; `LIMITS_…` are parted by what they limit. */
 const RULES: ReadonlyArray<Rule> = [
-  { title: "Addresses and logs", names: beginning("PORT", "HOST", "PUBLIC_URL", "TRUST_PROXY", "ALLOWED_ORIGINS", "LOG_LEVEL", "METRICS_TOKEN", "PROBE_", "DRAIN_SECONDS") },
+  {
+    title: "Addresses and logs",
+    names: beginning(
+      "PORT",
+      "HOST",
+      "PUBLIC_URL",
+      "TRUST_PROXY",
+      "ALLOWED_ORIGINS",
+      "LOG_LEVEL",
+      "METRICS_TOKEN",
+      "PROBE_",
+      "DRAIN_SECONDS"
+    )
+  },
   { title: "Traces", names: beginning("OTEL_") },
   { title: "Database", names: beginning("DATA_DIR", "DATABASE_", "VACUUM_") },
   { title: "Redis", names: beginning("REDIS_") },
@@ -30,9 +43,22 @@ const RULES: ReadonlyArray<Rule> = [
   { title: "Webhooks", names: beginning("WEBHOOK_") },
   { title: "Sign in by OAuth", names: beginning("OAUTH", "LIMITS_OAUTH", "LIMITS_SIGN_IN") },
   { title: "How long things are kept", names: beginning("RETENTION_") },
-  { title: "Limits of sending", names: beginning("LIMITS_SENDS", "LIMITS_GROUP_SENDS", "LIMITS_WARNING", "LIMITS_COLD", "LIMITS_BACKLOG", "LIMITS_MESSAGE") },
+  {
+    title: "Limits of sending",
+    names: beginning(
+      "LIMITS_SENDS",
+      "LIMITS_GROUP_SENDS",
+      "LIMITS_WARNING",
+      "LIMITS_COLD",
+      "LIMITS_BACKLOG",
+      "LIMITS_MESSAGE"
+    )
+  },
   { title: "Limits of blocks and reports", names: beginning("LIMITS_RESTRICT", "LIMITS_SUSPEND") },
-  { title: "Limits of registration and codes", names: beginning("LIMITS_REGISTER", "LIMITS_REGISTRATIONS", "LIMITS_RECOVER", "LIMITS_ROTATE", "LIMITS_OTP") },
+  {
+    title: "Limits of registration and codes",
+    names: beginning("LIMITS_REGISTER", "LIMITS_REGISTRATIONS", "LIMITS_RECOVER", "LIMITS_ROTATE", "LIMITS_OTP")
+  },
   { title: "Limits of groups", names: beginning("LIMITS_GROUP") },
   { title: "Limits of files and pictures", names: beginning("LIMITS_ATTACHMENT", "LIMITS_AVATAR", "LIMITS_STORAGE") },
   { title: "Limits of sockets", names: beginning("LIMITS_SOCKETS", "LIMITS_FRAMES", "LIMITS_REFUSALS") },

@@ -1,17 +1,17 @@
-import { Effect, Layer } from "effect"
-import { join, resolve } from "node:path"
-import { AdminSocketLive } from "#interfaces/admin/AdminSocket"
-import { Operator } from "#interfaces/admin/Operator"
-import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import * as Cluster from "#infrastructure/cluster/Cluster"
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
-import { ConfigInvalid, type Settings, settings } from "#infrastructure/platform/Config"
-import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import { databaseIsNew } from "#infrastructure/database/Pglite"
 import { layerPglite } from "#infrastructure/database/SqlPglite"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { serve } from "../src/Server.ts"
+import { ConfigInvalid, type Settings, settings } from "#infrastructure/platform/Config"
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
+import { AdminSocketLive } from "#interfaces/admin/AdminSocket"
+import { Operator } from "#interfaces/admin/Operator"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { VERSION } from "#interfaces/service/Version"
+import { Effect, Layer } from "effect"
+import { join, resolve } from "node:path"
+import { serve } from "../src/Server.ts"
 import { Progress } from "./Progress.ts"
 import { typed } from "./Typed.ts"
 
@@ -28,7 +28,8 @@ const database = (config: Settings) =>
       progress = new Progress(`Making the database in ${dataDir.path}, once. This takes ten seconds or more.`, 3)
       progress.begin("PostgreSQL makes its files", "blocks")
     }
-    return Layer.tap(layerPglite({ dataDir: dataDir.path }), () => Effect.sync(() => progress?.begin("Parley makes its tables")))
+    return Layer.tap(layerPglite({ dataDir: dataDir.path }), () =>
+      Effect.sync(() => progress?.begin("Parley makes its tables")))
   }))
 
 /** How a person in another terminal gives an operator's command to this server. */
@@ -55,13 +56,18 @@ const welcome = (config: Settings, url: string) =>
   Effect.gen(function*() {
     const agents = yield* AgentAdmin
     const any = { handle: "", email: "", status: null, order: "handle", after: "", now: 0, limit: 1 } as const
-    const isEmpty = yield* agents.search(any).pipe(Effect.map((found) => found.length === 0), Effect.orElseSucceed(() => false))
+    const isEmpty = yield* agents.search(any).pipe(
+      Effect.map((found) => found.length === 0),
+      Effect.orElseSucceed(() => false)
+    )
     const outbox = resolve(config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox"))
     return [
       "",
       `Parley ${VERSION} listens on ${url}`,
       `Documentation: ${url}/docs`,
-      `In a browser: ${url}/app for agents' messages; for you ${url}/console, by the link that ${adminCommand(config, "console")} prints`,
+      `In a browser: ${url}/app for agents' messages; for you ${url}/console, by the link that ${
+        adminCommand(config, "console")
+      } prints`,
       ...isEmpty ? invitation(config, url) : [],
       "",
       config.SMTP_URL === undefined
@@ -73,20 +79,28 @@ const welcome = (config: Settings, url: string) =>
   })
 
 /** `parley start`: a standalone server. */
-export const start = (): void => serve({
-  settle: (config) =>
-    config.ROLE === "gateway"
-      ? Effect.fail(new ConfigInvalid({ problems: ["ROLE: a gateway is a node of a cluster: start it with npm run runner, or with the subcommand runner"] }))
-      : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
-  own: DataDir.layer,
-  database,
-  cluster: () =>
-    Layer.provideMerge(NodeRpc.layerAlone, Cluster.layerStandalone).pipe(
-      Layer.provide(Layer.effectDiscard(Effect.sync(() => progress?.begin("The server starts"))))
-    ),
-  owns: () => true,
-  ready: () => Cluster.awaitShards,
-  // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.
-  beside: (config) => config.DATABASE_URL === undefined ? Layer.provide(AdminSocketLive, Operator.layer) : Layer.empty,
-  welcome
-})
+export const start = (): void =>
+  serve({
+    settle: (config) =>
+      config.ROLE === "gateway"
+        ? Effect.fail(
+          new ConfigInvalid({
+            problems: [
+              "ROLE: a gateway is a node of a cluster: start it with npm run runner, or with the subcommand runner"
+            ]
+          })
+        )
+        : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
+    own: DataDir.layer,
+    database,
+    cluster: () =>
+      Layer.provideMerge(NodeRpc.layerAlone, Cluster.layerStandalone).pipe(
+        Layer.provide(Layer.effectDiscard(Effect.sync(() => progress?.begin("The server starts"))))
+      ),
+    owns: () => true,
+    ready: () => Cluster.awaitShards,
+    // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.
+    beside: (config) =>
+      config.DATABASE_URL === undefined ? Layer.provide(AdminSocketLive, Operator.layer) : Layer.empty,
+    welcome
+  })

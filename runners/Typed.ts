@@ -30,10 +30,13 @@ export const typedAt = ({ folder, program, script }: Started): Typed => {
     ? "npx parley"
     : "parley"
   return (commandLine) =>
-    commandLine.replace(COMMAND, (_, variables: string, name: string | undefined, rest = "") =>
-      variables + (name !== undefined && script?.includes("runners/parley.js") === true
-        ? asScript(name, rest)
-        : `${words}${name === undefined ? "" : ` ${name}`}${rest}`))
+    commandLine.replace(
+      COMMAND,
+      (_, variables: string, name: string | undefined, rest = "") =>
+        variables + (name !== undefined && script?.includes("runners/parley.js") === true
+          ? asScript(name, rest)
+          : `${words}${name === undefined ? "" : ` ${name}`}${rest}`)
+    )
 }
 
 /** Writes a command line as a person types it where this process was started. */

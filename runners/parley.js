@@ -1,5 +1,6 @@
 #!/usr/bin/env node
-// The program `parley`, run by npm's scripts, the package's bin and the image. Its syntax works on old versions of Node.
+// The program `parley`, run by npm's scripts, the package's bin and the image. Its syntax works on old versions of
+// Node.
 import "./any-node.js"
 import "./require-node.js"
 

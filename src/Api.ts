@@ -1,33 +1,44 @@
-import { HttpApi, OpenApi } from "effect/http-api"
 import { AccountsApi } from "#domain/accounts/AccountsApi"
-import { AvatarsApi } from "#domain/avatars/AvatarsApi"
 import { AttachmentsApi } from "#domain/attachments/AttachmentsApi"
-import { GrantsApi } from "#domain/oauth/GrantsApi"
+import { AvatarsApi } from "#domain/avatars/AvatarsApi"
 import { ContactsApi } from "#domain/contacts/ContactsApi"
 import { ConversationsApi } from "#domain/conversations/ConversationsApi"
-import { GroupsApi } from "#domain/groups/GroupsApi"
 import { MessagesApi } from "#domain/conversations/MessagesApi"
-import { MutesApi } from "#domain/mutes/MutesApi"
 import { DirectoryApi } from "#domain/directory/DirectoryApi"
-import { WireErrors } from "#infrastructure/wire/WireErrors"
+import { GroupsApi } from "#domain/groups/GroupsApi"
+import { MutesApi } from "#domain/mutes/MutesApi"
+import { GrantsApi } from "#domain/oauth/GrantsApi"
 import { PresenceApi } from "#domain/presence/PresenceApi"
 import { RegistrationApi } from "#domain/registration/RegistrationApi"
-import { WakeWebhookApi } from "#interfaces/mcp/events/WakeWebhookApi"
 import { RepliesApi } from "#domain/replies/RepliesApi"
-import { published } from "#interfaces/service/OpenApiDocument"
 import { SearchApi } from "#domain/search/SearchApi"
-import { ServiceApi } from "#interfaces/service/ServiceApi"
 import { WebhooksApi } from "#domain/webhooks/WebhooksApi"
+import { WireErrors } from "#infrastructure/wire/WireErrors"
+import { WakeWebhookApi } from "#interfaces/mcp/events/WakeWebhookApi"
+import { published } from "#interfaces/service/OpenApiDocument"
+import { ServiceApi } from "#interfaces/service/ServiceApi"
+import { HttpApi, OpenApi } from "effect/http-api"
 
 /** The whole HTTP contract: the routes and the OpenAPI document are both made from it. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
-  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, WakeWebhookApi, RepliesApi, SearchApi, GrantsApi, ServiceApi)
+  .add(
+    GroupsApi,
+    PresenceApi,
+    AttachmentsApi,
+    WebhooksApi,
+    WakeWebhookApi,
+    RepliesApi,
+    SearchApi,
+    GrantsApi,
+    ServiceApi
+  )
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",
     version: "0.3.0",
-    description: "Messaging for AI agents: accounts with a handle and a key, direct messages and groups, files, contacts, presence, " +
+    description:
+      "Messaging for AI agents: accounts with a handle and a key, direct messages and groups, files, contacts, presence, " +
       "webhooks, and a WebSocket that pushes what is new. The version in this document is that of the interface description. " +
       "`GET /` answers with the version of the server.",
     license: { name: "MIT", identifier: "MIT" },

@@ -1,28 +1,28 @@
-import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { Budgets } from "#domain/auth/Budgets"
-import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
-import { AuditLog } from "#interfaces/operator/AuditLog"
-import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
-import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
-import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
-import { Erasure } from "#interfaces/operator/Erasure"
-import { LimitChanges } from "#interfaces/operator/LimitChanges"
-import { Reports } from "#interfaces/operator/Reports"
 import { NO_STORE, UncachedErrors } from "#infrastructure/wire/Uncached"
 import { toResponse } from "#infrastructure/wire/WireErrors"
 import { AccessHttp, DoorHttp } from "#interfaces/console/AccessHttp"
 import { AgentsHttp } from "#interfaces/console/AgentsHttp"
 import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { ConsoleAuthorization, hidden } from "#interfaces/console/ConsoleAuthorization"
-import { OAuthHttp } from "#interfaces/console/OAuthHttp"
-import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
 import { LimitsHttp } from "#interfaces/console/LimitsHttp"
 import { ModerationHttp } from "#interfaces/console/ModerationHttp"
-import { Nodes } from "#interfaces/operator/Nodes"
 import { NodesHttp } from "#interfaces/console/NodesHttp"
+import { OAuthHttp } from "#interfaces/console/OAuthHttp"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
+import { Erasure } from "#interfaces/operator/Erasure"
+import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import { Nodes } from "#interfaces/operator/Nodes"
 import { NodeSampler } from "#interfaces/operator/NodeSampler"
+import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { Reports } from "#interfaces/operator/Reports"
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
 
 /** Answers every other path below `/console/api` with the same 404 as callers get who are no operators. */
 const nothing = HttpRouter.use((router) =>
@@ -30,7 +30,8 @@ const nothing = HttpRouter.use((router) =>
     const budgets = yield* Budgets
     const response = Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
       Effect.match(budgets.ofAddress(request), {
-        onFailure: (refused) => HttpServerResponse.setHeaders(toResponse(refused), NO_STORE),
+        onFailure: (refused) =>
+          HttpServerResponse.setHeaders(toResponse(refused), NO_STORE),
         onSuccess: () => HttpServerResponse.setHeaders(toResponse(hidden()), NO_STORE)
       }))
     // The pattern also matches `/console/api` without a slash at the end.
@@ -46,7 +47,17 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
 
 /** The services of the operators' API. They also answer the questions of other nodes. */
 export const services = Nodes.layer.pipe(
-  Layer.provideMerge(Layer.mergeAll(GrantAdmin.layer, ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentAdmin.layer, Reports.layer, DeadDeliveries.layer)),
+  Layer.provideMerge(
+    Layer.mergeAll(
+      GrantAdmin.layer,
+      ConsoleAccess.layer,
+      AuditLog.layer,
+      Erasure.layer,
+      AgentAdmin.layer,
+      Reports.layer,
+      DeadDeliveries.layer
+    )
+  ),
   Layer.provideMerge(Layer.mergeAll(OperatedGroups.layer, LimitChanges.layer)),
   Layer.provideMerge(NodeSampler.layer)
 )

@@ -1,25 +1,25 @@
-import { Effect, Layer } from "effect"
-import { TaskPushes } from "#interfaces/a2a/TaskPushes"
-import { Tasks } from "#interfaces/a2a/Tasks"
-import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
-import { Avatars } from "#domain/avatars/Avatars"
 import { Deletions } from "#domain/agents/Deletions"
 import { Attachments } from "#domain/attachments/Attachments"
+import { Avatars } from "#domain/avatars/Avatars"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { Enforcement } from "#domain/enforcement/Enforcement"
-import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
 import { Groups } from "#domain/groups/Groups"
-import { Mutes } from "#domain/mutes/Mutes"
 import { sweepIdempotencyKeys } from "#domain/idempotency/Idempotency"
-import { job } from "#infrastructure/cluster/Job"
+import { Mutes } from "#domain/mutes/Mutes"
 import { AuthorizationRequests } from "#domain/oauth/AuthorizationRequests"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { Codes } from "#domain/registration/Codes"
-import { Vacuum } from "#infrastructure/database/Vacuum"
 import { Replies } from "#domain/replies/Replies"
 import { WordIndex } from "#domain/search/WordIndex"
-import { BacklogGauges } from "#interfaces/service/BacklogGauges"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
+import { job } from "#infrastructure/cluster/Job"
+import { Vacuum } from "#infrastructure/database/Vacuum"
+import { TaskPushes } from "#interfaces/a2a/TaskPushes"
+import { Tasks } from "#interfaces/a2a/Tasks"
+import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
+import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
+import { BacklogGauges } from "#interfaces/service/BacklogGauges"
+import { Effect, Layer } from "effect"
 
 /** The periodic jobs. In a cluster, one process runs each job for all processes (wire.md G.12, G.17a). */
 export const layer = Layer.mergeAll(
@@ -28,9 +28,17 @@ export const layer = Layer.mergeAll(
   job({ name: "webhook_outbox", every: "5 seconds", batch: Effect.flatMap(WebhookActors, ({ wakeDue }) => wakeDue) }),
   job({ name: "backlog", every: "1 minute", batch: Effect.flatMap(BacklogGauges, ({ count }) => count) }),
   job({ name: "vacuum", every: "1 minute", batch: Effect.flatMap(Vacuum, ({ step }) => step) }),
-  job({ name: "event_subscriptions", every: "1 minute", batch: Effect.flatMap(EventSubscriptions, ({ sweep }) => sweep) }),
+  job({
+    name: "event_subscriptions",
+    every: "1 minute",
+    batch: Effect.flatMap(EventSubscriptions, ({ sweep }) => sweep)
+  }),
   job({ name: "erased_files", every: "1 minute", batch: Effect.flatMap(ErasedFiles, ({ sweep }) => sweep) }),
-  job({ name: "webhooks_abandoned", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ abandon }) => abandon) }),
+  job({
+    name: "webhooks_abandoned",
+    every: "10 minutes",
+    batch: Effect.flatMap(WebhookActors, ({ abandon }) => abandon)
+  }),
   job({
     name: "webhooks_deleted",
     every: "10 minutes",
@@ -41,7 +49,11 @@ export const layer = Layer.mergeAll(
     every: "10 minutes",
     batch: Effect.flatMap(WebhookActors, ({ sweepDelivered }) => sweepDelivered)
   }),
-  job({ name: "webhooks_dead", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ sweepDead }) => sweepDead) }),
+  job({
+    name: "webhooks_dead",
+    every: "10 minutes",
+    batch: Effect.flatMap(WebhookActors, ({ sweepDead }) => sweepDead)
+  }),
   job({ name: "codes", every: "10 minutes", batch: Effect.flatMap(Codes, ({ sweep }) => sweep) }),
   job({ name: "address_attempts", every: "10 minutes", batch: Effect.flatMap(AddressLimits, ({ sweep }) => sweep) }),
   job({ name: "idempotency_keys", every: "10 minutes", batch: sweepIdempotencyKeys }),

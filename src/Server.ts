@@ -1,30 +1,30 @@
+import type { Members } from "#infrastructure/cluster/Members"
+import type { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import type { NodeRpc } from "#infrastructure/cluster/NodeRpc"
+import type { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
+import * as Maintenance from "#infrastructure/database/Maintenance"
+import * as Migrations from "#infrastructure/database/Migrations"
+import type { Database } from "#infrastructure/database/Sql"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { addressIsFree } from "#infrastructure/http/Listening"
+import { Config, ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
+import { sharedDirIsUsable } from "#infrastructure/platform/disk/DataDir"
+import * as DiskSpace from "#infrastructure/platform/disk/DiskSpace"
+import { Ids } from "#infrastructure/platform/Ids"
+import { Readiness } from "#infrastructure/platform/Readiness"
+import { StallGuard } from "#infrastructure/platform/StallGuard"
+import { layerLogger } from "#infrastructure/platform/Telemetry"
+import * as TraceExport from "#infrastructure/platform/TraceExport"
+import { Unavailable } from "#infrastructure/wire/WireError"
+import type { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { VERSION } from "#interfaces/service/Version"
 import { Cause, Effect, Exit, Layer } from "effect"
 import type { MessageStorage, Sharding } from "effect/cluster"
 import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql"
-import * as Entities from "./Services.ts"
 import * as Http from "./Http.ts"
-import type { AgentAdmin } from "#interfaces/operator/AgentAdmin"
-import { Config, ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
-import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
-import { sharedDirIsUsable } from "#infrastructure/platform/disk/DataDir"
-import * as DiskSpace from "#infrastructure/platform/disk/DiskSpace"
-import { HttpServer } from "#infrastructure/http/HttpServer"
-import { addressIsFree } from "#infrastructure/http/Listening"
-import { Ids } from "#infrastructure/platform/Ids"
-import * as Maintenance from "#infrastructure/database/Maintenance"
-import * as Migrations from "#infrastructure/database/Migrations"
-import type { Members } from "#infrastructure/cluster/Members"
-import type { NodeCalls } from "#infrastructure/cluster/NodeCalls"
-import type { PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import type { NodeRpc } from "#infrastructure/cluster/NodeRpc"
-import { StallGuard } from "#infrastructure/platform/StallGuard"
-import { Readiness } from "#infrastructure/platform/Readiness"
-import type { Database } from "#infrastructure/database/Sql"
-import { layerLogger } from "#infrastructure/platform/Telemetry"
-import * as TraceExport from "#infrastructure/platform/TraceExport"
-import { VERSION } from "#interfaces/service/Version"
-import { Unavailable } from "#infrastructure/wire/WireError"
+import * as Entities from "./Services.ts"
 
 export const say = (text: string): void => void process.stdout.write(`${text}\n`)
 const complain = (text: string): void => void process.stderr.write(`${text}\n`)
@@ -41,7 +41,11 @@ export interface Kind<Own> {
   readonly database: (config: Settings) => Layer.Layer<Databases, unknown, Base | Own>
   readonly cluster: (
     config: Settings
-  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Members | NodeCalls | PeerConnections | NodeRpc, unknown, Databases | Base>
+  ) => Layer.Layer<
+    Sharding.Sharding | MessageStorage.MessageStorage | Members | NodeCalls | PeerConnections | NodeRpc,
+    unknown,
+    Databases | Base
+  >
   /** Whether this process runs entities and jobs, or only calls the processes that do. */
   readonly owns: (config: Settings) => boolean
   /** Completes when the server can serve requests. Runs once all services are built. */
@@ -65,7 +69,8 @@ export const warnings = Layer.effectDiscard(
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
-    // The routes take the longest to build, so they are built before `ready`. After `ready`, work already waits for this node.
+    // The routes take the longest to build, so they are built before `ready`. After `ready`, work already waits for
+    // this node.
     const layer = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config)))).pipe(
       Layer.provide(kind.owns(config) ? Entities.layer : Entities.services),
       Layer.provide(kind.cluster(config)),

@@ -1,27 +1,14 @@
-import { Layer } from "effect"
-import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
-import { TaskPushes } from "#interfaces/a2a/TaskPushes"
-import { Tasks } from "#interfaces/a2a/Tasks"
-import { TasksRepo } from "#interfaces/a2a/TasksRepo"
-import { Callbacks } from "#interfaces/mcp/events/Callbacks"
-import { EventFeed } from "#interfaces/mcp/events/EventFeed"
-import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
-import { EventSubscriptionsRepo } from "#interfaces/mcp/events/EventSubscriptionsRepo"
-import { Accounts } from "#domain/agents/Accounts"
-import { ActiveMutes } from "#domain/push/ActiveMutes"
-import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
-import { Agents } from "#domain/agents/Agents"
-import { AgentsRepo } from "#domain/agents/AgentsRepo"
-import { Skills } from "#domain/agents/Skills"
 import { DeletionsLive } from "#domain/accounts/DeletionsLive"
 import { DeletionsRepo } from "#domain/accounts/DeletionsRepo"
 import { ErasuresRepo } from "#domain/accounts/ErasuresRepo"
-import { Avatars } from "#domain/avatars/Avatars"
-import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
-import { PushRouter } from "#domain/push/PushRouter"
-import { ColdSlots } from "#domain/push/ColdSlots"
+import { Accounts } from "#domain/agents/Accounts"
+import { Agents } from "#domain/agents/Agents"
+import { AgentsRepo } from "#domain/agents/AgentsRepo"
+import { Skills } from "#domain/agents/Skills"
 import { Attachments } from "#domain/attachments/Attachments"
 import { AttachmentsRepo } from "#domain/attachments/AttachmentsRepo"
+import { Avatars } from "#domain/avatars/Avatars"
+import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
 import { Contacts } from "#domain/contacts/Contacts"
 import { ContactsRepo } from "#domain/contacts/ContactsRepo"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
@@ -37,30 +24,27 @@ import { Enforcement } from "#domain/enforcement/Enforcement"
 import { EnforcementRepo } from "#domain/enforcement/EnforcementRepo"
 import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
 import { Groups } from "#domain/groups/Groups"
-import { GroupReads } from "#domain/messages/GroupReads"
 import { GroupsRepo } from "#domain/groups/GroupsRepo"
-import * as Jobs from "./Jobs.ts"
-import * as Tables from "./Tables.ts"
-import { Mutes } from "#domain/mutes/Mutes"
-import { MutesRepo } from "#domain/mutes/MutesRepo"
-import { BlobsLive } from "#infrastructure/files/BlobsLive"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
-import { Mailer, MailQueue } from "#infrastructure/platform/Mailer"
-import { PresenceRepo } from "#domain/presence/PresenceRepo"
-import { Presences } from "#domain/presence/Presences"
+import { GroupReads } from "#domain/messages/GroupReads"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { Mutes } from "#domain/mutes/Mutes"
+import { MutesRepo } from "#domain/mutes/MutesRepo"
 import { AuthorizationRequests } from "#domain/oauth/AuthorizationRequests"
 import { Clients } from "#domain/oauth/Clients"
 import { Grants } from "#domain/oauth/Grants"
 import { GrantsRepo } from "#domain/oauth/GrantsRepo"
 import { Refusals } from "#domain/oauth/Refusals"
 import { RequestsRepo } from "#domain/oauth/RequestsRepo"
+import { PresenceRepo } from "#domain/presence/PresenceRepo"
+import { Presences } from "#domain/presence/Presences"
 import { PresenceStore } from "#domain/presence/PresenceStore"
-import { Limits } from "#infrastructure/rates/Limits"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
-import { RateLimits } from "#infrastructure/rates/RateLimits"
-import { Secrets } from "#infrastructure/database/Secrets"
+import { ActiveMutes } from "#domain/push/ActiveMutes"
+import { ColdSlots } from "#domain/push/ColdSlots"
+import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
+import { PushRouter } from "#domain/push/PushRouter"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { Codes } from "#domain/registration/Codes"
@@ -72,16 +56,32 @@ import { RepliesRepo } from "#domain/replies/RepliesRepo"
 import { MessageSearch } from "#domain/search/MessageSearch"
 import { SearchRepo } from "#domain/search/SearchRepo"
 import { WordIndex } from "#domain/search/WordIndex"
-import { BacklogGauges } from "#interfaces/service/BacklogGauges"
-import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
-import { Vacuum } from "#infrastructure/database/Vacuum"
 import { EventData } from "#domain/webhooks/EventData"
-import { PresencePosts } from "#domain/webhooks/PresencePosts"
 import { PostSources } from "#domain/webhooks/PostSources"
+import { PresencePosts } from "#domain/webhooks/PresencePosts"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { Webhooks } from "#domain/webhooks/Webhooks"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { Vacuum } from "#infrastructure/database/Vacuum"
+import { BlobsLive } from "#infrastructure/files/BlobsLive"
+import { Mailer, MailQueue } from "#infrastructure/platform/Mailer"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { Limits } from "#infrastructure/rates/Limits"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
+import { TaskPushes } from "#interfaces/a2a/TaskPushes"
+import { Tasks } from "#interfaces/a2a/Tasks"
+import { TasksRepo } from "#interfaces/a2a/TasksRepo"
+import { Callbacks } from "#interfaces/mcp/events/Callbacks"
+import { EventFeed } from "#interfaces/mcp/events/EventFeed"
+import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
+import { EventSubscriptionsRepo } from "#interfaces/mcp/events/EventSubscriptionsRepo"
+import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
+import { BacklogGauges } from "#interfaces/service/BacklogGauges"
+import { Layer } from "effect"
+import * as Jobs from "./Jobs.ts"
+import * as Tables from "./Tables.ts"
 
 /** The services of the modules, on a database, a cluster and the platform's small services. */
 export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRequests.layer).pipe(
@@ -92,17 +92,30 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(Tasks.layer),
   Layer.provideMerge(Accounts.layer),
   Layer.provideMerge(DeletionsLive),
-  Layer.provideMerge(Layer.mergeAll(MessageSearch.layer, Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer)),
+  Layer.provideMerge(
+    Layer.mergeAll(
+      MessageSearch.layer,
+      Mutes.layer,
+      Presences.layer,
+      Contacts.layer,
+      Directory.layer,
+      EnforcementWatch.layer
+    )
+  ),
   Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
-  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer, Grants.layer)),
+  Layer.provideMerge(
+    Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer, Grants.layer)
+  ),
   Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
-  Layer.provideMerge(Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, ConversationFeed.layer, ErasedFiles.layer, WordIndex.layer)),
+  Layer.provideMerge(
+    Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, ConversationFeed.layer, ErasedFiles.layer, WordIndex.layer)
+  ),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
     AddressAttemptsRepo.layer,

@@ -1,8 +1,3 @@
-import { Layer } from "effect"
-import { a2aTables } from "#interfaces/a2a/A2aTables"
-import { eventTables } from "#interfaces/mcp/events/EventTables"
-import { limitChangesTables } from "#interfaces/operator/LimitChanges"
-import { operatorTables } from "#interfaces/operator/OperatorTables"
 import { accountsTables } from "#domain/accounts/AccountsTables"
 import { agentsTables } from "#domain/agents/AgentsTables"
 import { attachmentsTables } from "#domain/attachments/AttachmentsTables"
@@ -24,10 +19,18 @@ import { searchTables } from "#domain/search/SearchTables"
 import { webhooksTables } from "#domain/webhooks/WebhooksTables"
 import { clusterTables } from "#infrastructure/cluster/NodeTable"
 import { migrationsTables } from "#infrastructure/database/Migrations"
-import { type OwnedTable, Tables } from "#infrastructure/database/Tables"
 import { secretsTables } from "#infrastructure/database/Secrets"
+import { type OwnedTable, Tables } from "#infrastructure/database/Tables"
+import { a2aTables } from "#interfaces/a2a/A2aTables"
+import { eventTables } from "#interfaces/mcp/events/EventTables"
+import { limitChangesTables } from "#interfaces/operator/LimitChanges"
+import { operatorTables } from "#interfaces/operator/OperatorTables"
+import { Layer } from "effect"
 
-/** The tables of all modules. An erasure takes them in this order. An export names the tables that it leaves out in this order. */
+/**
+ * The tables of all modules. An erasure takes them in this order. An export names the tables that it leaves out in this
+ * order.
+ */
 export const tables: ReadonlyArray<OwnedTable> = [
   migrationsTables,
   secretsTables,

@@ -58,10 +58,14 @@ const MAX_SHARES = 3
 const TAIL_BYTES = 1_048_576
 
 /**
- * Seconds for each programme, in their order; undefined for a programme that does not fit. Each programme first gets the time of its
- * shortest run, earlier ones before later ones. The rest is divided by weight.
+ * Seconds for each programme, in their order; undefined for a programme that does not fit. Each programme first gets
+ * the time of its shortest run, earlier ones before later ones. The rest is divided by weight.
  */
-export const shareOut = (programmes: ReadonlyArray<Programme>, seconds: number, reserve = 0): ReadonlyArray<number | undefined> => {
+export const shareOut = (
+  programmes: ReadonlyArray<Programme>,
+  seconds: number,
+  reserve = 0
+): ReadonlyArray<number | undefined> => {
   let left = seconds
   const shares = programmes.map(({ least }) => {
     if (least > left) return undefined
@@ -133,7 +137,8 @@ const runOne = async (programme: Programme, seconds: number, limit: number, opti
   const file = openSync(log, "w+")
   const began = performance.now()
   const elapsed = () => (performance.now() - began) / 1_000
-  // The programme gets a process group of its own. Ctrl-C in the terminal then reaches only the driver, which can end the whole group.
+  // The programme gets a process group of its own. Ctrl-C in the terminal then reaches only the driver, which can end
+  // the whole group.
   const child = spawn(program, args, {
     cwd: ROOT,
     env: { ...process.env, NO_COLOR: "1", ...env },
@@ -144,7 +149,10 @@ const runOne = async (programme: Programme, seconds: number, limit: number, opti
   const orphaned = () => pid !== undefined && killGroup(pid)
   process.once("exit", orphaned)
   const over = new AbortController()
-  const ended = once(child, "exit").then(([code, by]: Array<unknown>) => by === null ? `it ended with ${code}` : `it ended by ${by}`, String)
+  const ended = once(child, "exit").then(
+    ([code, by]: Array<unknown>) => by === null ? `it ended with ${code}` : `it ended by ${by}`,
+    String
+  )
   /** Waits this many seconds. Fails once the programme has ended. */
   const until = (seconds: number) => pause(seconds * 1_000, undefined, { signal: over.signal })
   let stopped: { readonly verdict: Verdict; readonly why: string } | undefined
@@ -180,8 +188,9 @@ const runOne = async (programme: Programme, seconds: number, limit: number, opti
 }
 
 /**
- * Runs programmes one after the other within the given time and continues after a failure. Returns a row for each programme, in their
- * order. A programme that cannot run on this machine is skipped, and one that does not fit into the time is not run.
+ * Runs programmes one after the other within the given time and continues after a failure. Returns a row for each
+ * programme, in their order. A programme that cannot run on this machine is skipped, and one that does not fit into the
+ * time is not run.
  */
 export const verify = async (options: VerifyOptions): Promise<ReadonlyArray<Row>> => {
   const { programmes, say, seconds, signal } = options
@@ -222,7 +231,8 @@ export const verify = async (options: VerifyOptions): Promise<ReadonlyArray<Row>
   return rows
 }
 
-const shown = (figures: Figures): string => Object.entries(figures).map(([name, value]) => `${name} ${value}`).join(", ")
+const shown = (figures: Figures): string =>
+  Object.entries(figures).map(([name, value]) => `${name} ${value}`).join(", ")
 
 /** The table that a run ends with. */
 export const table = (rows: ReadonlyArray<Row>): string => {

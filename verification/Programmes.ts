@@ -10,11 +10,14 @@ import type { RoundResult } from "./faults/Round.ts"
 
 const ROOT = resolve(import.meta.dirname, "..")
 
-const manifest = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { readonly scripts: Readonly<Record<string, string>> }
+const manifest = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+  readonly scripts: Readonly<Record<string, string>>
+}
 
 /**
- * The last command of an npm script, to run it without npm and without the checks of types and lint before it. The command consists of
- * arguments for node and variables that stand before it. Scripts have plain words and words in single quotes.
+ * The last command of an npm script, to run it without npm and without the checks of types and lint before it. The
+ * command consists of arguments for node and variables that stand before it. Scripts have plain words and words in
+ * single quotes.
  */
 export const commandOf = (script: string): Command => {
   const last = manifest.scripts[script]?.split(" && ").at(-1) ?? ""
@@ -44,13 +47,19 @@ const linesOfJson = (output: string): ReadonlyArray<Readonly<Record<string, unkn
     }
   })
 
-/** The last object with this key that was printed as a line of JSON. Its writer is in this folder and defines its other fields. */
-const lineWith = (output: string, key: string): object | undefined => linesOfJson(output).findLast((line) => key in line)
+/**
+ * The last object with this key that was printed as a line of JSON. Its writer is in this folder and defines its other
+ * fields.
+ */
+const lineWith = (output: string, key: string): object | undefined =>
+  linesOfJson(output).findLast((line) => key in line)
 
 /** Tests that passed, failed and were skipped, from vitest's summary. */
 export const tests = (output: string): Figures => {
   const summary = /^ +Tests +(.*)\(\d+\)$/m.exec(output)?.[1] ?? ""
-  return Object.fromEntries(Array.from(summary.matchAll(/(\d+) (passed|failed|skipped)/g), ([, count, what]) => [what ?? "", Number(count)]))
+  return Object.fromEntries(
+    Array.from(summary.matchAll(/(\d+) (passed|failed|skipped)/g), ([, count, what]) => [what ?? "", Number(count)])
+  )
 }
 
 /** A programme that vitest runs. Vitest also passes if all tests are skipped. */
@@ -85,7 +94,8 @@ const firstOf = (output: string, pattern: RegExp, name: string): Figures => {
 const needsRedis = () => missingRedis === "" ? undefined : "needs redis-server: apt-get install redis-server"
 const needsPrometheus = () =>
   spawnSync("promtool", ["--version"]).status === 0 ? needsRedis() : "needs Prometheus: apt-get install prometheus"
-const needsHaproxy = () => spawnSync("haproxy", ["-v"]).status === 0 ? needsRedis() : "needs HAProxy: apt-get install haproxy"
+const needsHaproxy = () =>
+  spawnSync("haproxy", ["-v"]).status === 0 ? needsRedis() : "needs HAProxy: apt-get install haproxy"
 
 const hasNpm = spawnSync("npm", ["--version"]).status === 0
 /** The answer is computed at the first use and then kept. */
@@ -94,7 +104,9 @@ const needsPackages = (): string | undefined => (packages ??= { missing: missing
 const missingPackages = (): string | undefined =>
   !hasNpm
     ? "needs npm, which comes with Node"
-    : spawnSync("npm", ["view", "node@24", "version", "--fetch-retries=0", "--fetch-timeout=10000"], { timeout: 30_000 }).status === 0
+    : spawnSync("npm", ["view", "node@24", "version", "--fetch-retries=0", "--fetch-timeout=10000"], {
+        timeout: 30_000
+      }).status === 0
     ? undefined
     : "needs a registry of packages that npm can reach: npm config get registry says which it asks"
 
@@ -107,8 +119,8 @@ const AROUND_A_FAULT = 20
 const AROUND_ALL_FAULTS = 60
 
 /**
- * The programmes of `npm run verify`, in this order. If the time is too short for all, the last ones are left out. `least` is the time
- * that a shortest run takes on two otherwise idle cores, or a little more.
+ * The programmes of `npm run verify`, in this order. If the time is too short for all, the last ones are left out.
+ * `least` is the time that a shortest run takes on two otherwise idle cores, or a little more.
  */
 export const programmes: ReadonlyArray<Programme> = [
   {
@@ -130,7 +142,12 @@ export const programmes: ReadonlyArray<Programme> = [
     most: 600,
     command: (seconds) => varied("test:kill", { KILLS: atLeast(5, seconds / 10) }),
     figures: (output) =>
-      Object.fromEntries(Array.from(output.matchAll(/^ *(kills|acknowledged|sentAgain): (\d+)/gm), ([, name, count]) => [name ?? "", Number(count)]))
+      Object.fromEntries(
+        Array.from(
+          output.matchAll(/^ *(kills|acknowledged|sentAgain): (\d+)/gm),
+          ([, name, count]) => [name ?? "", Number(count)]
+        )
+      )
   },
   vitest("checker", "test:checker", 60, {
     weight: 1,
@@ -156,7 +173,9 @@ export const programmes: ReadonlyArray<Programme> = [
     }
   }),
   vitest("restore", "test:restore", 60),
-  vitest("disks", "test:disks", 90, { missing: () => missingForDisks === "" ? undefined : "needs Linux, root, and the right to mount a tmpfs" }),
+  vitest("disks", "test:disks", 90, {
+    missing: () => missingForDisks === "" ? undefined : "needs Linux, root, and the right to mount a tmpfs"
+  }),
   vitest("balancer", "test:balancer", 60, {
     missing: needsHaproxy,
     extra: (output) => firstOf(output, /(\d+) sends over three restarts/, "sends")
@@ -165,15 +184,24 @@ export const programmes: ReadonlyArray<Programme> = [
   vitest("crowd", "test:crowd", 60, { extra: (output) => firstOf(output, /sends at \d+\/s: ([\d.]+ ms)/, "p99") }),
   vitest("timing", "test:timing", 60),
   vitest("floods", "test:floods", 120),
-  vitest("connect", "test:connect", 120, { extra: (output) => firstOf(output, /messages, (\d+ replies)/, "1,000 messages") }),
-  vitest("migration", "test:migration", 60, { extra: (output) => firstOf(output, /messages migrated in ([\d.]+ s)/, "100,000 messages") }),
+  vitest("connect", "test:connect", 120, {
+    extra: (output) => firstOf(output, /messages, (\d+ replies)/, "1,000 messages")
+  }),
+  vitest("migration", "test:migration", 60, {
+    extra: (output) => firstOf(output, /messages migrated in ([\d.]+ s)/, "100,000 messages")
+  }),
   {
     name: "reconnects",
     script: "test:reconnects",
     least: 150,
     command: () => commandOf("test:reconnects"),
     figures: (output) => {
-      const result = lineWith(output, "drainedMs") as { readonly clients: number; readonly drainedMs: ReadonlyArray<number>; readonly lost: number; readonly twice: number } | undefined
+      const result = lineWith(output, "drainedMs") as {
+        readonly clients: number
+        readonly drainedMs: ReadonlyArray<number>
+        readonly lost: number
+        readonly twice: number
+      } | undefined
       if (result === undefined) return {}
       const { clients, drainedMs, lost, twice } = result
       return { clients, lost, twice, "all drained after": `${((drainedMs.at(-1) ?? NaN) / 1_000).toFixed(1)} s` }
@@ -182,7 +210,13 @@ export const programmes: ReadonlyArray<Programme> = [
   vitest("package", "test:package", 45),
   { name: "image", script: "test:image", least: 90, missing: needsPackages, command: () => commandOf("test:image") },
   { name: "mcp", script: "test:mcp", least: 240, missing: needsPackages, command: () => commandOf("test:mcp") },
-  { name: "openapi", script: "test:openapi", least: 60, missing: needsPackages, command: () => commandOf("test:openapi") },
+  {
+    name: "openapi",
+    script: "test:openapi",
+    least: 60,
+    missing: needsPackages,
+    command: () => commandOf("test:openapi")
+  },
   {
     name: "hosts",
     script: "test:hosts",
@@ -192,7 +226,13 @@ export const programmes: ReadonlyArray<Programme> = [
     figures: (output) => (lineWith(output, "hosts") as { readonly hosts: Figures } | undefined)?.hosts ?? {},
     triedNothing: ({ passed }) => passed === 0
   },
-  { name: "manifests", script: "test:manifests", least: 45, missing: needsPackages, command: () => commandOf("test:manifests") },
+  {
+    name: "manifests",
+    script: "test:manifests",
+    least: 45,
+    missing: needsPackages,
+    command: () => commandOf("test:manifests")
+  },
   {
     name: "bench",
     script: "bench",
@@ -201,11 +241,15 @@ export const programmes: ReadonlyArray<Programme> = [
     most: 540,
     command: (seconds) => varied("bench", {}, seconds < 540 ? ["--short"] : []),
     figures: (output) =>
-      Object.fromEntries(linesOfJson(output).flatMap((line) => {
-        if (line["bench"] !== "messages") return []
-        const { runs, subject } = line as unknown as BenchLine
-        return runs.map(({ label, perSecond, toSocket }) => [`${subject}, ${label}`, `${perSecond.toFixed(0)}/s, p99 ${toSocket.p99} ms`])
-      }))
+      Object.fromEntries(
+        linesOfJson(output).flatMap((line) => {
+          if (line["bench"] !== "messages") return []
+          const { runs, subject } = line as unknown as BenchLine
+          return runs.map((
+            { label, perSecond, toSocket }
+          ) => [`${subject}, ${label}`, `${perSecond.toFixed(0)}/s, p99 ${toSocket.p99} ms`])
+        })
+      )
   },
   {
     name: "faults",
@@ -221,11 +265,21 @@ export const programmes: ReadonlyArray<Programme> = [
         String(atLeast(5, (seconds - AROUND_ALL_FAULTS) / faults.length - AROUND_A_FAULT))
       ]),
     figures: (output) => {
-      const result = lineWith(output, "rows") as { readonly rows: ReadonlyArray<RoundResult>; readonly sends: number } | undefined
+      const result = lineWith(output, "rows") as
+        | { readonly rows: ReadonlyArray<RoundResult>; readonly sends: number }
+        | undefined
       if (result === undefined) return {}
       const { rows, sends } = result
-      const all = (column: "lost" | "duplicated" | "reordered" | "other") => rows.reduce((sum, row) => sum + row[column], 0)
-      return { faults: rows.length, sends, lost: all("lost"), duplicated: all("duplicated"), "out of order": all("reordered"), other: all("other") }
+      const all = (column: "lost" | "duplicated" | "reordered" | "other") =>
+        rows.reduce((sum, row) => sum + row[column], 0)
+      return {
+        faults: rows.length,
+        sends,
+        lost: all("lost"),
+        duplicated: all("duplicated"),
+        "out of order": all("reordered"),
+        other: all("other")
+      }
     }
   }
 ]

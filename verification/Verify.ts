@@ -41,12 +41,21 @@ const unknown = (flags.only ?? []).filter((name) => !programmes.some((programme)
 if (unknown.length > 0) end(`there is no programme ${unknown.join(", ")}: --list shows all`, 2)
 const chosen = programmes.filter(({ name }) => flags.only?.includes(name) ?? true)
 if (flags.list) {
-  const lines = chosen.map(({ least, missing, name }) => `${name.padEnd(12)} ${lasting(least).padStart(12)}  ${missing?.() ?? ""}`.trimEnd())
-  end([...lines, `${"all".padEnd(12)} ${lasting(chosen.reduce((sum, { least }) => sum + least, 0)).padStart(12)}`].join("\n"), 0)
+  const lines = chosen.map(({ least, missing, name }) =>
+    `${name.padEnd(12)} ${lasting(least).padStart(12)}  ${missing?.() ?? ""}`.trimEnd()
+  )
+  end(
+    [...lines, `${"all".padEnd(12)} ${lasting(chosen.reduce((sum, { least }) => sum + least, 0)).padStart(12)}`].join(
+      "\n"
+    ),
+    0
+  )
 }
 
 const began = new Date()
-const folder = resolve(flags.logs ?? join(import.meta.dirname, "runs", began.toISOString().slice(0, 19).replaceAll(":", "-")))
+const folder = resolve(
+  flags.logs ?? join(import.meta.dirname, "runs", began.toISOString().slice(0, 19).replaceAll(":", "-"))
+)
 const stop = new AbortController()
 let stoppedAt = 0
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
@@ -61,7 +70,9 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
   })
 }
 
-console.log(`${lasting(hours * 3_600)} for ${chosen.length} programmes; their output: ${relative(process.cwd(), folder) || "."}`)
+console.log(
+  `${lasting(hours * 3_600)} for ${chosen.length} programmes; their output: ${relative(process.cwd(), folder) || "."}`
+)
 const rows = await verify({
   programmes: chosen,
   seconds: hours * 3_600,
@@ -75,8 +86,14 @@ const count = (verdict: string) => rows.filter((row) => row.verdict === verdict)
 const counts = { passed: count("passed"), failed: count("failed"), skipped: count("skipped"), notRun: count("not run") }
 console.log(`\n${table(rows)}\n`)
 console.log(
-  `${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped, ${counts.notRun} not run, in ${lasting(seconds)}; ` +
+  `${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped, ${counts.notRun} not run, in ${
+    lasting(seconds)
+  }; ` +
     `their output: ${relative(process.cwd(), folder) || "."}`
 )
-console.log(JSON.stringify({ verify: { began: began.toISOString(), hours, seconds, ...counts, interrupted: stop.signal.aborted, folder, rows } }))
+console.log(
+  JSON.stringify({
+    verify: { began: began.toISOString(), hours, seconds, ...counts, interrupted: stop.signal.aborted, folder, rows }
+  })
+)
 process.exit(code)

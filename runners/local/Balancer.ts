@@ -25,10 +25,13 @@ export class Balancer {
     this.look = async () => {
       let silent = 0
       const asked = urls().map(async (url) => {
-        const yes = await fetch(`${url}/v1/ready`, { signal: AbortSignal.timeout(1_000) }).then((r) => r.ok, (error: unknown) => {
-          if (error instanceof Error && error.name === "TimeoutError") silent++
-          return false
-        })
+        const yes = await fetch(`${url}/v1/ready`, { signal: AbortSignal.timeout(1_000) }).then(
+          (r) => r.ok,
+          (error: unknown) => {
+            if (error instanceof Error && error.name === "TimeoutError") silent++
+            return false
+          }
+        )
         return yes ? [new URL(url)] : []
       })
       const ready = (await Promise.all(asked)).flat()
@@ -74,7 +77,8 @@ export class Balancer {
         const onward = connect(Number(to.port), to.hostname, () => {
           if (socket.destroyed) return void onward.destroy()
           const lines = [`GET ${incoming.url} HTTP/1.1`]
-          for (let i = 0; i < incoming.rawHeaders.length; i += 2) lines.push(`${incoming.rawHeaders[i]}: ${incoming.rawHeaders[i + 1]}`)
+          for (let i = 0; i < incoming.rawHeaders.length; i += 2)
+            lines.push(`${incoming.rawHeaders[i]}: ${incoming.rawHeaders[i + 1]}`)
           onward.write(`${lines.join("\r\n")}\r\n\r\n`)
           onward.write(head)
           pipeline(onward, socket, onward, () => undefined)

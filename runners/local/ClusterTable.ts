@@ -37,7 +37,9 @@ const cellsOf = ({ metrics, name, pid, sendsPerSecond, state, url }: NodeView): 
   String(pid),
   url,
   state,
-  ...metrics === undefined ? ["-", "-", "-"] : [String(metrics.shards), String(metrics.sockets), sendsPerSecond.toFixed(1)]
+  ...metrics === undefined
+    ? ["-", "-", "-"]
+    : [String(metrics.shards), String(metrics.sockets), sendsPerSecond.toFixed(1)]
 ]
 
 const total = (views: ReadonlyArray<NodeView>, of: (metrics: NodeMetrics) => number): number =>
@@ -56,12 +58,15 @@ export const tableOf = (views: ReadonlyArray<NodeView>): ReadonlyArray<string> =
       `${ready} ready`,
       String(total(views, ({ shards }) => shards)),
       String(total(views, ({ sockets }) => sockets)),
-      views.reduce((sum, { metrics, sendsPerSecond }) => sum + (metrics === undefined ? 0 : sendsPerSecond), 0).toFixed(1)
+      views.reduce((sum, { metrics, sendsPerSecond }) => sum + (metrics === undefined ? 0 : sendsPerSecond), 0).toFixed(
+        1
+      )
     ]
   ]
   const widths = HEADS.map((_, i) => Math.max(...rows.map((row) => (row[i] ?? "").length)))
   return rows.map((row) =>
-    row.map((cell, i) => NUMBERS.has(i) ? cell.padStart(widths[i] ?? 0) : cell.padEnd(widths[i] ?? 0)).join("  ").trimEnd()
+    row.map((cell, i) => NUMBERS.has(i) ? cell.padStart(widths[i] ?? 0) : cell.padEnd(widths[i] ?? 0)).join("  ")
+      .trimEnd()
   )
 }
 

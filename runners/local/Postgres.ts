@@ -39,7 +39,8 @@ const owner = (): Account | undefined => {
     readFileSync("/etc/passwd", "utf8").split("\n").map((line) => line.split(":")).map((entry) => [entry[0], entry])
   )
   const account = accounts.get("postgres") ?? accounts.get("nobody")
-  if (account === undefined) throw new Error("PostgreSQL does not run as root, and there is no account postgres or nobody")
+  if (account === undefined)
+    throw new Error("PostgreSQL does not run as root, and there is no account postgres or nobody")
   return { uid: Number(account[2]), gid: Number(account[3]) }
 }
 
@@ -54,7 +55,10 @@ const copied = async ({ initdb, postgres }: Binaries, folder: string, { gid, uid
   await cp(from, folder, { recursive: true, verbatimSymlinks: true })
   const names = ["", ...await readdir(folder, { recursive: true })]
   await Promise.all(names.map((name) => lchown(path.join(folder, name), uid, gid)))
-  return { initdb: path.join(folder, path.relative(from, initdb)), postgres: path.join(folder, path.relative(from, postgres)) }
+  return {
+    initdb: path.join(folder, path.relative(from, initdb)),
+    postgres: path.join(folder, path.relative(from, postgres))
+  }
 }
 
 const ended = async (child: ChildProcess): Promise<number | null> => {
@@ -162,7 +166,8 @@ export class PostgresServer {
       if (keeper.exitCode !== null) break
       const lines = await readFile(pidFile, "utf8").catch(() => "")
       if (lines.startsWith(`${this.pid}\n`) && lines.split("\n")[7]?.trim() === "ready") return
-      // After a kill the old sessions may live for a moment longer and hold the shared memory that the new server needs.
+      // After a kill the old sessions may live for a moment longer and hold the shared memory that the new server
+      // needs.
       if (attempts > 1 && (await logged()).slice(before).includes("shared memory block")) {
         await this.kill()
         return await this.#launch(attempts - 1)

@@ -1,6 +1,12 @@
 import type { Message, Task, TaskPushNotificationConfig } from "@a2a-js/sdk"
 import { Role, StreamResponse, TaskState } from "@a2a-js/sdk"
-import { type Client, ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory } from "@a2a-js/sdk/client"
+import {
+  type Client,
+  ClientFactory,
+  DefaultAgentCardResolver,
+  JsonRpcTransportFactory,
+  RestTransportFactory
+} from "@a2a-js/sdk/client"
 import { assert } from "@effect/vitest"
 import { randomUUID } from "node:crypto"
 import { within } from "../support/Eventually.ts"
@@ -22,7 +28,12 @@ export const baseOf = (server: Server, agent: TestAgent | string): string =>
   `${server.url}/a2a/${typeof agent === "string" ? agent : agent.handle}/`
 
 /** The official client, unmodified, of one agent for another. */
-export const connect = (server: Server, caller: TestAgent, called: TestAgent | string, binding: Binding): Promise<Client> => {
+export const connect = (
+  server: Server,
+  caller: TestAgent,
+  called: TestAgent | string,
+  binding: Binding
+): Promise<Client> => {
   const fetchImpl = fetchAs(caller.key)
   return new ClientFactory({
     transports: [new JsonRpcTransportFactory({ fetchImpl }), new RestTransportFactory({ fetchImpl })],
@@ -57,7 +68,10 @@ export const sending = (given: Message, returnImmediately: boolean, historyLengt
 
 /** Sends, and returns the task without waiting for its end. */
 export const begin = async (client: Client, given: Message | string): Promise<Task> => {
-  const result = await within("SendMessage", client.sendMessage(sending(typeof given === "string" ? message(given) : given, true)))
+  const result = await within(
+    "SendMessage",
+    client.sendMessage(sending(typeof given === "string" ? message(given) : given, true))
+  )
   assert.property(result, "status")
   return result as Task
 }
@@ -123,4 +137,5 @@ export const pushed = (receiver: Receiver, path: string): ReadonlyArray<{ readon
     return { task: payload.value, post }
   })
 
-export const statesAt = (receiver: Receiver, path: string): ReadonlyArray<string> => pushed(receiver, path).map(({ task }) => stateOf(task))
+export const statesAt = (receiver: Receiver, path: string): ReadonlyArray<string> =>
+  pushed(receiver, path).map(({ task }) => stateOf(task))

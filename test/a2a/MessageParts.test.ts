@@ -1,7 +1,10 @@
-import { assert, describe, it } from "@effect/vitest"
 import { incoming, partsOf } from "#interfaces/a2a/MessageParts"
+import { assert, describe, it } from "@effect/vitest"
 
-const stored = (content: object, metadata: object = {}) => ({ content: JSON.stringify(content), metadata: JSON.stringify(metadata) })
+const stored = (content: object, metadata: object = {}) => ({
+  content: JSON.stringify(content),
+  metadata: JSON.stringify(metadata)
+})
 
 describe("the parts of a message", () => {
   const described = { filename: "a.bin", mediaType: "application/x-own", metadata: { of: "part" } }
@@ -56,7 +59,11 @@ describe("the parts of a message", () => {
       { parts: [{ text: "a" }], note: "b" }
     ]
     for (const data of datas) {
-      assert.deepStrictEqual(partsOf(stored({ data }), undefined), [{ data, mediaType: "application/json" }], JSON.stringify(data))
+      assert.deepStrictEqual(
+        partsOf(stored({ data }), undefined),
+        [{ data, mediaType: "application/json" }],
+        JSON.stringify(data)
+      )
     }
   })
 
@@ -64,7 +71,9 @@ describe("the parts of a message", () => {
     const link = { url: "https://files.example/a" }
     for (const parts of [[{ data: { parts: [link] } }], [link], [{ data: [1] }, link]]) {
       const { a2a, data } = incoming({ messageId: "m", role: "ROLE_USER", parts }, undefined)
-      const shown = partsOf(stored({ data }, { a2a }), undefined) as ReadonlyArray<{ readonly data?: unknown; readonly url?: string }>
+      const shown = partsOf(stored({ data }, { a2a }), undefined) as ReadonlyArray<
+        { readonly data?: unknown; readonly url?: string }
+      >
       assert.deepStrictEqual(shown.map(({ data, url }) => url === undefined ? { data } : { url }), parts)
     }
     for (const part of [{ url: "a.png" }, { text: "a", url: link.url }, { raw: "!" }, 7]) {

@@ -1,10 +1,23 @@
 import { assert, beforeAll, it } from "@effect/vitest"
+import { newPair, say } from "../contract/Talk.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { type Cluster, on } from "../support/Nodes.ts"
-import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
-import { newPair, say } from "../contract/Talk.ts"
 import { Receiver } from "../support/Receiver.ts"
-import { begin, connect, get, listing, message, pushed, pushTo, refusal, said, sending, stateOf, statesAt } from "./A2a.ts"
+import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import {
+  begin,
+  connect,
+  get,
+  listing,
+  message,
+  pushed,
+  pushTo,
+  refusal,
+  said,
+  sending,
+  stateOf,
+  statesAt
+} from "./A2a.ts"
 
 /** Settings that these tests need. */
 export const settingsOfTasks = { LIMITS_PUSH_CONFIGS_PER_AGENT: "8" }
@@ -42,7 +55,9 @@ export const tasksOnNodes = (started: () => Cluster): void => {
   it("one messageId on both nodes at once is one task", async () => {
     const clients = await Promise.all([one, two].map((node) => connect(node, alice, bob, "JSONRPC")))
     const given = message("once")
-    const ids = (await Promise.all(Array.from({ length: 20 }, (_, i) => begin(clients[i % 2]!, given)))).map(({ id }) => id)
+    const ids = (await Promise.all(Array.from({ length: 20 }, (_, i) => begin(clients[i % 2]!, given)))).map(({ id }) =>
+      id
+    )
     assert.lengthOf([...new Set(ids)], 1)
   })
 
@@ -58,7 +73,9 @@ export const tasksOnNodes = (started: () => Cluster): void => {
         there.cancelTask({ tenant: "", id: task.id, metadata: undefined }).then(stateOf, () => "refused"),
         say(on(two, bob), alice, { metadata: { reply_to: task.id } })
       ])
-      const states = new Set((await Promise.all([here, there, here, there].map((client) => get(client, task.id)))).map(stateOf))
+      const states = new Set(
+        (await Promise.all([here, there, here, there].map((client) => get(client, task.id)))).map(stateOf)
+      )
       assert.deepStrictEqual([...states], [cancelled === "refused" ? "COMPLETED" : "CANCELED"])
     }
     assert.deepStrictEqual(
@@ -72,15 +89,25 @@ export const tasksOnNodes = (started: () => Cluster): void => {
     try {
       const here = await connect(one, alice, bob, "JSONRPC")
       const there = await connect(two, alice, bob, "HTTP+JSON")
-      const tasks = await Promise.all(Array.from({ length: 6 }, (_, i) => begin(i % 2 === 0 ? here : there, `pushed ${i}`)))
+      const tasks = await Promise.all(
+        Array.from({ length: 6 }, (_, i) => begin(i % 2 === 0 ? here : there, `pushed ${i}`))
+      )
       for (const [i, { id }] of tasks.entries()) {
-        const config = await (i % 2 === 0 ? there : here).createTaskPushNotificationConfig(pushTo(receiver.url(`/${id}`), { taskId: id }))
-        assert.deepStrictEqual(await (i % 2 === 0 ? here : there).getTaskPushNotificationConfig({ tenant: "", taskId: id, id: config.id }), config)
+        const config = await (i % 2 === 0 ? there : here).createTaskPushNotificationConfig(
+          pushTo(receiver.url(`/${id}`), { taskId: id })
+        )
+        assert.deepStrictEqual(
+          await (i % 2 === 0 ? here : there).getTaskPushNotificationConfig({ tenant: "", taskId: id, id: config.id }),
+          config
+        )
       }
       await Promise.all(tasks.map(async ({ id }, i) => {
         const called = on(i < 3 ? one : two, bob)
         await say(called, alice, { metadata: { a2a: { task_id: id, state: "INPUT_REQUIRED" } } })
-        await Promise.all([say(called, alice, { metadata: { reply_to: id } }), ...[here, there].map((client) => get(client, id))])
+        await Promise.all([
+          say(called, alice, { metadata: { reply_to: id } }),
+          ...[here, there].map((client) => get(client, id))
+        ])
       }))
       for (const { id } of tasks) {
         await eventually("the end", () => statesAt(receiver, `/${id}`).length === 2 || undefined)
@@ -105,21 +132,34 @@ export const tasksOnNodes = (started: () => Cluster): void => {
       const { here } = clients[0]!
       const request = (given: ReturnType<typeof message>) => {
         const { configuration, ...rest } = sending(given, true)
-        return { ...rest, configuration: { ...configuration, taskPushNotificationConfig: pushTo(receiver.url("/limit")) } }
+        return {
+          ...rest,
+          configuration: { ...configuration, taskPushNotificationConfig: pushTo(receiver.url("/limit")) }
+        }
       }
       const given = message("with a configuration")
       const sent = await here.sendMessage(request(given))
       const tasks = await Promise.all(clients.map((client) => begin(client.here, "limited")))
       const putMany = (many: number) =>
-        Promise.all(Array.from({ length: many }, (_, i) =>
-          clients[i % 4]![i % 8 < 4 ? "here" : "there"].createTaskPushNotificationConfig(pushTo(receiver.url("/limit"), { taskId: tasks[i % 4]!.id }))
-            .catch((error: Error) => assert.match(error.message, /as many .* as an agent may have/))))
+        Promise.all(
+          Array.from({ length: many }, (_, i) =>
+            clients[i % 4]![i % 8 < 4 ? "here" : "there"].createTaskPushNotificationConfig(
+              pushTo(receiver.url("/limit"), { taskId: tasks[i % 4]!.id })
+            )
+              .catch((error: Error) =>
+                assert.match(error.message, /as many .* as an agent may have/)
+              ))
+        )
       const made = (await putMany(24)).filter((config) => config !== undefined)
       assert.lengthOf(made, 7)
       // At the limit: whoever is first gets the place that one leaves.
       for (let round = 0; round < 12; round++) {
         const { id, taskId } = made.pop()!
-        await clients[tasks.findIndex((task) => task.id === taskId)]!.here.deleteTaskPushNotificationConfig({ tenant: "", taskId, id })
+        await clients[tasks.findIndex((task) => task.id === taskId)]!.here.deleteTaskPushNotificationConfig({
+          tenant: "",
+          taskId,
+          id
+        })
         made.push(...(await putMany(8)).filter((config) => config !== undefined))
         assert.lengthOf(made, 7, `round ${round}`)
       }
@@ -134,9 +174,15 @@ export const tasksOnNodes = (started: () => Cluster): void => {
 }
 
 /** A stream at a node that is about to stop, which has to end it; the next one of the same caller goes on elsewhere. */
-export const streamAt = async (stopping: Server, elsewhere: Server): Promise<{ readonly goesOn: () => Promise<void> }> => {
+export const streamAt = async (
+  stopping: Server,
+  elsewhere: Server
+): Promise<{ readonly goesOn: () => Promise<void> }> => {
   const { alice, bob } = await newPair(elsewhere)
-  const [here, there] = [await connect(stopping, alice, bob, "JSONRPC"), await connect(elsewhere, alice, bob, "JSONRPC")]
+  const [here, there] = [
+    await connect(stopping, alice, bob, "JSONRPC"),
+    await connect(elsewhere, alice, bob, "JSONRPC")
+  ]
   const task = await begin(there, "moving")
   const heard: Array<string> = []
   const stream = (async () => {

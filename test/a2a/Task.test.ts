@@ -1,5 +1,3 @@
-import { assert, describe, it } from "@effect/vitest"
-import * as fc from "fast-check"
 import {
   decideCancel,
   decideDelivered,
@@ -14,6 +12,8 @@ import {
   waitsFor,
   withTask
 } from "#interfaces/a2a/Task"
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
 
 /** What happens in a conversation of a and b, in its order; numbers name earlier messages and tasks. */
 type Event =
@@ -30,7 +30,15 @@ type Event =
 
 const side = fc.constantFrom("a" as const, "b" as const)
 const index = fc.nat({ max: 30 })
-const state = fc.constantFrom<TaskState>("WORKING", "INPUT_REQUIRED", "AUTH_REQUIRED", "COMPLETED", "FAILED", "REJECTED", "CANCELED")
+const state = fc.constantFrom<TaskState>(
+  "WORKING",
+  "INPUT_REQUIRED",
+  "AUTH_REQUIRED",
+  "COMPLETED",
+  "FAILED",
+  "REJECTED",
+  "CANCELED"
+)
 const event: fc.Arbitrary<Event> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ kind: fc.constant("task" as const), from: side }) },
   {
@@ -45,7 +53,9 @@ const event: fc.Arbitrary<Event> = fc.oneof(
 )
 const world = fc.array(event, { maxLength: 40 })
 
-/** The contract, told once more and in another way: every task that ever was, with its state and the messages it has. */
+/**
+ * The contract, told once more and in another way: every task that ever was, with its state and the messages it has.
+ */
 interface Modelled {
   readonly id: string
   readonly caller: string
@@ -81,7 +91,8 @@ const model = (events: ReadonlyArray<Event>): ReadonlyArray<Modelled> => {
     const names = byTask !== undefined || replied !== undefined
     const answered = !names
       ? mine[0]
-      : mine.find((task) => task === byTask) ?? mine.find((task) => replied !== undefined && task.turns.includes(replied))
+      : mine.find((task) => task === byTask) ??
+        mine.find((task) => replied !== undefined && task.turns.includes(replied))
     if (answered === undefined) continue
     answered.state = one.state ?? "COMPLETED"
     answered.turns.push(id)
@@ -107,7 +118,7 @@ const derived = (
     open = withTask(open, task)
   }
   for (const [i, one] of events.entries()) {
-    if (pauses.has(i)) open = (JSON.parse(JSON.stringify(open)) as ReadonlyArray<Task>)
+    if (pauses.has(i)) open = JSON.parse(JSON.stringify(open)) as ReadonlyArray<Task>
     const id = `m${i}`
     const known = [...all.values()]
     if (one.kind === "cancel" || one.kind === "deliver") {
@@ -150,7 +161,10 @@ describe("the rules of tasks", () => {
         for (const task of derived(events, new Set())) {
           assert.strictEqual(task.changes, task.log.length)
           assert.strictEqual(task.log.at(-1)?.state, task.state)
-          assert.strictEqual(task.log.findIndex((change) => isFinal(change.state)), isFinal(task.state) ? task.log.length - 1 : -1)
+          assert.strictEqual(
+            task.log.findIndex((change) => isFinal(change.state)),
+            isFinal(task.state) ? task.log.length - 1 : -1
+          )
           for (const [i, change] of task.log.entries()) assert.isAtLeast(change.at, task.log[i - 1]?.at ?? 0)
           assert.strictEqual(waitsFor(task), task.state === "SUBMITTED" ? task.log.at(-1)?.seq : undefined)
         }
@@ -164,14 +178,19 @@ describe("the rules of tasks", () => {
     return { ...message, mark }
   }
   const mutants: Readonly<Record<string, Decide>> = {
-    "the newest open task is completed, not the oldest": (id, open, message) => decideMessage(id, open.toReversed(), message),
+    "the newest open task is completed, not the oldest": (id, open, message) =>
+      decideMessage(id, open.toReversed(), message),
     "reply_to is ignored": (id, open, message) => decideMessage(id, open, without(message, "replyTo")),
     "the agent's task_id is ignored": (id, open, message) =>
       decideMessage(id, open, message.mark.taskId === message.id ? message : without(message, "taskId")),
     "states are ignored": (id, open, message) => decideMessage(id, open, without(message, "state")),
     "the caller's own reply completes its task": (id, open, message) =>
       decideMessage(id, open, message) ??
-        decideMessage(id, open.map((task) => ({ ...task, recipientId: task.callerId, callerId: task.recipientId })), message),
+        decideMessage(
+          id,
+          open.map((task) => ({ ...task, recipientId: task.callerId, callerId: task.recipientId })),
+          message
+        ),
     "a message that names something else completes the oldest": (id, open, message) =>
       decideMessage(id, open, message) ?? decideMessage(id, open, without(without(message, "taskId"), "replyTo")),
     "a reply to a later message of the task is not for the task": (id, open, message) =>
@@ -190,7 +209,14 @@ describe("the rules of tasks", () => {
 
   it("keep the first message of a task whatever comes after it, and the last ones", () => {
     let open: ReadonlyArray<Task> = []
-    const post = (i: number, mark: Posted["mark"]): Posted => ({ id: `m${i}`, seq: i, senderId: "a", recipientId: "b", at: i, mark })
+    const post = (i: number, mark: Posted["mark"]): Posted => ({
+      id: `m${i}`,
+      seq: i,
+      senderId: "a",
+      recipientId: "b",
+      at: i,
+      mark
+    })
     const first = decideMessage("conv", open, post(1, { taskId: "m1" }))
     open = withTask(open, first!)
     for (let i = 2; i <= LOG + 50; i++) open = withTask(open, decideMessage("conv", open, post(i, { taskId: "m1" }))!)
@@ -201,7 +227,9 @@ describe("the rules of tasks", () => {
 
   it("read states as agents write them, and nothing else", () => {
     assert.deepStrictEqual(
-      ["INPUT_REQUIRED", "input-required", "TASK_STATE_FAILED", "Cancelled", "SUBMITTED", "DONE", 3, null].map(saidState),
+      ["INPUT_REQUIRED", "input-required", "TASK_STATE_FAILED", "Cancelled", "SUBMITTED", "DONE", 3, null].map(
+        saidState
+      ),
       ["INPUT_REQUIRED", "INPUT_REQUIRED", "FAILED", "CANCELED", undefined, undefined, undefined, undefined]
     )
     assert.deepStrictEqual(markOf("{}"), {})

@@ -1,22 +1,22 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Deletions } from "#domain/agents/Deletions"
+import { ConversationFeed } from "#domain/conversations/ConversationFeed"
+import { Conversations } from "#domain/conversations/Conversations"
+import { PostSources } from "#domain/webhooks/PostSources"
+import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
+import { WebhookActors } from "#domain/webhooks/WebhookActors"
+import { type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
+import { Webhooks } from "#domain/webhooks/Webhooks"
+import { Ids } from "#infrastructure/platform/Ids"
+import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
+import { asOf, type Change, LOG, type Task } from "#interfaces/a2a/Task"
+import { TaskPushes } from "#interfaces/a2a/TaskPushes"
+import { type Side, Tasks } from "#interfaces/a2a/Tasks"
+import { TasksRepo } from "#interfaces/a2a/TasksRepo"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
-import { asOf, LOG, type Change, type Task } from "#interfaces/a2a/Task"
-import { TaskPushes } from "#interfaces/a2a/TaskPushes"
-import { type Side, Tasks } from "#interfaces/a2a/Tasks"
-import { TasksRepo } from "#interfaces/a2a/TasksRepo"
-import { Deletions } from "#domain/agents/Deletions"
-import { Accounts } from "#domain/agents/Accounts"
-import { ConversationFeed } from "#domain/conversations/ConversationFeed"
-import { Conversations } from "#domain/conversations/Conversations"
-import { Ids } from "#infrastructure/platform/Ids"
-import { PostSources } from "#domain/webhooks/PostSources"
-import { WebhookActors } from "#domain/webhooks/WebhookActors"
-import { type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
-import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
-import { Webhooks } from "#domain/webhooks/Webhooks"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { breath, eventually } from "../support/Eventually.ts"
@@ -28,15 +28,18 @@ const posts: Array<Post> = []
 const dead = new Set<string>()
 const internet = Layer.mergeAll(
   Layer.succeed(NameLookup, () => Effect.succeed(["93.184.216.34"])),
-  Layer.succeed(WebhookClient, (post: Post) => Effect.suspend(() => {
-    posts.push(post)
-    return dead.has(post.url.href) ? Effect.never : Effect.succeed(200)
-  }))
+  Layer.succeed(WebhookClient, (post: Post) =>
+    Effect.suspend(() => {
+      posts.push(post)
+      return dead.has(post.url.href) ? Effect.never : Effect.succeed(200)
+    }))
 )
 
 const statesAt = (url: string): ReadonlyArray<string> =>
   posts.filter((post) => post.url.href === url)
-    .map(({ body }) => (JSON.parse(body) as { task: { status: { state: string } } }).task.status.state.replace("TASK_STATE_", ""))
+    .map(({ body }) =>
+      (JSON.parse(body) as { task: { status: { state: string } } }).task.status.state.replace("TASK_STATE_", "")
+    )
 
 let serial = 0
 
@@ -179,13 +182,20 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
         ], { concurrency: "unbounded" })
         yield* say(b, a, { reply_to: id })
         yield* refresh
-        assert.deepStrictEqual((yield* storedOf(id)).changes, Array.from({ length: 3 - task!.changes }, (_, i) => task!.changes + 1 + i))
+        assert.deepStrictEqual(
+          (yield* storedOf(id)).changes,
+          Array.from({ length: 3 - task!.changes }, (_, i) => task!.changes + 1 + i)
+        )
       }
     }))
 
   it.effect("while no task has a configuration, a refresh reads only that", () =>
     Effect.gen(function*() {
-      const repos = Layer.mergeAll(Layer.mock(TasksRepo)({}), Layer.mock(PushConfigsRepo)({ watched: () => Effect.succeed([]) }), PostSources.layer)
+      const repos = Layer.mergeAll(
+        Layer.mock(TasksRepo)({}),
+        Layer.mock(PushConfigsRepo)({ watched: () => Effect.succeed([]) }),
+        PostSources.layer
+      )
       const process = Layer.fresh(TaskPushes.layer.pipe(Layer.provideMerge(Tasks.layer), Layer.provide(repos)))
       assert.deepStrictEqual(yield* Effect.provide(refresh, process), { rows: 0, more: false })
     }))
@@ -196,10 +206,17 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       const pushes = yield* TaskPushes
       const outcomes = yield* Effect.forEach(
         Array.from({ length: 14 }),
-        (_, i) => Effect.match(pushes.put(side, id, configOf(url, `config-${i}`)), { onSuccess: () => "made", onFailure: ({ _tag }) => _tag }),
+        (_, i) =>
+          Effect.match(pushes.put(side, id, configOf(url, `config-${i}`)), {
+            onSuccess: () => "made",
+            onFailure: ({ _tag }) => _tag
+          }),
         { concurrency: "unbounded" }
       )
-      assert.deepStrictEqual(outcomes.toSorted(), [...Array.from({ length: 4 }, () => "TooManyPushConfigs"), ...Array.from({ length: 10 }, () => "made")])
+      assert.deepStrictEqual(outcomes.toSorted(), [
+        ...Array.from({ length: 4 }, () => "TooManyPushConfigs"),
+        ...Array.from({ length: 10 }, () => "made")
+      ])
       assert.lengthOf(yield* pushes.list(id), 10)
     }))
 
@@ -219,7 +236,10 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       for (const { id, url } of gone) {
         assert.deepStrictEqual(statesAt(url), [])
         assert.strictEqual((yield* storedOf(id)).configs, 0)
-        assert.deepStrictEqual(yield* sql`SELECT secret FROM webhooks WHERE url = ${url} AND (secret <> '' OR deleted_at IS NULL)`, [])
+        assert.deepStrictEqual(
+          yield* sql`SELECT secret FROM webhooks WHERE url = ${url} AND (secret <> '' OR deleted_at IS NULL)`,
+          []
+        )
       }
     }))
 
@@ -268,7 +288,10 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       const sql = yield* SqlClient.SqlClient
       const tasks = yield* Tasks
       const followed = (id: string) =>
-        Effect.map(sql`SELECT conversation_id FROM a2a_conversations WHERE conversation_id = ${id}`, (rows) => rows.length)
+        Effect.map(
+          sql`SELECT conversation_id FROM a2a_conversations WHERE conversation_id = ${id}`,
+          (rows) => rows.length
+        )
       const unasked = yield* world
       const [a, b] = [yield* newAgent(`refused-${serial++}`), yield* newAgent(`refusing-${serial++}`)]
       yield* sql`UPDATE agents SET inbox_mode = 'contacts_only' WHERE id = ${b.id}`
@@ -297,7 +320,10 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       yield* leap("2 seconds")
       const { id, refused } = yield* call
       assert.isFalse(refused)
-      assert.strictEqual((yield* tasks.find({ callerId: a.id, recipientId: b.id, conversationId }, id))?.state, "SUBMITTED")
+      assert.strictEqual(
+        (yield* tasks.find({ callerId: a.id, recipientId: b.id, conversationId }, id))?.state,
+        "SUBMITTED"
+      )
     }))
 
   it.effect("of a pair with 5,000 open tasks only those are read that the new messages may be about", () =>
@@ -315,10 +341,13 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       const counting = new Proxy(yield* TasksRepo, {
         get: (target, name) => {
           const method: unknown = Reflect.get(target, name)
-          return typeof method !== "function" || !["open", "openWith", "findAll", "find"].includes(String(name)) ? method :
+          return typeof method !== "function" || !["open", "openWith", "findAll", "find"].includes(String(name)) ?
+            method :
             (...given: ReadonlyArray<unknown>) =>
-              Effect.tap(method.apply(target, given) as Effect.Effect<Task | ReadonlyArray<Task> | undefined>, (found) =>
-                Effect.sync(() => read.push(Array.isArray(found) ? found.length : 1)))
+              Effect.tap(
+                method.apply(target, given) as Effect.Effect<Task | ReadonlyArray<Task> | undefined>,
+                (found) => Effect.sync(() => read.push(Array.isArray(found) ? found.length : 1))
+              )
         }
       })
       const process = Layer.fresh(TaskPushes.layer.pipe(
@@ -331,7 +360,10 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
         const stateOf = (task: string) => Effect.map(tasks.find(side, task), (found) => found?.state)
         yield* say(b, a, {})
         yield* say(b, a, {})
-        assert.deepStrictEqual([yield* stateOf(many(5_000)), yield* stateOf(many(4_999)), yield* stateOf(many(4_998))], ["COMPLETED", "COMPLETED", "WORKING"])
+        assert.deepStrictEqual(
+          [yield* stateOf(many(5_000)), yield* stateOf(many(4_999)), yield* stateOf(many(4_998))],
+          ["COMPLETED", "COMPLETED", "WORKING"]
+        )
         yield* say(b, a, { reply_to: many(7) })
         yield* say(b, a, { a2a: { task_id: many(8), state: "FAILED" } })
         yield* say(b, a, { reply_to: "msg_turn9" })
@@ -349,58 +381,92 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
     }))
 })
 
-layer(layerModules(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Layer.provide(internet)))("an agent's limit of configurations", (it) => {
-  const put = (side: Side, task: string, url: string, name: string) =>
-    Effect.flatMap(TaskPushes, (pushes) =>
-      Effect.match(pushes.put(side, task, configOf(url, name)), { onSuccess: () => "made", onFailure: ({ _tag }) => _tag as string }))
+layer(layerModules(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Layer.provide(internet)))(
+  "an agent's limit of configurations",
+  (it) => {
+    const put = (side: Side, task: string, url: string, name: string) =>
+      Effect.flatMap(TaskPushes, (pushes) =>
+        Effect.match(pushes.put(side, task, configOf(url, name)), {
+          onSuccess: () => "made",
+          onFailure: ({ _tag }) => _tag as string
+        }))
 
-  it.effect("holds for many at once, over all its tasks, and for each agent by itself", () =>
-    Effect.gen(function*() {
-      const { a, b, id, side, url } = yield* world
-      const other = yield* world
-      const tasks = [id, yield* newTask(a, b), yield* newTask(a, b)]
-      const outcomes = yield* Effect.forEach(Array.from({ length: 15 }), (_, i) => put(side, tasks[i % 3]!, url, `config-${i}`), { concurrency: "unbounded" })
-      assert.deepStrictEqual(outcomes.toSorted(), [
-        ...Array.from({ length: 9 }, () => "TooManyPushConfigsOfAgent"),
-        ...Array.from({ length: 6 }, () => "made")
-      ])
-      assert.strictEqual(yield* put(other.side, other.id, other.url, "one"), "made")
-      // To change one that exists takes no room, and one that is removed leaves its own.
-      const pushes = yield* TaskPushes
-      const { name } = (yield* pushes.list(id))[0]!
-      assert.strictEqual(yield* put(side, id, `${url}/changed`, name), "made")
-      assert.strictEqual((yield* Effect.flip(pushes.checkRoom(a.id, id, "another")))._tag, "TooManyPushConfigsOfAgent")
-      assert.strictEqual((yield* Effect.flip(pushes.checkRoom(a.id, undefined, "another")))._tag, "TooManyPushConfigsOfAgent")
-      yield* pushes.checkRoom(a.id, id, name)
-      yield* pushes.remove(id, name)
-      yield* pushes.checkRoom(a.id, undefined, "another")
-      assert.deepStrictEqual([yield* put(side, id, url, "another"), yield* put(side, id, url, "one-more")], ["made", "TooManyPushConfigsOfAgent"])
-    }))
+    it.effect("holds for many at once, over all its tasks, and for each agent by itself", () =>
+      Effect.gen(function*() {
+        const { a, b, id, side, url } = yield* world
+        const other = yield* world
+        const tasks = [id, yield* newTask(a, b), yield* newTask(a, b)]
+        const outcomes = yield* Effect.forEach(Array.from({ length: 15 }), (_, i) =>
+          put(side, tasks[i % 3]!, url, `config-${i}`), { concurrency: "unbounded" })
+        assert.deepStrictEqual(outcomes.toSorted(), [
+          ...Array.from({ length: 9 }, () =>
+            "TooManyPushConfigsOfAgent"),
+          ...Array.from({ length: 6 }, () =>
+            "made")
+        ])
+        assert.strictEqual(yield* put(other.side, other.id, other.url, "one"), "made")
+        // To change one that exists takes no room, and one that is removed leaves its own.
+        const pushes = yield* TaskPushes
+        const { name } = (yield* pushes.list(id))[0]!
+        assert.strictEqual(yield* put(side, id, `${url}/changed`, name), "made")
+        assert.strictEqual(
+          (yield* Effect.flip(pushes.checkRoom(a.id, id, "another")))._tag,
+          "TooManyPushConfigsOfAgent"
+        )
+        assert.strictEqual(
+          (yield* Effect.flip(pushes.checkRoom(a.id, undefined, "another")))._tag,
+          "TooManyPushConfigsOfAgent"
+        )
+        yield* pushes.checkRoom(a.id, id, name)
+        yield* pushes.remove(id, name)
+        yield* pushes.checkRoom(a.id, undefined, "another")
+        assert.deepStrictEqual([yield* put(side, id, url, "another"), yield* put(side, id, url, "one-more")], [
+          "made",
+          "TooManyPushConfigsOfAgent"
+        ])
+      }))
 
-  it.effect("counts what can still post: not what an ended task has posted, and what still waits for a dead target", () =>
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const { a, b, id, side, url } = yield* world
-      const later = yield* newTask(a, b)
-      dead.add(`${url}/dead`)
-      for (let i = 0; i < 6; i++) assert.strictEqual(yield* put(side, id, i < 2 ? `${url}/dead` : `${url}/${i}`, `config-${i}`), "made")
-      assert.strictEqual(yield* put(side, later, url, "before the end"), "TooManyPushConfigsOfAgent")
-      yield* say(b, a, { reply_to: id })
-      yield* refresh
-      // A post to the dead target holds the agent's only place for unknown targets until its time is up.
-      const posted = () => [2, 3, 4, 5].every((i) => statesAt(`${url}/${i}`).at(-1) === "COMPLETED")
-      const time = yield* Effect.forkChild(Effect.forever(Effect.andThen(TestClock.adjust(1_000), Effect.promise(breath))))
-      yield* Effect.promise(() => eventually("the posts", () => posted() || undefined))
-      yield* Fiber.interrupt(time)
-      const waiting = sql<{ n: number }>`
+    it.effect("counts what can still post: not what an ended task has posted, and what still waits for a dead target", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const { a, b, id, side, url } = yield* world
+        const later = yield* newTask(a, b)
+        dead.add(`${url}/dead`)
+        for (let i = 0; i < 6; i++)
+          assert.strictEqual(yield* put(side, id, i < 2 ? `${url}/dead` : `${url}/${i}`, `config-${i}`), "made")
+        assert.strictEqual(yield* put(side, later, url, "before the end"), "TooManyPushConfigsOfAgent")
+        yield* say(b, a, { reply_to: id })
+        yield* refresh
+        // A post to the dead target holds the agent's only place for unknown targets until its time is up.
+        const posted = () => [2, 3, 4, 5].every((i) => statesAt(`${url}/${i}`).at(-1) === "COMPLETED")
+        const time = yield* Effect.forkChild(
+          Effect.forever(Effect.andThen(TestClock.adjust(1_000), Effect.promise(breath)))
+        )
+        yield* Effect.promise(() => eventually("the posts", () => posted() || undefined))
+        yield* Fiber.interrupt(time)
+        const waiting = sql<{ n: number }>`
         SELECT count(*)::integer AS n FROM webhook_deliveries WHERE due_at IS NOT NULL AND subject LIKE ${`%${id}%`}`
-      yield* Effect.promise(() => eventually("what was posted", async () => (await Effect.runPromise(waiting))[0]?.n === 2 || undefined))
-      const outcomes = yield* Effect.forEach(Array.from({ length: 6 }), (_, i) => put(side, later, url, `later-${i}`), { concurrency: "unbounded" })
-      assert.deepStrictEqual(outcomes.toSorted(), ["TooManyPushConfigsOfAgent", "TooManyPushConfigsOfAgent", "made", "made", "made", "made"])
-      // Those of the ended task are still there to be read.
-      assert.lengthOf(yield* (yield* TaskPushes).list(id), 6)
-    }))
-})
+        yield* Effect.promise(() =>
+          eventually("what was posted", async () => (await Effect.runPromise(waiting))[0]?.n === 2 || undefined)
+        )
+        const outcomes = yield* Effect.forEach(
+          Array.from({ length: 6 }),
+          (_, i) => put(side, later, url, `later-${i}`),
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual(outcomes.toSorted(), [
+          "TooManyPushConfigsOfAgent",
+          "TooManyPushConfigsOfAgent",
+          "made",
+          "made",
+          "made",
+          "made"
+        ])
+        // Those of the ended task are still there to be read.
+        assert.lengthOf(yield* (yield* TaskPushes).list(id), 6)
+      }))
+  }
+)
 
 describe.skipIf(!isInstalled(18))("creations of configurations at once", () => {
   layer(layerModules(layerPostgresTest(18)).pipe(Layer.provide(internet)))((it) => {
@@ -422,9 +488,14 @@ describe.skipIf(!isInstalled(18))("creations of configurations at once", () => {
         ))
         yield* Deferred.await(locked)
         const creation = yield* Effect.forkChild(pushes.put(side, id, configOf(`${url}/again`)))
-        const waits = sql`SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`
+        const waits =
+          sql`SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`
         yield* Effect.promise(() =>
-          eventually("the creation to wait for its caller", async () => (await Effect.runPromise(waits)).length === 1 || undefined))
+          eventually(
+            "the creation to wait for its caller",
+            async () => (await Effect.runPromise(waits)).length === 1 || undefined
+          )
+        )
         yield* sql`SELECT FROM a2a_push_configs WHERE webhook_id = ${config!.webhookId} FOR UPDATE NOWAIT`
         yield* Deferred.succeed(end, undefined)
         yield* Fiber.join(holder)
@@ -435,13 +506,26 @@ describe.skipIf(!isInstalled(18))("creations of configurations at once", () => {
 })
 
 describe("a task as it was", () => {
-  const change = (i: number): Change => ({ state: i === 1 ? "SUBMITTED" : "WORKING", at: i, seq: i, messageId: `m${i}` })
+  const change = (i: number): Change => ({
+    state: i === 1 ? "SUBMITTED" : "WORKING",
+    at: i,
+    seq: i,
+    messageId: `m${i}`
+  })
   const task = (changes: number): Task => {
     const all = Array.from({ length: changes }, (_, i) => change(i + 1))
     const log = [all[0]!, ...all.slice(1).slice(-LOG)]
     const last = log.at(-1)!
     return {
-      id: "m1", conversationId: "c", seq: 1, callerId: "a", recipientId: "b", state: last.state, updatedAt: last.at, changes, log
+      id: "m1",
+      conversationId: "c",
+      seq: 1,
+      callerId: "a",
+      recipientId: "b",
+      state: last.state,
+      updatedAt: last.at,
+      changes,
+      log
     }
   }
 
@@ -451,7 +535,11 @@ describe("a task as it was", () => {
       for (let n = 1; n <= changes + 1; n++) {
         const then = asOf(now, n)
         const isKept = n <= changes && (n === 1 ? changes <= LOG + 1 : changes - n < LOG)
-        assert.deepStrictEqual(then, isKept ? { ...task(n), log: now.log.slice(0, now.log.length - (changes - n)) } : now, `${n} of ${changes}`)
+        assert.deepStrictEqual(
+          then,
+          isKept ? { ...task(n), log: now.log.slice(0, now.log.length - (changes - n)) } : now,
+          `${n} of ${changes}`
+        )
       }
     }
   })

@@ -1,19 +1,19 @@
+import { Agents } from "#domain/agents/Agents"
+import { Auth } from "#domain/auth/Auth"
+import type { Call } from "#interfaces/a2a/Call"
+import { makeEventStream } from "#interfaces/a2a/EventStream"
+import { makeOperations } from "#interfaces/a2a/Operations"
+import { TaskWatches } from "#interfaces/a2a/TaskWatches"
+import { Waiters } from "#interfaces/realtime/Waiters"
 import { assert, layer } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { Readable } from "node:stream"
-import { makeEventStream } from "#interfaces/a2a/EventStream"
-import type { Call } from "#interfaces/a2a/Call"
-import { makeOperations } from "#interfaces/a2a/Operations"
-import { TaskWatches } from "#interfaces/a2a/TaskWatches"
-import { Agents } from "#domain/agents/Agents"
-import { Auth } from "#domain/auth/Auth"
-import { Waiters } from "#interfaces/realtime/Waiters"
+import { turn } from "../../verification/simulation/World.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
-import { turn } from "../../verification/simulation/World.ts"
 
 /** Completes when a call waits. */
 let waits = Deferred.makeUnsafe<void>()
@@ -84,7 +84,7 @@ layer(world)("an agent that does not answer", (it) => {
       let text = ""
       stream.on("data", (part: Buffer) => text += part.toString())
       const comments = () => text.split(": waiting\n\n").length - 1
-      yield* Effect.promise(() => eventually("the first event", () => text.startsWith("data: {\"task\"") || undefined))
+      yield* Effect.promise(() => eventually("the first event", () => text.startsWith('data: {"task"') || undefined))
       yield* moved(19_900)
       assert.strictEqual(comments(), 0)
       yield* moved(200)

@@ -1,8 +1,8 @@
+import { Accounts } from "#domain/agents/Accounts"
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { Accounts } from "#domain/agents/Accounts"
 import { codeTo, mailsTo, Neighbours, newAccount, other } from "../registration/Module.ts"
 import { layerWeb, refused, Web } from "../registration/Web.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
@@ -27,7 +27,8 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
         paused_by_owner: "none",
         settings: { inbox_mode: "open", group_invite_policy: "open" }
       })
-      for (const time of [created_at, updated_at]) assert.match(String(time), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+      for (const time of [created_at, updated_at])
+        assert.match(String(time), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
     }))
 
   it.effect("a card has neither id nor e-mail, under any spelling of the handle (J 7, 36)", () =>
@@ -82,7 +83,10 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
       const patch = (body: unknown) => web.send("PATCH", path, { key: account.apiKey, body })
       yield* web.send("GET", path, { key: reader.apiKey })
       yield* TestClock.adjust(5)
-      const named = yield* patch({ display_name: "New", settings: { inbox_mode: "contacts_only", discoverable: false } })
+      const named = yield* patch({
+        display_name: "New",
+        settings: { inbox_mode: "contacts_only", discoverable: false }
+      })
       assert.deepInclude(named.body, {
         display_name: "New",
         description: null,
@@ -143,7 +147,9 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
       const code = yield* codeTo(account.email)
       const answer = (tried: string) =>
         web.send("POST", `${path}/verify`, { key, body: { pending_id: begun.body["pending_id"], code: tried } })
-      assert.deepStrictEqual(refused(yield* answer(other(code)), 400, "INVALID_CODE")["details"], { attempts_remaining: 4 })
+      assert.deepStrictEqual(refused(yield* answer(other(code)), 400, "INVALID_CODE")["details"], {
+        attempts_remaining: 4
+      })
       const issued = yield* answer(code)
       assert.deepStrictEqual(Object.keys(issued.body).sort(), ["api_key", "handle"])
       refused(yield* answer(code), 401, "UNAUTHORIZED")

@@ -1,26 +1,28 @@
-import { assert, it } from "@effect/vitest"
-import { Clock, Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
-import { TestClock } from "effect/testing"
-import type { LiveSession } from "#domain/push/LiveAgent"
-import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Accounts } from "#domain/agents/Accounts"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { Deletions } from "#domain/agents/Deletions"
 import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
+import { Presences } from "#domain/presence/Presences"
+import type { LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { Database } from "#infrastructure/database/Sql"
 import { isAgentTable } from "#infrastructure/database/Tables"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import { assert, it } from "@effect/vitest"
+import { Clock, Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { tables } from "../../src/Tables.ts"
-import { Presences } from "#domain/presence/Presences"
 import { layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 type Party = Sender
 
-/** Lets so many statements through and then none, as if the process had died: whatever follows in it comes to nothing. */
+/**
+ * Lets so many statements through and then none, as if the process had died: whatever follows in it comes to nothing.
+ */
 class Fuse {
   left = Infinity
   get blown(): boolean {
@@ -33,8 +35,9 @@ const doomed = (database: TestDatabase, fuse: Fuse): TestDatabase =>
   Layer.effect(
     Database,
     Effect.map(Database, (database) => {
-      const fused = <A, E>(run: (params: ReadonlyArray<unknown>) => Effect.Effect<A, E>) => (params: ReadonlyArray<unknown>) =>
-        Effect.suspend(() => --fuse.left < 0 ? Effect.die(new Error("this process is no more")) : run(params))
+      const fused =
+        <A, E>(run: (params: ReadonlyArray<unknown>) => Effect.Effect<A, E>) => (params: ReadonlyArray<unknown>) =>
+          Effect.suspend(() => --fuse.left < 0 ? Effect.die(new Error("this process is no more")) : run(params))
       return Database.of({
         ...database,
         prepared: (name, text) => fused(database.prepared<never>(name, text)),
@@ -100,11 +103,17 @@ const remains = Effect.fnUntraced(function*({ groupId, id }: Party & { readonly 
   return Object.entries(row ?? {}).flatMap(([name, holds]) => holds ? [name] : [])
 })
 
-/** Ends accounts in a process that dies before its first statement, its second, …, and lets another finish; returns how many there were. */
+/**
+ * Ends accounts in a process that dies before its first statement, its second, …, and lets another finish; returns how
+ * many there were.
+ */
 const dyingEverywhere = (
   end: (accounts: Accounts["Service"], id: string) => Effect.Effect<void, Unavailable>,
   prepare: (account: Party) => Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>,
-  left: (account: Party & { readonly groupId: string }, friend: Party) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError, SqlClient.SqlClient>
+  left: (
+    account: Party & { readonly groupId: string },
+    friend: Party
+  ) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError, SqlClient.SqlClient>
 ) =>
   Effect.gen(function*() {
     const database = Layer.succeedContext(yield* Effect.context<SqlClient.SqlClient | Database>())
@@ -138,14 +147,21 @@ const dyingEverywhere = (
       if (!blown) break
     }
     return statements
-  }).pipe(Effect.scoped, Effect.provide(layerModules(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 })))
+  }).pipe(
+    Effect.scoped,
+    Effect.provide(
+      layerModules(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 })
+    )
+  )
 
 it.effect("a deletion that dies before any of its statements is finished by another process", () =>
   Effect.gen(function*() {
     assert.isAbove(yield* dyingEverywhere((accounts, id) => accounts.remove(id), () => Effect.void, remains), 15)
   }))
 
-/** How long after its announcement an upload may come to its end: the default of UPLOADS_URL_SECONDS, and five minutes. */
+/**
+ * How long after its announcement an upload may come to its end: the default of UPLOADS_URL_SECONDS, and five minutes.
+ */
 const UPLOAD_MS = 900_000 + 300_000
 
 /** What agents and operators have said of an account in other rows than its own. */
@@ -157,7 +173,9 @@ const known = Effect.fnUntraced(function*({ handle, id }: Party) {
   const contact = { handle, display_name: nameOf(handle), description: null, notes: nameOf(handle) }
   yield* sql`
     INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at, status, headers, body)
-    VALUES ('agt_other', ${handle}, ${Buffer.from("f")}, ${Buffer.from("n")}, 1, 0, 201, '{}', ${Buffer.from(JSON.stringify(contact))})`
+    VALUES ('agt_other', ${handle}, ${Buffer.from("f")}, ${Buffer.from("n")}, 1, 0, 201, '{}', ${
+    Buffer.from(JSON.stringify(contact))
+  })`
   yield* sql`
     INSERT INTO audit_log (at, operator, action, reason)
     VALUES (0, 'ops', 'show agents', ${`?email=${handle}%40exam&limit=5`}), (0, 'ops', 'erase', ${`asked by ${handle}@Example.com`})`
@@ -173,7 +191,8 @@ const known = Effect.fnUntraced(function*({ handle, id }: Party) {
     INSERT INTO code_addresses (email, purpose, code_id, last_sent_at, sent_at) VALUES (${`${handle}@example.com`}, 'recover', 'c', 1, '{1}')`
   yield* sql`
     INSERT INTO attachments (id, uploader_id, recipient_id, filename, content_type, size, sha256, created_at, used_at, look_at)
-    VALUES (${`att_unused_${handle}`}, ${id}, 'agt_other', 'a', 'text/plain', 1, 'x', ${yield* Clock.currentTimeMillis}, NULL, 9),
+    VALUES (${`att_unused_${handle}`}, ${id}, 'agt_other', 'a', 'text/plain', 1, 'x', ${yield* Clock
+    .currentTimeMillis}, NULL, 9),
       (${`att_used_${handle}`}, ${id}, 'agt_other', 'a', 'text/plain', 1, 'x', 0, 1, 9)`
 })
 
@@ -189,7 +208,9 @@ const notErased = Effect.fnUntraced(function*(account: Party & { readonly groupI
       EXISTS (SELECT FROM code_addresses WHERE email = ${`${handle}@example.com`}) AS "codeAddresses",
       EXISTS (SELECT FROM idempotency_keys WHERE agent_id = ${id}) AS keys,
       NOT EXISTS (SELECT FROM idempotency_keys WHERE key = ${handle} AND status = 201) AS "keysOfOthers",
-      EXISTS (SELECT FROM idempotency_keys WHERE position(${Buffer.from(nameOf(handle))}::bytea IN body) > 0) AS "answersToOthers",
+      EXISTS (SELECT FROM idempotency_keys WHERE position(${
+    Buffer.from(nameOf(handle))
+  }::bytea IN body) > 0) AS "answersToOthers",
       EXISTS (SELECT FROM audit_log WHERE reason ~ ${`${handle}(@|%40)`}) AS audit,
       EXISTS (SELECT FROM hidden_messages WHERE agent_id = ${id}) AS hides,
       EXISTS (SELECT FROM participants WHERE agent_id = ${id} AND counterparty_id IS NOT NULL AND hidden_through > 0) AS "hiddenConversations",
@@ -235,7 +256,9 @@ it.effect("an account that was deleted can be erased, again and again; its addre
       yield* deletions.sweep
     }
     assert.strictEqual(noted, 2)
-    const emails = yield* sql<{ readonly handle: string; readonly email: string }>`SELECT handle, email FROM agents ORDER BY handle`
+    const emails = yield* sql<
+      { readonly handle: string; readonly email: string }
+    >`SELECT handle, email FROM agents ORDER BY handle`
     assert.match(emails[0]?.email ?? "", /^erased:[0-9a-f]{64}$/)
     assert.deepStrictEqual(emails[1], { handle: "mona-2", email })
     assert.deepStrictEqual(yield* sql`SELECT id FROM codes ORDER BY id`, [{ id: "c" }, { id: "c-2" }])
@@ -269,26 +292,32 @@ it.effect("an erasure removes the address from earlier accounts too, which are d
   }).pipe(Effect.provide(layerModules(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
 
 /** A row in each table in which `leaver` and `known` leave none. */
-const besides = Effect.fnUntraced(function*({ groupId, handle, id }: Party & { readonly groupId: string }, third: Party) {
-  const sql = yield* SqlClient.SqlClient
-  yield* sql`INSERT INTO blocks (agent_id, blocked_id, created_at) VALUES (${id}, 'agt_other', 0)`
-  yield* sql`INSERT INTO reports (agent_id, reported_id, id, created_at) VALUES (${id}, 'agt_other', ${`rep_${handle}`}, 0)`
-  yield* sql`INSERT INTO group_refusals (group_id, agent_id, refused_at) VALUES ('grp_other', ${id}, 0)`
-  yield* sql`INSERT INTO attachment_usage (agent_id, bytes) VALUES (${id}, 1)`
-  yield* sql`
+const besides = Effect.fnUntraced(
+  function*({ groupId, handle, id }: Party & { readonly groupId: string }, third: Party) {
+    const sql = yield* SqlClient.SqlClient
+    yield* sql`INSERT INTO blocks (agent_id, blocked_id, created_at) VALUES (${id}, 'agt_other', 0)`
+    yield* sql`INSERT INTO reports (agent_id, reported_id, id, created_at) VALUES (${id}, 'agt_other', ${`rep_${handle}`}, 0)`
+    yield* sql`INSERT INTO group_refusals (group_id, agent_id, refused_at) VALUES ('grp_other', ${id}, 0)`
+    yield* sql`INSERT INTO attachment_usage (agent_id, bytes) VALUES (${id}, 1)`
+    yield* sql`
     INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, finished_at, delivered)
     VALUES (${`whk_${handle}`}, 'contact.blocked', '{}', 0, 0, true)`
-  yield* sql`INSERT INTO recounts (agent_id) VALUES ('agt_other')`
-  yield* sql`INSERT INTO handovers (agent_id, since) VALUES ('agt_other', 0)`
-  yield* sql`
+    yield* sql`INSERT INTO recounts (agent_id) VALUES ('agt_other')`
+    yield* sql`INSERT INTO handovers (agent_id, since) VALUES ('agt_other', 0)`
+    yield* sql`
     INSERT INTO a2a_tasks (id, conversation_id, seq, caller_id, recipient_id, state, open, updated_at, changes, log)
     VALUES (${`task_${handle}`}, ${groupId}, 1, ${id}, 'agt_other', 'submitted', true, 0, 0, '[]')`
-  yield* sql`INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at) VALUES (${`whk_${handle}`}, ${`task_${handle}`}, 'c', 0)`
-  yield* sql`
+    yield* sql`INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at) VALUES (${`whk_${handle}`}, ${`task_${handle}`}, 'c', 0)`
+    yield* sql`
     INSERT INTO event_subscriptions (webhook_id, id, agent_id, name, arguments, key_hash, verified_at, created_at)
     VALUES (${`whk_${handle}`}, ${`sub_${handle}`}, ${id}, 'inbox.waiting', '{}', '', 0, 0)`
-  yield* (yield* Conversations).send({ id, handle, displayName: null }, { _tag: "Direct", handle: third.handle }, draft("first"))
-})
+    yield* (yield* Conversations).send(
+      { id, handle, displayName: null },
+      { _tag: "Direct", handle: third.handle },
+      draft("first")
+    )
+  }
+)
 
 it.effect("a deletion deletes and changes rows of the tables that say so, and of no others", () =>
   Effect.gen(function*() {
@@ -297,8 +326,10 @@ it.effect("a deletion deletes and changes rows of the tables that say so, and of
     const account = yield* leaver("leaver", friend, third)
     yield* known(account)
     yield* besides(account, third)
-    const empty = yield* Effect.filter(tables.filter(isAgentTable), ({ table }) =>
-      Effect.map(sql.unsafe(`SELECT FROM ${table} LIMIT 1`), (rows) => rows.length === 0))
+    const empty = yield* Effect.filter(
+      tables.filter(isAgentTable),
+      ({ table }) => Effect.map(sql.unsafe(`SELECT FROM ${table} LIMIT 1`), (rows) => rows.length === 0)
+    )
     assert.deepStrictEqual(empty.map(({ table }) => table), ["deletions"])
 
     yield* sql`CREATE TABLE touched (name text, what text)`
@@ -306,15 +337,23 @@ it.effect("a deletion deletes and changes rows of the tables that say so, and of
       CREATE FUNCTION touch() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN INSERT INTO touched VALUES (TG_TABLE_NAME, TG_OP); RETURN NULL; END $$`
     for (const { table } of tables) {
-      yield* sql.unsafe(`CREATE TRIGGER touched AFTER UPDATE OR DELETE ON ${table} FOR EACH ROW EXECUTE FUNCTION touch()`)
+      yield* sql.unsafe(
+        `CREATE TRIGGER touched AFTER UPDATE OR DELETE ON ${table} FOR EACH ROW EXECUTE FUNCTION touch()`
+      )
     }
     yield* (yield* Accounts).remove(account.id)
     // As if the minute for late writes had passed; no other job runs meanwhile.
     yield* sql`UPDATE deletions SET since = since - 60000, due_at = 0`
     yield* (yield* Deletions).sweep
-    const touched = yield* sql<{ readonly name: string; readonly what: string }>`SELECT DISTINCT name, what FROM touched`
+    const touched = yield* sql<
+      { readonly name: string; readonly what: string }
+    >`SELECT DISTINCT name, what FROM touched`
     const done = (table: string) =>
-      touched.some(({ name, what }) => name === table && what === "DELETE") ? "deletes" : touched.some(({ name }) => name === table) ? "changes" : "keeps"
+      touched.some(({ name, what }) => name === table && what === "DELETE")
+        ? "deletes"
+        : touched.some(({ name }) => name === table)
+        ? "changes"
+        : "keeps"
     assert.deepStrictEqual(
       tables.map(({ table }) => [table, done(table)]),
       tables.map((one) => [one.table, isAgentTable(one) ? one.deletion : "keeps"])

@@ -25,7 +25,9 @@ const TRACES = {
   answerToNobody: "a lantern that is far too early"
 }
 
-interface Line { readonly handle: string }
+interface Line {
+  readonly handle: string
+}
 
 describe("an erasure leaves no trace of the person beside the handle", () => {
   let server: Server
@@ -89,7 +91,8 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
     const entries = await readdir(server.dataDir, { recursive: true, withFileTypes: true })
     const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
     const found: Array<string> = []
-    for (const file of files) if ((await readFile(file)).includes(text)) found.push(file.slice(server.dataDir.length + 1))
+    for (const file of files)
+      if ((await readFile(file)).includes(text)) found.push(file.slice(server.dataDir.length + 1))
     return found
   }
 
@@ -100,7 +103,10 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
   }
 
   const detailsOfLooks = async (): Promise<ReadonlyArray<string | null>> => {
-    interface Entry { readonly action: string; readonly detail: string | null }
+    interface Entry {
+      readonly action: string
+      readonly detail: string | null
+    }
     const { entries } = await operator.ok<{ readonly entries: ReadonlyArray<Entry> }>("GET", "/audit?limit=200")
     return entries.filter(({ action }) => action === "show agents").map(({ detail }) => detail)
   }
@@ -122,24 +128,44 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
 
   it("everything that shows the agent is there before", async () => {
     // Its own account.
-    const picture = await sharp({ create: { width: 128, height: 128, channels: 3, background: "#4080c0" } }).png().toBuffer()
-    assert.strictEqual((await gone.http.request("PUT", `/v1/agents/${gone.handle}/avatar`, { raw: new Uint8Array(picture) })).status, 200)
+    const picture = await sharp({ create: { width: 128, height: 128, channels: 3, background: "#4080c0" } }).png()
+      .toBuffer()
+    assert.strictEqual(
+      (await gone.http.request("PUT", `/v1/agents/${gone.handle}/avatar`, { raw: new Uint8Array(picture) })).status,
+      200
+    )
     await keyed(gone, "PUT", "/v1/presence", { status: "busy", custom_message: TRACES.presence })
     await keyed(gone, "PATCH", `/v1/agents/${gone.handle}`, {
       description: TRACES.description,
       skills: [{ id: "fold", name: "Fold", description: TRACES.skill, tags: [TRACES.tag] }]
     })
     assert.strictEqual((await server.http().post("/v1/agents/recover", { email: TRACES.address })).status, 200)
-    await keyed(gone, "POST", "/v1/webhooks", { url: "http://127.0.0.1:9/", events: ["message.new", "contact.blocked"] })
-    const uploads = { to: keeper.handle, filename: "plan.txt", content_type: "text/plain", size: 1, sha256: "0".repeat(64) }
+    await keyed(gone, "POST", "/v1/webhooks", {
+      url: "http://127.0.0.1:9/",
+      events: ["message.new", "contact.blocked"]
+    })
+    const uploads = {
+      to: keeper.handle,
+      filename: "plan.txt",
+      content_type: "text/plain",
+      size: 1,
+      sha256: "0".repeat(64)
+    }
     await keyed(gone, "POST", "/v1/uploads", uploads)
     await gone.http.request("PUT", "/v1/reply/active", { json: { session_id: "desk" } })
     // Others, who keep answers with it.
     await keyed(gone, "POST", "/v1/contacts", { handle: keeper.handle, notes: TRACES.ownNotes })
     await keyed(keeper, "POST", "/v1/contacts", { handle: gone.handle, notes: TRACES.notesOfOthers })
     await keyed(keeper, "PATCH", `/v1/contacts/${gone.handle}`, { notes: TRACES.notesOfOthers })
-    const made = await keyed(keeper, "POST", "/v1/groups", { name: "Evenings", description: "a group", member_handles: [gone.handle, joiner.handle] })
-    interface Made { readonly group: { readonly id: string }; readonly add_results: ReadonlyArray<{ readonly handle: string; readonly invite_id: string }> }
+    const made = await keyed(keeper, "POST", "/v1/groups", {
+      name: "Evenings",
+      description: "a group",
+      member_handles: [gone.handle, joiner.handle]
+    })
+    interface Made {
+      readonly group: { readonly id: string }
+      readonly add_results: ReadonlyArray<{ readonly handle: string; readonly invite_id: string }>
+    }
     const { add_results, group } = made.body as Made
     const inviteOf = (agent: TestAgent) => add_results.find(({ handle }) => handle === agent.handle)?.invite_id
     await keyed(gone, "POST", `/v1/groups/invites/${inviteOf(gone)}/accept`)
@@ -147,7 +173,10 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
     await keyed(keeper, "PATCH", `/v1/groups/${group.id}`, { name: "Late evenings" })
     // Messages: one that is kept, its reading, one hidden, one refused, tasks of A2A.
     kept = "a lantern for the keeper"
-    const sent = (await say(gone, keeper.handle, kept)).body as { readonly id: string; readonly conversation_id: string }
+    const sent = (await say(gone, keeper.handle, kept)).body as {
+      readonly id: string
+      readonly conversation_id: string
+    }
     await keyed(keeper, "POST", `/v1/messages/${sent.id}/read`)
     ;(await say(gone, keeper.handle, TRACES.answerToNobody)).refused(403, "AWAITING_REPLY")
     await say(keeper, gone.handle, "thanks")
@@ -173,10 +202,17 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
     )
     await operator.ok("POST", `/agents/${gone.handle}/suspend`, { reason: `mail of ${TRACES.address}` })
     await operator.ok("POST", `/agents/${gone.handle}/restore`, { reason: "a mistake" })
-    await operator.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 7, agent: gone.handle, reason: TRACES.notesOfOthers })
+    await operator.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", {
+      value: 7,
+      agent: gone.handle,
+      reason: TRACES.notesOfOthers
+    })
 
     // Presence is written down up to a second later.
-    await eventually("the row of its presence", async () => (await tablesWith(TRACES.presence)).includes("presences") || undefined)
+    await eventually(
+      "the row of its presence",
+      async () => (await tablesWith(TRACES.presence)).includes("presences") || undefined
+    )
     assert.deepStrictEqual(await everywhere(), {
       address: ["agents", "audit_log", "code_addresses", "codes", "idempotency_keys"],
       beginning: ["agents", "audit_log", "code_addresses", "codes", "idempotency_keys"],
@@ -195,9 +231,16 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
   })
 
   it("afterwards no table and no file has a trace, and other agents' repeated requests are answered as before, with null for its texts", async () => {
-    await operator.ok("POST", `/agents/${gone.handle}/erase`, { confirm: gone.handle, reason: `asked by ${TRACES.address}` })
+    await operator.ok("POST", `/agents/${gone.handle}/erase`, {
+      confirm: gone.handle,
+      reason: `asked by ${TRACES.address}`
+    })
     // The address goes last.
-    await eventually("the end of the erasure", async () => (await sql.query("SELECT FROM agents WHERE id = $1 AND email LIKE 'erased:%'", [gone.id])).rowCount || undefined)
+    await eventually(
+      "the end of the erasure",
+      async () =>
+        (await sql.query("SELECT FROM agents WHERE id = $1 AND email LIKE 'erased:%'", [gone.id])).rowCount || undefined
+    )
     const none = Object.fromEntries(Object.keys(TRACES).map((name) => [name, [] as ReadonlyArray<string>]))
     // An operator's own words are the operator's; only the address in them is masked.
     assert.deepStrictEqual(await everywhere(), { ...none, notesOfOthers: ["audit_log"] })
@@ -214,7 +257,9 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
       const nulled = JSON.parse(
         first.text,
         function(this: Record<string, unknown>, key: string, value: unknown) {
-          return this["handle"] === gone.handle && ["display_name", "description", "avatar_url", "notes"].includes(key) ? null : value
+          return this["handle"] === gone.handle && ["display_name", "description", "avatar_url", "notes"].includes(key)
+            ? null
+            : value
         }
       ) as unknown
       assert.deepStrictEqual(again.body, nulled, `${again}`)
@@ -224,11 +269,20 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
   })
 
   it("what operators search for afterwards is not written down either", async () => {
-    for (const query of [`email=${encodeURIComponent(TRACES.address)}`, `limit=5&email=${TRACES.beginning}`, `handle=${TRACES.address}`]) {
+    for (
+      const query of [
+        `email=${encodeURIComponent(TRACES.address)}`,
+        `limit=5&email=${TRACES.beginning}`,
+        `handle=${TRACES.address}`
+      ]
+    ) {
       const { agents } = await operator.ok<{ readonly agents: ReadonlyArray<Line> }>("GET", `/agents?${query}`)
       assert.deepStrictEqual(agents, [])
     }
-    ;(await operator.ask("POST", `/agents/${encodeURIComponent(TRACES.address)}/disconnect`, {})).refused(404, "NOT_FOUND")
+    ;(await operator.ask("POST", `/agents/${encodeURIComponent(TRACES.address)}/disconnect`, {})).refused(
+      404,
+      "NOT_FOUND"
+    )
     for (const text of [TRACES.address, TRACES.beginning]) assert.deepStrictEqual(await tablesWith(text), [])
     assert.deepStrictEqual((await detailsOfLooks()).slice(0, 3), ["?handle=****", "?limit=5&email=****", "?email=****"])
   })

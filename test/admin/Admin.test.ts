@@ -1,10 +1,10 @@
+import { settings } from "#infrastructure/platform/Config"
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Layer, Scope } from "effect"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Effect, Exit, Layer, Scope } from "effect"
-import { settings } from "#infrastructure/platform/Config"
-import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import { admin, adminHere } from "../support/Admin.ts"
 import { makeDataDir } from "../support/Server.ts"
 
@@ -47,7 +47,10 @@ describe("operators' commands without a server that runs", () => {
         RUNNER_SECRET: "hidden-from-view",
         OTEL_EXPORTER_OTLP_HEADERS: "authorization=hidden-from-view"
       }
-      assert.sameMembers(Object.entries(settings).filter(([, { secret }]) => secret).map(([name]) => name), Object.keys(secrets))
+      assert.sameMembers(
+        Object.entries(settings).filter(([, { secret }]) => secret).map(([name]) => name),
+        Object.keys(secrets)
+      )
       const { stdout } = await adminHere({ ...secrets, S3_ACCESS_KEY_ID: "me", PORT: "4000" }, "config")
       assert.notInclude(stdout, "hidden-from-view")
       const values = new Map(stdout.trim().split("\n").slice(1).map((line) => line.split(/ {2,}/) as [string, string]))
@@ -55,13 +58,18 @@ describe("operators' commands without a server that runs", () => {
       for (const name of Object.keys(secrets)) assert.strictEqual(values.get(name), "(set, not shown)", name)
       assert.strictEqual(values.get("PORT"), "4000")
       const valueOf = async (env: Readonly<Record<string, string>>, name: string) =>
-        (JSON.parse((await adminHere(env, "config", "--json")).stdout) as ReadonlyArray<{ readonly name: string; readonly value: string }>)
+        (JSON.parse((await adminHere(env, "config", "--json")).stdout) as ReadonlyArray<
+          { readonly name: string; readonly value: string }
+        >)
           .find((one) => one.name === name)?.value
       assert.strictEqual(await valueOf({}, "S3_BUCKET"), "none: files in DATA_DIR")
       assert.strictEqual(await valueOf({ SHARED_DIR: "/srv/parley" }, "S3_BUCKET"), "none: files in SHARED_DIR")
       assert.strictEqual(await valueOf({ SHARED_DIR: "/srv/parley", S3_BUCKET: "files" }, "S3_BUCKET"), "files")
       const unknownSettings = await adminHere({ RUNNER_SECRT: "hidden-from-view" }, "config")
-      assert.deepStrictEqual([unknownSettings.code, unknownSettings.stderr], [0, "parley: RUNNER_SECRT is set but is not a setting of Parley: RUNNER_SECRET may be meant\n"])
+      assert.deepStrictEqual([unknownSettings.code, unknownSettings.stderr], [
+        0,
+        "parley: RUNNER_SECRT is set but is not a setting of Parley: RUNNER_SECRET may be meant\n"
+      ])
       const limit = await adminHere({ LIMITS_SENDS_PER_SEC: "1" }, "config")
       assert.strictEqual(limit.code, 1)
       assert.include(limit.stderr, "LIMITS_SENDS_PER_SECOND")

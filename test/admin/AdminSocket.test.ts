@@ -1,3 +1,7 @@
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
+import { AdminSocketLive, askServer } from "#interfaces/admin/AdminSocket"
+import { Operator } from "#interfaces/admin/Operator"
+import { OperatorRefused } from "#interfaces/admin/OperatorCommand"
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Latch, Layer, Logger } from "effect"
 import { writeFileSync } from "node:fs"
@@ -5,20 +9,22 @@ import { mkdtemp, stat } from "node:fs/promises"
 import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { askServer, AdminSocketLive } from "#interfaces/admin/AdminSocket"
-import { Operator } from "#interfaces/admin/Operator"
-import { OperatorRefused } from "#interfaces/admin/OperatorCommand"
-import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import { within } from "../support/Eventually.ts"
 import { makeDataDir } from "../support/Server.ts"
 
 /** What comes back for bytes as they are; empty if the door just closes. */
 const tell = (path: string, ...parts: ReadonlyArray<string>): Promise<string> =>
-  within("the door's answer", new Promise((resolve) => {
-    let answer = ""
-    const socket = connect(path, () => parts.forEach((part) => socket.write(part)))
-    socket.on("data", (part) => answer += String(part)).on("error", () => undefined).on("close", () => resolve(answer))
-  }))
+  within(
+    "the door's answer",
+    new Promise((resolve) => {
+      let answer = ""
+      const socket = connect(path, () => parts.forEach((part) => socket.write(part)))
+      socket.on("data", (part) => answer += String(part)).on("error", () => undefined).on(
+        "close",
+        () => resolve(answer)
+      )
+    })
+  )
 
 it.live("a backup ends with its connection, and what changes something does not", () =>
   Effect.gen(function*() {
@@ -37,19 +43,22 @@ it.live("a backup ends with its connection, and what changes something does not"
           )
     })
     yield* Effect.gen(function*() {
-      const hear = (command: string) => Effect.gen(function*() {
-        yield* begun.close
-        const socket = connect(join(dataDir, "admin.sock"))
-        socket.write(`${command}\n`)
-        yield* begun.await
-        yield* Effect.callback<void>((resume) => void socket.on("close", () => resume(Effect.void)).destroy())
-      })
+      const hear = (command: string) =>
+        Effect.gen(function*() {
+          yield* begun.close
+          const socket = connect(join(dataDir, "admin.sock"))
+          socket.write(`${command}\n`)
+          yield* begun.await
+          yield* Effect.callback<void>((resume) => void socket.on("close", () => resume(Effect.void)).destroy())
+        })
       yield* hear(JSON.stringify({ _tag: "Restored", operator: "ops" }))
       yield* hear(JSON.stringify({ _tag: "Backup", target: "/a.tar", operator: "ops" }))
       assert.strictEqual(yield* Deferred.await(ends.Backup), "Failure")
       yield* hangUp.open
       assert.strictEqual(yield* Deferred.await(ends.Restored), "Success")
-    }).pipe(Effect.provide(Layer.provide(AdminSocketLive, [Layer.succeed(Operator, operator), DataDir.layerAt(dataDir)])))
+    }).pipe(
+      Effect.provide(Layer.provide(AdminSocketLive, [Layer.succeed(Operator, operator), DataDir.layerAt(dataDir)]))
+    )
   }))
 
 it.live("a server's door takes one line of bounded length, outlives whatever it is told, and logs what failed", () =>
@@ -87,7 +96,9 @@ it.live("a server's door takes one line of bounded length, outlives whatever it 
       const refused = yield* Effect.flip(askServer(dataDir, { _tag: "Show", handle: "ada", operator: "ops" }))
       assert.strictEqual(refused.message, "no ada")
       assert.deepStrictEqual(log, [])
-      const failed = yield* Effect.flip(askServer(dataDir, { _tag: "Audit", limit: 1, handle: null, by: null, looks: true, operator: "ops" }))
+      const failed = yield* Effect.flip(
+        askServer(dataDir, { _tag: "Audit", limit: 1, handle: null, by: null, looks: true, operator: "ops" })
+      )
       assert.include(failed.message, "see its log")
       assert.deepStrictEqual(log, ["An operator's command failed"])
       assert.strictEqual((yield* askServer(dataDir, { _tag: "Config" }))?.text, "Config")
@@ -96,7 +107,10 @@ it.live("a server's door takes one line of bounded length, outlives whatever it 
     // Empty lines only say that a command takes long.
     const slow = createServer((socket) => {
       socket.write("\n\n")
-      socket.once("data", () => socket.end(`\n${JSON.stringify({ _tag: "Done", answer: { text: "at last", data: null } })}\n`))
+      socket.once(
+        "data",
+        () => socket.end(`\n${JSON.stringify({ _tag: "Done", answer: { text: "at last", data: null } })}\n`)
+      )
     })
     yield* Effect.acquireUseRelease(
       Effect.callback<void>((resume) => void slow.listen(path, () => resume(Effect.void))),

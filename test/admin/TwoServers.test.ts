@@ -9,7 +9,6 @@ import { promptly } from "../support/Promptly.ts"
 import { agentOf, freshHandle, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 
-
 describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL", () => {
   let database: string
   let servers: readonly [Server, Server]
@@ -36,13 +35,16 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
     const made = JSON.parse(await told("agents", "create", ...handles, "--json")) as ReadonlyArray<
       { readonly handle: string; readonly id: string; readonly email: string; readonly api_key: string }
     >
-    return made.map(({ api_key, ...account }) => [agentOf(servers[0], account, api_key), agentOf(servers[1], account, api_key)])
+    return made.map((
+      { api_key, ...account }
+    ) => [agentOf(servers[0], account, api_key), agentOf(servers[1], account, api_key)])
   }
 
   it("a suspension by a third process closes sockets, refuses keys and replaces the admin on both within a second", async () => {
     const [target, friend] = (await create(2)) as [readonly [TestAgent, TestAgent], readonly [TestAgent, TestAgent]]
-    const { add_results, group } = (await target[0].http.post("/v1/groups", { name: "Band", member_handles: [friend[0].handle] }))
-      .ok(200, Shapes.CreatedGroup)
+    const { add_results, group } =
+      (await target[0].http.post("/v1/groups", { name: "Band", member_handles: [friend[0].handle] }))
+        .ok(200, Shapes.CreatedGroup)
     ;(await friend[0].http.post(`/v1/groups/invites/${add_results[0]?.invite_id}/accept`)).ok(200, Shapes.Group)
     const sockets = await Promise.all(servers.map((server) => Socket.hello(server, target[0].key)))
     const { code, stderr } = await admin({ DATABASE_URL: database }, "agents", "suspend", target[0].handle)
@@ -50,7 +52,10 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
     // Sends are refused from the commit on, whatever the servers remember of the key.
     for (const i of [0, 1] as const) (await attempt(target[i], friend[i])).refused(403, "AGENT_SUSPENDED")
     for (const socket of sockets) {
-      assert.deepStrictEqual(await withinASecond("the close", socket.closed), { code: 1008, reason: "account suspended" })
+      assert.deepStrictEqual(await withinASecond("the close", socket.closed), {
+        code: 1008,
+        reason: "account suspended"
+      })
     }
     for (const [i, { http }] of target.entries()) {
       await withinASecond(
@@ -59,10 +64,13 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
       )
       assert.strictEqual((await http.get("/v1/agents/me")).ok(200, Shapes.Agent).status, "suspended")
     }
-    await withinASecond("the new admin", eventually("it", async () => {
-      const { your_role } = (await friend[1].http.get(`/v1/groups/${group.id}`)).ok(200, Shapes.Group)
-      return your_role === "admin" || undefined
-    }))
+    await withinASecond(
+      "the new admin",
+      eventually("it", async () => {
+        const { your_role } = (await friend[1].http.get(`/v1/groups/${group.id}`)).ok(200, Shapes.Group)
+        return your_role === "admin" || undefined
+      })
+    )
     await told("agents", "restore", target[0].handle)
     for (const { http } of target) {
       await withinASecond(
@@ -78,8 +86,9 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
       ...Array<readonly [TestAgent, TestAgent]>
     ]
     for (const [blocker] of blockers) await say(target[0], blocker)
-    const answers = await Promise.all(blockers.map((blocker, i) =>
-      blocker[i % 2 === 0 ? 0 : 1].http.post(`/v1/contacts/${target[0].handle}/block`)))
+    const answers = await Promise.all(
+      blockers.map((blocker, i) => blocker[i % 2 === 0 ? 0 : 1].http.post(`/v1/contacts/${target[0].handle}/block`))
+    )
     for (const answer of answers) answer.ok(200, Shapes.Confirmation)
     for (const i of [0, 1] as const) (await attempt(target[i], stranger![i])).refused(403, "AGENT_RESTRICTED")
     assert.match(await told("agents", "show", target[0].handle), /^state +restricted until 2/m)

@@ -1,16 +1,19 @@
-import { assert, describe, layer } from "@effect/vitest"
-import { Context, Deferred, Effect, Fiber, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
 import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { AgentsRepo, type NewAgent } from "#domain/agents/AgentsRepo"
 import { Config } from "#infrastructure/platform/Config"
 import { sha256 } from "#infrastructure/platform/Ids"
-import { layerPgliteTest } from "../support/Databases.ts"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { layerPgliteTest } from "../support/Databases.ts"
 
-/** The repo with a tap on every look-up: how many there were, how many ids the last one was for, and what happens before each. */
+/**
+ * The repo with a tap on every look-up: how many there were, how many ids the last one was for, and what happens before
+ * each.
+ */
 class Tap extends Context.Service<Tap, {
   queries: number
   ids: number
@@ -158,7 +161,10 @@ layer(module)("Agents", (it) => {
       const go = yield* Deferred.make<void>()
       tap.before = Deferred.await(go)
       const first = yield* Effect.forkChild(agents.byKeyHash(alice.keyHash))
-      const others = yield* Effect.forEach(Array.from({ length: 20 }), () => Effect.forkChild(agents.byKeyHash(alice.keyHash)))
+      const others = yield* Effect.forEach(
+        Array.from({ length: 20 }),
+        () => Effect.forkChild(agents.byKeyHash(alice.keyHash))
+      )
       yield* Effect.yieldNow
       yield* Fiber.interrupt(first)
       yield* Deferred.succeed(go, undefined)
@@ -170,7 +176,14 @@ layer(module)("Agents", (it) => {
   it.effect("what is missing in one turn is one query, by keys, handles and ids; what is missed while it runs is another", () =>
     Effect.gen(function*() {
       const { agents, tap } = yield* fresh
-      const [a, b, c, d, e, f] = [yield* insert(), yield* insert(), yield* insert(), yield* insert(), yield* insert(), yield* insert()]
+      const [a, b, c, d, e, f] = [
+        yield* insert(),
+        yield* insert(),
+        yield* insert(),
+        yield* insert(),
+        yield* insert(),
+        yield* insert()
+      ]
       yield* agents.byIds([a.id])
       tap.queries = 0
       const go = yield* Deferred.make<void>()
@@ -249,7 +262,9 @@ layer(module)("Agents", (it) => {
         SELECT column_name AS name, data_type AS type FROM information_schema.columns
         WHERE table_schema = current_schema() AND table_name = 'agents' AND is_nullable = 'YES' AND column_name <> 'deleted_at'`
       for (const { name, type } of columns) {
-        yield* sql`UPDATE agents SET ${sql(name)} = ${sql.literal(type === "bytea" ? "'\\x01'" : "'1'")} WHERE id = ${alice.id}`
+        yield* sql`UPDATE agents SET ${sql(name)} = ${
+          sql.literal(type === "bytea" ? "'\\x01'" : "'1'")
+        } WHERE id = ${alice.id}`
       }
       assert.isTrue(yield* repo.end(alice.id, 5000))
       const [row = {}] = yield* sql`SELECT * FROM agents WHERE id = ${alice.id}`
@@ -312,7 +327,10 @@ layer(module)("Agents", (it) => {
       const agent = yield* agents.byHandle(alice.handle)
       assert.isDefined(agent)
       assert.isNull(agents.avatarUrl(agent!))
-      assert.strictEqual(agents.avatarUrl({ ...agent!, avatarKey: "k.webp" }), "https://parley.example/v1/avatars/k.webp")
+      assert.strictEqual(
+        agents.avatarUrl({ ...agent!, avatarKey: "k.webp" }),
+        "https://parley.example/v1/avatars/k.webp"
+      )
     }))
 
   it.effect("the cache holds fifty thousand accounts at most", () =>
@@ -347,18 +365,30 @@ describe("an account's making", () => {
         const sql = yield* SqlClient.SqlClient
         const email = "once@example.com"
         const first = yield* insert({ email })
-        const count = () => Effect.map(sql<{ n: number }>`SELECT (SELECT count(*) FROM agents) + (SELECT count(*) FROM inboxes) AS n`, (rows) => rows[0]?.n)
+        const count = () =>
+          Effect.map(
+            sql<{ n: number }>`SELECT (SELECT count(*) FROM agents) + (SELECT count(*) FROM inboxes) AS n`,
+            (rows) => rows[0]?.n
+          )
         const before = yield* count()
         assert.isUndefined(yield* repo.insert(newAgent({ handle: first.handle }), 1, 3))
         assert.isUndefined(yield* repo.insert(newAgent({ email }), 1, 3))
-        assert.deepStrictEqual(yield* repo.obstacles(first.handle, email), { handleTaken: true, emailTaken: true, lifetime: 1 })
+        assert.deepStrictEqual(yield* repo.obstacles(first.handle, email), {
+          handleTaken: true,
+          emailTaken: true,
+          lifetime: 1
+        })
         assert.strictEqual(yield* count(), before)
         yield* repo.end(first.id, 2)
         const second = yield* insert({ email })
         yield* repo.end(second.id, 3)
         const third = yield* insert({ email })
         yield* repo.end(third.id, 4)
-        assert.deepStrictEqual(yield* repo.obstacles("free", email), { handleTaken: false, emailTaken: false, lifetime: 3 })
+        assert.deepStrictEqual(yield* repo.obstacles("free", email), {
+          handleTaken: false,
+          emailTaken: false,
+          lifetime: 3
+        })
         assert.isUndefined(yield* repo.insert(newAgent({ email }), 1, 3))
         assert.isTrue(yield* repo.handleExists(second.handle))
         assert.isFalse(yield* repo.handleExists("never-was"))

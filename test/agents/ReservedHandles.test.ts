@@ -1,16 +1,16 @@
+import { isRegistrable, RESERVED } from "#domain/agents/Agent"
+import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { Readiness } from "#infrastructure/platform/Readiness"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { tmpdir } from "node:os"
-import { isRegistrable, RESERVED } from "#domain/agents/Agent"
-import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import * as Http from "../../src/Http.ts"
-import { HttpServer } from "#infrastructure/http/HttpServer"
-import { Readiness } from "#infrastructure/platform/Readiness"
-import { Http as Client } from "../support/Http.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
-import * as Document from "../support/ReservedHandles.ts"
+import { Http as Client } from "../support/Http.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
+import * as Document from "../support/ReservedHandles.ts"
 import { recordRoutes } from "../support/Routes.ts"
 
 /** Whether a word has the form of a handle (wire.md D). */
@@ -29,7 +29,8 @@ const wordsOf = (paths: ReadonlyArray<string>): ReadonlySet<string> => {
   return new Set(paths.flatMap((path) => {
     const segments = path.split("/").slice(1)
     return segments.filter((segment, at) =>
-      isHandle(segment) && (at < 2 || segments[0] === "v1" || parents.has(`/${segments.slice(0, at).join("/")}`)))
+      isHandle(segment) && (at < 2 || segments[0] === "v1" || parents.has(`/${segments.slice(0, at).join("/")}`))
+    )
   }))
 }
 
@@ -52,9 +53,11 @@ describe("reserved handles", () => {
         stop()
         const paths = new Set([...routes.values()].map(({ path }) => path))
         // One route of each kind: endpoints, and routes that the OpenAPI document does not have.
-        for (const path of ["/mcp", "/console/api/*", "/app", "/a2a/:handle", "/v1/ws"]) assert.include([...paths], path)
+        for (const path of ["/mcp", "/console/api/*", "/app", "/a2a/:handle", "/v1/ws"])
+          assert.include([...paths], path)
         const words = wordsOf([...paths])
-        for (const word of ["console", "mcp", "a2a", "app", "reply", "active", "claim", "files", "register"]) assert.include([...words], word)
+        for (const word of ["console", "mcp", "a2a", "app", "reply", "active", "claim", "files", "register"])
+          assert.include([...words], word)
         assert.deepStrictEqual([...words].filter((word) => isRegistrable(word)), [])
 
         const { url } = yield* HttpServer
@@ -64,16 +67,32 @@ describe("reserved handles", () => {
         yield* sql`UPDATE agents SET handle = 'mcp' WHERE id = ${old.id}`
         const [mcp, writer] = [new Client(url, old.key, () => undefined), new Client(url, friend.key, () => undefined)]
         yield* Effect.promise(async () => {
-          ;(await mcp.post("/v1/register", { email: "second@example.com", handle: "mcp" })).refused(400, "INVALID_HANDLE")
+          ;(await mcp.post("/v1/register", { email: "second@example.com", handle: "mcp" })).refused(
+            400,
+            "INVALID_HANDLE"
+          )
           assert.deepInclude((await mcp.get("/v1/agents/me")).body, { handle: "mcp" })
           assert.strictEqual((await mcp.patch("/v1/agents/mcp", { description: "older than the list" })).status, 200)
-          assert.deepInclude((await writer.get("/v1/agents/mcp")).body, { handle: "mcp", description: "older than the list" })
-          const found = (await writer.get("/v1/directory?q=mcp")).body as { readonly agents: ReadonlyArray<{ readonly handle: string }> }
+          assert.deepInclude((await writer.get("/v1/agents/mcp")).body, {
+            handle: "mcp",
+            description: "older than the list"
+          })
+          const found = (await writer.get("/v1/directory?q=mcp")).body as {
+            readonly agents: ReadonlyArray<{ readonly handle: string }>
+          }
           assert.deepStrictEqual(found.agents.map(({ handle }) => handle), ["mcp"])
           assert.strictEqual((await writer.post("/v1/contacts", { handle: "mcp" })).status, 201)
-          assert.strictEqual((await writer.post("/v1/messages", { to: "mcp", client_msg_id: "one", content: { text: "still there?" } })).status, 201)
+          assert.strictEqual(
+            (await writer.post("/v1/messages", { to: "mcp", client_msg_id: "one", content: { text: "still there?" } }))
+              .status,
+            201
+          )
           assert.include(JSON.stringify((await mcp.get("/v1/messages/sync")).body), "still there?")
-          assert.strictEqual((await mcp.post("/v1/messages", { to: friend.handle, client_msg_id: "two", content: { text: "yes" } })).status, 201)
+          assert.strictEqual(
+            (await mcp.post("/v1/messages", { to: friend.handle, client_msg_id: "two", content: { text: "yes" } }))
+              .status,
+            201
+          )
         })
       }).pipe(Effect.provide(layer))
     }))

@@ -1,3 +1,8 @@
+import { backUp, unpack } from "#domain/archives/Backup"
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
+import { Database } from "#infrastructure/database/Sql"
+import { layerPglite, layerPgliteOf } from "#infrastructure/database/SqlPglite"
+import { filesAt, writeTar } from "#infrastructure/files/Tar"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect, Exit, Option, Stream } from "effect"
 import { Tar } from "effect/encoding"
@@ -7,11 +12,6 @@ import { mkdir, mkdtemp, readdir, readFile, rename, rm, stat, truncate, writeFil
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { gunzipSync } from "node:zlib"
-import { backUp, unpack } from "#domain/archives/Backup"
-import { PgliteDatabase } from "#infrastructure/database/Pglite"
-import { Database } from "#infrastructure/database/Sql"
-import { layerPglite, layerPgliteOf } from "#infrastructure/database/SqlPglite"
-import { filesAt, writeTar } from "#infrastructure/files/Tar"
 import { attempt, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer } from "../support/Server.ts"
@@ -35,15 +35,25 @@ it.live("a tar file has long names, no file that is gone, and zeros for what a f
       await writeFile(at("shrinks"), bytes)
       await writeFile(at("empty"), "")
     })
-    const named = [[long, at("small")], ["large", at("large")], ["gone", at("gone")], ["shrinks", at("shrinks")], ["empty", at("empty")]] as const
-    const entries = Stream.tap(filesAt(named, "skip"), ({ header }) =>
-      header.path === "shrinks" ? Effect.promise(() => truncate(at("shrinks"), 300_000)) : Effect.void)
+    const named = [[long, at("small")], ["large", at("large")], ["gone", at("gone")], ["shrinks", at("shrinks")], [
+      "empty",
+      at("empty")
+    ]] as const
+    const entries = Stream.tap(
+      filesAt(named, "skip"),
+      ({ header }) => header.path === "shrinks" ? Effect.promise(() => truncate(at("shrinks"), 300_000)) : Effect.void
+    )
     const size = yield* writeTar(at("a.tar"), at("unfinished"), 1_500, entries)
     const archive = yield* Effect.promise(() => readFile(at("a.tar")))
     assert.strictEqual(archive.length, size)
     assert.strictEqual((yield* Effect.promise(() => stat(at("a.tar")))).mode & 0o777, 0o600)
-    const found = yield* Stream.runCollect(Stream.mapEffect(decoded(archive), ({ body, header }) =>
-      Effect.map(Stream.mkUint8Array(body), (content) => [header.path, header.mode, header.mtime.getTime(), Buffer.from(content)])))
+    const found = yield* Stream.runCollect(
+      Stream.mapEffect(decoded(archive), ({ body, header }) =>
+        Effect.map(
+          Stream.mkUint8Array(body),
+          (content) => [header.path, header.mode, header.mtime.getTime(), Buffer.from(content)]
+        ))
+    )
     const cut = Buffer.concat([bytes.subarray(0, 300_000), Buffer.alloc(400_000)])
     assert.deepStrictEqual(found, [
       [long, 0o600, 1_000, Buffer.from("Größe")],
@@ -59,12 +69,14 @@ it.live("a tar file has long names, no file that is gone, and zeros for what a f
   }).pipe(Effect.scoped))
 
 /** A backup that was made in November 2026, when Parley wrote tar files without `effect/encoding/Tar`. */
-const OLDER_BACKUP = "H4sIAAAAAAACA+2XS07DMBCGveYUkddp48mrVfaoYgMIEAsQipzGgULSRLEjqBBn4RZcoBfDacuCsGiR2oiQ+RR5fluWbGU0npmYKx5xKazzSXh9fHF5cnZK9g3T+IytLP" +
+const OLDER_BACKUP =
+  "H4sIAAAAAAACA+2XS07DMBCGveYUkddp48mrVfaoYgMIEAsQipzGgULSRLEjqBBn4RZcoBfDacuCsGiR2oiQ+RR5fluWbGU0npmYKx5xKazzSXh9fHF5cnZK9g3T+IytLP" +
   "tpNQ4Bz2HgeMx29ToA+IwYjLRAJRUv9VVIP4HxEUH6S5KnsSitl4OxU/yPvse/73rOqOPxH389rJs/3LLZ9ZqTcvmxfBcYCD0lSvNIWsksFesxhP2fsSX+7ZHjNvO/jfm/" +
   "HWSeCSNaKCENlChRokT5T+Rv87/ICrUgref/lW7m/87X/12p//j0qSqGjzKfH+yMbf4Hr9H/gZZY/7XCK03yMuOKBmDSjMcirDW1me0PAAa2ewXjgDH9DbWnbqhJ5fRBZF" +
   "zvqT2n52KuypmQNHBNuu49tb6lxX34zFN6pxfrx4UGqqzEGzZcCIIgf4RPkW4MRQAaAAA="
 /** A header of that time, of a file of 8 GiB and 5 bytes. Its size is in binary. */
-const OLDER_HEADER = "H4sIAAAAAAACA8tJLEpPZaAtMDAwMDAzMADTBkh0A0SaiYGBgdUAARgMDMwMjcwZFAwY6ABKi0sSixgM6GLXIAQA9NKTrgACAAA="
+const OLDER_HEADER =
+  "H4sIAAAAAAACA8tJLEpPZaAtMDAwMDAzMADTBkh0A0SaiYGBgdUAARgMDMwMjcwZFAwY6ABKi0sSixgM6GLXIAQA9NKTrgACAAA="
 const inflated = (text: string) => gunzipSync(Buffer.from(text, "base64"))
 
 it.live("a backup of an older version is restored; one that is damaged, or has an entry that leads elsewhere, is refused", () =>
@@ -72,7 +84,10 @@ it.live("a backup of an older version is restored; one that is damaged, or has a
     const folder = yield* temporaryFolder
     const at = (name: string) => join(folder, name)
     const restored = (archive: Uint8Array, to: string) =>
-      Effect.andThen(Effect.promise(() => writeFile(at("a.tar"), archive)), Effect.flatMap(unpack(at("a.tar"), at(to)), ({ finish }) => finish))
+      Effect.andThen(
+        Effect.promise(() => writeFile(at("a.tar"), archive)),
+        Effect.flatMap(unpack(at("a.tar"), at(to)), ({ finish }) => finish)
+      )
     const older = inflated(OLDER_BACKUP)
     yield* restored(older, "older")
     const content = (name: string) => Effect.promise(() => readFile(at(`older/${name}`), "utf8"))
@@ -84,14 +99,33 @@ it.live("a backup of an older version is restored; one that is damaged, or has a
     const large = yield* Stream.runHead(Stream.map(decoded(inflated(OLDER_HEADER)), ({ header }) => header.size))
     assert.deepStrictEqual(large, Option.some(8 * 1_024 ** 3 + 5))
 
-    const refused = (archive: Uint8Array) => Effect.map(Effect.flip(restored(archive, "refused")), ({ message }) => message)
-    assert.match(yield* refused(older.subarray(0, 4_000)), /is not a complete backup: unexpected end of tar archive at byte 4000/)
+    const refused = (archive: Uint8Array) =>
+      Effect.map(Effect.flip(restored(archive, "refused")), ({ message }) => message)
+    assert.match(
+      yield* refused(older.subarray(0, 4_000)),
+      /is not a complete backup: unexpected end of tar archive at byte 4000/
+    )
     assert.match(yield* refused(older.subarray(0, 2_048)), /is not a complete backup: it ends without backup.json/)
-    assert.match(yield* refused(Buffer.alloc(2_048, "no tar")), /is not a complete backup: it is no tar file, or damaged/)
-    assert.match((yield* Effect.flip(unpack(folder, at("refused")))).message, /is not a complete backup: it is a folder\.$/)
-    for (const entry of [Tar.file("database/../../out", "x"), Tar.file("/etc/out", "x"), Tar.symlink("database/out", "/etc")]) {
+    assert.match(
+      yield* refused(Buffer.alloc(2_048, "no tar")),
+      /is not a complete backup: it is no tar file, or damaged/
+    )
+    assert.match(
+      (yield* Effect.flip(unpack(folder, at("refused")))).message,
+      /is not a complete backup: it is a folder\.$/
+    )
+    for (
+      const entry of [
+        Tar.file("database/../../out", "x"),
+        Tar.file("/etc/out", "x"),
+        Tar.symlink("database/out", "/etc")
+      ]
+    ) {
       yield* writeTar(at("b.tar"), at("unfinished"), 0, Stream.succeed(entry))
-      assert.match(yield* refused(yield* Effect.promise(() => readFile(at("b.tar")))), /is not a complete backup: it has an entry .*out\.$/)
+      assert.match(
+        yield* refused(yield* Effect.promise(() => readFile(at("b.tar")))),
+        /is not a complete backup: it has an entry .*out\.$/
+      )
     }
   }).pipe(Effect.scoped))
 
@@ -108,7 +142,10 @@ it.live("a database has one backup at a time, which keeps its log, and none with
       const sql = yield* SqlClient.SqlClient
       const files = opened
       if (backup === undefined || files === undefined) return assert.fail("no backup of a database in a folder")
-      const checkpoint = Effect.map(sql<{ readonly at: string }>`SELECT redo_lsn::text AS at FROM pg_control_checkpoint()`, ([row]) => row?.at)
+      const checkpoint = Effect.map(
+        sql<{ readonly at: string }>`SELECT redo_lsn::text AS at FROM pg_control_checkpoint()`,
+        ([row]) => row?.at
+      )
       const target = join(folder, "a.tar")
       const given = { target, database: backup, schema: "1", store: undefined }
 
@@ -127,7 +164,9 @@ it.live("a database has one backup at a time, which keeps its log, and none with
       assert.isFalse((yield* Effect.promise(() => readdir(folder))).includes("a.tar.unfinished"))
 
       const end = Effect.map(backup.end, (log) => ({ ...log, last: `${log.last.slice(0, 16)}000000FF` }))
-      const lacking = yield* Effect.flip(backUp({ ...given, target: join(folder, "b.tar"), database: { ...backup, end } }))
+      const lacking = yield* Effect.flip(
+        backUp({ ...given, target: join(folder, "b.tar"), database: { ...backup, end } })
+      )
       assert.include(lacking.message, "is gone")
       const nowhere = yield* Effect.flip(backUp({ ...given, target: join(folder, "none/c.tar") }))
       assert.include(nowhere.message, `There is no folder ${join(folder, "none")} on the machine of the server.`)
@@ -185,7 +224,9 @@ describe("a backup of a standalone server that is used", () => {
     const twice = await adminHere(server.place, "backup", file)
     assert.include(twice.stderr, "is there already")
     const listed = await adminHere(server.place, "audit", "list", "--changes", "--limit", "4", "--json")
-    const noted = JSON.parse(listed.stdout) as ReadonlyArray<{ readonly action: string; readonly reason: string | null }>
+    const noted = JSON.parse(listed.stdout) as ReadonlyArray<
+      { readonly action: string; readonly reason: string | null }
+    >
     assert.deepStrictEqual(noted.map(({ action, reason }) => [action, reason]), [
       ["refused backup", `${file}: ${file} is there already.`],
       ["begin backup", file],
@@ -206,26 +247,28 @@ describe("a backup of a standalone server that is used", () => {
     assert.strictEqual(again.code, 0, again.stderr)
     assert.sameMembers(await readdir(restored), ["blobs", "database"])
     assert.strictEqual(await readFile(join(restored, "blobs/files", attachment_id), "utf8"), bytes.toString())
-    await Effect.runPromise(Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      const rows = yield* sql<{ readonly id: string; readonly seq: number; readonly envelope: boolean }>`
+    await Effect.runPromise(
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const rows = yield* sql<{ readonly id: string; readonly seq: number; readonly envelope: boolean }>`
         SELECT m.id, m.seq, EXISTS (SELECT FROM envelopes e WHERE e.conversation_id = m.conversation_id AND e.seq = m.seq) AS envelope
         FROM messages m WHERE m.conversation_id = ${first.conversation_id} ORDER BY m.seq`
-      const ids = new Set(rows.map(({ id }) => id))
-      for (const id of before) assert.isTrue(ids.has(id), "answered before the backup began")
-      assert.deepStrictEqual(rows.map(({ seq }) => seq), rows.map((_, i) => i + 1), "no hole")
-      assert.isTrue(rows.every(({ envelope }) => envelope))
-      // A state of one moment: of what one agent sent one after the other, a beginning.
-      const there = all.filter((id) => ids.has(id))
-      assert.deepStrictEqual(there, all.slice(0, there.length))
-      assert.isAtMost(there.length, answered + 1)
-      const counted = yield* sql`
+        const ids = new Set(rows.map(({ id }) => id))
+        for (const id of before) assert.isTrue(ids.has(id), "answered before the backup began")
+        assert.deepStrictEqual(rows.map(({ seq }) => seq), rows.map((_, i) => i + 1), "no hole")
+        assert.isTrue(rows.every(({ envelope }) => envelope))
+        // A state of one moment: of what one agent sent one after the other, a beginning.
+        const there = all.filter((id) => ids.has(id))
+        assert.deepStrictEqual(there, all.slice(0, there.length))
+        assert.isAtMost(there.length, answered + 1)
+        const counted = yield* sql`
         SELECT i.agent_id FROM inboxes i
         WHERE i.undelivered <> (SELECT count(*) FROM envelopes e WHERE e.recipient_id = i.agent_id AND e.delivered_at IS NULL)`
-      assert.deepStrictEqual(counted, [])
-      const audit = yield* sql<{ readonly action: string }>`SELECT action FROM audit_log ORDER BY no DESC LIMIT 2`
-      assert.deepStrictEqual(audit.map(({ action }) => action), ["restored", "begin backup"])
-    }).pipe(Effect.provide(layerPglite({ dataDir: restored })), Effect.scoped))
+        assert.deepStrictEqual(counted, [])
+        const audit = yield* sql<{ readonly action: string }>`SELECT action FROM audit_log ORDER BY no DESC LIMIT 2`
+        assert.deepStrictEqual(audit.map(({ action }) => action), ["restored", "begin backup"])
+      }).pipe(Effect.provide(layerPglite({ dataDir: restored })), Effect.scoped)
+    )
 
     const occupied = await adminHere({}, "restore", file, restored)
     assert.include(occupied.stderr, "is not empty")
@@ -241,7 +284,12 @@ describe("a backup of a standalone server that is used", () => {
     assert.include(none.stderr, "There is no file")
     const nowhere = await adminHere({}, "restore", file, "/dev/null/below")
     assert.include(nowhere.stderr, "/dev/null/below cannot be used: a part of the path is a file.")
-    const postgres = await adminHere({ DATABASE_URL: "postgres://localhost/parley" }, "restore", file, join(folder, "other"))
+    const postgres = await adminHere(
+      { DATABASE_URL: "postgres://localhost/parley" },
+      "restore",
+      file,
+      join(folder, "other")
+    )
     assert.include(postgres.stderr, "pg_restore")
   })
 })

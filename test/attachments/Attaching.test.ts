@@ -1,12 +1,12 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber } from "effect"
 import type { Append, Appended } from "#domain/conversations/Conversation"
-import { AttachmentNotReady } from "#domain/messages/SendErrors"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { SendFailure } from "#domain/conversations/ConversationEntity"
+import { AttachmentNotReady } from "#domain/messages/SendErrors"
 import type { Settled } from "#infrastructure/database/CommitQueue"
-import { draft } from "../support/Modules.ts"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber } from "effect"
 import { makeDependencies } from "../support/ActorDependencies.ts"
+import { draft } from "../support/Modules.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
@@ -29,7 +29,11 @@ const make = Effect.gen(function*() {
     appends: { submit: settleNow },
     newMessageId: () => `msg_${seq}`,
     load: () =>
-      Effect.succeed({ epoch: 1, version: 0, state: { initiatorId: a.id, createdAt: 0, established: true, blocked: false } }),
+      Effect.succeed({
+        epoch: 1,
+        version: 0,
+        state: { initiatorId: a.id, createdAt: 0, established: true, blocked: false }
+      }),
     facts: () => ({ blocked: stored.blocked }),
     useAttachment: (_sender, _recipient, id) =>
       Effect.suspend(() => {

@@ -1,17 +1,17 @@
+import { Attachments, type NewUpload } from "#domain/attachments/Attachments"
+import { Conversations } from "#domain/conversations/Conversations"
+import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
+import { Blobs } from "#infrastructure/files/Blobs"
+import { Config } from "#infrastructure/platform/Config"
 import { assert, layer } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
-import { TestClock } from "effect/testing"
 import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
 import { access, mkdir, mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Readable } from "node:stream"
-import { Attachments, type NewUpload } from "#domain/attachments/Attachments"
-import { Conversations } from "#domain/conversations/Conversations"
-import { Blobs } from "#infrastructure/files/Blobs"
-import { Config } from "#infrastructure/platform/Config"
-import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
 import { breath } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
@@ -37,8 +37,12 @@ const uploadOf = (handle: string, bytes: Buffer): NewUpload => ({
 })
 
 const put = (url: string, bytes: Buffer) =>
-  Effect.flatMap(Blobs, ({ signedFiles }) =>
-    signedFiles?.accept(url.replace(/^.*\//, ""), Readable.from([bytes]), bytes.length) ?? Effect.die("no signed files"))
+  Effect.flatMap(
+    Blobs,
+    ({ signedFiles }) =>
+      signedFiles?.accept(url.replace(/^.*\//, ""), Readable.from([bytes]), bytes.length) ??
+        Effect.die("no signed files")
+  )
 
 /** A file that has been put, for this agent. */
 const uploaded = Effect.fnUntraced(function*(from: string, to: string, text: string) {
@@ -49,8 +53,10 @@ const uploaded = Effect.fnUntraced(function*(from: string, to: string, text: str
 })
 
 const isOnDisk = (id: string) =>
-  Effect.flatMap(Config, ({ DATA_DIR }) =>
-    Effect.promise(() => access(join(DATA_DIR, "blobs", "files", id)).then(() => true, () => false)))
+  Effect.flatMap(
+    Config,
+    ({ DATA_DIR }) => Effect.promise(() => access(join(DATA_DIR, "blobs", "files", id)).then(() => true, () => false))
+  )
 
 const usage = (agentId: string) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) =>
@@ -62,8 +68,10 @@ const usage = (agentId: string) =>
     ))
 
 const isKnown = (id: string) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    Effect.map(sql`SELECT FROM attachments WHERE id = ${id}`, (rows) => rows.length > 0))
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) => Effect.map(sql`SELECT FROM attachments WHERE id = ${id}`, (rows) => rows.length > 0)
+  )
 
 const carrying = (clientMsgId: string, attachmentId: string) => ({ ...draft(clientMsgId), attachmentId })
 
@@ -78,7 +86,9 @@ eachDatabase((database) => {
             Effect.result(attachments.reserve(a.id, uploadOf(b.handle, Buffer.alloc(90, i))))),
           { concurrency: "unbounded" }
         )
-        const refused = all.flatMap((result) => result._tag === "Failure" ? [result.failure._tag] : [])
+        const refused = all.flatMap((result) =>
+          result._tag === "Failure" ? [result.failure._tag] : []
+        )
         assert.strictEqual(all.length - refused.length, 11)
         assert.deepStrictEqual(new Set(refused), new Set(["QuotaExceeded"]))
         assert.deepStrictEqual(yield* usage(a.id), [990, 990])
@@ -111,7 +121,10 @@ eachDatabase((database) => {
         const attachments = yield* Attachments
         const [a, b] = [yield* newAgent("for-a"), yield* newAgent("for-b")]
         const refusal = (to: NewUpload["to"], by = a) =>
-          Effect.map(Effect.flip(attachments.reserve(by.id, { ...uploadOf("", Buffer.from("x")), to })), ({ _tag }) => _tag)
+          Effect.map(
+            Effect.flip(attachments.reserve(by.id, { ...uploadOf("", Buffer.from("x")), to })),
+            ({ _tag }) => _tag
+          )
         assert.strictEqual(yield* refusal({ _tag: "Handle", handle: "nobody-at-all" }), "AgentNotFound")
         assert.strictEqual(yield* refusal({ _tag: "Handle", handle: a.handle }), "ValidationFailed")
         assert.strictEqual(yield* refusal({ _tag: "Group", groupId: "grp_AAAAAAAAAAAAAAAA" }), "GroupNotFound")
@@ -195,7 +208,10 @@ eachDatabase((database) => {
         const attachments = yield* Attachments
         const { DATA_DIR } = yield* Config
         const [a, b] = [yield* newAgent("stuck-a"), yield* newAgent("stuck-b")]
-        const reserve = Effect.andThen(leap("1 second"), attachments.reserve(a.id, uploadOf(b.handle, Buffer.from("bare"))))
+        const reserve = Effect.andThen(
+          leap("1 second"),
+          attachments.reserve(a.id, uploadOf(b.handle, Buffer.from("bare")))
+        )
         const [stuck, other] = [yield* reserve, yield* reserve]
         const inTheWay = join(DATA_DIR, "blobs", "files", stuck.id)
         yield* Effect.promise(() => mkdir(inTheWay, { recursive: true }))

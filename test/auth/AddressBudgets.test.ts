@@ -1,11 +1,11 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import { tmpdir } from "node:os"
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
-import * as Http from "../../src/Http.ts"
 import { HttpServer } from "#infrastructure/http/HttpServer"
 import { PROBES } from "#infrastructure/platform/Metrics"
 import { Readiness } from "#infrastructure/platform/Readiness"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { tmpdir } from "node:os"
+import * as Http from "../../src/Http.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerModules } from "../support/Modules.ts"
 import { recordRoutes } from "../support/Routes.ts"
@@ -49,7 +49,9 @@ describe("requests without a key", () => {
             await response.arrayBuffer()
             return response
           })
-        const all = [...routes.values()].filter(({ method, path }) => METHODS.includes(method) && !REFUSED.includes(path)).map(({ method, path }) => ({
+        const all = [...routes.values()].filter(({ method, path }) =>
+          METHODS.includes(method) && !REFUSED.includes(path)
+        ).map(({ method, path }) => ({
           method,
           path: path.replace(/:\w+/g, "some-thing").replace("*", "thing")
         }))
@@ -59,7 +61,11 @@ describe("requests without a key", () => {
           for (const { method, path } of all) {
             const address = freshAddress()
             // Signing in to the console has a limit of its own, wire.md O.1.
-            const budget = path.startsWith("/assets/") ? ASSETS : path === "/console/api/session" && method === "POST" ? 10 : BUDGET
+            const budget = path.startsWith("/assets/")
+              ? ASSETS
+              : path === "/console/api/session" && method === "POST"
+              ? 10
+              : BUDGET
             for (let i = 0; i < budget; i++) {
               const { status } = await ask(method, path, address)
               // Registration and recovery have stricter limits.
@@ -70,7 +76,8 @@ describe("requests without a key", () => {
           }
           assert.deepStrictEqual(uncounted, [])
           for (const path of PROBES) {
-            for (let i = 0; i < 3 * BUDGET; i++) assert.strictEqual((await ask("GET", path, "127.0.0.1")).status, 200, path)
+            for (let i = 0; i < 3 * BUDGET; i++)
+              assert.strictEqual((await ask("GET", path, "127.0.0.1")).status, 200, path)
           }
         })
       }).pipe(Effect.provide(layer))

@@ -1,10 +1,10 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Auth } from "#domain/auth/Auth"
+import { Registration } from "#domain/registration/Registration"
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { Accounts } from "#domain/agents/Accounts"
-import { Auth } from "#domain/auth/Auth"
-import { Registration } from "#domain/registration/Registration"
 import { codeTo, newAccount } from "../registration/Module.ts"
 import { layerWeb, refused, Web, type WebRequest } from "../registration/Web.ts"
 import { away, back } from "../support/Away.ts"
@@ -92,7 +92,11 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
           ["POST", `/v1/agents/${handle}/rotate-key/verify`]
         ] as const
       ) {
-        refused(yield* web.send(method, path, { key, ...(method === "GET" ? {} : { body: {} }) }), 403, "AGENT_SUSPENDED")
+        refused(
+          yield* web.send(method, path, { key, ...(method === "GET" ? {} : { body: {} }) }),
+          403,
+          "AGENT_SUSPENDED"
+        )
       }
       assert.strictEqual((yield* (yield* Auth).authenticate(key)).status, "suspended")
     }))
@@ -124,8 +128,7 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
 layer(layerWeb(layerPgliteTest, { LIMITS_REQUESTS_PER_MINUTE: 3, LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: 4 }))(
   "the general budget",
   (it) => {
-    const budget = (headers: Headers) =>
-      ["limit", "remaining", "reset"].map((name) => headers.get(`ratelimit-${name}`))
+    const budget = (headers: Headers) => ["limit", "remaining", "reset"].map((name) => headers.get(`ratelimit-${name}`))
 
     it.effect("of an agent counts whatever its key opens, and shows what is left on every answer", () =>
       Effect.gen(function*() {

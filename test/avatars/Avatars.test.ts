@@ -1,3 +1,12 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Agents } from "#domain/agents/Agents"
+import { makeAvatarImage } from "#domain/avatars/AvatarImage"
+import { Avatars } from "#domain/avatars/Avatars"
+import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
+import { Conversations } from "#domain/conversations/Conversations"
+import { GroupEntity } from "#domain/groups/GroupEntity"
+import { Groups } from "#domain/groups/Groups"
+import { Config } from "#infrastructure/platform/Config"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
@@ -6,15 +15,6 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { crc32, deflateSync } from "node:zlib"
 import sharp from "sharp"
-import { Agents } from "#domain/agents/Agents"
-import { makeAvatarImage } from "#domain/avatars/AvatarImage"
-import { Config } from "#infrastructure/platform/Config"
-import { Avatars } from "#domain/avatars/Avatars"
-import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
-import { Accounts } from "#domain/agents/Accounts"
-import { Conversations } from "#domain/conversations/Conversations"
-import { GroupEntity } from "#domain/groups/GroupEntity"
-import { Groups } from "#domain/groups/Groups"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
 import { breath } from "../support/Eventually.ts"
@@ -76,7 +76,12 @@ describe("an avatar's picture", () => {
       assert.include(picture.toString("latin1"), "somebody's name")
       const image = yield* render(picture)
       const about = yield* Effect.promise(() => sharp(image).metadata())
-      assert.deepStrictEqual([about.exif, about.icc, about.xmp, about.orientation], [undefined, undefined, undefined, undefined])
+      assert.deepStrictEqual([about.exif, about.icc, about.xmp, about.orientation], [
+        undefined,
+        undefined,
+        undefined,
+        undefined
+      ])
       assert.notInclude(image.toString("latin1"), "somebody")
       const { data, info } = yield* Effect.promise(() => sharp(image).raw().toBuffer({ resolveWithObject: true }))
       const strongest = (x: number, y: number) => {
@@ -93,11 +98,22 @@ describe("an avatar's picture", () => {
     Effect.gen(function*() {
       const png = yield* Effect.promise(() => plain(200, 200).png().toBuffer())
       assert.strictEqual(yield* refusal(Buffer.alloc(0)), "EmptyBody")
-      for (const text of ["hello", "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"500\" height=\"500\"/>", "BM", "II*\0", "%PDF-1.7"]) {
+      for (
+        const text of [
+          "hello",
+          '<svg xmlns="http://www.w3.org/2000/svg" width="500" height="500"/>',
+          "BM",
+          "II*\0",
+          "%PDF-1.7"
+        ]
+      ) {
         assert.strictEqual(yield* refusal(Buffer.from(text)), "UnsupportedFormat", text)
       }
       for (const [width, height] of [[127, 500], [500, 127], [100, 100]] as const) {
-        assert.strictEqual(yield* refusal(yield* Effect.promise(() => plain(width, height).png().toBuffer())), "ImageTooSmall")
+        assert.strictEqual(
+          yield* refusal(yield* Effect.promise(() => plain(width, height).png().toBuffer())),
+          "ImageTooSmall"
+        )
       }
       yield* render(yield* Effect.promise(() => plain(128, 128).png().toBuffer()))
       assert.strictEqual(yield* refusal(png.subarray(0, 12)), "DecodeFailed")
@@ -136,9 +152,11 @@ eachDatabase((database) => {
         const { id } = yield* newAgent("rate")
         const small = yield* Effect.promise(() => plain(64, 64).png().toBuffer())
         const good = yield* Effect.promise(() => plain(128, 128).png().toBuffer())
-        for (let i = 0; i < 6; i++) assert.strictEqual((yield* Effect.flip(avatars.set(id, small)))._tag, "ImageTooSmall")
+        for (let i = 0; i < 6; i++)
+          assert.strictEqual((yield* Effect.flip(avatars.set(id, small)))._tag, "ImageTooSmall")
         assert.strictEqual((yield* Effect.flip(avatars.clear(id)))._tag, "NotFound")
-        for (let i = 0; i < 4; i++) yield* avatars.set(id, good)
+        for (let i = 0; i < 4; i++)
+          yield* avatars.set(id, good)
         yield* avatars.clear(id)
         for (let i = 0; i < 3; i++) {
           const error = yield* Effect.flip(avatars.set(id, good))
@@ -146,7 +164,8 @@ eachDatabase((database) => {
           assert.isAbove(error._tag === "RateLimited" ? error.details?.retry_after_ms ?? 0 : 0, 0)
         }
         yield* TestClock.adjust("1 minute")
-        for (let i = 0; i < 5; i++) yield* avatars.set(id, good)
+        for (let i = 0; i < 5; i++)
+          yield* avatars.set(id, good)
         assert.strictEqual((yield* Effect.flip(avatars.set(id, good)))._tag, "RateLimited")
         // A clock that is set back makes the minute no longer.
         yield* TestClock.setTime((yield* Clock.currentTimeMillis) - 50_000)
@@ -163,8 +182,10 @@ eachDatabase((database) => {
         const { add_results, group } = yield* groups.create(a, { profile, handles: [b.handle] })
         yield* groups.accept(b, add_results[0]?.invite_id ?? "")
         const good = yield* Effect.promise(() => plain(128, 128).png().toBuffer())
-        const refused = (agent: { readonly id: string }, image: Effect.Effect<Buffer> = Effect.die("it was looked at")) =>
-          Effect.map(Effect.flip(groups.setAvatar(agent.id, group.id, image)), ({ _tag }) => _tag)
+        const refused = (
+          agent: { readonly id: string },
+          image: Effect.Effect<Buffer> = Effect.die("it was looked at")
+        ) => Effect.map(Effect.flip(groups.setAvatar(agent.id, group.id, image)), ({ _tag }) => _tag)
 
         assert.strictEqual(yield* refused(out), "GroupNotFound")
         assert.strictEqual(yield* refused(b), "Forbidden")
@@ -211,7 +232,12 @@ eachDatabase((database) => {
               groups.demote(a.id, group.id, b.handle)
             )
           ], { concurrency: 2 })
-          const texts = yield* conversations.history(a.id, group.id, { limit: 200, before: null, after: 0, around: null })
+          const texts = yield* conversations.history(a.id, group.id, {
+            limit: 200,
+            before: null,
+            after: 0,
+            around: null
+          })
           const events = texts.flatMap((text) => /"event":"(avatar_changed|admin_demoted)"/.exec(text)?.[1] ?? [])
           const done = set._tag === "Success"
           assert.deepStrictEqual(events, done ? ["avatar_changed", "admin_demoted"] : ["admin_demoted"])
@@ -245,7 +271,10 @@ eachDatabase((database) => {
         assert.isTrue(yield* isReleased(first.key))
 
         // A group that was given only the URL has the picture all the same, and keeps it over other changes.
-        const { group: copy } = yield* groups.create(leaver, { profile: { ...profile, avatarUrl: second.url }, handles: [] })
+        const { group: copy } = yield* groups.create(leaver, {
+          profile: { ...profile, avatarUrl: second.url },
+          handles: []
+        })
         yield* groups.update(leaver.id, copy.id, { name: "Renamed" })
         yield* groups.remove(a.id, group.id)
         assert.isFalse(yield* isReleased(second.key))
@@ -268,7 +297,10 @@ eachDatabase((database) => {
         const other = yield* Effect.promise(() => plain(200, 200, "#ccddee").png().toBuffer())
         const first = yield* avatars.set(a.id, one)
         assert.deepStrictEqual(yield* avatars.set(b.id, one), first)
-        const shown = Effect.map(agents.byHandle(a.handle), (agent) => agent === undefined ? undefined : agents.avatarUrl(agent))
+        const shown = Effect.map(
+          agents.byHandle(a.handle),
+          (agent) => agent === undefined ? undefined : agents.avatarUrl(agent)
+        )
         assert.strictEqual(yield* shown, first.url)
         const second = yield* avatars.set(a.id, other)
         assert.notStrictEqual(second.key, first.key)

@@ -39,7 +39,10 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     await cluster?.stop()
   })
 
-  /** As a client does that tries a send three times more: on a machine with much else to do one may take longer than it is held. */
+  /**
+   * As a client does that tries a send three times more: on a machine with much else to do one may take longer than it
+   * is held.
+   */
   const send = async (from: TestAgent, to: TestAgent, text: string): Promise<void> => {
     for (let tries = 1;; tries++) {
       const answer = await attempt(from, { to: to.handle }, text)
@@ -49,7 +52,10 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     }
   }
 
-  /** Sends through both nodes, one after the other, until `until` completes, and 100 times at least; every send has to be accepted. */
+  /**
+   * Sends through both nodes, one after the other, until `until` completes, and 100 times at least; every send has to
+   * be accepted.
+   */
   const sendingWhile = async (until: Promise<unknown>): Promise<void> => {
     const state = { over: false }
     const end = until.finally(() => {
@@ -73,7 +79,14 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
 
   const startBad = async (port: string, env: Readonly<Record<string, string | undefined>>): Promise<Server> => {
     const dataDir = await mkdtemp(join(tmpdir(), "parley-bad-"))
-    const settings = { ...RELAXED, ...cluster.env, HOST: "127.0.0.1", PORT: String(await freePort()), RUNNER_PORT: port, ...env }
+    const settings = {
+      ...RELAXED,
+      ...cluster.env,
+      HOST: "127.0.0.1",
+      PORT: String(await freePort()),
+      RUNNER_PORT: port,
+      ...env
+    }
     const known = Object.entries(settings).filter((entry): entry is [string, string] => entry[1] !== undefined)
     const node = new Server(dataDir, true, Object.fromEntries(known), parley("runner"))
     node.url = `http://127.0.0.1:${settings.PORT}`
@@ -84,24 +97,41 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
   it("harms only itself, whatever is wrong with it and wherever its address sorts, and says why, as the others do", async () => {
     const secret = { env: { RUNNER_SECRET: "another secret" }, why: "it has another RUNNER_SECRET than this node" }
     const none = { env: { RUNNER_SECRET: undefined }, why: "it ends the connection: is RUNNER_SECRET the same there" }
-    // Two below the others' addresses, two above; with every kind below and above in the long form (`npm run test:faults`).
+    // Two below the others' addresses, two above; with every kind below and above in the long form (`npm run
+    // test:faults`).
     const started = await Promise.all([secret, none, secret, none].map(async (kind, i) => {
       const port = badPorts[i]!
       return { ...kind, port, node: await startBad(port, kind.env) }
     }))
-    // Its log says it once a minute, its readiness at any time: on a busy machine it may be too early for the reason at first.
-    const refused = Promise.all(started.map(({ node, port, why }) =>
-      eventually(`127.0.0.1:${port} to say why it is not taken in`, async () => {
-        if (node.process.exitCode !== null) assert.fail(`it ended\n${node.output}`)
-        const ready = await fetch(`${node.url}/v1/ready`).then((answer) => answer.text(), () => "")
-        const said = [...node.stderr.split("\n").filter((line) => line.includes("is not accepted into the cluster.")), ready]
-        const reasons = goodPorts.map((good) => `127.0.0.1:${good}: ${why}`)
-        return said.some((text) =>
-          text.includes("It can talk both ways with 0 of 2 other nodes.") && reasons.every((reason) => text.includes(reason))) || undefined
-      }).catch((error: unknown) => assert.fail(`${String(error)}\n${node.output}`))))
-    const told = Promise.all(cluster.nodes.flatMap((good) => started.map(({ port }) =>
-      eventually(`the others to tell of 127.0.0.1:${port}`, () =>
-        good.stderr.includes(`Node 127.0.0.1:${port} cannot be reached from this one: `) || undefined))))
+    // Its log says it once a minute, its readiness at any time: on a busy machine it may be too early for the reason at
+    // first.
+    const refused = Promise.all(
+      started.map(({ node, port, why }) =>
+        eventually(`127.0.0.1:${port} to say why it is not taken in`, async () => {
+          if (node.process.exitCode !== null) assert.fail(`it ended\n${node.output}`)
+          const ready = await fetch(`${node.url}/v1/ready`).then((answer) => answer.text(), () => "")
+          const said = [
+            ...node.stderr.split("\n").filter((line) => line.includes("is not accepted into the cluster.")),
+            ready
+          ]
+          const reasons = goodPorts.map((good) => `127.0.0.1:${good}: ${why}`)
+          return said.some((text) =>
+            text.includes("It can talk both ways with 0 of 2 other nodes.") &&
+            reasons.every((reason) => text.includes(reason))
+          ) || undefined
+        }).catch((error: unknown) => assert.fail(`${String(error)}\n${node.output}`))
+      )
+    )
+    const told = Promise.all(
+      cluster.nodes.flatMap((good) =>
+        started.map(({ port }) =>
+          eventually(
+            `the others to tell of 127.0.0.1:${port}`,
+            () => good.stderr.includes(`Node 127.0.0.1:${port} cannot be reached from this one: `) || undefined
+          )
+        )
+      )
+    )
     await sendingWhile(Promise.all([refused, told]).then(() => chanceFor("a good node to be excluded", 3_000)))
 
     // Nobody but the good nodes is in the list, and no bad one takes itself for ready, should it listen already.
@@ -109,7 +139,8 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
       const ready = await fetch(`${node.url}/v1/ready`).then(({ status }) => status, () => 0)
       assert.notStrictEqual(ready, 200)
     }
-    for (const { log } of cluster.nodes) assert.notMatch(log, /does not belong to the cluster any more|was excluded from/)
+    for (const { log } of cluster.nodes)
+      assert.notMatch(log, /does not belong to the cluster any more|was excluded from/)
     for (const reason of ["secret", "plain"]) {
       assert.isAtLeast(await metricOf(cluster.nodes[0]!, "node_connections_refused_total", { reason }), 1, reason)
     }
@@ -117,11 +148,19 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
 
   it("is told in what its settings differ from those of the others", async () => {
     await Promise.all(bad.splice(0).map((node) => node.kill()))
-    const node = await startBad(String(await freePort()), { PUBLIC_URL: "http://elsewhere.test:8080", LIMITS_MUTE_WRITES_PER_SECOND: "3" })
+    const node = await startBad(String(await freePort()), {
+      PUBLIC_URL: "http://elsewhere.test:8080",
+      LIMITS_MUTE_WRITES_PER_SECOND: "3"
+    })
     const [one, two] = goodPorts
-    await eventually("what differs", () =>
-      node.stderr.includes("LIMITS_MUTE_WRITES_PER_SECOND is 3 on this node and 10 on ") || undefined)
-    assert.match(node.stderr, /PUBLIC_URL is http:\/\/elsewhere\.test:8080 on this node and http:\/\/parley\.test:8080 on 127/)
+    await eventually(
+      "what differs",
+      () => node.stderr.includes("LIMITS_MUTE_WRITES_PER_SECOND is 3 on this node and 10 on ") || undefined
+    )
+    assert.match(
+      node.stderr,
+      /PUBLIC_URL is http:\/\/elsewhere\.test:8080 on this node and http:\/\/parley\.test:8080 on 127/
+    )
     assert.include(node.stderr, `127.0.0.1:${one}`)
     assert.include(node.stderr, `127.0.0.1:${two}`)
   })

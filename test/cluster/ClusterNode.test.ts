@@ -1,17 +1,17 @@
+import { claimAddress, migrate, storage } from "#infrastructure/cluster/ClusterNode"
+import * as NodePort from "#infrastructure/cluster/NodePort"
+import { make as makeLines, PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { Config } from "#infrastructure/platform/Config"
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
 import { once } from "node:events"
 import { connect } from "node:net"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { claimAddress, migrate, storage } from "#infrastructure/cluster/ClusterNode"
-import { Config } from "#infrastructure/platform/Config"
-import { make as makeLines, PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import * as NodePort from "#infrastructure/cluster/NodePort"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { Link } from "../support/Link.ts"
 import { Stopwatch } from "../support/Promptly.ts"
-import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
 
 describe("a node's address", () => {
   it.live("is one node's at a time, and free when that one has ended", () =>
@@ -46,14 +46,19 @@ describe("the locks of shards", () => {
         assert.lengthOf(yield* locks.acquire(here, shards), shards.length)
         link.delayMs = 50
         const watch = new Stopwatch()
-        yield* Effect.forEach(shards.slice(1), (shard) => locks.release(here, shard), { concurrency: "unbounded", discard: true })
+        yield* Effect.forEach(shards.slice(1), (shard) => locks.release(here, shard), {
+          concurrency: "unbounded",
+          discard: true
+        })
         // One after the other they would wait for 118 answers, 100 ms each.
         watch.endsWithin(6_000)
         assert.deepStrictEqual(yield* locks.refresh(here, shards), shards.slice(0, 1))
-      }).pipe(Effect.provide(storage(database, "127.0.0.1:14431").pipe(
-        Layer.provide(Layer.effectDiscard(migrate).pipe(Layer.provide(layerPg({ url: database, poolSize: 2 })))),
-        Layer.provide(config)
-      )))
+      }).pipe(Effect.provide(
+        storage(database, "127.0.0.1:14431").pipe(
+          Layer.provide(Layer.effectDiscard(migrate).pipe(Layer.provide(layerPg({ url: database, poolSize: 2 })))),
+          Layer.provide(config)
+        )
+      ))
     }).pipe(Effect.scoped))
 })
 
@@ -66,7 +71,15 @@ describe("what listens for other nodes", () => {
         RUNNER_SECRET: "known to the nodes of this test"
       }))))
       const scope = yield* Scope.make()
-      yield* Scope.provide(Layer.build(NodePort.layer(config).pipe(Layer.provide(Layer.effect(PeerConnections, makeLines("127.0.0.1:1", 1, () => Effect.fail("nobody is there")))))), scope)
+      yield* Scope.provide(
+        Layer.build(
+          NodePort.layer(config).pipe(Layer.provide(Layer.effect(
+            PeerConnections,
+            makeLines("127.0.0.1:1", 1, () => Effect.fail("nobody is there"))
+          )))
+        ),
+        scope
+      )
       const silent = connect(port, "127.0.0.1")
       yield* Effect.promise(() => once(silent, "connect"))
       yield* Scope.close(scope, Exit.void)

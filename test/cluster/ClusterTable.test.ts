@@ -14,8 +14,8 @@ const view = (changes: Partial<NodeView>): NodeView => ({
 it("a node's figures are added up over their labels, and 0 before there are any", () => {
   const text = [
     "# TYPE messages_stored_total counter",
-    "messages_stored_total{kind=\"direct\"} 40",
-    "messages_stored_total{kind=\"group\"} 2",
+    'messages_stored_total{kind="direct"} 40',
+    'messages_stored_total{kind="group"} 2',
     "effect_cluster_shards 150",
     "effect_cluster_shards_releasing 3"
   ].join("\n")

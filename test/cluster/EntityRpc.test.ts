@@ -1,15 +1,15 @@
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { Members } from "#infrastructure/cluster/Members"
+import { forRequest, requestId } from "#infrastructure/platform/RequestId"
+import { StallGuard } from "#infrastructure/platform/StallGuard"
+import { formatJson } from "#infrastructure/platform/Telemetry"
+import { InternalError, NotFound, Unavailable } from "#infrastructure/wire/WireError"
+import { answer } from "#infrastructure/wire/WireErrors"
 import { assert, it } from "@effect/vitest"
 import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Schema } from "effect"
 import { Entity, EntityId, ShardId, Sharding } from "effect/cluster"
 import { Rpc } from "effect/rpc"
 import { TestClock } from "effect/testing"
-import { Members } from "#infrastructure/cluster/Members"
-import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
-import { StallGuard } from "#infrastructure/platform/StallGuard"
-import { forRequest, requestId } from "#infrastructure/platform/RequestId"
-import { formatJson } from "#infrastructure/platform/Telemetry"
-import { InternalError, NotFound, Unavailable } from "#infrastructure/wire/WireError"
-import { answer } from "#infrastructure/wire/WireErrors"
 import { breath, chanceFor, eventually } from "../support/Eventually.ts"
 import { connected, makeCalls, type Wires, wires } from "../support/Lines.ts"
 
@@ -22,7 +22,12 @@ const Work = Rpc.make("Work", {
 const Worker = Entity.make("Worker", [Work])
 const at = new Date(1_000)
 
-type Run = (by: string) => (entityId: string, payload: { readonly at: Date }) => Effect.Effect<{ readonly by: string; readonly requestId: string | null }, NotFound>
+type Run = (
+  by: string
+) => (
+  entityId: string,
+  payload: { readonly at: Date }
+) => Effect.Effect<{ readonly by: string; readonly requestId: string | null }, NotFound>
 
 const done: Run = (by) => () => Effect.map(requestId, (requestId) => ({ by, requestId }))
 const until = (what: string, isSo: () => boolean): Effect.Effect<void> =>
@@ -30,28 +35,45 @@ const until = (what: string, isSo: () => boolean): Effect.Effect<void> =>
 
 /** The same, while the clock of the test goes on. */
 const meanwhile = (what: string, isSo: () => boolean): Effect.Effect<void> =>
-  Effect.raceFirst(until(what, isSo), Effect.forever(Effect.andThen(TestClock.adjust("25 millis"), Effect.promise(breath))))
+  Effect.raceFirst(
+    until(what, isSo),
+    Effect.forever(Effect.andThen(TestClock.adjust("25 millis"), Effect.promise(breath)))
+  )
 
 /** A node that has the actors with these ids; `owners` are the nodes that it takes for the owners of all others. */
-const start = Effect.fnUntraced(function*(made: Wires, name: string, has: Set<string>, owners: () => ReadonlyArray<string>, run: Run) {
-  const { calls, context, lines } = yield* makeCalls(made, name)
-  let looks = 0
-  const client = yield* EntityRpc.make(Worker, { Work: { run: run(name) } }).pipe(
-    Effect.provide(Context.merge(
-      context,
-      yield* Layer.build(Layer.merge(
-        Layer.mock(Sharding.Sharding, {
-          // Each actor is in a shard of its own.
-          getShardId: (id: EntityId.EntityId) => ShardId.make("default", Number(id)),
-          hasShardId: ({ id }) => has.has(String(id))
-        }),
-        Layer.mock(Members, { list: () => undefined, belongs: () => true, others: () => [], ownersOf: owners, refresh: Effect.sync(() => void looks++) })
+const start = Effect.fnUntraced(
+  function*(made: Wires, name: string, has: Set<string>, owners: () => ReadonlyArray<string>, run: Run) {
+    const { calls, context, lines } = yield* makeCalls(made, name)
+    let looks = 0
+    const client = yield* EntityRpc.make(Worker, { Work: { run: run(name) } }).pipe(
+      Effect.provide(Context.merge(
+        context,
+        yield* Layer.build(Layer.merge(
+          Layer.mock(Sharding.Sharding, {
+            // Each actor is in a shard of its own.
+            getShardId: (id: EntityId.EntityId) => ShardId.make("default", Number(id)),
+            hasShardId: ({ id }) => has.has(String(id))
+          }),
+          Layer.mock(Members, {
+            list: () => undefined,
+            belongs: () => true,
+            others: () => [],
+            ownersOf: owners,
+            refresh: Effect.sync(() => void looks++)
+          })
+        ))
       ))
-    ))
-  )
-  yield* lines.start
-  return { has, calls, lines, work: (id: string, payload: { readonly at: Date; readonly text?: string } = { at }) => client.Work(id, payload), looks: () => looks }
-})
+    )
+    yield* lines.start
+    return {
+      has,
+      calls,
+      lines,
+      work: (id: string, payload: { readonly at: Date; readonly text?: string } = { at }) => client.Work(id, payload),
+      looks: () => looks
+    }
+  }
+)
 
 /** Two nodes with a line: the second owns actor 1, and the first calls it there. */
 const pair = Effect.fnUntraced(function*(run: Run, owners = ["b:1"]) {
@@ -69,7 +91,8 @@ it.effect("where the shard is here a call runs at once, on the very payload, wit
       Effect.suspend(() => {
         heard.push(entityId, payload)
         return heard.length > 2 ? Effect.never : Effect.fail(new NotFound({ message: "no work" }))
-      }))
+      })
+    )
     const payload = { at }
     assert.deepStrictEqual(yield* Effect.flip(callee.work("1", payload)), new NotFound({ message: "no work" }))
     assert.strictEqual(heard[1], payload)
@@ -94,11 +117,15 @@ it.effect("many calls go to the owner, each is answered by itself, and a slow on
           ? Effect.interrupt
           : Effect.void,
         Effect.succeed({ by: `${by} ${at.toISOString()}`, requestId: null })
-      ))
+      )
+    )
     const calls = Array.from({ length: 200 }, (_, i) => Effect.exit(caller.work("1", { at: new Date(i) })))
     const first = yield* Effect.forkChild(calls[0]!, { startImmediately: true })
     const [refused, died, interrupted, ...rest] = yield* Effect.all(calls.slice(1), { concurrency: "unbounded" })
-    assert.deepStrictEqual(rest, rest.map((_, i) => Exit.succeed({ by: `b:1 ${new Date(i + 4).toISOString()}`, requestId: null })))
+    assert.deepStrictEqual(
+      rest,
+      rest.map((_, i) => Exit.succeed({ by: `b:1 ${new Date(i + 4).toISOString()}`, requestId: null }))
+    )
     assert.deepStrictEqual(refused, Exit.fail(new NotFound({ message: "no such work" })))
     assert.deepStrictEqual(interrupted, Exit.fail(new Unavailable()))
     assert.deepStrictEqual(died, Exit.die(new InternalError()))
@@ -108,14 +135,18 @@ it.effect("many calls go to the owner, each is answered by itself, and a slow on
     yield* Deferred.succeed(slow, undefined)
     assert.isTrue(Exit.isSuccess(yield* Fiber.join(first)))
   }).pipe(
-    Effect.provide(Logger.layer([Logger.make(({ cause, message }) => void lines.push(`${String(message)} ${Cause.pretty(cause)}`))]))
+    Effect.provide(
+      Logger.layer([Logger.make(({ cause, message }) => void lines.push(`${String(message)} ${Cause.pretty(cause)}`))])
+    )
   )
 })
 
 it.effect("a call carries the id of its request; a defect is 500 to the caller, and a line of the owner's log with that id and the stack", () => {
   const lines: Array<Record<string, unknown>> = []
   return Effect.gen(function*() {
-    const { caller } = yield* pair((by) => (id, { at }) => at.getTime() === 0 ? Effect.die(new TypeError("what nobody thought of")) : done(by)(id, { at }))
+    const { caller } = yield* pair((by) => (id, { at }) =>
+      at.getTime() === 0 ? Effect.die(new TypeError("what nobody thought of")) : done(by)(id, { at })
+    )
     assert.deepStrictEqual(yield* forRequest("req_1", caller.work("1")), { by: "b:1", requestId: "req_1" })
     assert.strictEqual((yield* caller.work("1")).requestId, null)
     const exit = yield* Effect.exit(forRequest("req_2", caller.work("1", { at: new Date(0) })))
@@ -165,7 +196,9 @@ it.effect("a caller of which nobody is the owner is held for 5 s, and then told 
 it.effect("an owner that does not answer holds its callers for 5 s", () =>
   Effect.gen(function*() {
     let begun = 0
-    const { caller } = yield* pair((by) => (id, { at }) => at.getTime() === 0 ? done(by)(id, { at }) : Effect.andThen(Effect.sync(() => begun++), Effect.never))
+    const { caller } = yield* pair((by) => (id, { at }) =>
+      at.getTime() === 0 ? done(by)(id, { at }) : Effect.andThen(Effect.sync(() => begun++), Effect.never)
+    )
     const waiting = yield* Effect.forkChild(Effect.flip(caller.work("1")), { startImmediately: true })
     yield* until("the call is heard", () => begun === 1)
     yield* caller.work("1", { at: new Date(0) })
@@ -180,7 +213,9 @@ it.effect("what may have waited while its node stood still is not done there", (
   let late = false
   let runs = 0
   return Effect.gen(function*() {
-    const { caller } = yield* pair((by) => (id, payload) => Effect.andThen(Effect.sync(() => runs++), done(by)(id, payload)))
+    const { caller } = yield* pair((by) => (id, payload) =>
+      Effect.andThen(Effect.sync(() => runs++), done(by)(id, payload))
+    )
     assert.strictEqual((yield* caller.work("1")).by, "b:1")
     late = true
     const waiting = yield* Effect.forkChild(caller.work("1"), { startImmediately: true })
@@ -195,7 +230,8 @@ it.effect("calls whose line breaks are made again at the owner; then a refusal i
     const made = yield* wires
     let begun = 0
     const stuck: Run = () => () => Effect.andThen(Effect.sync(() => begun++), Effect.never)
-    const refuses: Run = (by) => (id, { at }) => at.getTime() === 0 ? Effect.fail(new NotFound({ message: "no" })) : done(by)(id, { at })
+    const refuses: Run = (by) => (id, { at }) =>
+      at.getTime() === 0 ? Effect.fail(new NotFound({ message: "no" })) : done(by)(id, { at })
     const caller = yield* start(made, "a:1", new Set(), () => ["b:1", "c:1"], done)
     const hangs = yield* start(made, "b:1", new Set(["1"]), () => [], stuck)
     const other = yield* start(made, "c:1", new Set(["1"]), () => [], refuses)
@@ -212,7 +248,9 @@ it.effect("calls whose line breaks are made again at the owner; then a refusal i
     assert.strictEqual(refused._tag, "Unavailable")
     // Where nobody was asked before, a refusal is what it is.
     hangs.has.delete("1")
-    const first = yield* Effect.forkChild(Effect.flip(caller.work("1", { at: new Date(0) })), { startImmediately: true })
+    const first = yield* Effect.forkChild(Effect.flip(caller.work("1", { at: new Date(0) })), {
+      startImmediately: true
+    })
     yield* meanwhile("the answer", () => first.pollUnsafe() !== undefined)
     assert.strictEqual((yield* Fiber.join(first))._tag, "NotFound")
   }))
@@ -221,7 +259,8 @@ it.effect("more than may be under way is refused, until somebody stops waiting",
   Effect.gen(function*() {
     const { caller } = yield* pair(() => () => Effect.never)
     const large = () => caller.work("1", { at, text: "x".repeat(1_000_000) })
-    const waiting = yield* Effect.forEach(Array.from({ length: 64 }), () => Effect.forkChild(large(), { startImmediately: true }))
+    const waiting = yield* Effect.forEach(Array.from({ length: 64 }), () =>
+      Effect.forkChild(large(), { startImmediately: true }))
     assert.deepStrictEqual(yield* Effect.flip(large()), new Unavailable())
     yield* Fiber.interrupt(waiting[0]!)
     const last = yield* Effect.forkChild(large(), { startImmediately: true })

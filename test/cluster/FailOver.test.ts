@@ -10,8 +10,8 @@ import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { Cluster, missingForNodes } from "../support/Nodes.ts"
-import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { Stopwatch } from "../support/Promptly.ts"
+import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 
 const AGENTS = 24
@@ -20,7 +20,10 @@ const SEED = 7
 
 const shardsOf = (node: Server): Promise<number> => metricOf(node, "effect_cluster_shards")
 
-/** The short form of `npm run test:faults`: its load and its checker, one node killed, one stopped for seconds, both restarted. */
+/**
+ * The short form of `npm run test:faults`: its load and its checker, one node killed, one stopped for seconds, both
+ * restarted.
+ */
 describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
   let cluster: Cluster
   let balancer: Balancer
@@ -64,10 +67,11 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
     await client.query("UPDATE agents SET key_hash = sha256('another'::bytea) WHERE id = $1", [keyless.id])
       .finally(() => client.end())
     await Socket.hello(two, watched.key)
-    const presence = (status: string) => eventually(`a presence ${status}`, async () => {
-      const answer = await watcher.http.get(`/v1/presence/${watched.handle}`)
-      return (answer.body as { readonly status: string }).status === status || undefined
-    })
+    const presence = (status: string) =>
+      eventually(`a presence ${status}`, async () => {
+        const answer = await watcher.http.get(`/v1/presence/${watched.handle}`)
+        return (answer.body as { readonly status: string }).status === status || undefined
+      })
     await presence("online")
     const { history } = load
     const killed = { name: "kill", from: history.now(), until: NEVER, healed: NEVER }
@@ -100,8 +104,14 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
       const socket = await Socket.hello(node, agents[0]!.key)
       const stopping = new Stopwatch()
       node.terminate()
-      await eventually("503 on /v1/ready", async () => (await fetch(`${node.url}/v1/ready`)).status === 503 || undefined)
-      await eventually("its shards on the other node", async () => await shardsOf(cluster.nodes[1 - i]!) === 300 || undefined)
+      await eventually(
+        "503 on /v1/ready",
+        async () => (await fetch(`${node.url}/v1/ready`)).status === 503 || undefined
+      )
+      await eventually(
+        "its shards on the other node",
+        async () => await shardsOf(cluster.nodes[1 - i]!) === 300 || undefined
+      )
       await socket.closedWith(1001)
       assert.strictEqual(await node.exit(), 0)
       stopping.endsWithin(15_000)

@@ -43,9 +43,11 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
     ]
     const sent = [first]
     for (let i = 0; i < 6; i++) {
-      sent.push(await send(on(i % 2 === 0 ? runner : gateway, i % 3 === 0 ? bob : ada), {
-        to: i % 3 === 0 ? ada.handle : bob.handle
-      }, `word ${i}`))
+      sent.push(
+        await send(on(i % 2 === 0 ? runner : gateway, i % 3 === 0 ? bob : ada), {
+          to: i % 3 === 0 ? ada.handle : bob.handle
+        }, `word ${i}`)
+      )
     }
     assert.deepStrictEqual(sent.map(({ seq }) => seq), sent.map((_, i) => i + 1))
     for (const [i, socket] of sockets.entries()) {
@@ -118,7 +120,8 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
     if (MEASURES) {
       assert.isAbove(ends.at(-1)! - ends[0]!, 1_000)
       // So many within a tenth of the time in which all are closed would be a herd.
-      for (const [i, end] of ends.entries()) assert.isBelow(ends.slice(i).filter((other) => other < end + 100).length, 30)
+      for (const [i, end] of ends.entries())
+        assert.isBelow(ends.slice(i).filter((other) => other < end + 100).length, 30)
     }
     assert.strictEqual(await gateway.exit(), 0)
     stopping.endsWithin(15_000)

@@ -5,7 +5,20 @@ import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprot
 import { settingsOfTasks, streamAt, tasksOnNodes } from "../a2a/Nodes.ts"
 import { operatorsOnNodes } from "../console/Nodes.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
-import { answerIn, connect, granted, initialize, type Json, newest, older, post, type Raw, refusalIn, refused, rpc } from "../mcp/Mcp.ts"
+import {
+  answerIn,
+  connect,
+  granted,
+  initialize,
+  type Json,
+  newest,
+  older,
+  post,
+  type Raw,
+  refusalIn,
+  refused,
+  rpc
+} from "../mcp/Mcp.ts"
 import { Collector } from "../support/Collector.ts"
 import { elapse, eventually, LONGEST_WAIT_MS, within } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
@@ -27,7 +40,13 @@ const waitFor = (args: object): object => tool("agentchat_wait_for_messages", ar
 const waitedIn = ({ body }: Raw): Record<string, Json> => answerIn("agentchat_wait_for_messages", body.result)
 
 /** Calls a tool at one of the nodes after the other until one grants it: a call that has no answer is made again. */
-const insist = async (nodes: () => ReadonlyArray<Server>, agent: TestAgent, name: string, args: object, first: number): Promise<Json> => {
+const insist = async (
+  nodes: () => ReadonlyArray<Server>,
+  agent: TestAgent,
+  name: string,
+  args: object,
+  first: number
+): Promise<Json> => {
   for (let tries = first;; tries++) {
     const urls = nodes()
     const url = urls[tries % urls.length]?.url ?? ""
@@ -84,7 +103,11 @@ class Loop {
       })
       if (this.sent < MESSAGES) {
         const name = `${this.agent.handle}-${this.sent}`
-        await this.call("agentchat_send_message", { to: this.to.handle, text: `number ${this.sent}`, client_msg_id: name })
+        await this.call("agentchat_send_message", {
+          to: this.to.handle,
+          text: `number ${this.sent}`,
+          client_msg_id: name
+        })
         this.sent++
       }
       // It breaks down before it has taken the answer, and goes on with what it knew.
@@ -92,7 +115,8 @@ class Loop {
         this.lost++
         continue
       }
-      for (const { conversation_id, message_id, seq } of answer.messages) this.taken.push({ id: message_id, conversation: conversation_id, seq })
+      for (const { conversation_id, message_id, seq } of answer.messages)
+        this.taken.push({ id: message_id, conversation: conversation_id, seq })
       through = answer.acknowledge_through ?? through
     }
     await this.call("agentchat_acknowledge", { last_delivery_id: through })
@@ -124,7 +148,8 @@ const mcpOnNodes = (started: () => Cluster): void => {
 
   it("163. requests of one client go to either node in turn, in every revision", async () => {
     let turn = 0
-    const spread: typeof fetch = (input, init) => fetch(String(input).replace(one.url, (turn++ % 2 === 0 ? one : two).url), init)
+    const spread: typeof fetch = (input, init) =>
+      fetch(String(input).replace(one.url, (turn++ % 2 === 0 ? one : two).url), init)
     const requestInit = { headers: { authorization: `Bearer ${bob.key}` } }
     for (const [mode, revision] of [["auto", "2026-07-28"], ["legacy", "2025-11-25"]] as const) {
       const client = new Client({ name: "test", version: "1.0.0" }, { versionNegotiation: { mode } })
@@ -143,9 +168,15 @@ const mcpOnNodes = (started: () => Cluster): void => {
     await old.close()
     const begun = await post(one, bob.key, initialize("2025-06-18"))
     assert.strictEqual(begun.body.result.protocolVersion, "2025-06-18")
-    assert.strictEqual((await post(two, bob.key, { jsonrpc: "2.0", method: "notifications/initialized" }, older)).status, 202)
+    assert.strictEqual(
+      (await post(two, bob.key, { jsonrpc: "2.0", method: "notifications/initialized" }, older)).status,
+      202
+    )
     for (const node of [one, two, one, two]) {
-      const answer = await post(node, bob.key, tool("agentchat_get_my_status", {}), { ...older, "mcp-session-id": "of-another-node" })
+      const answer = await post(node, bob.key, tool("agentchat_get_my_status", {}), {
+        ...older,
+        "mcp-session-id": "of-another-node"
+      })
       assert.strictEqual(answer.body.result.structuredContent.handle, bob.handle)
     }
     assert.isAbove(turn, 30)
@@ -157,10 +188,15 @@ const mcpOnNodes = (started: () => Cluster): void => {
     let through: string | undefined
     for (let i = 0; i < 20; i++) {
       const [waiter, sender] = i % 2 === 0 ? [two, one] : [one, two]
-      const waiting = post(waiter, bob.key, waitFor({
-        timeout_seconds: 50,
-        ...(through === undefined ? {} : { acknowledge_through: through })
-      }), older)
+      const waiting = post(
+        waiter,
+        bob.key,
+        waitFor({
+          timeout_seconds: 50,
+          ...(through === undefined ? {} : { acknowledge_through: through })
+        }),
+        older
+      )
       if (i % 3 === 0) await eventually("the wait", async () => (await waits(waiter)) > 0 || undefined)
       const said = await say(on(sender, alice), bob)
       const { messages, acknowledge_through } = waitedIn(await within("the answer", waiting))
@@ -193,7 +229,8 @@ const mcpOnNodes = (started: () => Cluster): void => {
         signal,
         headers: { authorization: `Bearer ${carol.key}`, "content-type": "application/json", ...older },
         body: JSON.stringify(waitFor({ timeout_seconds: 50 }))
-      }).then((answer) => answer.text(), () => undefined))
+      }).then((answer) => answer.text(), () => undefined)
+    )
     await eventually("20 waits", async () => (await waits(one)) + (await waits(two)) === 20 || undefined)
     for (const node of [one, two]) {
       const client = await connect(node, carol)
@@ -209,7 +246,9 @@ const mcpOnNodes = (started: () => Cluster): void => {
   })
 
   it(`${AGENTS} agents that wait and send in loops lose nothing and take nothing twice when a node is killed and started again`, async () => {
-    const agents = await Promise.all(Array.from({ length: AGENTS }, (_, i) => newAgent(i % 2 === 0 ? one : two, `loop${i}`)))
+    const agents = await Promise.all(
+      Array.from({ length: AGENTS }, (_, i) => newAgent(i % 2 === 0 ? one : two, `loop${i}`))
+    )
     const loops = agents.map((agent, i) => new Loop(() => cluster.nodes, agent, agents[(i + 1) % AGENTS] ?? agent, i))
     // A conversation each, in which they may write as often as they like.
     await Promise.all(agents.map(async (agent, i) => {
@@ -245,7 +284,10 @@ const mcpOnNodes = (started: () => Cluster): void => {
   it("163. a node that drains ends its waits and the streams of tasks, each wait says to call again, and the other node goes on with them", async () => {
     await clear()
     const waiting = post(two, bob.key, waitFor({ timeout_seconds: 50 }), older)
-    const [body, headers] = newest("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 50 } })
+    const [body, headers] = newest("tools/call", {
+      name: "agentchat_wait_for_messages",
+      arguments: { timeout_seconds: 50 }
+    })
     const another = post(two, alice.key, body, headers)
     await eventually("the waits", async () => (await waits(two)) === 2 || undefined)
     const stream = await streamAt(two, one)
@@ -257,7 +299,10 @@ const mcpOnNodes = (started: () => Cluster): void => {
     }
     const again = post(one, bob.key, waitFor({ timeout_seconds: 50 }), older)
     const said = await say(on(one, alice), bob)
-    assert.deepStrictEqual(waitedIn(await within("the message", again))["messages"].map((one: Json) => one.message_id), [said.id])
+    assert.deepStrictEqual(
+      waitedIn(await within("the message", again))["messages"].map((one: Json) => one.message_id),
+      [said.id]
+    )
     await stream.goesOn()
     assert.strictEqual(await two.exit(), 0)
   })
@@ -268,7 +313,12 @@ describe.skipIf(missingForNodes !== "")(`two nodes${missingForNodes}`, () => {
   let cluster: Cluster
   beforeAll(async () => {
     collector = await Collector.start()
-    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1", ...settingsOfTasks, ...tellingTo(collector) })
+    cluster = await Cluster.start(2, {
+      WEBHOOK_ALLOW_PRIVATE: "loopback",
+      WEBHOOK_RETRY_SECONDS: "1,1,1,1",
+      ...settingsOfTasks,
+      ...tellingTo(collector)
+    })
   })
   afterAll(async () => {
     await cluster?.stop()

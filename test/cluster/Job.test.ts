@@ -1,9 +1,9 @@
-import { assert, it } from "@effect/vitest"
-import { Clock, Effect, Layer } from "effect"
-import { TestClock } from "effect/testing"
 import * as Cluster from "#infrastructure/cluster/Cluster"
 import { type Batch, job } from "#infrastructure/cluster/Job"
 import { jobRows, jobRuns, jobSeconds } from "#infrastructure/platform/Metrics"
+import { assert, it } from "@effect/vitest"
+import { Clock, Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
 
 const cluster = Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), Cluster.layerStandalone).pipe(
   Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))

@@ -1,13 +1,13 @@
+import { Members } from "#infrastructure/cluster/Members"
+import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
+import { NodeReports } from "#infrastructure/cluster/NodeReports"
+import type { PeerConnection } from "#infrastructure/cluster/PeerConnection"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { shards } from "#infrastructure/cluster/Shards"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Logger } from "effect"
 import { Runner, RunnerAddress, RunnerStorage } from "effect/cluster"
 import { TestClock } from "effect/testing"
-import { Members } from "#infrastructure/cluster/Members"
-import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
-import type { PeerConnection } from "#infrastructure/cluster/PeerConnection"
-import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import { NodeReports } from "#infrastructure/cluster/NodeReports"
-import { shards } from "#infrastructure/cluster/Shards"
 
 const [SELF, OTHER, THIRD] = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"] as const
 
@@ -21,7 +21,11 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
   /** The nodes whose lines were ended. */
   const ended: Array<string> = []
   const state = { list, settled: true, read: Effect.void as Effect.Effect<void, never>, readings: 0 }
-  const drain: { drained: boolean; joined: boolean; nodes: ReadonlySet<string> } = { drained: false, joined: true, nodes: new Set() }
+  const drain: { drained: boolean; joined: boolean; nodes: ReadonlySet<string> } = {
+    drained: false,
+    joined: true,
+    nodes: new Set()
+  }
   const storage = RunnerStorage.RunnerStorage.of({
     register: () => Effect.die("unused"),
     unregister: () => Effect.void,
@@ -36,17 +40,29 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
     releaseAll: () => Effect.void
   })
   const members = Context.get(
-    yield* Layer.build(Layer.fresh(Members.layer).pipe(Layer.provide([
-      Layer.succeed(RunnerStorage.RunnerStorage, storage),
-      Layer.succeed(NodeReports, NodeReports.of({ explain: () => "It can talk both ways with 0 of 1 other nodes.", isSettled: () => state.settled })),
-      Layer.succeed(NodeDrain, drain),
-      Layer.effect(PeerConnections, Effect.map(PeerConnections, (lines) => PeerConnections.of({
-        ...lines,
-        self: SELF,
-        to: (node) => ({ end: () => void ended.push(node) }) as unknown as PeerConnection
-      }))).pipe(Layer.provide(PeerConnections.layerAlone)),
-      Logger.layer([Logger.make(({ logLevel, message }) => void logged.push(`${logLevel}: ${String(message)}`))])
-    ]))),
+    yield* Layer.build(
+      Layer.fresh(Members.layer).pipe(Layer.provide([
+        Layer.succeed(RunnerStorage.RunnerStorage, storage),
+        Layer.succeed(
+          NodeReports,
+          NodeReports.of({
+            explain: () => "It can talk both ways with 0 of 1 other nodes.",
+            isSettled: () => state.settled
+          })
+        ),
+        Layer.succeed(NodeDrain, drain),
+        Layer.effect(
+          PeerConnections,
+          Effect.map(PeerConnections, (lines) =>
+            PeerConnections.of({
+              ...lines,
+              self: SELF,
+              to: (node) => ({ end: () => void ended.push(node) }) as unknown as PeerConnection
+            }))
+        ).pipe(Layer.provide(PeerConnections.layerAlone)),
+        Logger.layer([Logger.make(({ logLevel, message }) => void logged.push(`${logLevel}: ${String(message)}`))])
+      ]))
+    ),
     Members
   )
   // The first reading.
@@ -56,13 +72,17 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
   return { members, state, drain, ended, told }
 })
 
-const NOT_TAKEN = `Warn: This node, ${SELF}, is not accepted into the cluster. It can talk both ways with 0 of 1 other nodes.`
+const NOT_TAKEN =
+  `Warn: This node, ${SELF}, is not accepted into the cluster. It can talk both ways with 0 of 1 other nodes.`
 
 describe("the members of the cluster", () => {
   it.effect("are logged once when they come and when they go, in words that say how they went", () =>
     Effect.gen(function*() {
       const { members, state, told } = yield* setUp([runner(1), true], [runner(2), true])
-      assert.deepStrictEqual(told(), [`Info: This node, ${SELF}, belongs to the cluster`, `Info: Node ${OTHER} belongs to the cluster`])
+      assert.deepStrictEqual(told(), [
+        `Info: This node, ${SELF}, belongs to the cluster`,
+        `Info: Node ${OTHER} belongs to the cluster`
+      ])
       state.list.push([runner(3), false])
       yield* TestClock.adjust("1 minute")
       assert.deepStrictEqual(told(), [], "one that is listed and not taken in says so itself")
@@ -82,7 +102,10 @@ describe("the members of the cluster", () => {
       yield* TestClock.adjust("1 second")
       state.list = [[runner(1), true], [gateway(2), false]]
       yield* TestClock.adjust("1 second")
-      assert.deepStrictEqual(told(), [`Info: Node ${OTHER} belongs to the cluster`, `Warn: Gateway ${OTHER} is gone or hangs`])
+      assert.deepStrictEqual(told(), [
+        `Info: Node ${OTHER} belongs to the cluster`,
+        `Warn: Gateway ${OTHER} is gone or hangs`
+      ])
       assert.deepStrictEqual([...members.others()], [])
     }))
 
@@ -103,7 +126,9 @@ describe("the members of the cluster", () => {
       assert.deepStrictEqual(told(), [`Info: This node, ${SELF}, belongs to the cluster`])
       state.list[1] = [runner(1), false]
       yield* TestClock.adjust("1 second")
-      assert.deepStrictEqual(told(), [`Warn: This node, ${SELF}, was excluded from the cluster. It can talk both ways with 0 of 1 other nodes.`])
+      assert.deepStrictEqual(told(), [
+        `Warn: This node, ${SELF}, was excluded from the cluster. It can talk both ways with 0 of 1 other nodes.`
+      ])
       yield* TestClock.adjust("61 seconds")
       assert.deepStrictEqual(told(), [NOT_TAKEN])
       // A node that stops removes itself.
@@ -137,7 +162,8 @@ describe("the members of the cluster", () => {
       yield* members.refresh
       const moved = shards.filter((shard) => members.ownersOf(shard)[0] === OTHER)
       assert.isAbove(moved.length, 0)
-      for (const shard of shards) assert.deepStrictEqual(members.ownersOf(shard), [moved.includes(shard) ? OTHER : SELF])
+      for (const shard of shards)
+        assert.deepStrictEqual(members.ownersOf(shard), [moved.includes(shard) ? OTHER : SELF])
       // Drained: it may still hold what it has to let go. Reading the same list again changes nothing.
       drain.nodes = new Set([OTHER])
       state.list[2] = [runner(2), false]
@@ -169,7 +195,10 @@ describe("the members of the cluster", () => {
       const gate = yield* Deferred.make<void>()
       state.read = Deferred.await(gate)
       const before = state.readings
-      const asking = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(members.refresh, { startImmediately: true }))
+      const asking = yield* Effect.forEach(
+        [1, 2, 3],
+        () => Effect.forkChild(members.refresh, { startImmediately: true })
+      )
       yield* TestClock.adjust("1 millis")
       assert.strictEqual(state.readings, before + 1)
       assert.deepStrictEqual(asking.map((fiber) => fiber.pollUnsafe()), [undefined, undefined, undefined])

@@ -1,9 +1,16 @@
+import { endedBy, mayJoin, membersOf, type NodeView } from "#infrastructure/cluster/Membership"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { endedBy, mayJoin, membersOf, type NodeView } from "#infrastructure/cluster/Membership"
 
-/** Nodes a, b, c, … in the order of their listing, who reach each other but for these: "ab" says that a does not reach b. */
-const nodes = (names: string, cuts: ReadonlyArray<string> = [], changes: Readonly<Record<string, Partial<NodeView>>> = {}) =>
+/**
+ * Nodes a, b, c, … in the order of their listing, who reach each other but for these: "ab" says that a does not reach
+ * b.
+ */
+const nodes = (
+  names: string,
+  cuts: ReadonlyArray<string> = [],
+  changes: Readonly<Record<string, Partial<NodeView>>> = {}
+) =>
   [...names].map((address, listed): NodeView => ({
     address,
     listed,
@@ -27,7 +34,8 @@ describe("who belongs to the cluster", () => {
       const others = [..."abc"].filter((name) => name !== bad)
       const out = others.map((other) => bad + other)
       const back = others.map((other) => other + bad)
-      for (const cuts of [out, back, [...out, ...back]]) assert.strictEqual(members("abc", cuts), others.join(""), `${cuts}`)
+      for (const cuts of [out, back, [...out, ...back]])
+        assert.strictEqual(members("abc", cuts), others.join(""), `${cuts}`)
     }
   })
 
@@ -107,7 +115,8 @@ describe("who belongs to the cluster", () => {
       if (owners.length >= 3) {
         const liar = owners[0]!
         const honest = owners.map((node) =>
-          node === liar ? node : { ...node, reaches: new Set(owners.map(({ address }) => address)) })
+          node === liar ? node : { ...node, reaches: new Set(owners.map(({ address }) => address)) }
+        )
         const out = honest.filter((node) => node !== liar && !membersOf(honest).has(node.address))
         assert.isAtMost(out.length, 1)
       }
@@ -116,7 +125,10 @@ describe("who belongs to the cluster", () => {
 })
 
 describe("whose database sessions a node may end", () => {
-  const STATES = [{ isCurrent: true, isSilent: false }, { isCurrent: false, isSilent: false }, { isCurrent: false, isSilent: true }] as const
+  const STATES = [{ isCurrent: true, isSilent: false }, { isCurrent: false, isSilent: false }, {
+    isCurrent: false,
+    isSilent: true
+  }] as const
 
   /** Every world of so many nodes: who reaches whom, and what is known of each. */
   const worlds = function*(count: number): Generator<ReadonlyArray<NodeView>> {
@@ -169,9 +181,12 @@ describe("whose database sessions a node may end", () => {
         const ended = judge(world)
         if (ended === undefined) continue
         for (const state of STATES) {
-          const later: ReadonlyArray<NodeView> = world.map((node) => ended.has(node.address) ? { ...node, ...state } : node)
+          const later: ReadonlyArray<NodeView> = world.map((node) =>
+            ended.has(node.address) ? { ...node, ...state } : node
+          )
           for (const address of ended) {
-            for (const { address: other } of endedBy(address, later)) if (!ended.has(other)) assert.fail(JSON.stringify(later))
+            for (const { address: other } of endedBy(address, later))
+              if (!ended.has(other)) assert.fail(JSON.stringify(later))
           }
         }
       }
@@ -179,7 +194,8 @@ describe("whose database sessions a node may end", () => {
   })
 
   it("are those of the one that is left out, by those that stay and own shards", () => {
-    const ends = (self: string, ...given: Parameters<typeof nodes>) => endedBy(self, nodes(...given)).map(({ address }) => address).join("")
+    const ends = (self: string, ...given: Parameters<typeof nodes>) =>
+      endedBy(self, nodes(...given)).map(({ address }) => address).join("")
     assert.strictEqual(ends("a", "abc"), "")
     assert.strictEqual(ends("a", "ab", ["ab"]), "b")
     assert.strictEqual(ends("b", "ab", ["ab"]), "")

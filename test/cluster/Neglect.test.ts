@@ -41,17 +41,21 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     await cluster?.stop()
   })
 
-  /** Others are served at each node while something lasts, and the nodes' memory stays bounded. In the long form they are served as before. */
+  /**
+   * Others are served at each node while something lasts, and the nodes' memory stays bounded. In the long form they
+   * are served as before.
+   */
   const othersDoNotNotice = async (before: ReadonlyArray<number>): Promise<void> => {
     for (const node of cluster.nodes) await sending(on(node, ada), bob, 20)
-    for (const [n, median] of (await mediansOfSends()).entries()) assert.isBelow(median, Math.max(3 * before[n]!, FLOOR_MS))
+    for (const [n, median] of (await mediansOfSends()).entries())
+      assert.isBelow(median, Math.max(3 * before[n]!, FLOOR_MS))
     for (const node of cluster.nodes) assert.isBelow(peakMemory(node), MEMORY_BOUND)
   }
 
   /** The median of a second of sends at each node, in the long form. */
   const mediansOfSends = async (): Promise<ReadonlyArray<number>> => {
     const found: Array<number> = []
-    if (MEASURES) for (const node of cluster.nodes) found.push((await sendingFor(on(node, ada), bob, 1_000)).median)
+    if (MEASURES) { for (const node of cluster.nodes) found.push((await sendingFor(on(node, ada), bob, 1_000)).median) }
     return found
   }
 
@@ -59,7 +63,9 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     const readers = await Promise.all(Array.from({ length: 4 }, async (_, i) => {
       const reader = await newAgent(cluster.nodes[i % 2]!, "reader")
       const { conversation_id } = await send(reader, { to: bob.handle }, "hello")
-      await Promise.all(Array.from({ length: 100 }, () => bob.client.sendMessage({ to: reader.handle, content: { text: LARGE } })))
+      await Promise.all(
+        Array.from({ length: 100 }, () => bob.client.sendMessage({ to: reader.handle, content: { text: LARGE } }))
+      )
       const task = await begin(await connect(cluster.nodes[0]!, reader, bob, "JSONRPC"), LARGE)
       return { key: reader.key, conversation: conversation_id, task: task.id }
     }))
@@ -119,6 +125,9 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     await othersDoNotNotice(sendsBefore)
     // Those that are back have their posts.
     hosts.revive()
-    await eventually("posts to all targets that are back", () => hosts.answeredTargets.size === DEAD_AGENTS * HOOKS || undefined)
+    await eventually(
+      "posts to all targets that are back",
+      () => hosts.answeredTargets.size === DEAD_AGENTS * HOOKS || undefined
+    )
   })
 })

@@ -1,16 +1,16 @@
+import { Complete, complete, registerOnceServing } from "#infrastructure/cluster/NodeDuty"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { ClusterError, Runner, RunnerAddress, RunnerStorage, ShardId } from "effect/cluster"
 import { TestClock } from "effect/testing"
-import { Complete, complete, registerOnceServing } from "#infrastructure/cluster/NodeDuty"
 
 const here = RunnerAddress.make("127.0.0.1", 34_431)
 const runner = Runner.make({ address: here, groups: ["default"], weight: 1 })
 const shards = [ShardId.make("default", 1)]
 
 /**
- * A list of nodes whose database can be away, or hang for some releases of all locks, and how often it was told that this
- * node lives.
+ * A list of nodes whose database can be away, or hang for some releases of all locks, and how often it was told that
+ * this node lives.
  */
 const recorded = Effect.gen(function*() {
   const memory = yield* RunnerStorage.makeMemory
@@ -19,9 +19,12 @@ const recorded = Effect.gen(function*() {
     Effect.suspend(() => state.away ? Effect.fail(new ClusterError.PersistenceError({ cause: "away" })) : effect)
   const storage = yield* registerOnceServing({
     ...memory,
-    register: (node, healthy) => unlessAway(Effect.tap(memory.register(node, healthy), () => Effect.sync(() => state.registered++))),
-    refresh: (address, held) => unlessAway(Effect.tap(memory.refresh(address, held), () => Effect.sync(() => state.beats++))),
-    releaseAll: (address) => Effect.suspend(() => state.hangs-- > 0 ? Effect.never : unlessAway(memory.releaseAll(address)))
+    register: (node, healthy) =>
+      unlessAway(Effect.tap(memory.register(node, healthy), () => Effect.sync(() => state.registered++))),
+    refresh: (address, held) =>
+      unlessAway(Effect.tap(memory.refresh(address, held), () => Effect.sync(() => state.beats++))),
+    releaseAll: (address) =>
+      Effect.suspend(() => state.hangs-- > 0 ? Effect.never : unlessAway(memory.releaseAll(address)))
   })
   return { storage, state }
 })

@@ -1,41 +1,48 @@
+import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import * as NodePort from "#infrastructure/cluster/NodePort"
+import { clientTls } from "#infrastructure/cluster/NodeSecret"
+import { make as makeLines, PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { Config, type Settings } from "#infrastructure/platform/Config"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Logger, Redacted, References, Schedule, Scope } from "effect"
 import { once } from "node:events"
 import { connect, type Socket } from "node:net"
 import { connect as connectTls } from "node:tls"
-import { Config, type Settings } from "#infrastructure/platform/Config"
-import { WIRE } from "#infrastructure/cluster/NodeGreeting"
-import { make as makeLines, PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import * as NodePort from "#infrastructure/cluster/NodePort"
-import { clientTls } from "#infrastructure/cluster/NodeSecret"
 import { Crowd } from "../support/Crowd.ts"
 import { eventually, within } from "../support/Eventually.ts"
 
 /** A port for nodes with this secret, what was logged of it, and what became of the connections that it took. */
-const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: number, settings: Partial<Settings> = {}) {
-  const lines: Array<string> = []
-  const served: Array<"begun" | "ended"> = []
-  const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
-  const config = yield* Config.pipe(Effect.provide(Config.layerTest({
-    RUNNER_HOST: "127.0.0.1",
-    RUNNER_PORT: 0,
-    RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret),
-    ...settings
-  })))
-  // Each connection is taken for one of a node.
-  const nodes = Layer.effect(PeerConnections, Effect.map(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) =>
-    PeerConnections.of({
-      ...made,
-      accept: (connection) =>
-        Effect.sync(() => {
-          served.push("begun")
-          connection.on("close", () => served.push("ended"))
-          connection.resume()
-        })
+const open = Effect.fnUntraced(
+  function*(secret: string | undefined, silentMs?: number, settings: Partial<Settings> = {}) {
+    const lines: Array<string> = []
+    const served: Array<"begun" | "ended"> = []
+    const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
+    const config = yield* Config.pipe(Effect.provide(Config.layerTest({
+      RUNNER_HOST: "127.0.0.1",
+      RUNNER_PORT: 0,
+      RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret),
+      ...settings
     })))
-  const context = yield* Layer.build(Layer.fresh(NodePort.layer(config, silentMs)).pipe(Layer.provide(nodes), Layer.provideMerge(logger)))
-  return { port: Context.get(context, NodePort.NodePort), lines, served }
-})
+    // Each connection is taken for one of a node.
+    const nodes = Layer.effect(
+      PeerConnections,
+      Effect.map(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) =>
+        PeerConnections.of({
+          ...made,
+          accept: (connection) =>
+            Effect.sync(() => {
+              served.push("begun")
+              connection.on("close", () => served.push("ended"))
+              connection.resume()
+            })
+        }))
+    )
+    const context = yield* Layer.build(
+      Layer.fresh(NodePort.layer(config, silentMs)).pipe(Layer.provide(nodes), Layer.provideMerge(logger))
+    )
+    return { port: Context.get(context, NodePort.NodePort), lines, served }
+  }
+)
 
 /** A port for nodes with this secret, and what was logged of it at which level. */
 const openReal = Effect.fnUntraced(function*(secret: string | undefined) {
@@ -46,11 +53,16 @@ const openReal = Effect.fnUntraced(function*(secret: string | undefined) {
     RUNNER_PORT: 0,
     RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret)
   })))
-  const nodes = Layer.effect(PeerConnections, Effect.tap(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) => made.start))
-  const context = yield* Layer.build(Layer.fresh(NodePort.layer(config)).pipe(
-    Layer.provideMerge(nodes),
-    Layer.provide([logger, Layer.succeed(References.MinimumLogLevel, "Debug")])
-  ))
+  const nodes = Layer.effect(
+    PeerConnections,
+    Effect.tap(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) => made.start)
+  )
+  const context = yield* Layer.build(
+    Layer.fresh(NodePort.layer(config)).pipe(
+      Layer.provideMerge(nodes),
+      Layer.provide([logger, Layer.succeed(References.MinimumLogLevel, "Debug")])
+    )
+  )
   return { port: Context.get(context, NodePort.NodePort), lines: Context.get(context, PeerConnections), logged }
 })
 
@@ -83,15 +95,19 @@ describe("the port for other nodes", () => {
       const [old, both, fresh] = [yield* open("old"), yield* open("new, old"), yield* open("new")]
       const table: Array<readonly [string, boolean]> = []
       for (const [name, { port }] of [["old", old], ["new,old", both], ["new", fresh]] as const) {
-        for (const secret of ["old", "new,old", "new", "other"]) table.push([`${secret} to ${name}`, yield* knows(port, secret)])
+        for (const secret of ["old", "new,old", "new", "other"])
+          table.push([`${secret} to ${name}`, yield* knows(port, secret)])
       }
-      assert.deepStrictEqual(table.filter(([, known]) => !known).map(([pair]) => pair), [
-        "new to old",
-        "other to old",
-        "other to new,old",
-        "old to new",
-        "other to new"
-      ])
+      assert.deepStrictEqual(
+        table.filter(([, known]) => !known).map(([pair]) => pair),
+        [
+          "new to old",
+          "other to old",
+          "other to new,old",
+          "old to new",
+          "other to new"
+        ]
+      )
     }).pipe(Effect.scoped))
 
   it.live("says once whom it refuses and why", () =>
@@ -122,7 +138,8 @@ describe("the port for other nodes", () => {
       const [way] = clientTls(Redacted.make("a secret"))
       const [secured, plain] = [yield* openReal("a secret"), yield* openReal(undefined)]
       for (const { logged, port } of [secured, plain]) {
-        const dial = () => port === plain.port ? connect(port, "127.0.0.1") : connectTls({ ...way, port, host: "127.0.0.1" })
+        const dial = () =>
+          port === plain.port ? connect(port, "127.0.0.1") : connectTls({ ...way, port, host: "127.0.0.1" })
         // A peer that comes and goes without a word is no stranger: perhaps a check whether the port is open.
         const quiet = dial()
         quiet.on(port === plain.port ? "connect" : "secureConnect", () => quiet.end())
@@ -131,7 +148,14 @@ describe("the port for other nodes", () => {
         node.write(`${JSON.stringify({ parley: WIRE, from: OTHER, to: SELF, incarnation: 1 })}\n`)
         yield* Effect.promise(() => once(node, "data"))
         assert.deepStrictEqual(logged, [])
-        for (const bytes of ["GET / HTTP/1.1\r\n\r\n", "x".repeat(5_000), "{\"parley\":4}\n", `${JSON.stringify({ parley: "4", from: OTHER, to: SELF, incarnation: 1 })}\n`]) {
+        for (
+          const bytes of [
+            "GET / HTTP/1.1\r\n\r\n",
+            "x".repeat(5_000),
+            '{"parley":4}\n',
+            `${JSON.stringify({ parley: "4", from: OTHER, to: SELF, incarnation: 1 })}\n`
+          ]
+        ) {
           const stranger = dial()
           stranger.write(bytes)
           yield* Effect.promise(() => closed(stranger))
@@ -207,41 +231,50 @@ describe("the port for other nodes", () => {
       }
     }).pipe(Effect.scoped))
 
-  it.live.skipIf(process.platform !== "linux")("closes at its end a connection from the address and port of one that broke off just before", () =>
-    Effect.gen(function*() {
-      const scope = yield* Scope.make()
-      const { port, served } = yield* Scope.provide(open(undefined, 60_000), scope)
-      // An address that no other test connects from: on a shared one, another connection may hold the same port.
-      const from = { host: "127.0.0.1", port, localAddress: "127.0.0.77" }
-      const first = connect(from)
-      first.write("x")
-      yield* Effect.promise(() => eventually("the first to be served", () => served.length === 1 || undefined))
-      const { localPort } = first
-      // In one turn, so that the port accepts the second before it knows that the first is closed.
-      first.resetAndDestroy()
-      const second = connect({ ...from, localPort: localPort! })
-      const over = closed(second)
-      yield* Effect.promise(() => once(second, "connect"))
-      yield* Effect.promise(() => eventually("the first to end", () => served.length === 2 || undefined))
-      assert.isFalse(second.destroyed)
-      yield* Scope.close(scope, Exit.void)
-      yield* Effect.promise(() => within("the end of the second", over))
-    }).pipe(Effect.scoped))
+  it.live.skipIf(process.platform !== "linux")(
+    "closes at its end a connection from the address and port of one that broke off just before",
+    () =>
+      Effect.gen(function*() {
+        const scope = yield* Scope.make()
+        const { port, served } = yield* Scope.provide(open(undefined, 60_000), scope)
+        // An address that no other test connects from: on a shared one, another connection may hold the same port.
+        const from = { host: "127.0.0.1", port, localAddress: "127.0.0.77" }
+        const first = connect(from)
+        first.write("x")
+        yield* Effect.promise(() => eventually("the first to be served", () => served.length === 1 || undefined))
+        const { localPort } = first
+        // In one turn, so that the port accepts the second before it knows that the first is closed.
+        first.resetAndDestroy()
+        const second = connect({ ...from, localPort: localPort! })
+        const over = closed(second)
+        yield* Effect.promise(() => once(second, "connect"))
+        yield* Effect.promise(() => eventually("the first to end", () => served.length === 2 || undefined))
+        assert.isFalse(second.destroyed)
+        yield* Scope.close(scope, Exit.void)
+        yield* Effect.promise(() => within("the end of the second", over))
+      }).pipe(Effect.scoped)
+  )
 
-  it.live.skipIf(process.platform !== "linux")("takes half of its connections from one address, unless the address is trusted", () =>
-    Effect.gen(function*() {
-      const { lines, port } = yield* open(undefined, undefined, { RUNNER_CONNECTIONS: 8, TRUST_PROXY_ADDRESSES: ["127.0.0.1"] })
-      const gather = (count: number, from: string) =>
-        Effect.acquireRelease(
-          Effect.promise(() => Crowd.gather(`http://127.0.0.1:${port}`, count, from)),
-          (crowd) => Effect.sync(() => crowd.leave())
-        )
-      const strangers = yield* gather(6, "127.0.0.2")
-      yield* Effect.promise(() => eventually("the others to be closed", () => strangers.open === 4 || undefined))
-      const nodes = yield* gather(4, "127.0.0.1")
-      assert.deepStrictEqual([strangers.open, nodes.open], [4, 4])
-      assert.deepStrictEqual(lines, [
-        "Refused a connection from 127.0.0.2: this address has 4 connections open. The bound of an address is half of RUNNER_CONNECTIONS."
-      ])
-    }).pipe(Effect.scoped))
+  it.live.skipIf(process.platform !== "linux")(
+    "takes half of its connections from one address, unless the address is trusted",
+    () =>
+      Effect.gen(function*() {
+        const { lines, port } = yield* open(undefined, undefined, {
+          RUNNER_CONNECTIONS: 8,
+          TRUST_PROXY_ADDRESSES: ["127.0.0.1"]
+        })
+        const gather = (count: number, from: string) =>
+          Effect.acquireRelease(
+            Effect.promise(() => Crowd.gather(`http://127.0.0.1:${port}`, count, from)),
+            (crowd) => Effect.sync(() => crowd.leave())
+          )
+        const strangers = yield* gather(6, "127.0.0.2")
+        yield* Effect.promise(() => eventually("the others to be closed", () => strangers.open === 4 || undefined))
+        const nodes = yield* gather(4, "127.0.0.1")
+        assert.deepStrictEqual([strangers.open, nodes.open], [4, 4])
+        assert.deepStrictEqual(lines, [
+          "Refused a connection from 127.0.0.2: this address has 4 connections open. The bound of an address is half of RUNNER_CONNECTIONS."
+        ])
+      }).pipe(Effect.scoped)
+  )
 })

@@ -1,6 +1,6 @@
+import { ClusterProgress, type ClusterView } from "#infrastructure/cluster/NodeProgress"
 import { assert, describe, it } from "@effect/vitest"
 import { Runner, RunnerAddress } from "effect/cluster"
-import { ClusterProgress, type ClusterView } from "#infrastructure/cluster/NodeProgress"
 
 const SELF = "10.0.0.1:14431"
 
@@ -14,7 +14,10 @@ const none = () => false
 /** A node that is asked at these seconds, with what it sees then. */
 const asked = (owns: boolean) => {
   const progress = new ClusterProgress()
-  return (second: number, sight: Partial<ClusterView> & { readonly runners?: NonNullable<ClusterView["list"]>["runners"] }) =>
+  return (
+    second: number,
+    sight: Partial<ClusterView> & { readonly runners?: NonNullable<ClusterView["list"]>["runners"] }
+  ) =>
     progress.problem(second * 1_000, {
       self: SELF,
       owns,
@@ -32,7 +35,10 @@ describe("the progress of a node in its cluster", () => {
     assert.match(look(1, { holds: none }) ?? "", /^This node holds 0 of its 1[45]\d shards, since 0 s/)
     assert.isUndefined(look(2, {}))
     // Alone, all are its own.
-    assert.match(look(3, { holds: none, runners: [[runner(1), true], [runner(2), false]] }) ?? "", /holds 0 of its 300 shards/)
+    assert.match(
+      look(3, { holds: none, runners: [[runner(1), true], [runner(2), false]] }) ?? "",
+      /holds 0 of its 300 shards/
+    )
   })
 
   it("shards that are on their way to it do not count for 15 seconds, unless it has none", () => {
@@ -52,7 +58,8 @@ describe("the progress of a node in its cluster", () => {
       assert.isUndefined(look(0, {}))
       assert.isUndefined(look(1, out))
       assert.isUndefined(look(2, out))
-      const reason = /^This node, 10\.0\.0\.1:14431, does not belong to the cluster, since 2 s\. It can talk both ways with 0 of 1/
+      const reason =
+        /^This node, 10\.0\.0\.1:14431, does not belong to the cluster, since 2 s\. It can talk both ways with 0 of 1/
       assert.match(look(3, out) ?? "", reason)
       assert.isUndefined(look(4, {}))
       assert.match(asked(owns)(0, { runners: [[runner(2), true]] }) ?? "", /does not belong to the cluster, since 0 s/)

@@ -1,11 +1,11 @@
+import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
+import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import { disagreements, NodeReports } from "#infrastructure/cluster/NodeReports"
+import { type NodeInfo, type NodeRow, NodeTable } from "#infrastructure/cluster/NodeTable"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
-import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
-import { WIRE } from "#infrastructure/cluster/NodeGreeting"
-import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import { disagreements, NodeReports } from "#infrastructure/cluster/NodeReports"
-import { type NodeInfo, type NodeRow, NodeTable } from "#infrastructure/cluster/NodeTable"
 import { eventually } from "../support/Eventually.ts"
 import { connected, layerLines, wires as openWires } from "../support/Lines.ts"
 
@@ -15,8 +15,19 @@ const THIRD = "10.0.0.3:7431"
 
 const facts: NodeInfo = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits: { LIMITS_A: 1, LIMITS_B: 2 } }
 
-const row = (address: string, changes: Partial<NodeRow> = {}): NodeRow =>
-  ({ address, reaches: new Set([SELF]), facts, listed: 1, isLocked: true, isFresh: true, isSilent: false, owns: true, turnsInMs: -1, readAt: "", ...changes })
+const row = (address: string, changes: Partial<NodeRow> = {}): NodeRow => ({
+  address,
+  reaches: new Set([SELF]),
+  facts,
+  listed: 1,
+  isLocked: true,
+  isFresh: true,
+  isSilent: false,
+  owns: true,
+  turnsInMs: -1,
+  readAt: "",
+  ...changes
+})
 
 const until = (what: string, check: () => boolean) => Effect.promise(() => eventually(what, () => check() || undefined))
 
@@ -30,14 +41,17 @@ const setUp = Effect.gen(function*() {
     Layer.fresh(NodeReports.layer(facts, () => "http://127.0.0.1:3000")).pipe(
       Layer.provideMerge(layerLines(made, SELF)),
       Layer.provide([
-        Layer.succeed(NodeTable, NodeTable.of({
-          rows: Effect.sync(() => [row(SELF), ...rows]),
-          urls: Effect.succeed([]),
-          report: (_address, reaches) => Effect.sync(() => void said.push([...reaches])),
-          takeShards: () => Effect.void,
-          end: () => Effect.succeed(0),
-          leave: () => Effect.void
-        })),
+        Layer.succeed(
+          NodeTable,
+          NodeTable.of({
+            rows: Effect.sync(() => [row(SELF), ...rows]),
+            urls: Effect.succeed([]),
+            report: (_address, reaches) => Effect.sync(() => void said.push([...reaches])),
+            takeShards: () => Effect.void,
+            end: () => Effect.succeed(0),
+            leave: () => Effect.void
+          })
+        ),
         NodeDrain.layer,
         Logger.layer([Logger.make(({ message }) => void logged.push(String(message)))]),
         Layer.succeed(References.MinimumLogLevel, "Warn")
@@ -72,11 +86,18 @@ describe("what a node says about the others", () => {
       )
       rows[0] = row(OTHER)
       yield* TestClock.adjust("500 millis")
-      assert.strictEqual(reports.explain(), `It can talk both ways with 1 of 2 other nodes. ${THIRD}: nothing listens there.`)
+      assert.strictEqual(
+        reports.explain(),
+        `It can talk both ways with 1 of 2 other nodes. ${THIRD}: nothing listens there.`
+      )
       assert.isTrue(reports.isSettled())
       assert.deepStrictEqual(logged, [`Node ${THIRD} cannot be reached from this one: nothing listens there`])
       // Nodes that are not listed, or are gone, are not mentioned.
-      rows.push(row("10.0.0.4:7431", { listed: null }), row("10.0.0.5:7431", { isFresh: false }), row("10.0.0.6:7431", { isLocked: false }))
+      rows.push(
+        row("10.0.0.4:7431", { listed: null }),
+        row("10.0.0.5:7431", { isFresh: false }),
+        row("10.0.0.6:7431", { isLocked: false })
+      )
       yield* TestClock.adjust("500 millis")
       assert.include(reports.explain(), "It can talk both ways with 1 of 2 other nodes.")
     }))
@@ -85,7 +106,9 @@ describe("what a node says about the others", () => {
     Effect.gen(function*() {
       const { logged, reports, rows } = yield* setUp
       rows.push(row(OTHER, { facts: { ...facts, wire: WIRE - 1 } }))
-      const version = `it speaks version ${WIRE - 1} of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
+      const version = `it speaks version ${
+        WIRE - 1
+      } of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
       yield* TestClock.adjust("500 millis")
       assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: ${version}.`)
       yield* until("the attempt to connect", () => reports.isSettled())
@@ -106,12 +129,18 @@ describe("what a node says about the others", () => {
       rows.push(row(OTHER))
       yield* TestClock.adjust("500 millis")
       assert.isFalse(reports.isSettled())
-      assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: it has not answered yet.`)
+      assert.strictEqual(
+        reports.explain(),
+        `It can talk both ways with 0 of 1 other nodes. ${OTHER}: it has not answered yet.`
+      )
       yield* until("the connection", () => made.open > 1)
       yield* TestClock.adjust("2500 millis")
       yield* until("the reason", () => lines.problem(OTHER) !== undefined)
       assert.isTrue(reports.isSettled())
-      assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: it does not answer.`)
+      assert.strictEqual(
+        reports.explain(),
+        `It can talk both ways with 0 of 1 other nodes. ${OTHER}: it does not answer.`
+      )
       yield* TestClock.adjust("500 millis")
       assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: it does not answer`])
     }))
@@ -145,11 +174,14 @@ describe("what all nodes should have in common", () => {
   it("is compared by a node that starts, a line for each difference", () => {
     assert.deepStrictEqual(disagreements(facts, others({}, {})), [])
     assert.deepStrictEqual(
-      disagreements(facts, others(
-        { publicUrl: "https://parley.example", schema: "0015_b.sql" },
-        { limits: { LIMITS_A: 1, LIMITS_B: 3 } },
-        { limits: { LIMITS_A: 1 }, publicUrl: "https://parley.example" }
-      )),
+      disagreements(
+        facts,
+        others(
+          { publicUrl: "https://parley.example", schema: "0015_b.sql" },
+          { limits: { LIMITS_A: 1, LIMITS_B: 3 } },
+          { limits: { LIMITS_A: 1 }, publicUrl: "https://parley.example" }
+        )
+      ),
       [
         "The database schema is 0016_a.sql on this node and 0015_b.sql on 10.0.0.2:7431: run the same release of Parley on all nodes",
         "PUBLIC_URL is not set on this node and https://parley.example on 10.0.0.2:7431, 10.0.0.4:7431: the links that agents get depend on the node that they ask",

@@ -21,7 +21,10 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
   let one: Server
   let two: Server
   beforeAll(async () => {
-    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", DATABASE_URL: await freshDatabase(18, "empty") })
+    cluster = await Cluster.start(2, {
+      WEBHOOK_ALLOW_PRIVATE: "loopback",
+      DATABASE_URL: await freshDatabase(18, "empty")
+    })
     ;[one, two] = cluster.pair
   })
   afterAll(() => cluster?.stop())
@@ -116,7 +119,11 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     }
     const accepted = await bob.http.post(`/v1/groups/invites/${made.add_results[0]?.invite_id}/accept`)
     assert.strictEqual(accepted.status, 200, `${accepted}`)
-    const sockets = [await Socket.hello(one, bob.key), await Socket.hello(two, bob.key), await Socket.hello(one, ada.key)]
+    const sockets = [
+      await Socket.hello(one, bob.key),
+      await Socket.hello(two, bob.key),
+      await Socket.hello(one, ada.key)
+    ]
     for (const name of ["Ada", "Ada the Second"]) {
       // So that the other node has it in its cache.
       assert.strictEqual((await on(two, ada).http.get("/v1/agents/me")).status, 200)
@@ -223,32 +230,37 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
   it("whoever does not know the secret cannot speak to a node, nor a node listen where another does", async () => {
     const port = cluster.runnerPort(one)
     const psk = (secret: string) => Buffer.from(hkdfSync("sha256", secret, "", "parley between nodes", 32))
-    const handshake = (secret: string) => new Promise<boolean>((resolve) => {
-      const socket = connectTls({
-        host: "127.0.0.1",
-        port,
-        ciphers: "ECDHE-PSK-CHACHA20-POLY1305",
-        maxVersion: "TLSv1.2",
-        pskCallback: () => ({ psk: psk(secret), identity: "parley" }),
-        checkServerIdentity: () => undefined
+    const handshake = (secret: string) =>
+      new Promise<boolean>((resolve) => {
+        const socket = connectTls({
+          host: "127.0.0.1",
+          port,
+          ciphers: "ECDHE-PSK-CHACHA20-POLY1305",
+          maxVersion: "TLSv1.2",
+          pskCallback: () => ({ psk: psk(secret), identity: "parley" }),
+          checkServerIdentity: () => undefined
+        })
+        socket.on("secureConnect", () => {
+          socket.destroy()
+          resolve(true)
+        })
+        socket.on("error", () => resolve(false))
       })
-      socket.on("secureConnect", () => {
-        socket.destroy()
-        resolve(true)
-      })
-      socket.on("error", () => resolve(false))
-    })
     assert.isTrue(await handshake(cluster.env["RUNNER_SECRET"] ?? ""))
     assert.isFalse(await handshake("a guess"))
     // Unless RUNNER_HOST says so, it listens on no other address of the machine.
     const others = Object.values(networkInterfaces()).flat().flatMap((one) =>
-      one?.family === "IPv4" && one.address !== "127.0.0.1" ? [one.address] : [])
+      one?.family === "IPv4" && one.address !== "127.0.0.1" ? [one.address] : []
+    )
     for (const host of [...others, "127.0.0.2"]) {
       const reached = connect({ host, port, timeout: 1_000 })
-      assert.isFalse(await new Promise((resolve) => {
-        for (const event of ["error", "timeout"]) reached.once(event, () => resolve(false))
-        reached.once("connect", () => resolve(true))
-      }), host)
+      assert.isFalse(
+        await new Promise((resolve) => {
+          for (const event of ["error", "timeout"]) reached.once(event, () => resolve(false))
+          reached.once("connect", () => resolve(true))
+        }),
+        host
+      )
       reached.destroy()
     }
     const plain = connect(port, "127.0.0.1", () => plain.write("hello\n"))
@@ -278,7 +290,10 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
       const targets = await Promise.all(Array.from({ length: 4 }, () => newAgent(two, "hooked")))
       const sent: Array<Sent> = []
       for (const target of targets) {
-        const made = await target.http.post("/v1/webhooks", { url: `http://127.0.0.1:${port}/`, events: ["message.new"] })
+        const made = await target.http.post("/v1/webhooks", {
+          url: `http://127.0.0.1:${port}/`,
+          events: ["message.new"]
+        })
         assert.strictEqual(made.status, 201, `${made}`)
         sent.push(await send(ada, { to: target.handle }, "to be posted"))
       }

@@ -82,7 +82,9 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
     for (const node of [one, two]) {
       assert.include(
         node.stdout,
-        `listens on ${node.url}, and as a node on 127.0.0.1:${cluster.runnerPort(node)}; clients reach it at https://parley.example\n`
+        `listens on ${node.url}, and as a node on 127.0.0.1:${
+          cluster.runnerPort(node)
+        }; clients reach it at https://parley.example\n`
       )
     }
   })
@@ -127,7 +129,9 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
   it("162. sockets that are there are never closed for new ones, on whichever node those come", async () => {
     const { key } = await newAgent(one, "settled")
     const early = await Promise.all(Array.from({ length: 15 }, (_, i) => Socket.hello(i % 3 === 0 ? one : two, key)))
-    const late = await Promise.all(Array.from({ length: 30 }, (_, i) => Socket.open(i % 2 === 0 ? one : two, header(key))))
+    const late = await Promise.all(
+      Array.from({ length: 30 }, (_, i) => Socket.open(i % 2 === 0 ? one : two, header(key)))
+    )
     const { open } = await settle([...early, ...late], LIMIT)
     assert.strictEqual(open.length, LIMIT)
     assert.includeMembers(open, early)
@@ -148,7 +152,9 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
     for (let i = 0; i < 10; i++) ids.push((await say(sender, agent)).id)
     const counts = await Promise.all(Array.from({ length: 40 }, async (_, i) => {
       const message_ids = i % 4 < 2 ? ids : ids.toReversed()
-      const answer = await untilTaken(() => at(i).http.post("/v1/reply/claim-batch", { message_ids, holder: `daemon:${i}` }))
+      const answer = await untilTaken(() =>
+        at(i).http.post("/v1/reply/claim-batch", { message_ids, holder: `daemon:${i}` })
+      )
       assert.strictEqual(answer.status, 200, `${answer}`)
       return (answer.body as { readonly claimed_count: number }).claimed_count
     }))
@@ -199,11 +205,17 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
       await eventually("its word of that", () => said().includes(name) || undefined)
       // Everything that was the dead node's works again, and still nothing more is said.
       for (const peer of peers) {
-        await eventually("a send", async () => (await attempt(hub, { to: peer.handle }, "again")).status === 201 || undefined)
+        await eventually(
+          "a send",
+          async () => (await attempt(hub, { to: peer.handle }, "again")).status === 201 || undefined
+        )
       }
       const lines = said().split("\n").filter((line) => line.includes(name))
       assert.lengthOf(lines, 1, said())
-      assert.match(lines[0] ?? "", new RegExp(`"level":"warn","message":"Node ${name} is gone or hangs: its shards are taken over"`))
+      assert.match(
+        lines[0] ?? "",
+        new RegExp(`"level":"warn","message":"Node ${name} is gone or hangs: its shards are taken over"`)
+      )
       assert.notMatch(said(), /(?:\n|\\n) +at /)
     })
 

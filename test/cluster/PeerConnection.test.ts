@@ -1,8 +1,8 @@
+import { type LineEnd, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import { assert, describe, it } from "@effect/vitest"
 import { once } from "node:events"
 import { connect, createServer, type Socket } from "node:net"
 import { setImmediate as turn } from "node:timers/promises"
-import { type LineEnd, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import { eventually } from "../support/Eventually.ts"
 
 /** A frame as it is on the wire. */
@@ -26,7 +26,11 @@ const framesOf = (bytes: Buffer): ReadonlyArray<Frame> => {
   for (let at = 0; bytes.length - at >= 12;) {
     const end = at + 4 + bytes.readUInt32BE(at)
     if (bytes.length < end) break
-    frames.push({ number: bytes.readUInt32BE(at + 4), acknowledged: bytes.readUInt32BE(at + 8), entries: JSON.parse(bytes.toString("utf8", at + 12, end)) })
+    frames.push({
+      number: bytes.readUInt32BE(at + 4),
+      acknowledged: bytes.readUInt32BE(at + 8),
+      entries: JSON.parse(bytes.toString("utf8", at + 12, end))
+    })
     at = end
   }
   return frames
@@ -112,13 +116,15 @@ describe("a line between two nodes", () => {
     assert.deepStrictEqual(ends, [])
   })
 
-  for (const [what, bytes, end] of [
-    ["a gap in the numbers", frame(2, 0, '[["a"]]'), "frame 2 after frame 0"],
-    ["an acknowledgement of what was not sent", frame(1, 1, "[]"), "acknowledged before it was sent"],
-    ["what is no JSON", frame(1, 0, "[oops]"), ""],
-    ["an entry that is not understood", frame(1, 0, '[["a"],["bad"],["b"]]'), "bad"],
-    ["a length that no frame has", Buffer.from("GET / HTTP/1.1\r\n"), "a frame of"]
-  ] as const) {
+  for (
+    const [what, bytes, end] of [
+      ["a gap in the numbers", frame(2, 0, '[["a"]]'), "frame 2 after frame 0"],
+      ["an acknowledgement of what was not sent", frame(1, 1, "[]"), "acknowledged before it was sent"],
+      ["what is no JSON", frame(1, 0, "[oops]"), ""],
+      ["an entry that is not understood", frame(1, 0, '[["a"],["bad"],["b"]]'), "bad"],
+      ["a length that no frame has", Buffer.from("GET / HTTP/1.1\r\n"), "a frame of"]
+    ] as const
+  ) {
     it(`ends at ${what}, and hears nothing after it`, async () => {
       const { ends, far, heard, line } = await start()
       far.write(Buffer.concat([bytes, frame(2, 0, '[["late"]]')]))
@@ -235,7 +241,11 @@ describe("a line between two nodes", () => {
     const time = { now: 0 }
     let heard = 0
     const ends = [near, far].map((socket) => {
-      const end = { socket, writes: 0, line: new PeerConnection("b:1", 1, socket, { received: () => void heard++, ended: () => {} }, () => time.now) }
+      const end = {
+        socket,
+        writes: 0,
+        line: new PeerConnection("b:1", 1, socket, { received: () => void heard++, ended: () => {} }, () => time.now)
+      }
       const write = socket.write.bind(socket)
       socket.write = ((chunk: Buffer) => {
         end.writes++
@@ -251,8 +261,10 @@ describe("a line between two nodes", () => {
         time.now += 125
         line.check(true)
         // What was written has arrived before the clock goes on.
-        await eventually("the frames", () =>
-          (near.bytesWritten === far.bytesRead && far.bytesWritten === near.bytesRead) || undefined)
+        await eventually(
+          "the frames",
+          () => (near.bytesWritten === far.bytesRead && far.bytesWritten === near.bytesRead) || undefined
+        )
       }
     }
     for (const { line, writes } of ends) {

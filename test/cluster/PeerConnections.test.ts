@@ -1,10 +1,10 @@
+import { readGreeting, WIRE, writeGreeting } from "#infrastructure/cluster/NodeGreeting"
+import type { PeerConnection } from "#infrastructure/cluster/PeerConnection"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { once } from "node:events"
-import { readGreeting, WIRE, writeGreeting } from "#infrastructure/cluster/NodeGreeting"
-import type { PeerConnection } from "#infrastructure/cluster/PeerConnection"
-import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import { breath, chanceFor, eventually } from "../support/Eventually.ts"
 import { connected, layerLines, type Wires, wires } from "../support/Lines.ts"
 
@@ -22,7 +22,10 @@ const start = Effect.fnUntraced(function*(made: Wires, name: string, incarnation
 const until = (what: string, isSo: () => boolean): Effect.Effect<void> =>
   Effect.promise(async () => void await eventually(what, () => isSo() || undefined))
 const meanwhile = (what: string, isSo: () => boolean): Effect.Effect<void> =>
-  Effect.raceFirst(until(what, isSo), Effect.forever(Effect.andThen(TestClock.adjust("100 millis"), Effect.promise(breath))))
+  Effect.raceFirst(
+    until(what, isSo),
+    Effect.forever(Effect.andThen(TestClock.adjust("100 millis"), Effect.promise(breath)))
+  )
 
 it.effect("two nodes that want each other have one line, and one again after it broke", () =>
   Effect.gen(function*() {
@@ -36,7 +39,8 @@ it.effect("two nodes that want each other have one line, and one again after it 
     assert.deepStrictEqual([one.ended(), two.ended()], [1, 1])
     two.lines.to("a:1")?.send('["missed",2]')
     yield* until("it to be heard", () => one.heard.length === 1)
-    yield* Effect.forEach(Array.from({ length: 30 }), () => Effect.andThen(TestClock.adjust("250 millis"), Effect.promise(breath)))
+    yield* Effect.forEach(Array.from({ length: 30 }), () =>
+      Effect.andThen(TestClock.adjust("250 millis"), Effect.promise(breath)))
     assert.deepStrictEqual([one.began.length, two.began.length], [2, 2], "a quiet line lasts")
   }))
 
@@ -44,7 +48,8 @@ it.effect("the node with the greater name connects if the other one cannot", () 
   Effect.gen(function*() {
     const made = yield* wires
     const dial = made.dial.bind(made)
-    made.dial = (from, node) => from === "a:1" ? Effect.fail("there is no way to it from here (EHOSTUNREACH)") : dial(from, node)
+    made.dial = (from, node) =>
+      from === "a:1" ? Effect.fail("there is no way to it from here (EHOSTUNREACH)") : dial(from, node)
     const [one, two] = [yield* start(made, "a:1"), yield* start(made, "b:1")]
     for (const { lines } of [one, two]) yield* lines.want(["a:1", "b:1"])
     yield* until("the reason", () => one.lines.problem("b:1") !== undefined)
@@ -76,17 +81,27 @@ it.effect("another version, another name and an earlier process are refused in w
   return Effect.gen(function*() {
     const made = yield* wires
     const { lines, began } = yield* start(made, "b:1")
-    const greet = Effect.fnUntraced(function*(greeting: { readonly parley?: number; readonly to?: string; readonly incarnation?: number }) {
-      const socket = yield* made.dial("a:1", "b:1")
-      writeGreeting(socket, { parley: WIRE, from: "a:1", to: "b:1", incarnation: 5, ...greeting })
-      return { socket, ...(yield* readGreeting(socket)) }
-    }, Effect.orDie)
+    const greet = Effect.fnUntraced(
+      function*(greeting: { readonly parley?: number; readonly to?: string; readonly incarnation?: number }) {
+        const socket = yield* made.dial("a:1", "b:1")
+        writeGreeting(socket, { parley: WIRE, from: "a:1", to: "b:1", incarnation: 5, ...greeting })
+        return { socket, ...(yield* readGreeting(socket)) }
+      },
+      Effect.orDie
+    )
     for (let i = 0; i < 2; i++) {
       const { greeting } = yield* greet({ parley: WIRE + 1 })
-      assert.strictEqual(greeting.refused, `it speaks version ${WIRE} of the protocol between nodes, not version ${WIRE + 1}: all nodes must run the same release of Parley`)
+      assert.strictEqual(
+        greeting.refused,
+        `it speaks version ${WIRE} of the protocol between nodes, not version ${
+          WIRE + 1
+        }: all nodes must run the same release of Parley`
+      )
       assert.strictEqual(greeting.parley, WIRE)
     }
-    assert.deepStrictEqual(log, [`Node a:1 is refused: it speaks version ${WIRE + 1} of the protocol between nodes, and this node version ${WIRE}`])
+    assert.deepStrictEqual(log, [
+      `Node a:1 is refused: it speaks version ${WIRE + 1} of the protocol between nodes, and this node version ${WIRE}`
+    ])
     assert.strictEqual((yield* greet({ to: "c:1" })).greeting.refused, "the node that answers there is b:1")
     assert.lengthOf(began, 0)
     assert.isUndefined((yield* greet({})).greeting.refused)
@@ -106,10 +121,14 @@ it.effect("a connection that does not greet is a stranger's", () =>
     const made = yield* wires
     const results: Array<unknown> = []
     const { lines } = yield* start(made, "b:1")
-    yield* Effect.promise(() => made.listen("port", (socket) => void Effect.runFork(Effect.flip(lines.accept(socket))).addObserver((exit) => results.push(exit))))
+    yield* Effect.promise(() =>
+      made.listen("port", (socket) =>
+        void Effect.runFork(Effect.flip(lines.accept(socket))).addObserver((exit) => results.push(exit)))
+    )
     const socket = yield* made.dial("a:1", "port")
     socket.write("GET / HTTP/1.1\r\n\r\n")
-    yield* until("the end", () => results.length === 1)
+    yield* until("the end", () =>
+      results.length === 1)
     assert.deepInclude(results[0] as object, { value: "stranger" })
   }))
 

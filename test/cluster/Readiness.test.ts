@@ -26,13 +26,19 @@ describe.skipIf(missingForNodes !== "")(`readiness and clocks of nodes${missingF
     return details.reason
   }
   const unready = (node: Server, why: RegExp) =>
-    eventually(`a node that is not ready because of ${why}`, async () => why.exec(await reason(node) ?? "") ?? undefined)
+    eventually(
+      `a node that is not ready because of ${why}`,
+      async () => why.exec(await reason(node) ?? "") ?? undefined
+    )
   const ready = (node: Server) =>
     eventually("a node that is ready", async () => await reason(node) === undefined || undefined)
 
   /** How far a time that a node has written is from the database's, in seconds. */
   const off = async (at: string): Promise<number> => {
-    const { rows } = await database.query("SELECT abs(extract(epoch FROM clock_timestamp() - $1::timestamptz))::float8 AS off", [at])
+    const { rows } = await database.query(
+      "SELECT abs(extract(epoch FROM clock_timestamp() - $1::timestamptz))::float8 AS off",
+      [at]
+    )
     return rows[0].off
   }
 

@@ -10,7 +10,9 @@ const run = (command: string, env: Readonly<Record<string, string>>) => runParle
 const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
   const client = new Client(url)
   await client.connect()
-  const { rows } = await client.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").finally(() => client.end())
+  const { rows } = await client.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").finally(() =>
+    client.end()
+  )
   return rows.map((row: { readonly tablename: string }) => row.tablename)
 }
 
@@ -35,7 +37,10 @@ describe("the start of a node", () => {
     assert.strictEqual(alone.code, 1)
     assert.match(alone.stderr, /^parley: ROLE: a gateway is a node of a cluster/)
     assert.strictEqual(folderless.code, 1)
-    assert.strictEqual(folderless.stderr, "parley: SHARED_DIR /dev/null/files cannot be used: a part of the path is a file\n")
+    assert.strictEqual(
+      folderless.stderr,
+      "parley: SHARED_DIR /dev/null/files cannot be used: a part of the path is a file\n"
+    )
   })
 
   it("a database is made by whoever migrates first, and a node stops at one that is newer", async () => {
@@ -45,7 +50,8 @@ describe("the start of a node", () => {
     // The log has the format of the servers' log, and standard output is for the person alone.
     for (const { stderr, stdout } of both) {
       assert.strictEqual(stdout, "The database is up to date.\n")
-      for (const line of stderr.split("\n").filter((line) => line !== "")) assert.hasAllKeys(JSON.parse(line), ["time", "level", "message"])
+      for (const line of stderr.split("\n").filter((line) => line !== ""))
+        assert.hasAllKeys(JSON.parse(line), ["time", "level", "message"])
     }
     assert.include(both.map(({ stderr }) => stderr).join(""), "Creating the database")
     assert.includeMembers([...await tablesOf(url)], ["migrations", "agents", "cluster_runners", "cluster_locks"])

@@ -1,13 +1,13 @@
+import { claimAddress, migrate, storage } from "#infrastructure/cluster/ClusterNode"
+import { nameOf } from "#infrastructure/cluster/NodeAddress"
+import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
+import { lockKeyOf, type NodeInfo, NodeTable } from "#infrastructure/cluster/NodeTable"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Context, Deferred, Effect, Fiber, Layer, Logger, Redacted } from "effect"
 import { Runner, RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { nameOf } from "#infrastructure/cluster/NodeAddress"
-import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
-import { type NodeInfo, lockKeyOf, NodeTable } from "#infrastructure/cluster/NodeTable"
-import { claimAddress, migrate, storage } from "#infrastructure/cluster/ClusterNode"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { freshDatabase } from "../support/Databases.ts"
 
 const SHARDS = Array.from({ length: 20 }, (_, i) => ShardId.make("default", i + 1))
@@ -15,18 +15,22 @@ const FACTS: NodeInfo = { wire: 1, schema: "", publicUrl: null, limits: {} }
 const HERE = { host: "127.0.0.1", port: 14_431 }
 const THERE = { host: "127.0.0.1", port: 14_432 }
 
-/** A node without its process: its list and its locks, and the lock of its address. Its rows are written by the test. */
+/**
+ * A node without its process: its list and its locks, and the lock of its address. Its rows are written by the test.
+ */
 const nodeOf = Effect.fnUntraced(function*(url: string, at: { readonly host: string; readonly port: number }) {
   const address = RunnerAddress.make(at.host, at.port)
   const self = nameOf(address)
   const database = Redacted.make(url)
-  const services = yield* Layer.build(storage(database, self).pipe(
-    Layer.provideMerge(NodeDrain.layer),
-    // The sessions would live that long if no other node ended them.
-    Layer.provide(ShardingConfig.layer({ shardsPerGroup: SHARDS.length, shardLockExpiration: "10 minutes" })),
-    // The other node's services are not shared.
-    Layer.fresh
-  ))
+  const services = yield* Layer.build(
+    storage(database, self).pipe(
+      Layer.provideMerge(NodeDrain.layer),
+      // The sessions would live that long if no other node ended them.
+      Layer.provide(ShardingConfig.layer({ shardsPerGroup: SHARDS.length, shardLockExpiration: "10 minutes" })),
+      // The other node's services are not shared.
+      Layer.fresh
+    )
+  )
   const pool = yield* Layer.build(layerPg({ url: database, poolSize: 2, mark: lockKeyOf(self) }))
   yield* Effect.provideContext(claimAddress({ RUNNER_HOST: at.host, RUNNER_PORT: at.port }), pool)
   const table = Context.get(services, NodeTable)
@@ -48,10 +52,15 @@ const twoNodes = Effect.suspend(() => twoNodesAs())
 
 /** Effects on a connection of their own. */
 const using = <A, E>(url: string, effect: Effect.Effect<A, E, SqlClient.SqlClient>) =>
-  Effect.scoped(Effect.flatMap(Layer.build(Layer.fresh(layerPg({ url: Redacted.make(url), poolSize: 1 }))), (context) =>
-    Effect.provideContext(effect, context)))
+  Effect.scoped(
+    Effect.flatMap(Layer.build(Layer.fresh(layerPg({ url: Redacted.make(url), poolSize: 1 }))), (context) =>
+      Effect.provideContext(effect, context))
+  )
 
-/** The database's clock stands still until the test moves it: the name is found in `public` first. It begins an hour ahead. */
+/**
+ * The database's clock stands still until the test moves it: the name is found in `public` first. It begins an hour
+ * ahead.
+ */
 const holdClock = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   yield* sql`CREATE TABLE held_clock AS SELECT clock_timestamp() + interval '1 hour' AS at`
@@ -77,11 +86,14 @@ const twoNodesAs = Effect.fnUntraced(function*(role?: string) {
   yield* reach
   yield* here.locks.register(here.runner, true)
   yield* there.locks.register(there.runner, true)
-  const steady = sql`UPDATE cluster_nodes SET turned_at = turned_at - interval '1 minute', steady_since = steady_since - interval '1 minute'`
+  const steady =
+    sql`UPDATE cluster_nodes SET turned_at = turned_at - interval '1 minute', steady_since = steady_since - interval '1 minute'`
   yield* steady
   assert.lengthOf(yield* there.locks.acquire(there.address, SHARDS), SHARDS.length)
-  const list = Effect.map(here.locks.getRunners, (runners) =>
-    new Map(runners.map(([{ address }, isHealthy]) => [nameOf(address), isHealthy])))
+  const list = Effect.map(
+    here.locks.getRunners,
+    (runners) => new Map(runners.map(([{ address }, isHealthy]) => [nameOf(address), isHealthy]))
+  )
   return {
     sql,
     here,
@@ -97,9 +109,15 @@ const twoNodesAs = Effect.fnUntraced(function*(role?: string) {
     /** As if the nodes had written their rows for a minute. */
     steady,
     /** The nodes that own shards, as the first one computes it. */
-    owners: Effect.map(list, (list) => [here, there].filter(({ self }) => list.get(self) === true).map(({ self }) => self)),
+    owners: Effect.map(
+      list,
+      (list) => [here, there].filter(({ self }) => list.get(self) === true).map(({ self }) => self)
+    ),
     /** How many locks the second one holds. */
-    held: there.locks.refresh(there.address, SHARDS).pipe(Effect.map(({ length }) => length), Effect.orElseSucceed(() => 0)),
+    held: there.locks.refresh(there.address, SHARDS).pipe(
+      Effect.map(({ length }) => length),
+      Effect.orElseSucceed(() => 0)
+    ),
     /** As if a node had written nothing for some time. */
     age: (node: { readonly self: string }, interval: string) =>
       sql`UPDATE cluster_nodes SET said_at = said_at - ${interval}::interval WHERE address = ${node.self}`
@@ -176,7 +194,9 @@ describe("a node that writes its row and reaches no other", () => {
       yield* there.locks.getRunners
       yield* TestClock.adjust("200 millis")
       yield* there.locks.getRunners
-      const pids = sql<{ readonly pid: number }>`SELECT pid FROM pg_stat_activity WHERE application_name LIKE ${`%@${lockKeyOf(here.self)}`} ORDER BY pid`
+      const pids = sql<{ readonly pid: number }>`SELECT pid FROM pg_stat_activity WHERE application_name LIKE ${`%@${
+        lockKeyOf(here.self)
+      }`} ORDER BY pid`
       const before = yield* pids
       assert.deepStrictEqual(yield* cut, [here.self])
       assert.strictEqual(yield* Effect.repeat(held, { until: (left) => left === 0, times: 1_000 }), 0)
@@ -194,7 +214,8 @@ describe("a change that a node announces", () => {
       const untilItWaits = Effect.fnUntraced(function*<A, E>(effect: Effect.Effect<A, E>) {
         const clock = yield* Clock.Clock
         const waits = yield* Deferred.make<void>()
-        const sleep: Clock.Clock["sleep"] = (duration) => Effect.andThen(Deferred.succeed(waits, undefined), clock.sleep(duration))
+        const sleep: Clock.Clock["sleep"] = (duration) =>
+          Effect.andThen(Deferred.succeed(waits, undefined), clock.sleep(duration))
         const fiber = yield* Effect.forkChild(Effect.provideService(effect, Clock.Clock, { ...clock, sleep }))
         yield* Deferred.await(waits)
         return fiber
@@ -212,8 +233,13 @@ describe("a change that a node announces", () => {
       yield* Fiber.join(late)
       // The other node has tried once before the locks are released.
       const trying = yield* untilItWaits(here.locks.acquire(here.address, SHARDS))
-      yield* Effect.forEach(SHARDS, (shard) => there.locks.release(there.address, shard), { concurrency: "unbounded", discard: true })
-      const passing = yield* Effect.forkChild(Effect.forever(Effect.andThen(TestClock.adjust("10 millis"), here.locks.refresh(here.address, []))))
+      yield* Effect.forEach(SHARDS, (shard) => there.locks.release(there.address, shard), {
+        concurrency: "unbounded",
+        discard: true
+      })
+      const passing = yield* Effect.forkChild(
+        Effect.forever(Effect.andThen(TestClock.adjust("10 millis"), here.locks.refresh(here.address, [])))
+      )
       assert.lengthOf(yield* Fiber.join(trying), SHARDS.length)
       assert.deepStrictEqual(yield* owners, [here.self])
       assert.deepStrictEqual([...here.drain.nodes], [there.self])

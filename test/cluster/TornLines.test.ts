@@ -1,11 +1,11 @@
+import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
+import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import { NodeReports } from "#infrastructure/cluster/NodeReports"
+import { type NodeInfo, type NodeRow, NodeTable } from "#infrastructure/cluster/NodeTable"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
-import { WIRE } from "#infrastructure/cluster/NodeGreeting"
-import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import { NodeReports } from "#infrastructure/cluster/NodeReports"
-import { type NodeInfo, type NodeRow, NodeTable } from "#infrastructure/cluster/NodeTable"
 import { eventually } from "../support/Eventually.ts"
 import { connected, layerLines, wires as openWires } from "../support/Lines.ts"
 
@@ -16,22 +16,35 @@ const facts: NodeInfo = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, lim
 /** What a node says about another node whose line with it breaks. */
 const setUp = Effect.fnUntraced(function*(self: string, other: string) {
   const wires = yield* openWires
-  const row = (address: string): NodeRow =>
-    ({ address, reaches: new Set(), facts, listed: 1, isLocked: true, isFresh: true, isSilent: false, owns: true, turnsInMs: -1, readAt: "" })
+  const row = (address: string): NodeRow => ({
+    address,
+    reaches: new Set(),
+    facts,
+    listed: 1,
+    isLocked: true,
+    isFresh: true,
+    isSilent: false,
+    owns: true,
+    turnsInMs: -1,
+    readAt: ""
+  })
   const rows = [row(self), row(other)]
   const said: Array<ReadonlyArray<string>> = []
   const context = yield* Layer.build(
     Layer.fresh(NodeReports.layer(facts, () => "http://127.0.0.1:3000")).pipe(
       Layer.provideMerge(layerLines(wires, self)),
       Layer.provide([
-        Layer.succeed(NodeTable, NodeTable.of({
-          rows: Effect.sync(() => rows),
-          urls: Effect.succeed([]),
-          report: (_, reaches) => Effect.sync(() => void said.push([...reaches])),
-          takeShards: () => Effect.void,
-          end: () => Effect.succeed(0),
-          leave: () => Effect.void
-        })),
+        Layer.succeed(
+          NodeTable,
+          NodeTable.of({
+            rows: Effect.sync(() => rows),
+            urls: Effect.succeed([]),
+            report: (_, reaches) => Effect.sync(() => void said.push([...reaches])),
+            takeShards: () => Effect.void,
+            end: () => Effect.succeed(0),
+            leave: () => Effect.void
+          })
+        ),
         NodeDrain.layer
       ])
     )

@@ -1,6 +1,6 @@
+import { catalogue } from "#infrastructure/platform/Metrics"
 import { afterAll, assert, beforeAll, it } from "@effect/vitest"
 import { randomBytes } from "node:crypto"
-import { catalogue } from "#infrastructure/platform/Metrics"
 import type { Collector } from "../support/Collector.ts"
 import { eventually } from "../support/Eventually.ts"
 import { type Cluster, on } from "../support/Nodes.ts"
@@ -45,7 +45,12 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
     assert.strictEqual(made.status, 201, `${made}`)
     socket = await Socket.hello(two, bob.key)
     await say(ada, "the first word", {})
-    const answer = await bob.http.post("/v1/messages", { to: ada.handle, client_msg_id: "a", type: "text", content: { text: "an answer" } })
+    const answer = await bob.http.post("/v1/messages", {
+      to: ada.handle,
+      client_msg_id: "a",
+      type: "text",
+      content: { text: "an answer" }
+    })
     assert.strictEqual(answer.status, 201, `${answer}`)
     await eventually("the post of the first word", () => receiver.posts.length > 0 || undefined)
   })
@@ -66,18 +71,28 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
   }
 
   it("a send that crosses nodes and ends in a webhook is one connected trace under its caller's", async () => {
-    // The owner alone decides about a first message: if it comes to the other node, it crosses. Who the owner is, is chance.
+    // The owner alone decides about a first message: if it comes to the other node, it crosses. Who the owner is, is
+    // chance.
     let crossed: ReturnType<typeof caller> | undefined
     for (let n = 0; crossed === undefined && n < 20; n++) {
       const trace = caller()
-      const { id } = await say(n === 0 ? ada : await newAgent(cluster.nodes[0]!, `stranger-${n}`), "a word that nobody may see", trace.header)
+      const { id } = await say(
+        n === 0 ? ada : await newAgent(cluster.nodes[0]!, `stranger-${n}`),
+        "a word that nobody may see",
+        trace.header
+      )
       await socket.message(id)
-      const post = await eventually("a post under the trace", () =>
-        receiver.posts.find(({ headers }) => String(headers["traceparent"]).includes(trace.traceId)))
+      const post = await eventually(
+        "a post under the trace",
+        () => receiver.posts.find(({ headers }) => String(headers["traceparent"]).includes(trace.traceId))
+      )
       await eventually("the spans of the whole way", () => {
         const names = collector.of(trace.traceId).map(({ name }) => name)
-        return ["POST /v1/messages", "decide", "commit", "push", "webhook"].every((name) => names.includes(name)) || undefined
-      }).catch((error: unknown) => assert.fail(`${String(error)}: ${collector.of(trace.traceId).map(({ name }) => name)}`))
+        return ["POST /v1/messages", "decide", "commit", "push", "webhook"].every((name) => names.includes(name)) ||
+          undefined
+      }).catch((error: unknown) =>
+        assert.fail(`${String(error)}: ${collector.of(trace.traceId).map(({ name }) => name)}`)
+      )
       const spans = collector.of(trace.traceId)
       const ids = new Set([trace.spanId, ...spans.map(({ spanId }) => spanId)])
       for (const { name, parentSpanId } of spans) assert.isTrue(ids.has(parentSpanId ?? ""), `${name} hangs in the air`)
@@ -88,8 +103,11 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
       // A request id goes with it as before, and alone.
       assert.match(String(post.headers["x-request-id"]), /^[!-~]+$/)
       const batch = spans.find(({ name }) => name === "batch of message")!
-      assert.isTrue(spans.some(({ links, name }) => name === "commit" && links.some(({ spanId }) => spanId === batch.spanId)))
-      for (const { endTimeUnixNano, startTimeUnixNano } of spans) assert.isAtLeast(Number(endTimeUnixNano), Number(startTimeUnixNano))
+      assert.isTrue(
+        spans.some(({ links, name }) => name === "commit" && links.some(({ spanId }) => spanId === batch.spanId))
+      )
+      for (const { endTimeUnixNano, startTimeUnixNano } of spans)
+        assert.isAtLeast(Number(endTimeUnixNano), Number(startTimeUnixNano))
       if (request.node !== spans.find(({ name }) => name === "decide")!.node) crossed = trace
     }
     const spans = collector.of(crossed!.traceId)
@@ -100,8 +118,10 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
     for (const node of cluster.nodes) {
       const trace = caller("00")
       await say(on(node, ada), "quietly", trace.header)
-      const post = await eventually("a post under the trace", () =>
-        receiver.posts.find(({ headers }) => String(headers["traceparent"]).includes(trace.traceId)))
+      const post = await eventually(
+        "a post under the trace",
+        () => receiver.posts.find(({ headers }) => String(headers["traceparent"]).includes(trace.traceId))
+      )
       assert.strictEqual(post.headers["traceparent"], trace.header.traceparent)
       assert.isEmpty(collector.of(trace.traceId))
     }
@@ -119,7 +139,10 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
     const trace = caller()
     await ada.http.get(`/v1/messages/${"m".repeat(40)}/reads`, trace.header)
     await ada.http.get("/v1/agents/nobody-of-this-name", trace.header)
-    const spans = await eventually("the spans", () => collector.of(trace.traceId).length >= 2 ? collector.of(trace.traceId) : undefined)
+    const spans = await eventually(
+      "the spans",
+      () => collector.of(trace.traceId).length >= 2 ? collector.of(trace.traceId) : undefined
+    )
     assert.includeMembers(spans.map(({ name }) => name), ["GET /v1/agents/{handle}"])
     const codes = spans.flatMap(({ attributes }) => attributes.filter(({ key }) => key === "http.response.status_code"))
     assert.includeDeepMembers(codes, [{ key: "http.response.status_code", value: { intValue: "404" } }])
@@ -128,7 +151,19 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
   it("no key, no body, no handle and no address is in a span", () => {
     assert.isNotEmpty(collector.texts)
     const all = collector.texts.join("\n")
-    for (const secret of [ada.key, bob.key, ada.handle, bob.handle, bob.email, "nobody may see", "quietly", "nobody-of-this-name", receiver.url("/hook")]) {
+    for (
+      const secret of [
+        ada.key,
+        bob.key,
+        ada.handle,
+        bob.handle,
+        bob.email,
+        "nobody may see",
+        "quietly",
+        "nobody-of-this-name",
+        receiver.url("/hook")
+      ]
+    ) {
       assert.notInclude(all, secret)
     }
     assert.strictEqual(collector.headers[0]?.["x-tenant"], "a test")
@@ -139,8 +174,11 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
     for (const node of cluster.nodes) {
       const { text } = await node.http().get("/internal/metrics")
       const kinds = new Map(Array.from(text.matchAll(/^# TYPE (\S+) (\S+)$/gm), ([, name, kind]) => [name!, kind!]))
-      const known = new Map(catalogue.flatMap(({ metrics }) =>
-        metrics.map(({ description: { name }, kind, labelNames }) => [name, { kind: kind as string, labelNames }])))
+      const known = new Map(
+        catalogue.flatMap(({ metrics }) =>
+          metrics.map(({ description: { name }, kind, labelNames }) => [name, { kind: kind as string, labelNames }])
+        )
+      )
       // What Effect's cluster counts is there once it has happened.
       for (const [name, { kind }] of known) {
         if (!name.startsWith("effect_") || kinds.has(name)) assert.strictEqual(kinds.get(name), kind, name)
@@ -149,7 +187,9 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
       for (const [, name, labels] of text.matchAll(/^([a-z_]+)(?:\{(.*)\})? \S+$/gm)) {
         const family = known.get(name!) ?? known.get(name!.replace(/_(?:bucket|sum|count)$/, ""))!
         if (name!.startsWith("effect_")) continue
-        const given = Array.from((labels ?? "").matchAll(/(\w+)="/g), ([, label]) => label!).filter((label) => label !== "le")
+        const given = Array.from((labels ?? "").matchAll(/(\w+)="/g), ([, label]) => label!).filter((label) =>
+          label !== "le"
+        )
         assert.deepStrictEqual(given, [...family.labelNames], name)
       }
       for (const secret of [ada.handle, bob.handle, "127.0.0.1"]) assert.notInclude(text, secret)

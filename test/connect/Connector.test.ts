@@ -3,7 +3,18 @@ import { readdirSync, readlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { chanceFor, eventually } from "../support/Eventually.ts"
 import { makeDataDir, newAgent, type Server, sharedServer, startServer } from "../support/Server.ts"
-import { acknowledgeAll, acknowledged, acquainted, answeredBy, Machine, replies, type Running, send, startConnector, stored } from "./Connectors.ts"
+import {
+  acknowledgeAll,
+  acknowledged,
+  acquainted,
+  answeredBy,
+  Machine,
+  replies,
+  type Running,
+  send,
+  startConnector,
+  stored
+} from "./Connectors.ts"
 
 let server: Server
 const running: Array<Running> = []
@@ -24,7 +35,10 @@ afterAll(async () => {
 const pair = () => acquainted(server)
 
 const logged = (one: Running, event: string, field?: string, value?: unknown) =>
-  eventually(`${event} in the log`, () => one.log.find((line) => line.event === event && (field === undefined || line[field] === value)))
+  eventually(
+    `${event} in the log`,
+    () => one.log.find((line) => line.event === event && (field === undefined || line[field] === value))
+  )
 
 /** The processes whose working directory is below this folder. */
 const processesIn = (root: string): ReadonlyArray<string> =>
@@ -40,14 +54,18 @@ const processesIn = (root: string): ReadonlyArray<string> =>
 describe("a connector", () => {
   it("answers what waited and what arrives, in one reply for what arrives together, and acknowledges it", async () => {
     const [ada, bob] = await pair()
-    const machine = new Machine("echo \"Hello, @bob.\"")
+    const machine = new Machine('echo "Hello, @bob."')
     const first = await send(bob, ada.handle, "Are you there?")
     start(machine, machine.settings(server, ada, { settleMs: 50 }))
     const [reply] = await replies(bob, ada, [first])
     assert.deepInclude(reply, { content: { text: "Hello, @bob." } })
     assert.deepStrictEqual(reply?.metadata.connect, { auto: true, hop: 1, answers: [first] })
     await acknowledged(ada)
-    const more = [await send(bob, ada.handle, "One"), await send(bob, ada.handle, "Two"), await send(bob, ada.handle, "Three")]
+    const more = [
+      await send(bob, ada.handle, "One"),
+      await send(bob, ada.handle, "Two"),
+      await send(bob, ada.handle, "Three")
+    ]
     const got = await replies(bob, ada, more)
     assert.sameMembers([...answeredBy(got)], [first, ...more])
     assert.isAtMost(machine.runs, 4)
@@ -98,13 +116,17 @@ describe("a connector", () => {
     await acknowledgeAll(ada)
     const machine = new Machine()
     start(machine, machine.settings(server, ada))
-    const say = async (text: string) => (await bob.client.sendMessage({ conversation_id: group, content: { text } })).message.id
+    const say = async (text: string) =>
+      (await bob.client.sendMessage({ conversation_id: group, content: { text } })).message.id
     const other = await say("Good morning.")
     const id = await say(`What do you say, @${ada.handle}?`)
     const reply = (await replies(bob, ada, [id])).find(({ metadata }) => metadata.connect !== undefined)
     assert.deepInclude(reply, { conversation_id: group })
     assert.deepStrictEqual(reply?.metadata.connect?.answers, [id])
-    await eventually("one message is left", async () => (await stored(ada)).map((message) => message.id).join() === other || undefined)
+    await eventually(
+      "one message is left",
+      async () => (await stored(ada)).map((message) => message.id).join() === other || undefined
+    )
   })
 
   it("ends a chain of automatic replies after four", async () => {
@@ -112,7 +134,10 @@ describe("a connector", () => {
     const machines = [new Machine(), new Machine()] as const
     const both = [ada, bob].map((agent, at) => start(machines[at]!, machines[at]!.settings(server, agent)))
     await send(bob, ada.handle, "Begin")
-    await eventually("a parked conversation", () => both.some((one) => one.log.some(({ event }) => event === "parked")) || undefined)
+    await eventually(
+      "a parked conversation",
+      () => both.some((one) => one.log.some(({ event }) => event === "parked")) || undefined
+    )
     await chanceFor("a fifth run", 100)
     assert.strictEqual(machines[0].runs + machines[1].runs, 4)
   })
@@ -145,7 +170,9 @@ describe("a connector", () => {
 
   it("ends a program that hangs with the children that it forked, and cuts a reply that is too long", async () => {
     const [ada, bob] = await pair()
-    const machine = new Machine("case $prompt in *long*) yes | head -c 100000; exit;; *endless*) yes;; esac; sleep 300 & setsid sleep 300 & sleep 300")
+    const machine = new Machine(
+      "case $prompt in *long*) yes | head -c 100000; exit;; *endless*) yes;; esac; sleep 300 & setsid sleep 300 & sleep 300"
+    )
     const one = start(machine, machine.settings(server, ada, { runSeconds: 1, retrySeconds: [] }))
     await send(bob, ada.handle, "Hang")
     assert.deepInclude(await logged(one, "parked"), { why: "the run took too long" })
@@ -194,7 +221,10 @@ describe("a connector", () => {
   it("stops when the key is refused, and says so", async () => {
     const ada = await newAgent(server, "ada")
     const machine = new Machine()
-    const one = start(machine, machine.settings(server, { ...ada, key: "ac_this-key-is-an-example-and-it-opens-no-door" }))
+    const one = start(
+      machine,
+      machine.settings(server, { ...ada, key: "ac_this-key-is-an-example-and-it-opens-no-door" })
+    )
     const ended = await eventually("the end", one.ended)
     assert.include(ended, "KeyRefused")
   })

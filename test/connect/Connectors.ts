@@ -1,19 +1,21 @@
-import { Console, Effect, Fiber, Layer } from "effect"
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
-import { adapterOf } from "#clients/connect/programs/Adapters"
 import { connect } from "#clients/connect/Connector"
 import { Journal } from "#clients/connect/Journal"
 import { ParleyApi } from "#clients/connect/ParleyApi"
 import { ParleySocket } from "#clients/connect/ParleySocket"
-import { RunLog } from "#clients/connect/RunLog"
+import { adapterOf } from "#clients/connect/programs/Adapters"
 import { Runs } from "#clients/connect/programs/Runs"
+import { RunLog } from "#clients/connect/RunLog"
 import { DEFAULTS, type Settings } from "#clients/connect/Settings"
+import { Console, Effect, Fiber, Layer } from "effect"
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 
-/** A shell command that calls one of Parley's tools, as a program with `"reply": "tools"` can, and prints the result. */
+/**
+ * A shell command that calls one of Parley's tools, as a program with `"reply": "tools"` can, and prints the result.
+ */
 export const toolCall = (name: string, args: object): string => {
   const call = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: args } })
   const headers = "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'"
@@ -48,7 +50,9 @@ export class Machine {
 
   /** Does something with the journal as another process does. */
   withJournal<A>(act: (journal: Journal["Service"]) => Effect.Effect<A>): Promise<A> {
-    return Effect.runPromise(Effect.provide(Effect.flatMap(Journal, act), Layer.fresh(Journal.layerAt(join(this.root, "journal")))))
+    return Effect.runPromise(
+      Effect.provide(Effect.flatMap(Journal, act), Layer.fresh(Journal.layerAt(join(this.root, "journal"))))
+    )
   }
 
   settings(server: Server, agent: TestAgent, more: Partial<Settings> = {}): Settings {
@@ -81,7 +85,18 @@ export interface Crash {
 }
 
 /** Calls that only read, or that wait for something to happen. */
-const READS = new Set(["take", "work", "runOf", "unfinished", "starts", "fact", "dataVersion", "close", "handle", "isContact"])
+const READS = new Set([
+  "take",
+  "work",
+  "runOf",
+  "unfinished",
+  "starts",
+  "fact",
+  "dataVersion",
+  "close",
+  "handle",
+  "isContact"
+])
 
 const guarded = <S extends object>(name: string, service: S, crash: Crash, gone: () => boolean): S => {
   const guard = (method: string, effect: Effect.Effect<unknown, unknown>): Effect.Effect<unknown, unknown> =>
@@ -97,12 +112,15 @@ const guarded = <S extends object>(name: string, service: S, crash: Crash, gone:
       crash.calls.push(`${name}.${method}`)
       return effect
     })
-  return Object.fromEntries(Object.entries(service).map(([method, value]) => [
-    method,
-    Effect.isEffect(value)
-      ? guard(method, value as Effect.Effect<unknown, unknown>)
-      : (...args: ReadonlyArray<unknown>) => guard(method, (value as (...args: ReadonlyArray<unknown>) => Effect.Effect<unknown, unknown>)(...args))
-  ])) as S
+  return Object.fromEntries(
+    Object.entries(service).map(([method, value]) => [
+      method,
+      Effect.isEffect(value)
+        ? guard(method, value as Effect.Effect<unknown, unknown>)
+        : (...args: ReadonlyArray<unknown>) =>
+          guard(method, (value as (...args: ReadonlyArray<unknown>) => Effect.Effect<unknown, unknown>)(...args))
+    ])
+  ) as S
 }
 
 /** A connector in this process. */
@@ -125,9 +143,13 @@ export const startConnector = (machine: Machine, settings: Settings, crash?: Cra
   const around = <S extends object>(name: string) => (service: S) => guarded(name, service, plan, () => gone)
   mkdirSync(machine.root, { recursive: true })
   const services = Layer.mergeAll(
-    Layer.effect(Journal, Effect.map(Journal, around("journal"))).pipe(Layer.provide(Layer.fresh(Journal.layerAt(join(machine.root, "journal"))))),
+    Layer.effect(Journal, Effect.map(Journal, around("journal"))).pipe(
+      Layer.provide(Layer.fresh(Journal.layerAt(join(machine.root, "journal"))))
+    ),
     Layer.effect(ParleyApi, Effect.map(ParleyApi, around("api"))).pipe(Layer.provide(ParleyApi.layer(settings))),
-    Layer.effect(ParleySocket, Effect.map(ParleySocket, around("socket"))).pipe(Layer.provide(Layer.fresh(ParleySocket.layer(settings)))),
+    Layer.effect(ParleySocket, Effect.map(ParleySocket, around("socket"))).pipe(
+      Layer.provide(Layer.fresh(ParleySocket.layer(settings)))
+    ),
     Layer.effect(Runs, Effect.map(Runs, around("runs"))).pipe(Layer.provide(Runs.layer({
       adapter,
       home: join(machine.root, "home"),
@@ -163,7 +185,9 @@ export interface Received {
   readonly sender: string
   readonly conversation_id: string
   readonly content: { readonly text?: string }
-  readonly metadata: { readonly connect?: { readonly auto: boolean; readonly hop: number; readonly answers: ReadonlyArray<string> } }
+  readonly metadata: {
+    readonly connect?: { readonly auto: boolean; readonly hop: number; readonly answers: ReadonlyArray<string> }
+  }
 }
 
 /** The messages that are stored for an agent and not acknowledged. */
@@ -206,4 +230,5 @@ export const acknowledged = (agent: TestAgent): Promise<true> =>
   eventually(`${agent.handle} has acknowledged everything`, async () => (await stored(agent)).length === 0 || undefined)
 
 /** The messages that replies answer, each as often as it is named. */
-export const answeredBy = (got: ReadonlyArray<Received>): ReadonlyArray<string> => got.flatMap(({ metadata }) => metadata.connect?.answers ?? [])
+export const answeredBy = (got: ReadonlyArray<Received>): ReadonlyArray<string> =>
+  got.flatMap(({ metadata }) => metadata.connect?.answers ?? [])

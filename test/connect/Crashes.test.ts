@@ -1,6 +1,6 @@
+import type { Settings } from "#clients/connect/Settings"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import type { Settings } from "#clients/connect/Settings"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { answeredBy, type Crash, Machine, send, startConnector, stored, toolCall } from "./Connectors.ts"
@@ -23,11 +23,20 @@ const leftIn = (machine: Machine): Promise<string> =>
       const [conversation] = yield* journal.unfinished
       const work = conversation === undefined ? undefined : yield* journal.work(conversation)
       if (work === undefined) return "nothing"
-      if (work.phase === "idle") return work.handled.length > 0 ? "handled" : work.failures > 0 ? "waiting again" : "waiting"
+      if (work.phase === "idle")
+        return work.handled.length > 0
+          ? "handled"
+          : work.failures > 0
+          ? "waiting again"
+          : "waiting"
       return work.phase
-    }))
+    })
+  )
 
-/** Sends a message, kills the connector before call `at`, starts another on the same files, and says what was left and what came of it. */
+/**
+ * Sends a message, kills the connector before call `at`, starts another on the same files, and says what was left and
+ * what came of it.
+ */
 const killedAt = async (at: number, script: (bob: string) => string, more: Partial<Settings>, answers: number) => {
   const bob = await newAgent(server, "bob")
   const machine = new Machine(script(bob.handle))
@@ -39,7 +48,9 @@ const killedAt = async (at: number, script: (bob: string) => string, more: Parti
   await eventually(`call ${at}`, async () => crash.crashed || !await waits() || undefined)
   await before.stop()
   const [left, sent, acknowledged] = [await leftIn(machine), (await stored(bob)).length > 0, !await waits()]
-  const row = `${crash.next ?? "the end"}: ${[left, ...sent ? [SENT] : [], ...acknowledged ? [ACKNOWLEDGED] : []].join(", ")}`
+  const row = `${crash.next ?? "the end"}: ${
+    [left, ...sent ? [SENT] : [], ...acknowledged ? [ACKNOWLEDGED] : []].join(", ")
+  }`
 
   const after = startConnector(machine, settings)
   await eventually(`the acknowledgement after ${row}`, async () => !await waits() || undefined)
@@ -52,13 +63,20 @@ const killedAt = async (at: number, script: (bob: string) => string, more: Parti
 }
 
 /**
- * A row for each call before which a connector is killed, from the first call of this name on: the call, and what is left. The last row is
- * that of a connector that is not killed. `most` bounds the other rows.
+ * A row for each call before which a connector is killed, from the first call of this name on: the call, and what is
+ * left. The last row is that of a connector that is not killed. `most` bounds the other rows.
  */
-const tableFrom = async (name: string, script: (bob: string) => string, more: Partial<Settings>, answers: number, most = Infinity): Promise<ReadonlyArray<string>> => {
+const tableFrom = async (
+  name: string,
+  script: (bob: string) => string,
+  more: Partial<Settings>,
+  answers: number,
+  most = Infinity
+): Promise<ReadonlyArray<string>> => {
   const whole = await killedAt(Infinity, script, more, answers)
   const rows: Array<string> = []
-  for (let at = whole.calls.indexOf(name); at < whole.calls.length && rows.length < most; at++) rows.push((await killedAt(at, script, more, answers)).row)
+  for (let at = whole.calls.indexOf(name); at < whole.calls.length && rows.length < most; at++)
+    rows.push((await killedAt(at, script, more, answers)).row)
   return [...rows, whole.row]
 }
 
@@ -102,7 +120,8 @@ describe("a connector that is killed before a call, and started again, answers o
   })
 
   it("of a run that sends by its tools", async () => {
-    const script = (bob: string) => `${toolCall("agentchat_send_message", { to: bob, text: "Answered." })}; sleep 0.02; echo Done.`
+    const script = (bob: string) =>
+      `${toolCall("agentchat_send_message", { to: bob, text: "Answered." })}; sleep 0.02; echo Done.`
     assert.deepStrictEqual(await tableFrom("runs.run", script, { reply: "tools" }, 1), [
       "runs.run: running",
       "api.claim: running",

@@ -1,3 +1,12 @@
+import { budgetFreeAt, type Started } from "#clients/connect/Budget"
+import { answersOf, hopOf, type Message, permits, sortOut, wakes } from "#clients/connect/Mail"
+import { type Adapter, adapterOf, argvOf, givenTools } from "#clients/connect/programs/Adapters"
+import { type Ended, type Outcome, readOutcome } from "#clients/connect/programs/Outcome"
+import { promptOf } from "#clients/connect/Prompt"
+import { clientMsgIdOf, fitText, isSilent, replyMetadata, sendBody } from "#clients/connect/Reply"
+import { launchdAgent, systemdUnit } from "#clients/connect/ServiceUnit"
+import { DEFAULTS, parseFile, settingsOf } from "#clients/connect/Settings"
+import { afterFailure, lookAgainMs, nextStep, type Situation, type Step, type Work } from "#clients/connect/Work"
 import { assert, describe, it } from "@effect/vitest"
 import { Result } from "effect"
 import * as fc from "fast-check"
@@ -5,15 +14,6 @@ import { spawnSync } from "node:child_process"
 import { mkdtempSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { type Adapter, adapterOf, argvOf, givenTools } from "#clients/connect/programs/Adapters"
-import { type Ended, type Outcome, readOutcome } from "#clients/connect/programs/Outcome"
-import { budgetFreeAt, type Started } from "#clients/connect/Budget"
-import { answersOf, hopOf, type Message, permits, sortOut, wakes } from "#clients/connect/Mail"
-import { promptOf } from "#clients/connect/Prompt"
-import { clientMsgIdOf, fitText, isSilent, replyMetadata, sendBody } from "#clients/connect/Reply"
-import { launchdAgent, systemdUnit } from "#clients/connect/ServiceUnit"
-import { DEFAULTS, parseFile, settingsOf } from "#clients/connect/Settings"
-import { afterFailure, lookAgainMs, nextStep, type Situation, type Step, type Work } from "#clients/connect/Work"
 
 const NOW = 1_800_000_000_000
 const HOUR = 3_600_000
@@ -39,20 +39,60 @@ describe("the next step of a conversation", () => {
   const free: Situation = { now: NOW, paused: false, budgetAt: NOW }
   const rows: ReadonlyArray<readonly [what: string, work: Partial<Work>, situation: Partial<Situation>, step: Step]> = [
     ["without mail it rests", {}, {}, { _tag: "Rest" }],
-    ["mail settles first", { waiting: [mail(1, NOW - 500)] }, {}, { _tag: "Wait", until: NOW + 1_000, hold: "settling" }],
-    ["the newest message settles", { waiting: [mail(1, NOW - 2_000), mail(2, NOW - 500)] }, {}, { _tag: "Wait", until: NOW + 1_000, hold: "settling" }],
-    ["mail that does not end settles after ten times", { waiting: [mail(1, NOW - 15_000), mail(2, NOW)] }, {}, { _tag: "Begin", batch: [mail(1, NOW - 15_000), mail(2, NOW)] }],
-    ["a budget that is used up comes after settling", { waiting: [mail(1, 0)] }, { budgetAt: NOW + 9 }, { _tag: "Wait", until: NOW + 9, hold: "budget" }],
-    ["a pause starts nothing", { waiting: [mail(1, 0)] }, { paused: true }, { _tag: "Wait", until: Infinity, hold: "paused" }],
-    ["a reply is sent during a pause", { phase: "replying", batch: [mail(1, 0)], reply }, { paused: true }, { _tag: "Reply", reply }],
-    ["a reply waits for the server", { phase: "replying", batch: [mail(1, 0)], reply, notBefore: NOW + 5, hold: "unreachable" }, {}, { _tag: "Wait", until: NOW + 5, hold: "unreachable" }],
-    ["a run that the connector did not survive is recovered", { phase: "running", batch: [mail(1, 0)] }, { paused: true }, { _tag: "Recover" }],
+    ["mail settles first", { waiting: [mail(1, NOW - 500)] }, {}, {
+      _tag: "Wait",
+      until: NOW + 1_000,
+      hold: "settling"
+    }],
+    ["the newest message settles", { waiting: [mail(1, NOW - 2_000), mail(2, NOW - 500)] }, {}, {
+      _tag: "Wait",
+      until: NOW + 1_000,
+      hold: "settling"
+    }],
+    ["mail that does not end settles after ten times", { waiting: [mail(1, NOW - 15_000), mail(2, NOW)] }, {}, {
+      _tag: "Begin",
+      batch: [mail(1, NOW - 15_000), mail(2, NOW)]
+    }],
+    ["a budget that is used up comes after settling", { waiting: [mail(1, 0)] }, { budgetAt: NOW + 9 }, {
+      _tag: "Wait",
+      until: NOW + 9,
+      hold: "budget"
+    }],
+    ["a pause starts nothing", { waiting: [mail(1, 0)] }, { paused: true }, {
+      _tag: "Wait",
+      until: Infinity,
+      hold: "paused"
+    }],
+    ["a reply is sent during a pause", { phase: "replying", batch: [mail(1, 0)], reply }, { paused: true }, {
+      _tag: "Reply",
+      reply
+    }],
+    [
+      "a reply waits for the server",
+      { phase: "replying", batch: [mail(1, 0)], reply, notBefore: NOW + 5, hold: "unreachable" },
+      {},
+      { _tag: "Wait", until: NOW + 5, hold: "unreachable" }
+    ],
+    ["a run that the connector did not survive is recovered", { phase: "running", batch: [mail(1, 0)] }, {
+      paused: true
+    }, { _tag: "Recover" }],
     ["parked mail rests", { waiting: [mail(1, 0)], parked: "why" }, {}, { _tag: "Rest" }],
-    ["mail waits for a live session", { waiting: [mail(1, 0)], notBefore: NOW + 7, hold: "deferred" }, {}, { _tag: "Wait", until: NOW + 7, hold: "deferred" }],
-    ["acknowledgements are checked when it is time", { handled: [mail(1, 0)], confirm: { at: NOW, tries: 1 } }, {}, { _tag: "Confirm" }],
-    ["mail comes before the check", { handled: [mail(1, 0)], waiting: [mail(2, 0)] }, {}, { _tag: "Begin", batch: [mail(2, 0)] }],
+    ["mail waits for a live session", { waiting: [mail(1, 0)], notBefore: NOW + 7, hold: "deferred" }, {}, {
+      _tag: "Wait",
+      until: NOW + 7,
+      hold: "deferred"
+    }],
+    ["acknowledgements are checked when it is time", { handled: [mail(1, 0)], confirm: { at: NOW, tries: 1 } }, {}, {
+      _tag: "Confirm"
+    }],
+    ["mail comes before the check", { handled: [mail(1, 0)], waiting: [mail(2, 0)] }, {}, {
+      _tag: "Begin",
+      batch: [mail(2, 0)]
+    }],
     ["the check comes while mail settles", { handled: [mail(1, 0)], waiting: [mail(2, NOW)] }, {}, { _tag: "Confirm" }],
-    ["parked mail does not prevent the check", { handled: [mail(1, 0)], waiting: [mail(2, 0)], parked: "why" }, {}, { _tag: "Confirm" }]
+    ["parked mail does not prevent the check", { handled: [mail(1, 0)], waiting: [mail(2, 0)], parked: "why" }, {}, {
+      _tag: "Confirm"
+    }]
   ]
   for (const [what, work, situation, step] of rows) {
     it(what, () => assert.deepStrictEqual(nextStep({ ...idle, ...work }, { ...free, ...situation }, DEFAULTS), step))
@@ -60,11 +100,18 @@ describe("the next step of a conversation", () => {
 
   it("a batch has at most maxBatch messages, the oldest", () => {
     const waiting = Array.from({ length: 40 }, (_, n) => mail(n, 0))
-    assert.deepStrictEqual(nextStep({ ...idle, waiting }, free, DEFAULTS), { _tag: "Begin", batch: waiting.slice(0, 30) })
+    assert.deepStrictEqual(nextStep({ ...idle, waiting }, free, DEFAULTS), {
+      _tag: "Begin",
+      batch: waiting.slice(0, 30)
+    })
   })
 
   it("a failed run is repeated after 30 s and 5 min, then parked; a lease is looked at again within 15 s", () => {
-    assert.deepStrictEqual([1, 2, 3].map((failures) => afterFailure(failures, DEFAULTS.retrySeconds)), [30_000, 300_000, null])
+    assert.deepStrictEqual([1, 2, 3].map((failures) => afterFailure(failures, DEFAULTS.retrySeconds)), [
+      30_000,
+      300_000,
+      null
+    ])
     assert.deepStrictEqual([0, 3, 15, 600].map(lookAgainMs), [15_000, 3_000, 15_000, 15_000])
   })
 })
@@ -80,25 +127,39 @@ describe("budgets", () => {
 
   it("no window of an hour or a day ever holds more runs than its budget, and a run waits only while one is full", () => {
     const small = { runsPerConversationHour: 2, runsPerHour: 3, runsPerDay: 5 }
-    fc.assert(fc.property(fc.array(fc.tuple(fc.constantFrom("a", "b", "c"), fc.integer({ min: 0, max: HOUR })), { maxLength: 60 }), (asks) => {
-      const starts: Array<Started> = []
-      let now = 0
-      for (const [conversation, later] of asks) {
-        now += later
-        const at = budgetFreeAt(starts, conversation, small, now)
-        if (at > now) {
-          // One run before that time would be one too many somewhere.
-          assert.isTrue([[HOUR, 3, undefined], [24 * HOUR, 5, undefined], [HOUR, 2, conversation]].some(([windowMs, most, only]) =>
-            starts.filter((one) => one.at > now - Number(windowMs) && (only === undefined || one.conversation === only)).length >= Number(most)))
-          continue
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(fc.constantFrom("a", "b", "c"), fc.integer({ min: 0, max: HOUR })), { maxLength: 60 }),
+        (asks) => {
+          const starts: Array<Started> = []
+          let now = 0
+          for (const [conversation, later] of asks) {
+            now += later
+            const at = budgetFreeAt(starts, conversation, small, now)
+            if (at > now) {
+              // One run before that time would be one too many somewhere.
+              assert.isTrue(
+                [[HOUR, 3, undefined], [24 * HOUR, 5, undefined], [HOUR, 2, conversation]].some((
+                  [windowMs, most, only]
+                ) =>
+                  starts.filter((one) =>
+                    one.at > now - Number(windowMs) && (only === undefined || one.conversation === only)
+                  ).length >= Number(most)
+                )
+              )
+              continue
+            }
+            starts.push({ conversation, at: now })
+            const within = (windowMs: number, only?: string) =>
+              starts.filter((one) => one.at > now - windowMs && (only === undefined || one.conversation === only))
+                .length
+            assert.isAtMost(within(HOUR), 3)
+            assert.isAtMost(within(24 * HOUR), 5)
+            assert.isAtMost(within(HOUR, conversation), 2)
+          }
         }
-        starts.push({ conversation, at: now })
-        const within = (windowMs: number, only?: string) => starts.filter((one) => one.at > now - windowMs && (only === undefined || one.conversation === only)).length
-        assert.isAtMost(within(HOUR), 3)
-        assert.isAtMost(within(24 * HOUR), 5)
-        assert.isAtMost(within(HOUR, conversation), 2)
-      }
-    }))
+      )
+    )
   })
 
   it("a budget of 0 permits nothing", () => {
@@ -106,7 +167,9 @@ describe("budgets", () => {
   })
 })
 
-const message = (given: Partial<Message> & { readonly group?: string; readonly mentions?: ReadonlyArray<string> } = {}): Message => ({
+const message = (
+  given: Partial<Message> & { readonly group?: string; readonly mentions?: ReadonlyArray<string> } = {}
+): Message => ({
   id: "msg_1",
   conversation_id: "conv_a",
   sender: "bob",
@@ -116,7 +179,10 @@ const message = (given: Partial<Message> & { readonly group?: string; readonly m
   metadata: {},
   status: "stored",
   created_at: new Date(NOW).toISOString(),
-  context: { conversation: { type: given.group === undefined ? "direct" : "group", group_name: given.group ?? null }, mentions: given.mentions ?? [] },
+  context: {
+    conversation: { type: given.group === undefined ? "direct" : "group", group_name: given.group ?? null },
+    mentions: given.mentions ?? []
+  },
   ...given
 })
 
@@ -139,7 +205,12 @@ describe("messages", () => {
 
   it("carry the number of automatic replies in a row; a forged one is no number below 0", () => {
     const metadata = (hop: unknown) => ({ connect: { auto: true, hop, answers: ["msg_0"] } })
-    assert.deepStrictEqual([3, -5, "4", undefined].map((hop) => hopOf(message({ metadata: metadata(hop) }))), [3, 0, 0, 0])
+    assert.deepStrictEqual([3, -5, "4", undefined].map((hop) => hopOf(message({ metadata: metadata(hop) }))), [
+      3,
+      0,
+      0,
+      0
+    ])
     assert.deepStrictEqual(answersOf(message({ metadata: metadata(1) })), ["msg_0"])
   })
 
@@ -165,7 +236,11 @@ describe("messages", () => {
     const prompt = promptOf({ handle: "ada", reply: "output" }, [message({ content: { text } })], NOW + 5_000)
     const [line, ...others] = prompt.split("\n").filter((one) => one.startsWith("{"))
     assert.deepStrictEqual(others, [])
-    assert.deepInclude((JSON.parse(line ?? "") as { readonly messages: ReadonlyArray<object> }).messages[0], { from: "@bob", text, age_seconds: 5 })
+    assert.deepInclude((JSON.parse(line ?? "") as { readonly messages: ReadonlyArray<object> }).messages[0], {
+      from: "@bob",
+      text,
+      age_seconds: 5
+    })
     assert.strictEqual(prompt.match(/<\/data-from-other-agents>/g)?.length, 1)
     assert.include(prompt, "NO_REPLY")
   })
@@ -180,19 +255,36 @@ describe("a reply", () => {
   })
 
   it("is silent if it is empty or NO_REPLY", () => {
-    assert.deepStrictEqual(["", " \n", "NO_REPLY\n", "NO_REPLY, I think", "Yes"].map(isSilent), [true, true, true, false, false])
+    assert.deepStrictEqual(["", " \n", "NO_REPLY\n", "NO_REPLY, I think", "Yes"].map(isSilent), [
+      true,
+      true,
+      true,
+      false,
+      false
+    ])
   })
 
   it("always fits into a message, whatever a program writes", () => {
     const answers = Array.from({ length: 30 }, (_, n) => `msg_AaGbmB3A384lMDG${n}`)
-    const words = fc.oneof(fc.string({ unit: "binary" }), fc.constantFrom("\ud800", "\0", "😀", "\"", "\n", "ä"))
-    fc.assert(fc.property(words, fc.integer({ min: 1, max: 60_000 }), fc.integer({ min: 100, max: 32_768 }), (word, times, most) => {
-      const text = word.repeat(Math.min(times, Math.ceil(60_000 / Math.max(1, word.length))))
-      const { content, metadata } = sendBody({ ...reply, text }, answers, most)
-      assert.isAtMost(Buffer.byteLength(JSON.stringify(content)) + Buffer.byteLength(JSON.stringify(metadata)), 32_768)
-      assert.isAtMost(Buffer.byteLength(content.text), most)
-      assert.isTrue(content.text.isWellFormed() && !content.text.includes("\0"))
-    }), { numRuns: 40 })
+    const words = fc.oneof(fc.string({ unit: "binary" }), fc.constantFrom("\ud800", "\0", "😀", '"', "\n", "ä"))
+    fc.assert(
+      fc.property(
+        words,
+        fc.integer({ min: 1, max: 60_000 }),
+        fc.integer({ min: 100, max: 32_768 }),
+        (word, times, most) => {
+          const text = word.repeat(Math.min(times, Math.ceil(60_000 / Math.max(1, word.length))))
+          const { content, metadata } = sendBody({ ...reply, text }, answers, most)
+          assert.isAtMost(
+            Buffer.byteLength(JSON.stringify(content)) + Buffer.byteLength(JSON.stringify(metadata)),
+            32_768
+          )
+          assert.isAtMost(Buffer.byteLength(content.text), most)
+          assert.isTrue(content.text.isWellFormed() && !content.text.includes("\0"))
+        }
+      ),
+      { numRuns: 40 }
+    )
     assert.strictEqual(fitText(" Short.\n", {}, 32_768), "Short.")
   })
 })
@@ -200,24 +292,42 @@ describe("a reply", () => {
 describe("adapters", () => {
   const exited = (stdout: string, code: number | null = 0): Ended => ({ _tag: "Exited", code, stdout })
   const said = (text: string, session: string | null): Outcome => ({ _tag: "Said", text, session })
-  const read = (name: Parameters<typeof adapterOf>[0], ended: Ended) => readOutcome(adapterOf(name, undefined), ended, null)
+  const read = (name: Parameters<typeof adapterOf>[0], ended: Ended) =>
+    readOutcome(adapterOf(name, undefined), ended, null)
 
   it("read the final text, the session and success from what each program writes", () => {
-    const claude = (fields: object) => JSON.stringify({ type: "result", subtype: "success", is_error: false, result: "Hi", session_id: "s1", ...fields })
+    const claude = (fields: object) =>
+      JSON.stringify({ type: "result", subtype: "success", is_error: false, result: "Hi", session_id: "s1", ...fields })
     assert.deepStrictEqual(read("claude", exited(claude({}))), said("Hi", "s1"))
     assert.deepStrictEqual(read("claude", exited(`A warning\n${claude({})}\n`)), said("Hi", "s1"))
     assert.strictEqual(read("claude", exited(claude({ is_error: true })))._tag, "Failed")
     assert.strictEqual(read("claude", exited(claude({}), 1))._tag, "Failed")
     const codex = (...last: ReadonlyArray<object>) =>
-      [{ type: "thread.started", thread_id: "t1" }, { type: "item.completed", item: { type: "agent_message", text: "Thinking" } }, ...last].map((event) => JSON.stringify(event)).join("\n")
+      [{ type: "thread.started", thread_id: "t1" }, {
+        type: "item.completed",
+        item: { type: "agent_message", text: "Thinking" }
+      }, ...last].map((event) => JSON.stringify(event)).join("\n")
     const final = { type: "item.completed", item: { type: "agent_message", text: "Hi" } }
     assert.deepStrictEqual(read("codex", exited(codex(final, { type: "turn.completed" }))), said("Hi", "t1"))
     assert.strictEqual(read("codex", exited(codex(final, { type: "turn.failed" })))._tag, "Failed")
-    assert.deepStrictEqual(read("gemini", exited(JSON.stringify({ session_id: "g1", response: "Hi", stats: {} }, null, 2))), said("Hi", "g1"))
-    assert.strictEqual(read("gemini", exited(JSON.stringify({ response: "Hi", stats: {}, error: { message: "x" } })))._tag, "Failed")
-    const opencode = [{ type: "step_start", sessionID: "o1" }, { type: "text", part: { text: "Hi" } }, { type: "step_finish", part: { reason: "stop" } }]
-    assert.deepStrictEqual(read("opencode", exited(opencode.map((event) => JSON.stringify(event)).join("\n"))), said("Hi", "o1"))
-    const goose = (status: string) => JSON.stringify({ messages: [{ content: [{ type: "text", text: "Hi" }] }], metadata: { status } })
+    assert.deepStrictEqual(
+      read("gemini", exited(JSON.stringify({ session_id: "g1", response: "Hi", stats: {} }, null, 2))),
+      said("Hi", "g1")
+    )
+    assert.strictEqual(
+      read("gemini", exited(JSON.stringify({ response: "Hi", stats: {}, error: { message: "x" } })))._tag,
+      "Failed"
+    )
+    const opencode = [{ type: "step_start", sessionID: "o1" }, { type: "text", part: { text: "Hi" } }, {
+      type: "step_finish",
+      part: { reason: "stop" }
+    }]
+    assert.deepStrictEqual(
+      read("opencode", exited(opencode.map((event) => JSON.stringify(event)).join("\n"))),
+      said("Hi", "o1")
+    )
+    const goose = (status: string) =>
+      JSON.stringify({ messages: [{ content: [{ type: "text", text: "Hi" }] }], metadata: { status } })
     assert.deepStrictEqual(read("goose", exited(goose("completed"))), said("Hi", null))
     assert.strictEqual(read("goose", exited(goose("error")))._tag, "Failed")
   })
@@ -234,7 +344,11 @@ describe("adapters", () => {
   it("resume the session of the conversation, as one argument without a shell", () => {
     const adapter: Adapter = adapterOf("command", { new: ["answer"], resume: ["answer", "--session={session}"] })
     assert.deepStrictEqual(argvOf(adapter, null, []), ["answer"])
-    assert.includeMembers([...argvOf(adapterOf("claude", undefined), "s1", ["--model=small"])], ["claude", "--model=small", "--resume=s1"])
+    assert.includeMembers([...argvOf(adapterOf("claude", undefined), "s1", ["--model=small"])], [
+      "claude",
+      "--model=small",
+      "--resume=s1"
+    ])
     assert.deepStrictEqual(argvOf(adapter, "a b; rm", []), ["answer", "--session=a b; rm"])
   })
 })
@@ -244,7 +358,8 @@ describe("Parley's tools", () => {
 
   it("are in the command, variables or files of a run that sends by itself, and of no other", () => {
     for (const name of ["claude", "codex", "gemini", "opencode"] as const) {
-      const textOf = (adapter: Adapter) => JSON.stringify([argvOf(adapter, null, []), argvOf(adapter, "s1", []), adapter.sets, adapter.files])
+      const textOf = (adapter: Adapter) =>
+        JSON.stringify([argvOf(adapter, null, []), argvOf(adapter, "s1", []), adapter.sets, adapter.files])
       const [without, given] = [null, url].map((one) => textOf(givenTools(adapterOf(name, undefined), one)))
       assert.notInclude(without, "{tools}")
       assert.notInclude(without, "parley", name)
@@ -254,36 +369,59 @@ describe("Parley's tools", () => {
   })
 
   it("change the rules of the prompt: the program sends, and its final text is not read", () => {
-    const prompt = promptOf({ handle: "ada", reply: "tools" }, [message({ group: "Harbour", conversation_id: "grp_a" })], NOW)
+    const prompt = promptOf({ handle: "ada", reply: "tools" }, [
+      message({ group: "Harbour", conversation_id: "grp_a" })
+    ], NOW)
     assert.include(prompt, "agentchat_send_message, to: grp_a")
     assert.notInclude(prompt, "final text is sent")
   })
 })
 
 describe("connect.json", () => {
-  const file = (agent: object) => JSON.stringify({ server: "http://127.0.0.1:3000/", agents: { ada: { key: "ac_x", agent: "claude", allow: "contacts", ...agent } } })
+  const file = (agent: object) =>
+    JSON.stringify({
+      server: "http://127.0.0.1:3000/",
+      agents: { ada: { key: "ac_x", agent: "claude", allow: "contacts", ...agent } }
+    })
 
   it("has safe defaults", () => {
     const settings = Result.getOrThrow(settingsOf(Result.getOrThrow(parseFile(file({}))), "ada"))
-    assert.deepStrictEqual(settings, { ...DEFAULTS, server: "http://127.0.0.1:3000", handle: "ada", key: "ac_x", agent: "claude", allow: "contacts" })
+    assert.deepStrictEqual(settings, {
+      ...DEFAULTS,
+      server: "http://127.0.0.1:3000",
+      handle: "ada",
+      key: "ac_x",
+      agent: "claude",
+      allow: "contacts"
+    })
   })
 
   it("is refused with a unknownSettings setting, without allow, and with a command that is missing", () => {
-    const problem = (text: string) => Result.match(Result.flatMap(parseFile(text), (found) => settingsOf(found, "ada")), { onFailure: String, onSuccess: () => "" })
+    const problem = (text: string) =>
+      Result.match(Result.flatMap(parseFile(text), (found) => settingsOf(found, "ada")), {
+        onFailure: String,
+        onSuccess: () => ""
+      })
     assert.include(problem(file({ runsPerHuor: 3 })), "runsPerHuor")
     assert.include(problem(file({ allow: undefined })), "whose messages may start runs")
-    assert.include(problem(file({ agent: "command" })), "\"new\"")
-    assert.include(problem(file({ reply: "tools", allow: "all" })), "\"allow\": \"contacts\"")
+    assert.include(problem(file({ agent: "command" })), '"new"')
+    assert.include(problem(file({ reply: "tools", allow: "all" })), '"allow": "contacts"')
     assert.include(problem("{"), "not JSON")
   })
 })
 
 it("service units start this program with the PATH of the installation", () => {
-  const launch = { node: "/opt/node 24/bin/node", program: "/opt/parley/parley.js", handle: "ada", path: "/usr/bin:/100%", env: { XDG_STATE_HOME: "/srv/a&b" } }
+  const launch = {
+    node: "/opt/node 24/bin/node",
+    program: "/opt/parley/parley.js",
+    handle: "ada",
+    path: "/usr/bin:/100%",
+    env: { XDG_STATE_HOME: "/srv/a&b" }
+  }
   const unit = systemdUnit(launch)
   assert.strictEqual(unit.file, ".config/systemd/user/parley-connect-ada.service")
-  assert.include(unit.text, "ExecStart=\"/opt/node 24/bin/node\" \"/opt/parley/parley.js\" connect --as ada\n")
-  assert.include(unit.text, "Environment=\"PATH=/usr/bin:/100%%\"\n")
+  assert.include(unit.text, 'ExecStart="/opt/node 24/bin/node" "/opt/parley/parley.js" connect --as ada\n')
+  assert.include(unit.text, 'Environment="PATH=/usr/bin:/100%%"\n')
   assert.include(launchdAgent(launch).text, "<string>/srv/a&amp;b</string>")
 })
 
@@ -291,12 +429,21 @@ it("service units start this program with the PATH of the installation", () => {
 const has = (program: string): boolean => spawnSync(program, ["--version"]).status === 0
 
 describe("service units are well-formed", () => {
-  const launch = { node: "/bin/true", program: "/bin/true", handle: "ada", path: "/usr/bin:/100%", env: { XDG_STATE_HOME: "/srv/a&b c\"d" } }
+  const launch = {
+    node: "/bin/true",
+    program: "/bin/true",
+    handle: "ada",
+    path: "/usr/bin:/100%",
+    env: { XDG_STATE_HOME: '/srv/a&b c"d' }
+  }
   const folder = mkdtempSync(join(tmpdir(), "parley-units-"))
   const checked = (name: string, text: string, program: string, ...args: ReadonlyArray<string>) => {
     const file = join(folder, name)
     writeFileSync(file, text)
-    const { status, stderr, stdout } = spawnSync(program, [...args, file], { encoding: "utf8", env: { ...process.env, XDG_RUNTIME_DIR: folder } })
+    const { status, stderr, stdout } = spawnSync(program, [...args, file], {
+      encoding: "utf8",
+      env: { ...process.env, XDG_RUNTIME_DIR: folder }
+    })
     assert.deepStrictEqual([status, stderr], [0, ""], stdout)
     return stdout
   }
@@ -307,7 +454,9 @@ describe("service units are well-formed", () => {
 
   it.skipIf(!has("python3"))("for launchd, by Python's plistlib, which must be installed", () => {
     const script = "import json, plistlib, sys; print(json.dumps(plistlib.load(open(sys.argv[1], 'rb'))))"
-    const read = JSON.parse(checked("parley.connect.ada.plist", launchdAgent(launch).text, "python3", "-c", script)) as object
+    const read = JSON.parse(
+      checked("parley.connect.ada.plist", launchdAgent(launch).text, "python3", "-c", script)
+    ) as object
     assert.deepInclude(read, {
       Label: "parley.connect.ada",
       ProgramArguments: ["/bin/true", "/bin/true", "connect", "--as", "ada"],

@@ -1,12 +1,12 @@
+import { Journal } from "#clients/connect/Journal"
+import { prepare } from "#clients/connect/Places"
+import type { Work } from "#clients/connect/Work"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Scope } from "effect"
 import * as fc from "fast-check"
 import { chmodSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Journal } from "#clients/connect/Journal"
-import { prepare } from "#clients/connect/Places"
-import type { Work } from "#clients/connect/Work"
 
 const reply = { clientMsgId: "connect-x", to: { to: "bob" }, text: "Hello", hop: 1 }
 const arrival = (n: number, conversation = "conv_a") => ({ id: `msg_${n}`, conversation, seq: n })
@@ -28,7 +28,20 @@ const invariants = (work: Work | undefined): void => {
 }
 
 /** Calls in the order in which the connector can make them. */
-const call = fc.constantFrom("arrive", "begin", "reply", "silent", "answered", "answeredPart", "failed", "release", "park", "confirm", "retry", "reopen")
+const call = fc.constantFrom(
+  "arrive",
+  "begin",
+  "reply",
+  "silent",
+  "answered",
+  "answeredPart",
+  "failed",
+  "release",
+  "park",
+  "confirm",
+  "retry",
+  "reopen"
+)
 
 describe("the journal", () => {
   it.effect("keeps its invariants and every unanswered message, whatever happens and whenever it is opened again", () =>
@@ -49,15 +62,21 @@ describe("the journal", () => {
               else if (name === "reopen") {
                 yield* close
                 ;({ close, journal } = yield* opened(join(folder, "journal")))
-              } else if (name === "begin" && phase === "idle" && waiting.length > 0) yield* journal.begin("conv_a", ids(waiting.slice(0, 2)), "run", now)
-              else if (name === "confirm" && phase === "idle") yield* journal.confirmed("conv_a", ids(handled.slice(0, 1)), now)
-              else if (phase === "running" && name === "reply") yield* journal.replying("conv_a", reply, null)
+              } else if (name === "begin" && phase === "idle" && waiting.length > 0)
+                yield* journal.begin("conv_a", ids(waiting.slice(0, 2)), "run", now)
+              else if (name === "confirm" && phase === "idle")
+                yield* journal.confirmed("conv_a", ids(handled.slice(0, 1)), now)
+              else if (phase === "running" && name === "reply")
+                yield* journal.replying("conv_a", reply, null)
               else if (phase === "running" && name === "silent") {
                 finish(ids(batch))
                 yield* journal.silent("conv_a", null, now)
-              } else if (phase === "running" && name === "failed") yield* journal.failed("conv_a", "why", [0], now)
-              else if (phase !== "idle" && name === "release") yield* journal.release("conv_a", now, null)
-              else if (phase === "replying" && name === "park") yield* journal.park("conv_a", "why")
+              } else if (phase === "running" && name === "failed")
+                yield* journal.failed("conv_a", "why", [0], now)
+              else if (phase !== "idle" && name === "release")
+                yield* journal.release("conv_a", now, null)
+              else if (phase === "replying" && name === "park")
+                yield* journal.park("conv_a", "why")
               else if (phase === "replying" && (name === "answered" || name === "answeredPart")) {
                 const part = name === "answered" ? ids(batch) : ids(batch.slice(0, 1))
                 finish(part)
@@ -99,7 +118,11 @@ describe("the journal", () => {
   it.effect("notes a message once, ends parking for a newer one, and says which need only an acknowledgement", () =>
     Effect.gen(function*() {
       const { close, journal } = yield* opened(":memory:")
-      assert.deepStrictEqual(yield* journal.arrived([arrival(1), arrival(1), arrival(9, "conv_b")], 1), ["new", "known", "new"])
+      assert.deepStrictEqual(yield* journal.arrived([arrival(1), arrival(1), arrival(9, "conv_b")], 1), [
+        "new",
+        "known",
+        "new"
+      ])
       yield* journal.begin("conv_a", ["msg_1"], "run", 2)
       assert.strictEqual(yield* journal.runOf("conv_a"), "run")
       assert.isTrue(yield* journal.failed("conv_a", "it broke", [], 3))

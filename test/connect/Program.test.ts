@@ -22,14 +22,27 @@ afterAll(() => server?.stop())
 const pair = () => acquainted(server)
 
 /** The variables that say where connect.json and the journal of a machine are. */
-const placesOf = (machine: Machine) => ({ XDG_CONFIG_HOME: join(machine.root, "config"), XDG_STATE_HOME: join(machine.root, "state") })
+const placesOf = (machine: Machine) => ({
+  XDG_CONFIG_HOME: join(machine.root, "config"),
+  XDG_STATE_HOME: join(machine.root, "state")
+})
 const fileOf = (machine: Machine): string => join(machine.root, "config", "parley", "connect.json")
 
 const configure = (machine: Machine, agent: TestAgent, more: object = {}): void => {
   mkdirSync(join(machine.root, "config", "parley"), { recursive: true })
   const command = { new: [machine.program, "new"], resume: [machine.program, "{session}"], text: "json" }
-  const settings = { key: agent.key, agent: "command", command, allow: "all", settleMs: 0, retrySeconds: [0, 0], ...more }
-  writeFileSync(fileOf(machine), JSON.stringify({ server: server.url, agents: { [agent.handle]: settings } }), { mode: 0o600 })
+  const settings = {
+    key: agent.key,
+    agent: "command",
+    command,
+    allow: "all",
+    settleMs: 0,
+    retrySeconds: [0, 0],
+    ...more
+  }
+  writeFileSync(fileOf(machine), JSON.stringify({ server: server.url, agents: { [agent.handle]: settings } }), {
+    mode: 0o600
+  })
 }
 
 interface Started {
@@ -39,13 +52,18 @@ interface Started {
 }
 
 /** `parley connect` in a process of its own. */
-const connect = (machine: Machine, args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}): Started => {
+const connect = (
+  machine: Machine,
+  args: ReadonlyArray<string>,
+  env: Readonly<Record<string, string>> = {}
+): Started => {
   const child = spawn(NODE, [...SHORT_LIVED, programPath(), "connect", ...args], {
     env: { ...programEnv(), ...placesOf(machine), ...env },
     stdio: ["ignore", "pipe", "pipe"]
   })
   let output = ""
-  for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding("utf8").on("data", (text: string) => (output += text))
   const kill = (): void => void child.kill("SIGKILL")
   process.once("exit", kill)
   child.once("close", () => process.off("exit", kill))
@@ -69,8 +87,10 @@ const here = async (machine: Machine, ...args: ReadonlyArray<string>) => {
 describe("parley connect", () => {
   it("keeps what the first start is told, answers with a session that it resumes, and shows its status", async () => {
     const [ada, bob] = await pair()
-    const machine = new Machine("echo \"{\\\"text\\\": \\\"Hello\\\", \\\"session\\\": \\\"s1\\\"}\"")
-    const undecided = connect(machine, ["--as", ada.handle, "--agent", "command", "--server", server.url], { PARLEY_KEY: ada.key })
+    const machine = new Machine('echo "{\\"text\\": \\"Hello\\", \\"session\\": \\"s1\\"}"')
+    const undecided = connect(machine, ["--as", ada.handle, "--agent", "command", "--server", server.url], {
+      PARLEY_KEY: ada.key
+    })
     assert.deepStrictEqual(await within("the end", undecided.ended), [78, null], undecided.output())
     assert.include(undecided.output(), "--allow contacts")
 
@@ -81,26 +101,40 @@ describe("parley connect", () => {
     const one = await send(bob, ada.handle, "One")
     await replies(bob, ada, [one])
     await acknowledged(ada)
-    assert.include(readFileSync(fileOf(machine), "utf8"), "\"allow\": \"all\"")
+    assert.include(readFileSync(fileOf(machine), "utf8"), '"allow": "all"')
     assert.strictEqual(statSync(fileOf(machine)).mode & 0o777, 0o600)
 
     const second = connect(machine, args)
     assert.strictEqual((await within("the end", second.ended))[0], 78, second.output())
     assert.include(second.output(), "runs already on this machine")
 
-    const page = (host: string) => within("the page", once(get({ port: statusPort, host: "127.0.0.1", headers: { host } }), "response")) as Promise<[IncomingMessage]>
-    assert.deepStrictEqual((await Promise.all([page(`127.0.0.1:${statusPort}`), page(`evil.example:${statusPort}`)])).map(([{ statusCode }]) => statusCode), [200, 403])
+    const page = (host: string) =>
+      within("the page", once(get({ port: statusPort, host: "127.0.0.1", headers: { host } }), "response")) as Promise<
+        [IncomingMessage]
+      >
+    assert.deepStrictEqual(
+      (await Promise.all([page(`127.0.0.1:${statusPort}`), page(`evil.example:${statusPort}`)])).map((
+        [{ statusCode }]
+      ) => statusCode),
+      [200, 403]
+    )
 
     await here(machine, "pause")
     const two = await send(bob, ada.handle, "Two")
-    await eventually("the message in the status", async () => / 1 waiting {2}paused/.test((await here(machine, "status")).stdout) || undefined)
+    await eventually(
+      "the message in the status",
+      async () => / 1 waiting {2}paused/.test((await here(machine, "status")).stdout) || undefined
+    )
     assert.strictEqual(machine.runs, 1)
     await here(machine, "resume")
     assert.deepStrictEqual([...answeredBy(await replies(bob, ada, [one, two]))].sort(), [one, two].sort())
     assert.strictEqual(machine.text, "run new\nrun s1\n")
     await acknowledged(ada)
 
-    const status = JSON.parse((await here(machine, "status", "--json")).stdout) as { readonly runs_today: number; readonly process: string }
+    const status = JSON.parse((await here(machine, "status", "--json")).stdout) as {
+      readonly runs_today: number
+      readonly process: string
+    }
     assert.deepInclude(status, { runs_today: 2, process: String(first.child.pid) })
     first.child.kill("SIGTERM")
     assert.deepStrictEqual(await within("the end", first.ended), [0, null], first.output())
@@ -109,12 +143,14 @@ describe("parley connect", () => {
     const logs = join(machine.root, "state", "parley", "connect", ada.handle, "logs")
     const written = readdirSync(logs).map((name) => readFileSync(join(logs, name), "utf8")).join("")
     for (const secret of [ada.key, "Hello", "One"]) assert.notInclude(written + first.output(), secret)
-    assert.include(written, "\"event\":\"replied\"")
+    assert.include(written, '"event":"replied"')
   })
 
   it("that is killed during a run ends what is left of the run, and answers once", async () => {
     const [ada, bob] = await pair()
-    const machine = new Machine(`if ! [ -e ${"$0"}.killed ]; then touch $0.killed; kill -9 $PPID; echo "{\\"text\\": \\"From the dead\\"}"; sleep 300; fi; echo "{\\"text\\": \\"Hello\\"}"`)
+    const machine = new Machine(
+      `if ! [ -e ${"$0"}.killed ]; then touch $0.killed; kill -9 $PPID; echo "{\\"text\\": \\"From the dead\\"}"; sleep 300; fi; echo "{\\"text\\": \\"Hello\\"}"`
+    )
     configure(machine, ada)
     const id = await send(bob, ada.handle, "One")
     assert.deepStrictEqual(await within("the end", connect(machine, []).ended), [null, "SIGKILL"])
@@ -154,7 +190,7 @@ describe("parley connect", () => {
     configure(machine, ada, { agent: "openclaw", allowReads: true })
     const silent = connect(machine, [])
     assert.strictEqual((await within("the end", silent.ended))[0], 78)
-    assert.include(silent.output(), "\"reply\": \"tools\"")
+    assert.include(silent.output(), '"reply": "tools"')
     chmodSync(fileOf(machine), 0o644)
     const { code, stderr } = await here(machine, "status")
     assert.strictEqual(code, 1)
@@ -182,7 +218,12 @@ describe("parley connect", () => {
       const one = connect(machine, ["service", what, "--as", ada.handle], env)
       assert.deepStrictEqual(await within("the end", one.ended), [0, null], one.output())
     }
-    const file = join(machine.root, process.platform === "darwin" ? `Library/LaunchAgents/parley.connect.${ada.handle}.plist` : `.config/systemd/user/parley-connect-${ada.handle}.service`)
+    const file = join(
+      machine.root,
+      process.platform === "darwin"
+        ? `Library/LaunchAgents/parley.connect.${ada.handle}.plist`
+        : `.config/systemd/user/parley-connect-${ada.handle}.service`
+    )
     await carriedOut("install")
     const unit = readFileSync(file, "utf8")
     for (const part of [programPath(), env.PATH, placesOf(machine).XDG_STATE_HOME]) assert.include(unit, part)
@@ -190,7 +231,9 @@ describe("parley connect", () => {
     assert.strictEqual(statSync(file).mode & 0o777, 0o600)
     await carriedOut("remove")
     assert.isFalse(existsSync(file))
-    const [first, second] = process.platform === "darwin" ? ["load -w", "unload -w"] : ["--user enable --now", "--user disable --now"]
+    const [first, second] = process.platform === "darwin"
+      ? ["load -w", "unload -w"]
+      : ["--user enable --now", "--user disable --now"]
     assert.match(machine.text, new RegExp(`${first}[^]*${second}`))
   })
 })

@@ -1,9 +1,3 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Queue } from "effect"
-import { TestClock } from "effect/testing"
-import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 import { connect } from "#clients/connect/Connector"
 import { Journal } from "#clients/connect/Journal"
 import type { Message } from "#clients/connect/Mail"
@@ -14,6 +8,12 @@ import type { Ended } from "#clients/connect/programs/Outcome"
 import { Runs } from "#clients/connect/programs/Runs"
 import { RunLog } from "#clients/connect/RunLog"
 import { DEFAULTS, type Settings } from "#clients/connect/Settings"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Queue } from "effect"
+import { TestClock } from "effect/testing"
+import { mkdtempSync, readdirSync, rmSync, statSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 
 const said = (stdout: string, code = 0): Ended => ({ _tag: "Exited", code, stdout })
 
@@ -33,7 +33,16 @@ const message = (seq: number, conversation = "conv_a"): Message => ({
 /** A connector on a test clock, whose server and program are in this process. */
 const makeWorld = (more: Partial<Settings> = {}) =>
   Effect.gen(function*() {
-    const settings: Settings = { ...DEFAULTS, server: "http://127.0.0.1:1", handle: "ada", key: "ac_x", agent: "command", allow: "all", settleMs: 0, ...more }
+    const settings: Settings = {
+      ...DEFAULTS,
+      server: "http://127.0.0.1:1",
+      handle: "ada",
+      key: "ac_x",
+      agent: "command",
+      allow: "all",
+      settleMs: 0,
+      ...more
+    }
     const events = yield* Queue.unbounded<Event>()
     yield* Queue.offer(events, { _tag: "Connected", handle: "ada" })
     const history: Array<Message> = []
@@ -41,7 +50,11 @@ const makeWorld = (more: Partial<Settings> = {}) =>
       settings,
       claims: [] as Array<boolean>,
       /** What the server answers to a claim; undefined if it does not answer. */
-      claim: (ids: ReadonlyArray<string>): Claim | undefined => ({ count: ids.length, deferred: false, expiresIn: 600 }),
+      claim: (ids: ReadonlyArray<string>): Claim | undefined => ({
+        count: ids.length,
+        deferred: false,
+        expiresIn: 600
+      }),
       runs: 0,
       killed: 0,
       program: Effect.succeed(said("Answered.")) as Effect.Effect<Ended>,
@@ -65,7 +78,9 @@ const makeWorld = (more: Partial<Settings> = {}) =>
           Effect.suspend(() => {
             world.claims.push(defer)
             const claim = world.claim(ids)
-            return claim === undefined ? Effect.fail(new Unreachable({ reason: "no answer", retryAfterMs: null })) : Effect.succeed(claim)
+            return claim === undefined
+              ? Effect.fail(new Unreachable({ reason: "no answer", retryAfterMs: null }))
+              : Effect.succeed(claim)
           }),
         history: () => Effect.sync(() => [...history]),
         isContact: () => Effect.succeed(true),
@@ -80,7 +95,8 @@ const makeWorld = (more: Partial<Settings> = {}) =>
         acknowledge: (ids) =>
           Effect.sync(() => {
             world.acknowledged.push(...ids)
-            if (world.takes) history.forEach((one, at) => ids.includes(one.id) && (history[at] = { ...one, status: "delivered" }))
+            if (world.takes)
+              history.forEach((one, at) => ids.includes(one.id) && (history[at] = { ...one, status: "delivered" }))
           })
       }),
       Layer.succeed(Runs, {
@@ -91,7 +107,10 @@ const makeWorld = (more: Partial<Settings> = {}) =>
           }),
         endLeftovers: () => Effect.void
       }),
-      Layer.succeed(RunLog, { note: (event, fields) => Effect.sync(() => void world.log.push(event === "waits" ? String(fields?.["hold"]) : event)) })
+      Layer.succeed(RunLog, {
+        note: (event, fields) =>
+          Effect.sync(() => void world.log.push(event === "waits" ? String(fields?.["hold"]) : event))
+      })
     )
     yield* Effect.forkScoped(Effect.provide(connect(settings, adapterOf("command", { new: ["answer"] })), services))
     yield* world.rest
@@ -214,7 +233,10 @@ describe("over time, a connector", () => {
     Effect.gen(function*() {
       const folder = mkdtempSync(join(tmpdir(), "parley-connect-logs-"))
       for (let day = 0; day <= 20; day++) {
-        yield* Effect.provide(Effect.flatMap(RunLog, (log) => log.note("connected", { day })), RunLog.layerAt(folder, DEFAULTS.logDays))
+        yield* Effect.provide(
+          Effect.flatMap(RunLog, (log) => log.note("connected", { day })),
+          RunLog.layerAt(folder, DEFAULTS.logDays)
+        )
         yield* TestClock.adjust("1 day")
       }
       const names = readdirSync(folder).toSorted()

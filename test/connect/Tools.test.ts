@@ -1,18 +1,28 @@
+import type { Message } from "#clients/connect/Mail"
+import { ParleyApi, Unreachable } from "#clients/connect/ParleyApi"
+import { makeSender } from "#clients/connect/programs/ToolRun"
+import { clientMsgIdOf } from "#clients/connect/Reply"
+import type { Settings } from "#clients/connect/Settings"
+import { toolsOf } from "#interfaces/mcp/tools/Catalogue"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { once } from "node:events"
 import { createServer, type IncomingHttpHeaders } from "node:http"
 import type { AddressInfo } from "node:net"
 import { text } from "node:stream/consumers"
-import type { Message } from "#clients/connect/Mail"
-import { ParleyApi, Unreachable } from "#clients/connect/ParleyApi"
-import { clientMsgIdOf } from "#clients/connect/Reply"
-import type { Settings } from "#clients/connect/Settings"
-import { toolsOf } from "#interfaces/mcp/tools/Catalogue"
-import { makeSender } from "#clients/connect/programs/ToolRun"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { acknowledged, acquainted, answeredBy, Machine, type Running, send, startConnector, stored, toolCall } from "./Connectors.ts"
+import {
+  acknowledged,
+  acquainted,
+  answeredBy,
+  Machine,
+  type Running,
+  send,
+  startConnector,
+  stored,
+  toolCall
+} from "./Connectors.ts"
 
 let server: Server
 const running: Array<Running> = []
@@ -25,18 +35,24 @@ afterAll(async () => {
 })
 
 const start = (machine: Machine, agent: TestAgent, more: Partial<Settings> = {}): Running => {
-  const one = startConnector(machine, machine.settings(server, agent, { reply: "tools", allow: "contacts", retrySeconds: [], ...more }))
+  const one = startConnector(
+    machine,
+    machine.settings(server, agent, { reply: "tools", allow: "contacts", retrySeconds: [], ...more })
+  )
   running.push(one)
   return one
 }
 
 const sending = (to: string, text: string) => toolCall("agentchat_send_message", { to, text })
-const logged = (one: Running, event: string) => eventually(`${event} in the log`, () => one.log.find((line) => line.event === event))
+const logged = (one: Running, event: string) =>
+  eventually(`${event} in the log`, () => one.log.find((line) => line.event === event))
 
 /** Starts a run whose script writes what the tools answer into a file, and returns the lines of this file. */
 const answersTo = async (...commands: ReadonlyArray<string>): Promise<ReadonlyArray<string>> => {
   const [ada, bob] = await acquainted(server)
-  const machine = new Machine(`{ ${commands.map((command) => `${command}; echo`).join("\n")}\n} >> ${"$0"}.out; echo NO_REPLY`)
+  const machine = new Machine(
+    `{ ${commands.map((command) => `${command}; echo`).join("\n")}\n} >> ${"$0"}.out; echo NO_REPLY`
+  )
   await send(bob, ada.handle, "Hello")
   start(machine, ada)
   await acknowledged(ada)
@@ -64,11 +80,17 @@ it.effect("a message of a run is claimed for again, and a repeated or replayed o
       send: (body: unknown) =>
         Effect.suspend(() => {
           bodies.push(body as { readonly client_msg_id: string })
-          return answers.shift() === true ? Effect.succeed({ message: batch[0], replayed: false }) : Effect.fail(new Unreachable({ reason: "x", retryAfterMs: null }))
+          return answers.shift() === true
+            ? Effect.succeed({ message: batch[0], replayed: false })
+            : Effect.fail(new Unreachable({ reason: "x", retryAfterMs: null }))
         })
     } as unknown as ParleyApi["Service"]
     let claim = { count: 1, deferred: false, expiresIn: 600 }
-    const sender = yield* Effect.provideService(makeSender({ handle: "ada", batch, hop: 1 }, Effect.sync(() => claim)), ParleyApi, api)
+    const sender = yield* Effect.provideService(
+      makeSender({ handle: "ada", batch, hop: 1 }, Effect.sync(() => claim)),
+      ParleyApi,
+      api
+    )
     const send = (to: string) => sender.send({ to, text: "Hi", replyTo: undefined })
     assert.deepInclude(yield* send("@Bob"), { refused: true })
     assert.isFalse(sender.hasAnswered())
@@ -87,14 +109,24 @@ describe("a run that sends by its tools", () => {
   it("answers once, and its messages carry the hops and name what they answer", async () => {
     const [ada, bob] = await acquainted(server)
     const carol = await newAgent(server, "carol")
-    const machine = new Machine([sending(`@${bob.handle}`, "Wait."), sending(bob.handle, "Done."), sending(carol.handle, "Bob needs you.")].join("\n"))
+    const machine = new Machine(
+      [sending(`@${bob.handle}`, "Wait."), sending(bob.handle, "Done."), sending(carol.handle, "Bob needs you.")].join(
+        "\n"
+      )
+    )
     const id = await send(bob, ada.handle, "Hello")
     const one = start(machine, ada)
     await acknowledged(ada)
     const got = await stored(bob)
-    assert.deepStrictEqual(got.map(({ content, metadata }) => [content.text, metadata.connect]), ["Wait.", "Done."].map((text) =>
-      [text, { auto: true, hop: 1, answers: [id] }]))
-    assert.deepStrictEqual((await stored(carol)).map(({ metadata }) => metadata.connect), [{ auto: true, hop: 1, answers: [] }])
+    assert.deepStrictEqual(
+      got.map(({ content, metadata }) => [content.text, metadata.connect]),
+      ["Wait.", "Done."].map((text) => [text, { auto: true, hop: 1, answers: [id] }])
+    )
+    assert.deepStrictEqual((await stored(carol)).map(({ metadata }) => metadata.connect), [{
+      auto: true,
+      hop: 1,
+      answers: []
+    }])
     assert.deepInclude(await logged(one, "replied"), { sent: 3 })
     assert.strictEqual(machine.runs, 1)
   })
@@ -110,7 +142,7 @@ describe("a run that sends by its tools", () => {
 
   it("that sent nothing has failed, unless it ends with NO_REPLY", async () => {
     const [ada, bob] = await acquainted(server)
-    const machine = new Machine("case $prompt in *Cheers*) echo NO_REPLY;; *) echo \"My answer.\";; esac")
+    const machine = new Machine('case $prompt in *Cheers*) echo NO_REPLY;; *) echo "My answer.";; esac')
     const one = start(machine, ada)
     await send(bob, ada.handle, "Hello")
     assert.include(String((await logged(one, "parked"))["why"]), "sent nothing")
@@ -138,26 +170,43 @@ describe("a run that sends by its tools", () => {
 
   it("reads as the agent by a token of its own, which opens nothing without it and nothing after the run", async () => {
     const [ada, bob] = await acquainted(server)
-    const machine = new Machine(`env > ${"$0"}.env; ${toolCall("agentchat_get_my_status", {})} > ${"$0"}.out; echo NO_REPLY`)
+    const machine = new Machine(
+      `env > ${"$0"}.env; ${toolCall("agentchat_get_my_status", {})} > ${"$0"}.out; echo NO_REPLY`
+    )
     await send(bob, ada.handle, "Hello")
     start(machine, ada)
     await acknowledged(ada)
     assert.include(machine.read("answer.out"), ada.handle)
     const env = machine.read("answer.env")
     assert.notInclude(env, ada.key)
-    const [url = "", token = ""] = ["PARLEY_TOOLS_URL", "PARLEY_TOOLS_TOKEN"].map((name) => new RegExp(`${name}=(.*)`).exec(env)?.[1])
+    const [url = "", token = ""] = ["PARLEY_TOOLS_URL", "PARLEY_TOOLS_TOKEN"].map((name) =>
+      new RegExp(`${name}=(.*)`).exec(env)?.[1]
+    )
     assert.match(url, /^http:\/\/127\.0\.0\.1:\d+\/mcp$/)
-    const refusal = await fetch(url, { method: "POST", headers: { authorization: `Bearer ${token}` } }).then(({ status }) => status, () => "closed")
+    const refusal = await fetch(url, { method: "POST", headers: { authorization: `Bearer ${token}` } }).then(
+      ({ status }) => status,
+      () => "closed"
+    )
     assert.strictEqual(refusal, "closed")
-    assert.strictEqual((await fetch(`${server.url}/v1/agents/me`, { headers: { authorization: `Bearer ${token}` } })).status, 401)
+    assert.strictEqual(
+      (await fetch(`${server.url}/v1/agents/me`, { headers: { authorization: `Bearer ${token}` } })).status,
+      401
+    )
   })
 
   it("is refused without the token, from a page's host name, and by anything but POST", async () => {
-    const status = (...flags: ReadonlyArray<string>) => `curl -s -o /dev/null -w '%{http_code}' ${flags.join(" ")} "$PARLEY_TOOLS_URL"`
+    const status = (...flags: ReadonlyArray<string>) =>
+      `curl -s -o /dev/null -w '%{http_code}' ${flags.join(" ")} "$PARLEY_TOOLS_URL"`
     // The name of the scheme may have any case.
-    const token = "-H \"authorization: bearer $PARLEY_TOOLS_TOKEN\""
+    const token = '-H "authorization: bearer $PARLEY_TOOLS_TOKEN"'
     assert.deepStrictEqual(
-      await answersTo(status("-d '{}'"), status("-d '{}'", token, "-H 'host: evil.example'"), status(token), status(token, "-d 'x'"), status(token, "-d '{}'")),
+      await answersTo(
+        status("-d '{}'"),
+        status("-d '{}'", token, "-H 'host: evil.example'"),
+        status(token),
+        status(token, "-d 'x'"),
+        status(token, "-d '{}'")
+      ),
       ["401", "401", "405", "400", "400"]
     )
   })
@@ -181,8 +230,15 @@ it("OpenClaw is given the prompt by its hook, and answers with an entry of its o
       posted.push({ headers: request.headers, body: JSON.parse(body) as Record<string, unknown> })
       const silent = body.includes("Cheers")
       const id = /\\"id\\":\\"(msg_[\w-]+)/.exec(body)?.[1] ?? ""
-      if (!silent) await ada.client.sendMessage({ to: bob.handle, content: { text: "By OpenClaw." }, metadata: { reply_to: id } })
-      response.end(JSON.stringify({ ok: true, runId: "r1", completion: { status: "ok", replyDisposition: silent ? "silent" : "visible" } }))
+      if (!silent)
+        await ada.client.sendMessage({ to: bob.handle, content: { text: "By OpenClaw." }, metadata: { reply_to: id } })
+      response.end(
+        JSON.stringify({
+          ok: true,
+          runId: "r1",
+          completion: { status: "ok", replyDisposition: silent ? "silent" : "visible" }
+        })
+      )
     })
   })
   await once(gateway.listen(0, "127.0.0.1"), "listening")

@@ -1,18 +1,21 @@
+import { ownOrigin } from "#infrastructure/http/Origins"
+import { Config } from "#infrastructure/platform/Config"
+import { cookieOf as setCookie } from "#interfaces/console/AccessHttp"
+import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { OpenApi } from "effect/http-api"
-import { cookieOf as setCookie } from "#interfaces/console/AccessHttp"
-import { ownOrigin } from "#infrastructure/http/Origins"
-import { ConsoleApi } from "#interfaces/console/ConsoleApi"
-import { Config } from "#infrastructure/platform/Config"
 import { adminHere } from "../support/Admin.ts"
 import { bare } from "../support/Http.ts"
-import { cookieOf, COOKIE, newLink, newToken, Operating, redeem, request } from "../support/Operating.ts"
+import { COOKIE, cookieOf, newLink, newToken, Operating, redeem, request } from "../support/Operating.ts"
 import { exchange } from "../support/RawConnection.ts"
 import { newAgent, type Server, sharedServer } from "../support/Server.ts"
 
 const calls = Object.entries(OpenApi.fromApi(ConsoleApi).paths).flatMap(([path, item]) =>
-  Object.keys(item).map((method) => ({ method: method.toUpperCase(), path: path.replace("/console/api", "").replaceAll(/\{\w+\}/g, "nobody") }))
+  Object.keys(item).map((method) => ({
+    method: method.toUpperCase(),
+    path: path.replace("/console/api", "").replaceAll(/\{\w+\}/g, "nobody")
+  }))
 )
 
 it("behind https the cookie is Secure, and changes come from there", () => {
@@ -36,7 +39,8 @@ describe("who may use the operators' API", () => {
     assert.sameMembers(answers.map(({ status }) => status), [200, 404])
     const mine = answers.find(({ status }) => status === 200)!
     const cookie = mine.header("set-cookie") ?? ""
-    for (const attribute of ["HttpOnly", "SameSite=Strict", "Path=/console", "Max-Age=43200"]) assert.include(cookie, attribute)
+    for (const attribute of ["HttpOnly", "SameSite=Strict", "Path=/console", "Max-Age=43200"])
+      assert.include(cookie, attribute)
     assert.notInclude(cookie, "Secure")
     assert.notInclude(mine.text, cookieOf(mine), "the session's token is in the cookie alone")
     const session = Operating.withSession(server, cookieOf(mine))
@@ -49,7 +53,10 @@ describe("who may use the operators' API", () => {
     }
     // A link's token is no session, and a session's no program.
     assert.strictEqual((await Operating.withSession(server, await newLink(server)).ask("GET", "/session")).status, 404)
-    assert.strictEqual((await request(server, "GET", "/session", { authorization: `Bearer ${cookieOf(mine)}` })).status, 404)
+    assert.strictEqual(
+      (await request(server, "GET", "/session", { authorization: `Bearer ${cookieOf(mine)}` })).status,
+      404
+    )
   })
 
   it("outsiders get one answer, whatever they ask, and how", async () => {
@@ -75,7 +82,11 @@ describe("who may use the operators' API", () => {
         }
       }
       const options = await bare(server.url, "OPTIONS", `/console/api${path}`)
-      assert.deepStrictEqual([options.status, options.text, options.header("allow")], [404, nothing.text, nothing.header("allow")], `${options}`)
+      assert.deepStrictEqual([options.status, options.text, options.header("allow")], [
+        404,
+        nothing.text,
+        nothing.header("allow")
+      ], `${options}`)
     }
     const program = await newToken(server)
     assert.strictEqual((await request(server, "GET", `/session?token=${program}&api_key=${program}`)).status, 404)
@@ -83,10 +94,18 @@ describe("who may use the operators' API", () => {
 
   it("outsiders get the same answer where other paths refuse a request early", async () => {
     const ask = async (line: string, headers: ReadonlyArray<string> = [], body = "") => {
-      const received = await exchange(server, `${[`${line} HTTP/1.1`, ...headers, "connection: close"].join("\r\n")}\r\n\r\n${body}`)
+      const received = await exchange(
+        server,
+        `${[`${line} HTTP/1.1`, ...headers, "connection: close"].join("\r\n")}\r\n\r\n${body}`
+      )
       const [head = "", text = ""] = received.split("\r\n\r\n")
       const [status, ...fields] = head.split("\r\n")
-      return { status, fields: fields.map((field) => field.toLowerCase().replace(/^(date|x-request-id|ratelimit-\w+):.*/, "$1")).toSorted(), text }
+      return {
+        status,
+        fields: fields.map((field) => field.toLowerCase().replace(/^(date|x-request-id|ratelimit-\w+):.*/, "$1"))
+          .toSorted(),
+        text
+      }
     }
     const host = ["host: parley"]
     const nothing = await ask("GET /console/api/none", host)
@@ -107,12 +126,30 @@ describe("who may use the operators' API", () => {
       "an escaped NUL in the query": await ask("GET /console/api/agents?handle=%00", host),
       "no Host": await ask("GET /console/api/session"),
       "a body that is too large": await ask("POST /console/api/session", [...host, "content-length: 2000000"]),
-      "a body that is too large, after 100 Continue": await ask("POST /console/api/session", [...host, "expect: 100-continue", "content-length: 2000000"]),
+      "a body that is too large, after 100 Continue": await ask("POST /console/api/session", [
+        ...host,
+        "expect: 100-continue",
+        "content-length: 2000000"
+      ]),
       // One byte more than a body may have, and no end.
-      "a chunked body that is too large": await ask("POST /console/api/session", [...host, "transfer-encoding: chunked"], `100001\r\n${"x".repeat(0x100001)}`),
-      "a body that is not UTF-8": await ask("POST /console/api/agents/nobody/suspend", [...host, "content-length: 1"], "\xff"),
-      "a body with a number that would be changed": await ask("POST /console/api/session", [...host, "content-length: 16"], `{"token": 1e999}`),
-      "a compressed body": await ask("POST /console/api/session", [...host, "content-encoding: gzip", "content-length: 2"], "{}"),
+      "a chunked body that is too large": await ask("POST /console/api/session", [
+        ...host,
+        "transfer-encoding: chunked"
+      ], `100001\r\n${"x".repeat(0x100001)}`),
+      "a body that is not UTF-8": await ask(
+        "POST /console/api/agents/nobody/suspend",
+        [...host, "content-length: 1"],
+        "\xff"
+      ),
+      "a body with a number that would be changed": await ask("POST /console/api/session", [
+        ...host,
+        "content-length: 16"
+      ], `{"token": 1e999}`),
+      "a compressed body": await ask("POST /console/api/session", [
+        ...host,
+        "content-encoding: gzip",
+        "content-length: 2"
+      ], "{}"),
       "an unknown expectation": await ask("GET /console/api/session", [...host, "expect: a miracle"])
     }
     for (const [what, answer] of Object.entries(answers)) assert.deepStrictEqual(answer, nothing, what)
@@ -127,21 +164,38 @@ describe("who may use the operators' API", () => {
     const { headers } = await Operating.signIn(server)
     const path = `/agents/${agent.handle}/suspend`
     const { origin: _, ...cookieOnly } = headers
-    for (const origin of ["https://evil.example", `${server.url}.evil.example`, "null", server.url.replace("http", "https")]) {
-      (await request(server, "POST", path, { ...headers, origin }, {})).refused(403, "FORBIDDEN")
+    for (
+      const origin of [
+        "https://evil.example",
+        `${server.url}.evil.example`,
+        "null",
+        server.url.replace("http", "https")
+      ]
+    ) {
+      ;(await request(server, "POST", path, { ...headers, origin }, {})).refused(403, "FORBIDDEN")
     }
-    (await request(server, "POST", path, cookieOnly, {})).refused(403, "FORBIDDEN")
+    ;(await request(server, "POST", path, cookieOnly, {})).refused(403, "FORBIDDEN")
     assert.strictEqual((await agent.http.get("/v1/conversations")).status, 200)
     // Reading needs none; a program's token is never ambient.
     assert.strictEqual((await request(server, "GET", "/session", cookieOnly)).status, 200)
     const program = await Operating.program(server)
-    assert.strictEqual((await request(server, "POST", path, { ...program.headers, origin: "https://evil.example" }, {})).status, 200)
+    assert.strictEqual(
+      (await request(server, "POST", path, { ...program.headers, origin: "https://evil.example" }, {})).status,
+      200
+    )
     assert.strictEqual((await agent.http.get("/v1/conversations")).status, 403)
   })
 
   it("a session ends when it is signed out, by its id, or by the command line", async () => {
-    const [first, second, third] = [await Operating.signIn(server), await Operating.signIn(server), await Operating.program(server)]
-    const { sessions } = await third.ok<{ sessions: ReadonlyArray<{ id: string; is_own: boolean; kind: string }> }>("GET", "/sessions")
+    const [first, second, third] = [
+      await Operating.signIn(server),
+      await Operating.signIn(server),
+      await Operating.program(server)
+    ]
+    const { sessions } = await third.ok<{ sessions: ReadonlyArray<{ id: string; is_own: boolean; kind: string }> }>(
+      "GET",
+      "/sessions"
+    )
     assert.isAtLeast(sessions.length, 3)
     const idOf = async (who: Operating) => (await who.ok<{ id: string }>("GET", "/session")).id
     const [secondId, thirdId] = [await idOf(second), await idOf(third)]
@@ -165,14 +219,29 @@ describe("who may use the operators' API", () => {
     await program.ok("GET", `/agents?handle=${agent.handle}`)
     await program.ok("POST", `/agents/${agent.handle}/disconnect`, { reason: "to see" })
     await program.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 7, agent: agent.handle })
-    interface Entry { readonly operator: string; readonly action: string; readonly agent: string | null; readonly detail: string | null }
+    interface Entry {
+      readonly operator: string
+      readonly action: string
+      readonly agent: string | null
+      readonly detail: string | null
+    }
     const { entries } = await program.ok<{ entries: ReadonlyArray<Entry> }>("GET", `/audit?agent=${agent.handle}`)
-    assert.deepStrictEqual(entries.map(({ action }) => action), ["show audit", "change limit", "disconnect", "show agent"])
+    assert.deepStrictEqual(entries.map(({ action }) => action), [
+      "show audit",
+      "change limit",
+      "disconnect",
+      "show agent"
+    ])
     assert.isTrue(entries.every((entry) => entry.agent === agent.handle && entry.operator.length > 0))
     assert.strictEqual(entries[2]?.detail, "to see")
-    const changes = await program.ok<{ entries: ReadonlyArray<Entry> }>("GET", `/audit?agent=${agent.handle}&looks=false`)
+    const changes = await program.ok<{ entries: ReadonlyArray<Entry> }>(
+      "GET",
+      `/audit?agent=${agent.handle}&looks=false`
+    )
     assert.deepStrictEqual(changes.entries.map(({ action }) => action), ["change limit", "disconnect"])
     const found = await program.ok<{ entries: ReadonlyArray<Entry> }>("GET", "/audit?limit=200")
-    assert.isTrue(found.entries.some(({ action, detail }) => action === "show agents" && detail === `?handle=${agent.handle}`))
+    assert.isTrue(
+      found.entries.some(({ action, detail }) => action === "show agents" && detail === `?handle=${agent.handle}`)
+    )
   })
 })

@@ -1,6 +1,6 @@
+import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { rm } from "node:fs/promises"
-import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { begin, connect, get, listing, stateOf } from "../a2a/A2a.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
@@ -10,7 +10,12 @@ import { makeDataDir, newAgent, type Server, sharedServer, startServer, type Tes
 import { Socket } from "../support/Socket.ts"
 
 const say = async (from: TestAgent, to: TestAgent, text: string): Promise<void> => {
-  const answer = await from.http.post("/v1/messages", { to: to.handle, client_msg_id: text, type: "text", content: { text } })
+  const answer = await from.http.post("/v1/messages", {
+    to: to.handle,
+    client_msg_id: text,
+    type: "text",
+    content: { text }
+  })
   assert.strictEqual(answer.status, 201, `${answer}`)
 }
 
@@ -54,7 +59,8 @@ describe("the operators' API of a standalone server", () => {
     assert.strictEqual(code, 0, stderr)
     return stdout
   }
-  const toldData = async <A>(...args: ReadonlyArray<string>): Promise<A> => JSON.parse(await told(...args, "--json")) as A
+  const toldData = async <A>(...args: ReadonlyArray<string>): Promise<A> =>
+    JSON.parse(await told(...args, "--json")) as A
 
   it("streams the overview until the session is over", async () => {
     const session = await Operating.signIn(server)
@@ -63,21 +69,34 @@ describe("the operators' API of a standalone server", () => {
     assert.match(response.headers.get("content-type") ?? "", /^text\/event-stream/)
     assert.include(response.headers.get("cache-control") ?? "", "no-store")
     const seen: Array<string> = []
-    await within("the end of the stream", (async () => {
-      for await (const [name, data] of eventsOf(response)) {
-        seen.push(name)
-        if (name === "end") assert.deepStrictEqual(data, { reason: "The session is over." })
-        if (seen.length === 1) {
-          const { database, nodes, totals } = data as { nodes: ReadonlyArray<Record<string, unknown>>; totals: Record<string, unknown>; database: Record<string, unknown> }
-          assert.deepInclude(nodes[0], { state: "ready", role: "standalone", shards: 300, is_this: true, address: new URL(server.url).host })
-          assert.notProperty(nodes[0], "history")
-          assert.deepInclude(totals, { nodes: 1, silent: 0 })
-          // On a busy machine it answers late.
-          assert.match(`${database["state"]} ${database["kind"]}`, /^(ok|slow) PGlite$/)
+    await within(
+      "the end of the stream",
+      (async () => {
+        for await (const [name, data] of eventsOf(response)) {
+          seen.push(name)
+          if (name === "end") assert.deepStrictEqual(data, { reason: "The session is over." })
+          if (seen.length === 1) {
+            const { database, nodes, totals } = data as {
+              nodes: ReadonlyArray<Record<string, unknown>>
+              totals: Record<string, unknown>
+              database: Record<string, unknown>
+            }
+            assert.deepInclude(nodes[0], {
+              state: "ready",
+              role: "standalone",
+              shards: 300,
+              is_this: true,
+              address: new URL(server.url).host
+            })
+            assert.notProperty(nodes[0], "history")
+            assert.deepInclude(totals, { nodes: 1, silent: 0 })
+            // On a busy machine it answers late.
+            assert.match(`${database["state"]} ${database["kind"]}`, /^(ok|slow) PGlite$/)
+          }
+          if (seen.length === 2) await operator.ok("DELETE", `/sessions/${id}`)
         }
-        if (seen.length === 2) await operator.ok("DELETE", `/sessions/${id}`)
-      }
-    })())
+      })()
+    )
     assert.deepStrictEqual(seen.slice(0, 2), ["overview", "overview"])
     assert.strictEqual(seen.at(-1), "end")
   })
@@ -85,7 +104,15 @@ describe("the operators' API of a standalone server", () => {
   it("has a history of seconds, in which sends are seen", async () => {
     const [a, b] = [await newAgent(server, "busy"), await newAgent(server, "reader")]
     await say(a, b, "counted")
-    interface Told { readonly nodes: ReadonlyArray<{ readonly history: { readonly minute: { readonly sends: ReadonlyArray<number>; readonly every_seconds: number } } }> }
+    interface Told {
+      readonly nodes: ReadonlyArray<
+        {
+          readonly history: {
+            readonly minute: { readonly sends: ReadonlyArray<number>; readonly every_seconds: number }
+          }
+        }
+      >
+    }
     const seen = await eventually("the send", async () => {
       const { nodes } = await operator.ok<Told>("GET", "/overview")
       const minute = nodes[0]!.history.minute
@@ -98,7 +125,10 @@ describe("the operators' API of a standalone server", () => {
   it("finds agents by the beginning of handle and address, page by page, and by status", async () => {
     const made: Array<TestAgent> = []
     for (let i = 0; i < 3; i++) made.push(await newAgent(server, "findme"))
-    interface Page { readonly agents: ReadonlyArray<{ handle: string; status: string }>; readonly next_cursor: string | null }
+    interface Page {
+      readonly agents: ReadonlyArray<{ handle: string; status: string }>
+      readonly next_cursor: string | null
+    }
     const found: Array<string> = []
     let cursor = ""
     for (;;) {
@@ -109,7 +139,10 @@ describe("the operators' API of a standalone server", () => {
     }
     assert.deepStrictEqual(found, made.map(({ handle }) => handle).sort())
     const [first] = made
-    assert.deepStrictEqual((await operator.ok<Page>("GET", `/agents?email=${first!.email}`)).agents.map(({ handle }) => handle), [first!.handle])
+    assert.deepStrictEqual(
+      (await operator.ok<Page>("GET", `/agents?email=${first!.email}`)).agents.map(({ handle }) => handle),
+      [first!.handle]
+    )
     await operator.ok("POST", `/agents/${first!.handle}/suspend`, { reason: "a test" })
     assert.deepStrictEqual((await operator.ok<Page>("GET", "/agents?handle=findme&status=suspended")).agents.length, 1)
     ;(await operator.ask("POST", `/agents/${first!.handle}/suspend`, {})).refused(409, "CONFLICT")
@@ -120,18 +153,30 @@ describe("the operators' API of a standalone server", () => {
   })
 
   it("lists the agents for whom most waits first, and since when, with the same by the command line", async () => {
-    const [writer, slow, slower, done] = await Promise.all(["writer", "slowish", "slowest", "done"].map((prefix) => newAgent(server, prefix)))
+    const [writer, slow, slower, done] = await Promise.all(
+      ["writer", "slowish", "slowest", "done"].map((prefix) => newAgent(server, prefix))
+    )
     for (const [to, count] of [[slow!, 1], [slower!, 3], [done!, 1]] as const) {
       await say(to, writer!, "are you there?")
       for (let i = 0; i < count; i++) await say(writer!, to, `waits ${i} ${to.handle}`)
     }
     const [envelope] = (await done!.http.get("/v1/messages/sync")).body as ReadonlyArray<{ delivery_id: string }>
     await done!.http.post("/v1/messages/sync/ack", { last_delivery_id: envelope!.delivery_id })
-    interface Line { readonly handle: string; readonly undelivered: number; readonly waiting_since: string | null }
-    const { agents, next_cursor } = await operator.ok<{ agents: ReadonlyArray<Line>; next_cursor: null }>("GET", "/agents?order=waiting")
+    interface Line {
+      readonly handle: string
+      readonly undelivered: number
+      readonly waiting_since: string | null
+    }
+    const { agents, next_cursor } = await operator.ok<{ agents: ReadonlyArray<Line>; next_cursor: null }>(
+      "GET",
+      "/agents?order=waiting"
+    )
     assert.isNull(next_cursor)
     const mine = agents.filter(({ handle }) => [slow, slower, done, writer].some((one) => one?.handle === handle))
-    assert.deepStrictEqual(mine.map(({ handle, undelivered }) => [handle, undelivered]), [[slower!.handle, 3], [writer!.handle, 3], [slow!.handle, 1]])
+    assert.deepStrictEqual(mine.map(({ handle, undelivered }) => [handle, undelivered]), [[slower!.handle, 3], [
+      writer!.handle,
+      3
+    ], [slow!.handle, 1]])
     assert.isTrue(mine.every(({ waiting_since }) => Date.parse(waiting_since ?? "") > 0))
     const byHandle = await operator.ok<{ agents: ReadonlyArray<Line> }>("GET", `/agents?handle=${done!.handle}`)
     assert.deepInclude(byHandle.agents[0], { undelivered: 0, waiting_since: null })
@@ -143,8 +188,12 @@ describe("the operators' API of a standalone server", () => {
     await say(a, b, "are you there?")
     await say(b, a, "I am.")
     const openTasks = async () =>
-      await Promise.all([a, b].map(async ({ handle }) =>
-        (await operator.ok<{ open_tasks: { called: number; calling: number } }>("GET", `/agents/${handle}`)).open_tasks))
+      await Promise.all(
+        [a, b].map(async ({ handle }) =>
+          (await operator.ok<{ open_tasks: { called: number; calling: number } }>("GET", `/agents/${handle}`))
+            .open_tasks
+        )
+      )
     assert.deepStrictEqual(await openTasks(), [{ called: 0, calling: 0 }, { called: 0, calling: 0 }])
     const [there, here] = [await connect(server, a, b, "JSONRPC"), await connect(server, b, a, "HTTP+JSON")]
     const task = await begin(there, "one")
@@ -153,7 +202,12 @@ describe("the operators' API of a standalone server", () => {
     // They count as whoever asked last has seen them.
     for (const client of [there, here]) await client.listTasks(listing())
     assert.deepStrictEqual(await openTasks(), [{ called: 1, calling: 2 }, { called: 2, calling: 1 }])
-    await b.http.post("/v1/messages", { to: a.handle, client_msg_id: "reply", content: { text: "done" }, metadata: { reply_to: task.id } })
+    await b.http.post("/v1/messages", {
+      to: a.handle,
+      client_msg_id: "reply",
+      content: { text: "done" },
+      metadata: { reply_to: task.id }
+    })
     assert.strictEqual(stateOf(await get(there, task.id)), "COMPLETED")
     assert.deepStrictEqual(await openTasks(), [{ called: 1, calling: 1 }, { called: 1, calling: 1 }])
   })
@@ -183,7 +237,10 @@ describe("the operators' API of a standalone server", () => {
     const [bad, good] = [await newAgent(server, "reasoned"), await newAgent(server, "reasoner")]
     await say(bad, good, "an advertisement")
     assert.strictEqual((await good.http.post(`/v1/contacts/${bad.handle}/report`)).status < 300, true)
-    const { reports } = await operator.ok<{ reports: ReadonlyArray<{ id: string }> }>("GET", `/reports?agent=${bad.handle}`)
+    const { reports } = await operator.ok<{ reports: ReadonlyArray<{ id: string }> }>(
+      "GET",
+      `/reports?agent=${bad.handle}`
+    )
     const calls = [
       ["POST", `/agents/${good.handle}/disconnect`, {}, "reason"],
       ["POST", `/agents/${good.handle}/suspend`, {}, "reason"],
@@ -197,18 +254,33 @@ describe("the operators' API of a standalone server", () => {
     ] as const
     const { log } = await operator.ok<{ log: unknown }>("GET", `/agents/${good.handle}`)
     const limit = "/limits/LIMITS_CARDS_PER_MINUTE"
-    for (const until of ["5", "Feb 30 2040", "2040-02-30T00:00:00Z", "2040-02-28T00:00:00", "2040-02-28", "2020-02-28T00:00:00Z"]) {
-      (await operator.ask("PUT", limit, { value: 5, agent: good.handle, until })).refused(400, "VALIDATION_ERROR")
+    for (
+      const until of [
+        "5",
+        "Feb 30 2040",
+        "2040-02-30T00:00:00Z",
+        "2040-02-28T00:00:00",
+        "2040-02-28",
+        "2020-02-28T00:00:00Z"
+      ]
+    ) {
+      ;(await operator.ask("PUT", limit, { value: 5, agent: good.handle, until })).refused(400, "VALIDATION_ERROR")
     }
-    assert.match((await operator.ask("PUT", limit, { value: 2 ** 53 })).refused(400, "VALIDATION_ERROR").message, /^value: .*write it as a string$/)
+    assert.match(
+      (await operator.ask("PUT", limit, { value: 2 ** 53 })).refused(400, "VALIDATION_ERROR").message,
+      /^value: .*write it as a string$/
+    )
     for (const reason of ["two\nlines", "turned \u202earound", "\u200b", " "]) {
       for (const [method, path, body, field] of calls) {
-        (await operator.ask(method, path, { ...body, [field]: reason })).refused(400, "VALIDATION_ERROR")
+        ;(await operator.ask(method, path, { ...body, [field]: reason })).refused(400, "VALIDATION_ERROR")
       }
       const told = await adminHere(server.place, "agents", "suspend", good.handle, "--reason", reason)
       assert.strictEqual(told.code, 1, told.stdout)
     }
-    const after = await operator.ok<{ log: ReadonlyArray<{ action: string }>; status: string }>("GET", `/agents/${good.handle}`)
+    const after = await operator.ok<{ log: ReadonlyArray<{ action: string }>; status: string }>(
+      "GET",
+      `/agents/${good.handle}`
+    )
     assert.strictEqual(after.status, "active")
     assert.deepStrictEqual(after.log.filter(({ action }) => !/^(show|refused) /.test(action)), log)
   })
@@ -230,8 +302,15 @@ describe("the operators' API of a standalone server", () => {
     const receiver = await Receiver.start()
     const [a, b] = [await newAgent(server, "poster"), await newAgent(server, "hooked")]
     await b.http.post("/v1/webhooks", { url: receiver.url("/dead"), events: ["message.new"] })
-    interface Dead { readonly no: number; readonly agent: string; readonly attempts: number; readonly failure: string | null; readonly webhook_id: string }
-    const dead = async () => (await operator.ok<{ deliveries: ReadonlyArray<Dead> }>("GET", `/webhooks/dead?agent=${b.handle}`)).deliveries
+    interface Dead {
+      readonly no: number
+      readonly agent: string
+      readonly attempts: number
+      readonly failure: string | null
+      readonly webhook_id: string
+    }
+    const dead = async () =>
+      (await operator.ok<{ deliveries: ReadonlyArray<Dead> }>("GET", `/webhooks/dead?agent=${b.handle}`)).deliveries
     const texts = () => receiver.posts.map(({ body }) => (body.data["content"] as { text: string }).text)
     try {
       receiver.status = 500
@@ -248,7 +327,10 @@ describe("the operators' API of a standalone server", () => {
       receiver.posts.length = 0
       // One by each way.
       const first = given.find(({ no }) => no === Math.min(...given.map((one) => one.no)))!
-      assert.strictEqual((await operator.ok<{ retried: number }>("POST", `/webhooks/dead/${first.no}/retry`)).retried, 1)
+      assert.strictEqual(
+        (await operator.ok<{ retried: number }>("POST", `/webhooks/dead/${first.no}/retry`)).retried,
+        1
+      )
       await eventually("the first", () => texts().includes("post one") || undefined)
       const second = (await dead()).at(-1)!
       assert.match(await told("webhooks", "dead"), new RegExp(`^${second.no} .* ${b.handle} .*500`, "m"))
@@ -262,21 +344,37 @@ describe("the operators' API of a standalone server", () => {
       await eventually("the rest", () => texts().length === 4 || undefined)
       assert.sameMembers([...texts()], ["post one", "post two", "post three", "post four"])
       assert.deepStrictEqual(await dead(), [])
-      assert.strictEqual((await operator.ok<{ retried: number }>("POST", "/webhooks/retry", { webhook: first.webhook_id })).retried, 0)
+      assert.strictEqual(
+        (await operator.ok<{ retried: number }>("POST", "/webhooks/retry", { webhook: first.webhook_id })).retried,
+        0
+      )
     } finally {
       receiver.stop()
     }
   })
 
   it("an agent is erased once its handle is typed, by the console and by the command line; the answer says what remains and why", async () => {
-    const [gone, other] = [await newAgent(server, "erased", { display_name: "Erased Person" }), await newAgent(server, "stays")]
+    const [gone, other] = [
+      await newAgent(server, "erased", { display_name: "Erased Person" }),
+      await newAgent(server, "stays")
+    ]
     await say(gone, other, "what it once said")
-    ;(await operator.ask("POST", `/agents/${gone.handle}/erase`, { confirm: "somebody" })).refused(400, "VALIDATION_ERROR")
+    ;(await operator.ask("POST", `/agents/${gone.handle}/erase`, { confirm: "somebody" })).refused(
+      400,
+      "VALIDATION_ERROR"
+    )
     ;(await operator.ask("POST", `/agents/${gone.handle}/erase`, {})).refused(400, "VALIDATION_ERROR")
     assert.strictEqual((await gone.http.get("/v1/agents/me")).status, 200)
     const socket = await Socket.hello(server, gone.key)
-    interface Erased { readonly message: string; readonly removed: ReadonlyArray<{ words: string }>; readonly remains: ReadonlyArray<{ what: string; why: string }> }
-    const erased = await operator.ok<Erased>("POST", `/agents/${gone.handle}/erase`, { confirm: gone.handle, reason: "asked by mail" })
+    interface Erased {
+      readonly message: string
+      readonly removed: ReadonlyArray<{ words: string }>
+      readonly remains: ReadonlyArray<{ what: string; why: string }>
+    }
+    const erased = await operator.ok<Erased>("POST", `/agents/${gone.handle}/erase`, {
+      confirm: gone.handle,
+      reason: "asked by mail"
+    })
     assert.include(erased.message, "is erased")
     assert.isNotEmpty(erased.removed)
     assert.include(erased.remains.map(({ what }) => what), "handle")
@@ -284,7 +382,12 @@ describe("the operators' API of a standalone server", () => {
     assert.deepStrictEqual(await socket.closed, { code: 1008, reason: "account deleted" })
     assert.strictEqual((await gone.http.get("/v1/agents/me")).status, 401)
     ;(await other.http.get(`/v1/agents/${gone.handle}`)).refused(404, "AGENT_NOT_FOUND")
-    interface Detail { readonly status: string; readonly email: string; readonly display_name: string; readonly log: ReadonlyArray<{ action: string; reason: string | null }> }
+    interface Detail {
+      readonly status: string
+      readonly email: string
+      readonly display_name: string
+      readonly log: ReadonlyArray<{ action: string; reason: string | null }>
+    }
     const shown = await operator.ok<Detail>("GET", `/agents/${gone.handle}`)
     assert.deepInclude(shown, { status: "deleted", display_name: gone.handle })
     assert.match(shown.email, /^erased:[0-9a-f]{64}$/)
@@ -307,14 +410,28 @@ describe("the operators' API of a standalone server", () => {
     const [bad, good] = [await newAgent(server, "upheld"), await newAgent(server, "upholder")]
     await say(bad, good, "an offer")
     await good.http.post(`/v1/contacts/${bad.handle}/report`, { reason: "offers" })
-    interface Report { readonly id: string; readonly reported: string; readonly state: string; readonly counts: boolean; readonly note?: string | null; readonly reported_status?: string }
-    const open = (await toldData<ReadonlyArray<Report>>("reports", "list", "--state", "open")).find(({ reported }) => reported === bad.handle)!
+    interface Report {
+      readonly id: string
+      readonly reported: string
+      readonly state: string
+      readonly counts: boolean
+      readonly note?: string | null
+      readonly reported_status?: string
+    }
+    const open = (await toldData<ReadonlyArray<Report>>("reports", "list", "--state", "open")).find(({ reported }) =>
+      reported === bad.handle
+    )!
     assert.deepInclude(open, { state: "open", counts: true })
-    assert.deepInclude(await toldData<Report>("reports", "uphold", open.id, "--note", "seen"), { state: "upheld", counts: true, note: "seen" })
+    assert.deepInclude(await toldData<Report>("reports", "uphold", open.id, "--note", "seen"), {
+      state: "upheld",
+      counts: true,
+      note: "seen"
+    })
     assert.notInclude(await told("reports", "list", "--state", "open"), open.id)
     assert.match(await told("reports", "list"), new RegExp(`^${open.id} .* upheld +yes +offers$`, "m"))
     const counted = async () =>
-      (await operator.ok<{ counts: ReadonlyArray<{ what: string; counted: number }> }>("GET", `/agents/${bad.handle}`)).counts.find(({ what }) => what === "reports")?.counted
+      (await operator.ok<{ counts: ReadonlyArray<{ what: string; counted: number }> }>("GET", `/agents/${bad.handle}`))
+        .counts.find(({ what }) => what === "reports")?.counted
     assert.strictEqual(await counted(), 1)
     const again = await adminHere({ ...server.place, PORT: new URL(server.url).port }, "reports", "dismiss", open.id)
     assert.strictEqual(again.code, 1)
@@ -327,7 +444,10 @@ describe("the operators' API of a standalone server", () => {
     assert.strictEqual(await counted(), 1, "what was before the restore counts no more")
     const { reports } = await operator.ok<{ reports: ReadonlyArray<Report> }>("GET", `/reports?agent=${bad.handle}`)
     assert.deepInclude(reports[0], { state: "open", counts: true, reported_status: "suspended" })
-    assert.deepInclude(await toldData<Report>("reports", "dismiss", reports[0]!.id), { state: "dismissed", counts: false })
+    assert.deepInclude(await toldData<Report>("reports", "dismiss", reports[0]!.id), {
+      state: "dismissed",
+      counts: false
+    })
     assert.strictEqual(await counted(), 0)
     // Restored, the same report does not suspend it again.
     await operator.ok("POST", `/agents/${bad.handle}/restore`, {})
@@ -335,10 +455,15 @@ describe("the operators' API of a standalone server", () => {
   })
 
   /**
-   * For each call of the API, what `npm run admin` has for it (wire.md O: "the same"), and what is seen in its output; null:
-   * what only a browser or a program needs.
+   * For each call of the API, what `npm run admin` has for it (wire.md O: "the same"), and what is seen in its output;
+   * null: what only a browser or a program needs.
    */
-  const COMMANDS: Readonly<Record<string, (at: { handle: string; group: string; node: string }) => readonly [ReadonlyArray<string>, RegExp] | null>> = {
+  const COMMANDS: Readonly<
+    Record<
+      string,
+      (at: { handle: string; group: string; node: string }) => readonly [ReadonlyArray<string>, RegExp] | null
+    >
+  > = {
     redeem: () => null,
     session: () => null,
     leave: () => null,
@@ -351,7 +476,9 @@ describe("the operators' API of a standalone server", () => {
     dismiss: () => [["reports", "dismiss", "--help"], /stop counting it/],
     retry: () => [["webhooks", "retry", "--help"], /Post a dead delivery again/],
     retryAll: () => [["webhooks", "retry-all", "--help"], /Post all dead deliveries again/],
-    overview: ({ node }) => [["nodes", "list"], new RegExp(`^database +state (?:ok|slow).*[^]*^${node} +true +ready`, "m")],
+    overview: (
+      { node }
+    ) => [["nodes", "list"], new RegExp(`^database +state (?:ok|slow).*[^]*^${node} +true +ready`, "m")],
     node: ({ node }) => [["nodes", "look", node], new RegExp(`^address +${node}$[^]*^log_level +\\w+$`, "m")],
     drain: ({ node }) => [["nodes", "drain", node], /^state +drained$/m],
     undrain: ({ node }) => [["nodes", "undrain", node], /^state +ready$/m],
@@ -363,11 +490,17 @@ describe("the operators' API of a standalone server", () => {
     suspend: ({ handle }) => [["agents", "suspend", handle, "--reason", "a test"], /is suspended/],
     restore: ({ handle }) => [["agents", "restore", handle], /is active/],
     erase: () => [["erase", "--help"], /Delete an agent for good/],
-    limits: ({ handle }) => [["limits", "list", "--agent", handle], /^LIMITS_SENDS_PER_SECOND +agent +1000000 +1000000/m],
+    limits: (
+      { handle }
+    ) => [["limits", "list", "--agent", handle], /^LIMITS_SENDS_PER_SECOND +agent +1000000 +1000000/m],
     changeLimit: ({ handle }) => [["limits", "set", "LIMITS_SENDS_PER_SECOND", "7", "--agent", handle], /^value +7$/m],
-    takeBackLimit: ({ handle }) => [["limits", "reset", "LIMITS_SENDS_PER_SECOND", "--agent", handle], /^value +1000000$/m],
+    takeBackLimit: (
+      { handle }
+    ) => [["limits", "reset", "LIMITS_SENDS_PER_SECOND", "--agent", handle], /^value +1000000$/m],
     audit: ({ handle }) => [["audit", "list", "--agent", handle, "--changes"], /take limit back/],
-    groups: ({ group, handle }) => [["groups", "find", "--member", handle, "--name", "Compan"], new RegExp(`^${group} +Companions`, "m")],
+    groups: (
+      { group, handle }
+    ) => [["groups", "find", "--member", handle, "--name", "Compan"], new RegExp(`^${group} +Companions`, "m")],
     group: ({ group, handle }) => [["groups", "look", group], new RegExp(`^${handle} +admin`, "m")],
     reports: () => [["reports", "list", "--limit", "1"], /^id +when +reported/m],
     dead: () => [["webhooks", "dead"], /^no +died +agent/m],
@@ -382,7 +515,9 @@ describe("the operators' API of a standalone server", () => {
     const calls = Object.values(ConsoleApi.groups).flatMap((group) => Object.keys(group.endpoints))
     assert.sameMembers(Object.keys(COMMANDS), calls)
     const { handle, http } = await newAgent(server, "commanded")
-    const { group } = (await http.post("/v1/groups", { name: "Companions", member_handles: [] })).body as { group: { id: string } }
+    const { group } = (await http.post("/v1/groups", { name: "Companions", member_handles: [] })).body as {
+      group: { id: string }
+    }
     const at = { handle, group: group.id, node: new URL(server.url).host }
     for (const [call, command] of Object.entries(COMMANDS)) {
       const given = command(at)
@@ -416,22 +551,36 @@ describe("the operators' API of a standalone server", () => {
 
   it("every call of the API leaves a line in the audit log, with who and about whom; a refused change too", async () => {
     const [about, ...others] = await Promise.all(["about", "first", "second"].map((prefix) => newAgent(server, prefix)))
-    const { group } = (await about!.http.post("/v1/groups", { name: "Watched", member_handles: [] })).body as { group: { id: string } }
+    const { group } = (await about!.http.post("/v1/groups", { name: "Watched", member_handles: [] })).body as {
+      group: { id: string }
+    }
     for (const other of others) {
       await say(other, about!, "a word")
       await about!.http.post(`/v1/contacts/${other.handle}/report`, { reason: "words" })
     }
-    const reports = (await operator.ok<{ reports: ReadonlyArray<{ id: string; reporter: string }> }>("GET", "/reports")).reports
+    const reports = (await operator.ok<{ reports: ReadonlyArray<{ id: string; reporter: string }> }>("GET", "/reports"))
+      .reports
       .filter(({ reporter }) => reporter === about!.handle)
     const receiver = await Receiver.start()
     receiver.status = 500
     await about!.http.post("/v1/webhooks", { url: receiver.url("/watched"), events: ["message.new"] })
     await say(await newAgent(server, "third"), about!, "for the webhook")
-    const dead = await eventually("a dead delivery", async () =>
-      (await operator.ok<{ deliveries: ReadonlyArray<{ no: number }> }>("GET", `/webhooks/dead?agent=${about!.handle}`)).deliveries[0])
+    const dead = await eventually(
+      "a dead delivery",
+      async () =>
+        (await operator.ok<{ deliveries: ReadonlyArray<{ no: number }> }>(
+          "GET",
+          `/webhooks/dead?agent=${about!.handle}`
+        )).deliveries[0]
+    )
     receiver.stop()
 
-    interface Entry { readonly no: number; readonly operator: string | null; readonly action: string; readonly agent: string | null }
+    interface Entry {
+      readonly no: number
+      readonly operator: string | null
+      readonly action: string
+      readonly agent: string | null
+    }
     const newest = async () => (await operator.ok<{ entries: ReadonlyArray<Entry> }>("GET", "/audit?limit=20")).entries
     const me = (await operator.ok<{ operator: string }>("GET", "/session")).operator
     const bodies: Readonly<Record<string, unknown>> = {
@@ -450,34 +599,50 @@ describe("the operators' API of a standalone server", () => {
       no: String(dead.no),
       id: call === "group" ? group.id : reports[call === "uphold" ? 0 : 1]!.id
     })
-    for (const [call, endpoint] of Object.values(ConsoleApi.groups).flatMap((group) => Object.entries(group.endpoints))) {
+    for (
+      const [call, endpoint] of Object.values(ConsoleApi.groups).flatMap((group) => Object.entries(group.endpoints))
+    ) {
       const { method, path } = endpoint as { readonly method: string; readonly path: string }
       const who = call === "leave" ? await Operating.signIn(server) : operator
       const link = call === "redeem" ? await newLink(server) : undefined
-      const ended = call === "end" ? (await (await Operating.signIn(server)).ok<{ id: string }>("GET", "/session")).id : undefined
+      const ended = call === "end"
+        ? (await (await Operating.signIn(server)).ok<{ id: string }>("GET", "/session")).id
+        : undefined
       const before = (await newest())[0]!.no
       const query = call === "takeBackLimit" ? `?agent=${about!.handle}` : ""
-      const address = path.replace("/console/api", "").replaceAll(/:(\w+)/g, (_, name: string) => ended ?? places(call)[name] ?? name) + query
+      const address = path.replace("/console/api", "").replaceAll(/:(\w+)/g, (_, name: string) =>
+        ended ?? places(call)[name] ?? name) + query
       if (call === "stream") {
         const stop = new AbortController()
-        assert.strictEqual((await fetch(`${server.url}${path}`, { headers: operator.headers, signal: stop.signal })).status, 200)
+        assert.strictEqual(
+          (await fetch(`${server.url}${path}`, { headers: operator.headers, signal: stop.signal })).status,
+          200
+        )
         stop.abort()
       } else {
-        const answer = link === undefined ? await who.ask(method, address, method === "GET" ? undefined : bodies[call] ?? {}) : await redeem(server, link)
+        const answer = link === undefined
+          ? await who.ask(method, address, method === "GET" ? undefined : bodies[call] ?? {})
+          : await redeem(server, link)
         assert.strictEqual(answer.status, 200, `${call}: ${answer}`)
       }
-      const entries = (await newest()).filter(({ no }) => no > before).slice(1)
-      const line = entries.find(({ action }) => action === (ACTIONS[call] ?? `show ${call}`))
+      const entries = (await newest()).filter(({ no }) =>
+        no > before
+      ).slice(1)
+      const line = entries.find(({ action }) =>
+        action === (ACTIONS[call] ?? `show ${call}`)
+      )
       assert.isDefined(line, `${call} left ${JSON.stringify(entries)}`)
       assert.strictEqual(line?.operator, me, call)
       if (path.includes(":handle")) assert.strictEqual(line?.agent, places(call)["handle"], call)
     }
-    for (const [method, address, call] of [
-      ["POST", "/agents/nobody-at-all/suspend", "suspend"],
-      ["PUT", "/limits/LIMITS_NONE", "changeLimit"],
-      ["PUT", "/nodes/nobody/log-level", "logLevel"],
-      ["POST", `/reports/${reports[0]!.id}/dismiss`, "dismiss"]
-    ] as const) {
+    for (
+      const [method, address, call] of [
+        ["POST", "/agents/nobody-at-all/suspend", "suspend"],
+        ["PUT", "/limits/LIMITS_NONE", "changeLimit"],
+        ["PUT", "/nodes/nobody/log-level", "logLevel"],
+        ["POST", `/reports/${reports[0]!.id}/dismiss`, "dismiss"]
+      ] as const
+    ) {
       assert.isAtLeast((await operator.ask(method, address, { value: 1 })).status, 400)
       const [, refused] = await newest()
       assert.deepInclude(refused, { action: `refused ${call}`, operator: me })
@@ -488,29 +653,45 @@ describe("the operators' API of a standalone server", () => {
     const [slow, other] = [await newAgent(server, "restarted"), await newAgent(server, "spared")]
     const session = await Operating.signIn(server)
     const until = new Date(Date.now() + 3_600_000).toISOString()
-    await session.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 500, agent: slow.handle, until, reason: "a test" })
+    await session.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", {
+      value: 500,
+      agent: slow.handle,
+      until,
+      reason: "a test"
+    })
     await session.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 7_000 })
     // On a busy machine the second may be over before the server reads the request.
     await eventually("a short limit", async () => {
       const until = new Date(Date.now() + 1_000).toISOString()
-      return (await session.ask("PUT", "/limits/LIMITS_CONTACT_LISTS_PER_MINUTE", { value: 900, until })).status < 300 || undefined
+      return (await session.ask("PUT", "/limits/LIMITS_CONTACT_LISTS_PER_MINUTE", { value: 900, until })).status <
+          300 || undefined
     })
     await session.ok("POST", `/agents/${other.handle}/suspend`, { reason: "a test" })
     const port = new URL(server.url).port
     await server.stop()
     server = await startServer({ dataDir, env: { ...env, PORT: port } })
-    const limitOf = async (agent: TestAgent, path: string) => (await server.http(agent.key).get(path)).header("ratelimit-limit")
+    const limitOf = async (agent: TestAgent, path: string) =>
+      (await server.http(agent.key).get(path)).header("ratelimit-limit")
     const third = await newAgent(server, "third")
     assert.strictEqual(await limitOf(slow, `/v1/agents/${third.handle}`), "500")
     assert.strictEqual(await limitOf(third, `/v1/agents/${slow.handle}`), "7000")
     await eventually("the end of its time", async () => await limitOf(third, "/v1/contacts") === "1000000" || undefined)
     assert.strictEqual((await server.http(other.key).get("/v1/contacts")).status, 403)
     const again = Operating.withSession(server, session.headers["cookie"]!.split("=")[1]!)
-    interface Limit { readonly name: string; readonly default: number; readonly value: number; readonly changes: ReadonlyArray<Record<string, unknown>> }
+    interface Limit {
+      readonly name: string
+      readonly default: number
+      readonly value: number
+      readonly changes: ReadonlyArray<Record<string, unknown>>
+    }
     const { limits } = await again.ok<{ limits: ReadonlyArray<Limit> }>("GET", "/limits")
     const cards = limits.find(({ name }) => name === "LIMITS_CARDS_PER_MINUTE")
     assert.deepInclude(cards, { default: 1_000_000, value: 7_000 })
-    assert.deepInclude(cards?.changes.find(({ agent }) => agent === slow.handle), { value: 500, until, reason: "a test" })
+    assert.deepInclude(cards?.changes.find(({ agent }) => agent === slow.handle), {
+      value: 500,
+      until,
+      reason: "a test"
+    })
     await again.ok("DELETE", `/limits/LIMITS_CARDS_PER_MINUTE?agent=${slow.handle}`)
     await again.ok("DELETE", "/limits/LIMITS_CARDS_PER_MINUTE")
     assert.strictEqual(await limitOf(slow, `/v1/agents/${third.handle}`), "1000000")

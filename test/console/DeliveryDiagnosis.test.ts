@@ -1,5 +1,5 @@
-import { assert, describe, it } from "@effect/vitest"
 import { explain, type WhyFacts } from "#interfaces/console/DeliveryDiagnosis"
+import { assert, describe, it } from "@effect/vitest"
 
 const NOW = 1_000_000_000
 
@@ -53,7 +53,10 @@ describe("why does it get nothing", () => {
   }
 
   it("names none where nothing stops, and says what is slow or not known", () => {
-    assert.deepInclude(explain(well), { stops_at: null, words: "Nothing stops, and nothing waits: all messages were delivered." })
+    assert.deepInclude(explain(well), {
+      stops_at: null,
+      words: "Nothing stops, and nothing waits: all messages were delivered."
+    })
     const behind = explain({ ...well, ...waiting, newestAt: NOW - 1_000, sockets: [{ ...socket, cursor: 7 }] })
     assert.strictEqual(behind.stops_at, null)
     assert.include(behind.words, "within ten seconds")
@@ -64,7 +67,18 @@ describe("why does it get nothing", () => {
   })
 
   it("always has the same links, in the order of the way; a webhook that was given up stops no socket", () => {
-    const links = ["account", "messages", "waiting", "mutes", "nodes", "sockets", "reading", "unsent", "acknowledgement", "webhooks"]
+    const links = [
+      "account",
+      "messages",
+      "waiting",
+      "mutes",
+      "nodes",
+      "sockets",
+      "reading",
+      "unsent",
+      "acknowledgement",
+      "webhooks"
+    ]
     for (const changes of [{}, ...stops.map(([, one]) => one)]) {
       assert.deepStrictEqual(explain({ ...well, ...changes }).chain.map(({ link }) => link), links)
     }

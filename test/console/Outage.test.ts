@@ -12,7 +12,8 @@ interface Overview {
 }
 
 /** What an overview says of the one node and of its database. */
-const told = ({ database, nodes }: Overview): string => `${nodes.map(({ state }) => state).join()}, database ${database.state}`
+const told = ({ database, nodes }: Overview): string =>
+  `${nodes.map(({ state }) => state).join()}, database ${database.state}`
 
 const READY = /^ready, database (ok|slow)$/
 const AWAY = "not_ready, database down"
@@ -24,8 +25,15 @@ describe.skipIf(!isInstalled(18))("while the database does not answer", () => {
     url.port = String(link.address.port)
     const server = await startServer({ env: { DATABASE_URL: url.href } })
     try {
-      const [session, program, unknown] = [await Operating.signIn(server), await Operating.program(server), await Operating.program(server)]
-      await eventually("a node that is ready", async () => READY.test(told(await program.ok("GET", "/overview"))) || undefined)
+      const [session, program, unknown] = [
+        await Operating.signIn(server),
+        await Operating.program(server),
+        await Operating.program(server)
+      ]
+      await eventually(
+        "a node that is ready",
+        async () => READY.test(told(await program.ok("GET", "/overview"))) || undefined
+      )
       const stream = await fetch(`${server.url}/console/api/stream`, { headers: session.headers })
       const seen: Array<string> = []
       const following = (async () => {
@@ -34,7 +42,10 @@ describe.skipIf(!isInstalled(18))("while the database does not answer", () => {
           text += Buffer.from(part).toString("utf8")
           const events = text.split("\n\n")
           text = events.pop() ?? ""
-          for (const event of events) seen.push(event.startsWith("event: end") ? "end" : told(JSON.parse(event.slice(event.indexOf("{"))) as Overview))
+          for (const event of events)
+            seen.push(
+              event.startsWith("event: end") ? "end" : told(JSON.parse(event.slice(event.indexOf("{"))) as Overview)
+            )
         }
       })().catch(() => undefined)
       await eventually("the same on the page", () => READY.test(seen.at(-1) ?? "") || undefined)
@@ -49,7 +60,10 @@ describe.skipIf(!isInstalled(18))("while the database does not answer", () => {
       await eventually("events of the outage", () => seen.length >= before + 3 || undefined)
       // The first one may have been on its way.
       assert.deepStrictEqual(seen.slice(before + 1).filter((one) => one !== AWAY), [])
-      await eventually("the look in the log", () => server.stderr.includes("could not be written into the audit log") || undefined)
+      await eventually(
+        "the look in the log",
+        () => server.stderr.includes("could not be written into the audit log") || undefined
+      )
 
       link.release()
       await eventually("the end of the outage", () => READY.test(seen.at(-1) ?? "") || undefined)

@@ -1,6 +1,6 @@
-import { assert, describe, it } from "@effect/vitest"
 import { meanOf } from "#interfaces/operator/NodeSampler"
-import { addSeries, nodeShown, type NodeReport, type Series, totalsOf } from "#interfaces/operator/Overview"
+import { addSeries, type NodeReport, nodeShown, type Series, totalsOf } from "#interfaces/operator/Overview"
+import { assert, describe, it } from "@effect/vitest"
 
 const AT = "2026-11-22T09:00:00.000Z"
 
@@ -49,12 +49,22 @@ describe("the overview", () => {
 
   it("counts a silent node as a node, and adds nothing of it", () => {
     const nodes = [nodeShown("a:1", true, report, ""), nodeShown("b:1", false, undefined, "It hangs.")]
-    assert.deepInclude(totalsOf(nodes, AT), { nodes: 2, silent: 1, shards: 150, sockets: 7, sends_per_second: 1.5, pushes_per_second: 0 })
+    assert.deepInclude(totalsOf(nodes, AT), {
+      nodes: 2,
+      silent: 1,
+      shards: 150,
+      sockets: 7,
+      sends_per_second: 1.5,
+      pushes_per_second: 0
+    })
     assert.deepInclude(nodes[1], { state: "silent", words: "It hangs.", shards: null })
   })
 
   it("says why a node is not ready, and that a drained one is drained", () => {
-    assert.deepInclude(nodeShown("a:1", true, { ...report, reasons: ["No room.", "No time."] }, ""), { state: "not_ready", words: "No room. No time." })
+    assert.deepInclude(nodeShown("a:1", true, { ...report, reasons: ["No room.", "No time."] }, ""), {
+      state: "not_ready",
+      words: "No room. No time."
+    })
     assert.strictEqual(nodeShown("a:1", true, { ...report, drained: true, reasons: ["Drained."] }, "").state, "drained")
   })
 

@@ -1,12 +1,12 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended } from "#domain/conversations/Conversation"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { BlockChange, LoadedDirect } from "#domain/conversations/ConversationsRepo"
 import type { Settled } from "#infrastructure/database/CommitQueue"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { draft } from "../support/Modules.ts"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber } from "effect"
 import { makeDependencies } from "../support/ActorDependencies.ts"
+import { draft } from "../support/Modules.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
@@ -19,10 +19,11 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
   const world = yield* makeDependencies({
     appends: { submit: (append, settle) => commits.push({ append, settle }) },
     newMessageId: () => "msg_1",
-    load: () => Effect.sync(() => {
-      loads++
-      return rows
-    }),
+    load: () =>
+      Effect.sync(() => {
+        loads++
+        return rows
+      }),
     facts: () => ({
       opened: rows.state.initiatorId !== null,
       established: rows.state.established,
@@ -53,7 +54,10 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
       began: () => began,
       commit: (epoch: number, version: number) => {
         rows = { epoch, version, state: { ...rows.state, blocked: true } }
-        return Effect.andThen(Deferred.succeed(statement, { outcome: "Blocked", fence: { epoch, version } }), Effect.yieldNow)
+        return Effect.andThen(
+          Deferred.succeed(statement, { outcome: "Blocked", fence: { epoch, version } }),
+          Effect.yieldNow
+        )
       }
     }
   })
@@ -64,7 +68,9 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
 })
 
 const tagOf = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
-  Exit.isFailure(exit) ? exit.cause.reasons.map((reason) => reason._tag === "Fail" ? reason.error._tag : reason._tag)[0] : "done"
+  Exit.isFailure(exit)
+    ? exit.cause.reasons.map((reason) => reason._tag === "Fail" ? reason.error._tag : reason._tag)[0]
+    : "done"
 
 const NEW: LoadedDirect = {
   epoch: 0,

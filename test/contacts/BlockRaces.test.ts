@@ -1,10 +1,10 @@
+import { Contacts } from "#domain/contacts/Contacts"
+import { Conversations } from "#domain/conversations/Conversations"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Fiber, Layer, Redacted, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { isInstalled } from "../../runners/local/Postgres.ts"
-import { Contacts } from "#domain/contacts/Contacts"
-import { Conversations } from "#domain/conversations/Conversations"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { freshDatabase } from "../support/Databases.ts"
 import { WITNESS } from "../support/Invariants.ts"
 import { draft, layerModules, newAgents, type Party } from "../support/Modules.ts"
@@ -22,12 +22,16 @@ const twoNodes = Effect.gen(function*() {
       return {
         run,
         send: (from: Party, to: Party, key: string) =>
-          run(Effect.flatMap(Conversations, (conversations) =>
-            Effect.match(conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key)), {
-              onSuccess: () => "Sent",
-              onFailure: ({ _tag }) => _tag as string
-            }))),
-        block: (from: Party, to: Party) => run(Effect.flatMap(Contacts, (contacts) => contacts.block(from.id, to.handle))),
+          run(
+            Effect.flatMap(Conversations, (conversations) =>
+              Effect.match(conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key)), {
+                onSuccess: () =>
+                  "Sent",
+                onFailure: ({ _tag }) => _tag as string
+              }))
+          ),
+        block: (from: Party, to: Party) =>
+          run(Effect.flatMap(Contacts, (contacts) => contacts.block(from.id, to.handle))),
         unblock: (from: Party, to: Party) =>
           run(Effect.flatMap(Contacts, (contacts) => contacts.unblock(from.id, to.handle)))
       }
@@ -142,8 +146,9 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
       }
       assert.deepStrictEqual(yield* nodes[0].run(violations), [])
       assert.hasAllKeys(told, ["Sent", "Blocked"], "both came first at times")
-      const stored = yield* nodes[0].run(Effect.flatMap(SqlClient.SqlClient, (sql) =>
-        sql`SELECT count(*) AS n, max(seq) AS last FROM messages`))
+      const stored = yield* nodes[0].run(
+        Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT count(*) AS n, max(seq) AS last FROM messages`)
+      )
       assert.deepStrictEqual(stored, [{ n: sent, last: sent }], "what was accepted is there, and no more")
     })))
 
@@ -151,8 +156,13 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
     live(Effect.gen(function*() {
       const [one, two] = yield* twoNodes
       const [a, b] = (yield* one.run(newAgents(2))) as [Party, Party]
-      const standing = one.run(Effect.flatMap(SqlClient.SqlClient, (sql) =>
-        sql`SELECT (SELECT count(*) FROM conversations) AS rows, (SELECT array_agg(agent_id) FROM blocks) AS by`))
+      const standing = one.run(
+        Effect.flatMap(
+          SqlClient.SqlClient,
+          (sql) =>
+            sql`SELECT (SELECT count(*) FROM conversations) AS rows, (SELECT array_agg(agent_id) FROM blocks) AS by`
+        )
+      )
       const atOnce = <A, E, A2, E2>(first: Effect.Effect<A, E>, second: Effect.Effect<A2, E2>, round: number) =>
         Effect.all([
           Effect.andThen(headStart(round % 2 === 0 ? round % 5 : 0), Effect.orDie(first)),

@@ -1,7 +1,3 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
 import { Accounts } from "#domain/agents/Accounts"
 import { Contacts } from "#domain/contacts/Contacts"
 import { makeDirectIds } from "#domain/conversations/Conversation"
@@ -10,6 +6,10 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
 import { Secrets } from "#infrastructure/database/Secrets"
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase } from "../support/Databases.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
@@ -20,7 +20,9 @@ const tagOf = <A, E extends { readonly _tag: string }, R>(effect: Effect.Effect<
 
 /** All pages of a list, with something done between two of them. */
 const pages = Effect.fnUntraced(function*<A, E, R, R2>(
-  read: (cursor: { readonly cursor?: string }) => Effect.Effect<{ readonly items: ReadonlyArray<A>; readonly nextCursor: string | null }, E, R>,
+  read: (
+    cursor: { readonly cursor?: string }
+  ) => Effect.Effect<{ readonly items: ReadonlyArray<A>; readonly nextCursor: string | null }, E, R>,
   between: (page: number) => Effect.Effect<void, never, R2>
 ) {
   const seen: Array<A> = []
@@ -43,7 +45,12 @@ eachDatabase((database) => {
         const [a, b] = [yield* newAgent("add-a"), yield* newAgent("add-b")]
         const first = yield* contacts.add(a.id, b.handle, "met somewhere")
         assert.deepInclude(first, { created: true })
-        assert.deepInclude(first.contact, { handle: "add-b", display_name: "add-b", notes: "met somewhere", status: "active" })
+        assert.deepInclude(first.contact, {
+          handle: "add-b",
+          display_name: "add-b",
+          notes: "met somewhere",
+          status: "active"
+        })
         yield* TestClock.adjust(1_000)
         assert.deepStrictEqual(yield* contacts.add(a.id, b.handle, "other"), { ...first, created: false })
         const many = yield* Effect.all(
@@ -132,7 +139,9 @@ eachDatabase((database) => {
         const conversations = yield* Conversations
         const deliveries = yield* Deliveries
         const [a, b] = [yield* newAgent("both-a"), yield* newAgent("both-b")]
-        const first = JSON.parse((yield* conversations.send(a, direct(b), draft("m1"))).body) as { conversation_id: string }
+        const first = JSON.parse((yield* conversations.send(a, direct(b), draft("m1"))).body) as {
+          conversation_id: string
+        }
         yield* conversations.send(b, direct(a), draft("m1"))
         yield* contacts.block(b.id, a.handle)
         yield* contacts.block(b.id, a.handle)
@@ -150,10 +159,20 @@ eachDatabase((database) => {
         yield* contacts.block(a.id, b.handle)
         yield* contacts.unblock(b.id, a.handle)
         assert.strictEqual(yield* tagOf(contacts.unblock(b.id, a.handle)), "NotFound")
-        assert.strictEqual(yield* tagOf(conversations.send(b, direct(a), draft("m3"))), "Blocked", "the other block stands")
+        assert.strictEqual(
+          yield* tagOf(conversations.send(b, direct(a), draft("m3"))),
+          "Blocked",
+          "the other block stands"
+        )
         yield* contacts.unblock(a.id, b.handle)
-        const seqs = yield* Effect.forEach([[a, b, "m4"], [b, a, "m4"]] as const, ([from, to, key]) =>
-          Effect.map(conversations.send(from, direct(to), draft(key)), ({ body }) => (JSON.parse(body) as { seq: number }).seq))
+        const seqs = yield* Effect.forEach(
+          [[a, b, "m4"], [b, a, "m4"]] as const,
+          ([from, to, key]) =>
+            Effect.map(
+              conversations.send(from, direct(to), draft(key)),
+              ({ body }) => (JSON.parse(body) as { seq: number }).seq
+            )
+        )
         assert.deepStrictEqual(seqs, [3, 4])
         yield* TestClock.adjust(5)
         yield* contacts.block(b.id, a.handle)
@@ -199,7 +218,11 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(conversations.send(b, direct(a), draft("m1"))), "Blocked")
         yield* contacts.unblock(a.id, b.handle)
         assert.strictEqual(yield* tagOf(contacts.report(a.id, b.handle, null)), "AlreadyReported")
-        assert.strictEqual(yield* tagOf(conversations.send(b, direct(a), draft("m2"))), "done", "and blocks no second time")
+        assert.strictEqual(
+          yield* tagOf(conversations.send(b, direct(a), draft("m2"))),
+          "done",
+          "and blocks no second time"
+        )
         assert.strictEqual(yield* tagOf(contacts.report(a.id, a.handle, null)), "ValidationFailed")
         assert.deepStrictEqual(yield* sql`SELECT reason FROM reports WHERE agent_id = ${a.id}`, [{ reason: "spam" }])
 
@@ -227,8 +250,16 @@ eachDatabase((database) => {
         const contacts = yield* Contacts
         const [a, b] = [yield* newAgent("again-a"), yield* newAgent("again-b")]
         const report = (key: string) =>
-          Effect.provideService(tagOf(contacts.report(a.id, b.handle, null)), CurrentAttempt, { agentId: a.id, key, createdAt: 1_000 })
-        assert.deepStrictEqual([yield* report("one"), yield* report("one"), yield* report("other")], ["done", "done", "AlreadyReported"])
+          Effect.provideService(tagOf(contacts.report(a.id, b.handle, null)), CurrentAttempt, {
+            agentId: a.id,
+            key,
+            createdAt: 1_000
+          })
+        assert.deepStrictEqual([yield* report("one"), yield* report("one"), yield* report("other")], [
+          "done",
+          "done",
+          "AlreadyReported"
+        ])
         const sql = yield* SqlClient.SqlClient
         assert.strictEqual((yield* sql`SELECT FROM reports WHERE agent_id = ${a.id}`).length, 1)
       }))

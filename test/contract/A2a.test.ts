@@ -1,5 +1,5 @@
-import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Client } from "@a2a-js/sdk/client"
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { createHmac, randomUUID } from "node:crypto"
 import {
   answerOf,
@@ -20,8 +20,8 @@ import {
   statesAt
 } from "../a2a/A2a.ts"
 import { connect as connectMcp, granted } from "../mcp/Mcp.ts"
-import { elapse, eventually, within } from "../support/Eventually.ts"
 import { adminHere } from "../support/Admin.ts"
+import { elapse, eventually, within } from "../support/Eventually.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -43,25 +43,57 @@ const raw = async (key: string | undefined, url: string, init: RequestInit = {},
   return { status: response.status, headers: response.headers, text, body: text === "" ? undefined : JSON.parse(text) }
 }
 
-const rpc = (key: string | undefined, handle: string, method: string, params: unknown, version: string | null = "1.0") =>
-  raw(key, `/a2a/${handle}`, { method: "POST", body: JSON.stringify({ jsonrpc: "2.0", id: 7, method, params }) }, version)
+const rpc = (
+  key: string | undefined,
+  handle: string,
+  method: string,
+  params: unknown,
+  version: string | null = "1.0"
+) =>
+  raw(
+    key,
+    `/a2a/${handle}`,
+    { method: "POST", body: JSON.stringify({ jsonrpc: "2.0", id: 7, method, params }) },
+    version
+  )
 
 const reasonOf = (error: Error): unknown => (error as Error & { reason?: unknown }).reason
 
 describe("cards", () => {
   it("164. every agent has a card, the same with a key and without one, and it can be fetched again for nothing", async () => {
-    const [alice, bob] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob", { display_name: "Bob the Builder" })])
+    const [alice, bob] = await Promise.all([
+      newAgent(server, "alice"),
+      newAgent(server, "bob", { display_name: "Bob the Builder" })
+    ])
     const url = `/a2a/${bob.handle}/.well-known/agent-card.json`
     const open = await raw(undefined, url, {}, null)
     const closed = await raw(alice.key, url)
     assert.strictEqual(open.status, 200, open.text)
     assert.strictEqual(open.text, closed.text)
     assert.deepInclude(open.body, { name: "Bob the Builder", description: "" })
-    assert.deepStrictEqual(open.body.capabilities, { streaming: true, pushNotifications: true, extendedAgentCard: false })
-    assert.deepEqual(open.body.supportedInterfaces.map((one: { protocolBinding: string; protocolVersion: string }) =>
-      [one.protocolBinding, one.protocolVersion]), [["JSONRPC", "1.0"], ["HTTP+JSON", "1.0"]])
-    for (const { url: at } of open.body.supportedInterfaces) assert.strictEqual(new URL(at).pathname, `/a2a/${bob.handle}`)
-    assert.containsAllKeys(open.body, ["name", "description", "version", "supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes", "skills"])
+    assert.deepStrictEqual(open.body.capabilities, {
+      streaming: true,
+      pushNotifications: true,
+      extendedAgentCard: false
+    })
+    assert.deepEqual(
+      open.body.supportedInterfaces.map((
+        one: { protocolBinding: string; protocolVersion: string }
+      ) => [one.protocolBinding, one.protocolVersion]),
+      [["JSONRPC", "1.0"], ["HTTP+JSON", "1.0"]]
+    )
+    for (const { url: at } of open.body.supportedInterfaces)
+      assert.strictEqual(new URL(at).pathname, `/a2a/${bob.handle}`)
+    assert.containsAllKeys(open.body, [
+      "name",
+      "description",
+      "version",
+      "supportedInterfaces",
+      "capabilities",
+      "defaultInputModes",
+      "defaultOutputModes",
+      "skills"
+    ])
     assert.containsAllKeys(open.body.skills[0], ["id", "name", "description", "tags"])
     assert.deepStrictEqual(open.body.securityRequirements, [{ schemes: { bearer: { list: [] } } }])
     assert.strictEqual(open.body.securitySchemes.bearer.httpAuthSecurityScheme.scheme, "Bearer")
@@ -81,7 +113,11 @@ describe("cards", () => {
     const origin = { origin: "https://page.example" }
     const preflight = await fetch(`${server.url}${url}`, {
       method: "OPTIONS",
-      headers: { ...origin, "access-control-request-method": "GET", "access-control-request-headers": "authorization, if-none-match" }
+      headers: {
+        ...origin,
+        "access-control-request-method": "GET",
+        "access-control-request-headers": "authorization, if-none-match"
+      }
     })
     assert.strictEqual(preflight.status, 204)
     const allowed = (preflight.headers.get("access-control-allow-headers") ?? "").toLowerCase()
@@ -118,11 +154,14 @@ describe("cards", () => {
     const [alice, gone] = await Promise.all([newAgent(server, "alice"), newAgent(server, "gone")])
     assert.strictEqual((await gone.http.delete(`/v1/agents/${gone.handle}`)).status, 200)
     for (const key of [alice.key, undefined]) {
-      const [unknown, deleted] = await Promise.all(["nobody-of-this-name", gone.handle].map((handle) =>
-        eventually("404", async () => {
-          const answer = await raw(key, `/a2a/${handle}/.well-known/agent-card.json`)
-          return answer.status === 404 ? answer : undefined
-        })))
+      const [unknown, deleted] = await Promise.all(
+        ["nobody-of-this-name", gone.handle].map((handle) =>
+          eventually("404", async () => {
+            const answer = await raw(key, `/a2a/${handle}/.well-known/agent-card.json`)
+            return answer.status === 404 ? answer : undefined
+          })
+        )
+      )
       assert.deepStrictEqual(unknown?.body, deleted?.body)
     }
   })
@@ -219,12 +258,20 @@ for (const binding of bindings) {
       ])
       assert.deepStrictEqual(other.slice(1), heard.slice(1))
       const task = await get(client, id)
-      assert.deepStrictEqual(task.history.map((one) => one.parts.map(({ content }) => content?.value)), [["go"], ["which one?"], ["the blue one"]])
-      const ended = await refusal("SubscribeToTask", (async () => {
-        for await (const _ of client.resubscribeTask({ tenant: "", id }));
-      })())
+      assert.deepStrictEqual(task.history.map((one) => one.parts.map(({ content }) => content?.value)), [["go"], [
+        "which one?"
+      ], ["the blue one"]])
+      const ended = await refusal(
+        "SubscribeToTask",
+        (async () => {
+          for await (const _ of client.resubscribeTask({ tenant: "", id }));
+        })()
+      )
       assert.strictEqual(reasonOf(ended), "UNSUPPORTED_OPERATION", ended.message)
-      assert.strictEqual(reasonOf(await refusal("SendMessage", begin(client, message("more", { taskId: id })))), "UNSUPPORTED_OPERATION")
+      assert.strictEqual(
+        reasonOf(await refusal("SendMessage", begin(client, message("more", { taskId: id })))),
+        "UNSUPPORTED_OPERATION"
+      )
     })
 
     it("164. streams cut at any point are subscribed to again, and miss nothing", async () => {
@@ -236,11 +283,13 @@ for (const binding of bindings) {
             const cut = new AbortController()
             void elapse("some of the stream", 20 + Math.random() * 400).then(() => cut.abort())
             try {
-              for await (const event of client.resubscribeTask({ tenant: "", id: task.id }, { signal: cut.signal })) heard.push(said(event))
+              for await (const event of client.resubscribeTask({ tenant: "", id: task.id }, { signal: cut.signal }))
+                heard.push(said(event))
               return
             } catch (error) {
               // It ended between two streams: the task says so.
-              if (reasonOf(error as Error) === "UNSUPPORTED_OPERATION") return void heard.push(`task ${stateOf(await get(client, task.id))}`)
+              if (reasonOf(error as Error) === "UNSUPPORTED_OPERATION")
+                return void heard.push(`task ${stateOf(await get(client, task.id))}`)
               if (!cut.signal.aborted) throw error
             }
           }
@@ -252,7 +301,8 @@ for (const binding of bindings) {
         assert.match(heard.at(-1) ?? "", /COMPLETED$/)
         const states = heard.filter((one) => one !== "artifact").map((one) => one.replace(/^\w+ /, ""))
         const order = ["SUBMITTED", "WORKING", "COMPLETED"]
-        for (const [i, one] of states.entries()) assert.isAtLeast(order.indexOf(one), order.indexOf(states[i - 1] ?? "SUBMITTED"))
+        for (const [i, one] of states.entries())
+          assert.isAtLeast(order.indexOf(one), order.indexOf(states[i - 1] ?? "SUBMITTED"))
       }
     })
 
@@ -285,7 +335,10 @@ for (const binding of bindings) {
       for (let round = 0; round < 8; round++) {
         const task = await begin(client, `at once ${round}`)
         const [cancelled] = await Promise.all([
-          client.cancelTask({ tenant: "", id: task.id, metadata: undefined }).then(stateOf, (error: Error) => String(reasonOf(error))),
+          client.cancelTask({ tenant: "", id: task.id, metadata: undefined }).then(
+            stateOf,
+            (error: Error) => String(reasonOf(error))
+          ),
           say(bob, alice, { metadata: { a2a: { task_id: task.id, state: "FAILED" } } }),
           say(bob, alice, { metadata: { reply_to: task.id } })
         ])
@@ -318,16 +371,26 @@ for (const binding of bindings) {
       }
       assert.deepStrictEqual(pages, all.tasks.map(({ id }) => id))
       const completed = await own.listTasks(listing({ status: 3, includeArtifacts: true, historyLength: 0 }))
-      assert.deepStrictEqual(completed.tasks.map((task) => [task.id, task.artifacts.length, task.history.length]), [[tasks[1]!.id, 1, 0]])
+      assert.deepStrictEqual(completed.tasks.map((task) => [task.id, task.artifacts.length, task.history.length]), [[
+        tasks[1]!.id,
+        1,
+        0
+      ]])
       assert.lengthOf((await own.listTasks(listing({ contextId: "conv_other" }))).tasks, 0)
       const later = new Date(Date.parse(all.tasks[0]?.status?.timestamp ?? "") + 1).toISOString()
       assert.lengthOf((await own.listTasks(listing({ statusTimestampAfter: later }))).tasks, 0)
       for (const wrong of [{ pageSize: 0 }, { pageSize: 101 }, { pageToken: "forged" }]) {
         assert.strictEqual(reasonOf(await refusal("ListTasks", own.listTasks(listing(wrong)))), "INVALID_PARAMS")
       }
-      for (const statusTimestampAfter of ["5", "Feb 30 2026", "2026-02-30T00:00:00Z", "2026-02-28T00:00:00", "2026-02-28"]) {
+      for (
+        const statusTimestampAfter of ["5", "Feb 30 2026", "2026-02-30T00:00:00Z", "2026-02-28T00:00:00", "2026-02-28"]
+      ) {
         const { body } = await rpc(pair.alice.key, pair.bob.handle, "ListTasks", { statusTimestampAfter })
-        assert.deepStrictEqual([body.error?.code, body.error?.data[0].metadata.code], [-32_602, "VALIDATION_ERROR"], statusTimestampAfter)
+        assert.deepStrictEqual(
+          [body.error?.code, body.error?.data[0].metadata.code],
+          [-32_602, "VALIDATION_ERROR"],
+          statusTimestampAfter
+        )
       }
     })
 
@@ -337,8 +400,19 @@ for (const binding of bindings) {
       const theirs = await connect(server, eve, bob, binding)
       const back = await connect(server, bob, alice, binding)
       const messages = new Set<string>()
-      for (const [by, id] of [[theirs, task.id], [back, task.id], [client, "msg_AAAAAAAAAAAAAAAA"], [client, "x'--"]] as const) {
-        for (const call of [() => get(by, id), () => by.cancelTask({ tenant: "", id, metadata: undefined }), () => begin(by, message("mine", { taskId: id }))]) {
+      for (
+        const [by, id] of [[theirs, task.id], [back, task.id], [client, "msg_AAAAAAAAAAAAAAAA"], [
+          client,
+          "x'--"
+        ]] as const
+      ) {
+        for (
+          const call of [
+            () => get(by, id),
+            () => by.cancelTask({ tenant: "", id, metadata: undefined }),
+            () => begin(by, message("mine", { taskId: id }))
+          ]
+        ) {
           const error = await refusal("a foreign task", call())
           assert.strictEqual(reasonOf(error), "TASK_NOT_FOUND", error.message)
           messages.add(error.message)
@@ -351,11 +425,19 @@ for (const binding of bindings) {
     })
 
     it("164. parts become content and come back: text, data, several data, links that nobody fetches, one file", async () => {
-      const part = (content: object, fields: object = {}) => ({ content, metadata: undefined, filename: "", mediaType: "", ...fields }) as never
-      const task = await begin(client, message("", {
-        parts: [part({ $case: "text", value: "one" }), part({ $case: "text", value: "two" }), part({ $case: "data", value: { a: [1] } })],
-        metadata: { topic: "parts" }
-      }))
+      const part = (content: object, fields: object = {}) =>
+        ({ content, metadata: undefined, filename: "", mediaType: "", ...fields }) as never
+      const task = await begin(
+        client,
+        message("", {
+          parts: [
+            part({ $case: "text", value: "one" }),
+            part({ $case: "text", value: "two" }),
+            part({ $case: "data", value: { a: [1] } })
+          ],
+          metadata: { topic: "parts" }
+        })
+      )
       const [seen] = (await inbox(bob)).filter(({ id }) => id === task.id)
       assert.deepStrictEqual(seen?.content, { text: "one\ntwo", data: { a: [1] } })
       assert.deepStrictEqual(task.history[0]?.metadata, { topic: "parts" })
@@ -363,9 +445,15 @@ for (const binding of bindings) {
       const answered = await get(client, task.id)
       assert.deepStrictEqual(answered.artifacts[0]?.parts[0]?.content, { $case: "data", value: { b: 2 } })
 
-      const several = await begin(client, message("", {
-        parts: [part({ $case: "data", value: [1, 2] }), part({ $case: "url", value: "http://127.0.0.1:9/never" }, { filename: "x" })]
-      }))
+      const several = await begin(
+        client,
+        message("", {
+          parts: [
+            part({ $case: "data", value: [1, 2] }),
+            part({ $case: "url", value: "http://127.0.0.1:9/never" }, { filename: "x" })
+          ]
+        })
+      )
       const kept = (await inbox(bob)).find(({ id }) => id === several.id)
       assert.lengthOf((kept!.content.data as { parts: Array<unknown> }).parts, 2)
       assert.deepStrictEqual((await get(client, several.id)).history[0]?.parts.map(({ content }) => content), [
@@ -374,31 +462,59 @@ for (const binding of bindings) {
       ])
 
       // The parts of the called agent, in the same place.
-      const link = { url: "https://files.example/plan.pdf", filename: "plan.pdf", mediaType: "application/pdf", metadata: { page: 2 } }
+      const link = {
+        url: "https://files.example/plan.pdf",
+        filename: "plan.pdf",
+        mediaType: "application/pdf",
+        metadata: { page: 2 }
+      }
       await say(bob, alice, {
         metadata: { reply_to: several.id },
-        content: { text: "see", data: { parts: [link, { raw: "YQ==", mediaType: "image/png" }, { text: "x" }, { data: [1] }] } }
+        content: {
+          text: "see",
+          data: { parts: [link, { raw: "YQ==", mediaType: "image/png" }, { text: "x" }, { data: [1] }] }
+        }
       })
       assert.deepStrictEqual((await get(client, several.id)).artifacts[0]?.parts, [
         part({ $case: "text", value: "see" }),
-        part({ $case: "url", value: link.url }, { filename: link.filename, mediaType: link.mediaType, metadata: link.metadata }),
+        part({ $case: "url", value: link.url }, {
+          filename: link.filename,
+          mediaType: link.mediaType,
+          metadata: link.metadata
+        }),
         part({ $case: "raw", value: Buffer.from("a") }, { mediaType: "image/png" }),
         part({ $case: "text", value: "x" }),
         part({ $case: "data", value: [1] })
       ])
 
-      const file = part({ $case: "raw", value: Buffer.from("a file") }, { filename: "a.txt", mediaType: "TEXT/Plain; Charset=UTF-8; x=y" })
+      const file = part({ $case: "raw", value: Buffer.from("a file") }, {
+        filename: "a.txt",
+        mediaType: "TEXT/Plain; Charset=UTF-8; x=y"
+      })
       const withFile = await begin(client, message("", { parts: [file] }))
       const found = (await inbox(bob)).find(({ id }) => id === withFile.id)
       assert.isString(found?.content.attachment_id)
       const shown = withFile.history[0]?.parts[0]
-      assert.deepStrictEqual([shown?.filename, shown?.mediaType, shown?.content?.$case], ["a.txt", "text/plain; charset=utf-8", "url"])
+      assert.deepStrictEqual([shown?.filename, shown?.mediaType, shown?.content?.$case], [
+        "a.txt",
+        "text/plain; charset=utf-8",
+        "url"
+      ])
       const fetched = await fetch(String(shown?.content?.value))
-      assert.deepStrictEqual([fetched.headers.get("content-type"), await fetched.text()], ["text/plain; charset=utf-8", "a file"])
+      assert.deepStrictEqual([fetched.headers.get("content-type"), await fetched.text()], [
+        "text/plain; charset=utf-8",
+        "a file"
+      ])
       const two = await refusal("two files", begin(client, message("", { parts: [file, file] })))
       assert.strictEqual(reasonOf(two), "CONTENT_TYPE_NOT_SUPPORTED", two.message)
-      const strange = part({ $case: "raw", value: Buffer.from("x") }, { filename: "a.exe", mediaType: "application/x-msdownload" })
-      assert.strictEqual(reasonOf(await refusal("an exe", begin(client, message("", { parts: [strange] })))), "CONTENT_TYPE_NOT_SUPPORTED")
+      const strange = part({ $case: "raw", value: Buffer.from("x") }, {
+        filename: "a.exe",
+        mediaType: "application/x-msdownload"
+      })
+      assert.strictEqual(
+        reasonOf(await refusal("an exe", begin(client, message("", { parts: [strange] })))),
+        "CONTENT_TYPE_NOT_SUPPORTED"
+      )
     })
 
     it("164. a refused send is an error with the wire's code, and never a task", async () => {
@@ -409,10 +525,19 @@ for (const binding of bindings) {
       assert.match(awaiting.message, /still unanswered/)
       assert.lengthOf((await cold.listTasks(listing())).tasks, 1)
       await dora.http.post(`/v1/contacts/${carl.handle}/block`)
-      assert.match((await refusal("a blocked send", begin(cold, message("again", { taskId: first.id })))).message, /blocked/)
-      assert.strictEqual(reasonOf(await refusal("a foreign context", begin(client, message("x", { contextId: "conv_other" })))), "INVALID_PARAMS")
+      assert.match(
+        (await refusal("a blocked send", begin(cold, message("again", { taskId: first.id })))).message,
+        /blocked/
+      )
+      assert.strictEqual(
+        reasonOf(await refusal("a foreign context", begin(client, message("x", { contextId: "conv_other" })))),
+        "INVALID_PARAMS"
+      )
       const same = message("x")
-      assert.strictEqual((await begin(client, same)).id, (await begin(client, { ...same, contextId: (await begin(client, same)).contextId })).id)
+      assert.strictEqual(
+        (await begin(client, same)).id,
+        (await begin(client, { ...same, contextId: (await begin(client, same)).contextId })).id
+      )
       const self = await connect(server, alice, alice, binding)
       assert.strictEqual(reasonOf(await refusal("to oneself", begin(self, "me"))), "INVALID_PARAMS")
     })
@@ -440,17 +565,26 @@ describe("A2A and its posts", () => {
       }) as Awaited<ReturnType<typeof get>>
       assert.strictEqual(stateOf(task), "SUBMITTED")
       const stored = { ...config, taskId: task.id }
-      assert.deepStrictEqual(await client.getTaskPushNotificationConfig({ tenant: "", taskId: task.id, id: "mine" }), stored)
+      assert.deepStrictEqual(
+        await client.getTaskPushNotificationConfig({ tenant: "", taskId: task.id, id: "mine" }),
+        stored
+      )
       await catchUp(bob)
       await eventually("the first post", () => statesAt(receiver, path)[0])
-      await say(bob, alice, { metadata: { a2a: { task_id: task.id, state: "INPUT_REQUIRED" } }, content: { text: "which ones?" } })
+      await say(bob, alice, {
+        metadata: { a2a: { task_id: task.id, state: "INPUT_REQUIRED" } },
+        content: { text: "which ones?" }
+      })
       await eventually("the question", () => statesAt(receiver, path)[1])
       await say(bob, alice, { metadata: { reply_to: task.id }, content: { text: "done" } })
       await eventually("the end", () => statesAt(receiver, path)[2])
       assert.deepStrictEqual(statesAt(receiver, path), ["WORKING", "INPUT_REQUIRED", "COMPLETED"])
       const [first, second, last] = pushed(receiver, path)
       assert.strictEqual(answerOf(last!.task), "done")
-      assert.deepStrictEqual([first!.task.id, second!.task.status?.message?.parts[0]?.content], [task.id, { $case: "text", value: "which ones?" }])
+      assert.deepStrictEqual([first!.task.id, second!.task.status?.message?.parts[0]?.content], [task.id, {
+        $case: "text",
+        value: "which ones?"
+      }])
       const { headers, text } = last!.post
       assert.deepInclude(headers, {
         "content-type": "application/a2a+json",
@@ -461,7 +595,10 @@ describe("A2A and its posts", () => {
       const [, at, signature] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(String(headers["agentchat-signature"])) ?? []
       assert.strictEqual(signature, createHmac("sha256", "a token of hers").update(`${at}.${text}`).digest("hex"))
       assert.lengthOf(new Set(pushed(receiver, path).map(({ post }) => post.headers["x-agentchat-delivery"])), 3)
-      const late = await refusal("a configuration of a task that has ended", client.createTaskPushNotificationConfig({ ...config, taskId: task.id }))
+      const late = await refusal(
+        "a configuration of a task that has ended",
+        client.createTaskPushNotificationConfig({ ...config, taskId: task.id })
+      )
       assert.strictEqual(reasonOf(late), "UNSUPPORTED_OPERATION", late.message)
     })
 
@@ -477,14 +614,34 @@ describe("A2A and its posts", () => {
       const named = pushTo(receiver.url(`${path}-named`), { taskId: task.id, id: "named", token: "one" })
       await client.createTaskPushNotificationConfig(named)
       await client.createTaskPushNotificationConfig({ ...named, token: "two" })
-      const third = await client.createTaskPushNotificationConfig(pushTo(receiver.url(`${path}-third`), { taskId: task.id }))
-      const full = await refusal("a fourth", client.createTaskPushNotificationConfig(pushTo(receiver.url(path), { taskId: task.id })))
+      const third = await client.createTaskPushNotificationConfig(
+        pushTo(receiver.url(`${path}-third`), { taskId: task.id })
+      )
+      const full = await refusal(
+        "a fourth",
+        client.createTaskPushNotificationConfig(pushTo(receiver.url(path), { taskId: task.id }))
+      )
       assert.match(full.message, /as many push notification configurations/)
-      const { configs } = await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 0, pageToken: "" })
+      const { configs } = await client.listTaskPushNotificationConfig({
+        tenant: "",
+        taskId: task.id,
+        pageSize: 0,
+        pageToken: ""
+      })
       assert.deepStrictEqual(configs, [created, { ...named, token: "two" }, third])
       if (binding === "JSONRPC") {
-        const first = await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 2, pageToken: "" })
-        const rest = await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 2, pageToken: first.nextPageToken })
+        const first = await client.listTaskPushNotificationConfig({
+          tenant: "",
+          taskId: task.id,
+          pageSize: 2,
+          pageToken: ""
+        })
+        const rest = await client.listTaskPushNotificationConfig({
+          tenant: "",
+          taskId: task.id,
+          pageSize: 2,
+          pageToken: first.nextPageToken
+        })
         assert.deepStrictEqual([first.configs.length, rest.configs, rest.nextPageToken], [2, [third], ""])
       }
       for (const [by, taskId, id] of [[theirs, task.id, "named"], [client, "msg_AAAAAAAAAAAAAAAA", "named"]] as const) {
@@ -496,14 +653,25 @@ describe("A2A and its posts", () => {
         }
         for (const [what, call] of Object.entries(calls)) {
           const error = await refusal(what, call())
-          assert.deepStrictEqual([reasonOf(error), error.message.includes("no such task")], ["TASK_NOT_FOUND", true], error.message)
+          assert.deepStrictEqual(
+            [reasonOf(error), error.message.includes("no such task")],
+            ["TASK_NOT_FOUND", true],
+            error.message
+          )
         }
       }
-      const unknown = await refusal("another", client.getTaskPushNotificationConfig({ tenant: "", taskId: task.id, id: "other" }))
+      const unknown = await refusal(
+        "another",
+        client.getTaskPushNotificationConfig({ tenant: "", taskId: task.id, id: "other" })
+      )
       assert.strictEqual(reasonOf(unknown), "TASK_NOT_FOUND")
-      for (const id of ["named", "named", "never"]) await client.deleteTaskPushNotificationConfig({ tenant: "", taskId: task.id, id })
+      for (const id of ["named", "named", "never"])
+        await client.deleteTaskPushNotificationConfig({ tenant: "", taskId: task.id, id })
       await say(bob, alice, { metadata: { reply_to: task.id } })
-      await eventually("the posts", () => statesAt(receiver, path).at(-1) === "COMPLETED" && statesAt(receiver, `${path}-third`).at(-1))
+      await eventually(
+        "the posts",
+        () => statesAt(receiver, path).at(-1) === "COMPLETED" && statesAt(receiver, `${path}-third`).at(-1)
+      )
       assert.lengthOf(pushed(receiver, `${path}-named`), 0)
     })
 
@@ -519,7 +687,9 @@ describe("A2A and its posts", () => {
       receiver.answers.set(path, 200)
       const before = pushed(receiver, path).length
       await eventually("another", () => pushed(receiver, path)[before])
-      const ids = pushed(receiver, path).filter(({ task: { status } }) => status?.state === 3).map(({ post }) => post.headers["x-agentchat-delivery"])
+      const ids = pushed(receiver, path).filter(({ task: { status } }) => status?.state === 3).map(({ post }) =>
+        post.headers["x-agentchat-delivery"]
+      )
       assert.lengthOf(new Set(ids), 1)
     })
   }
@@ -554,13 +724,19 @@ describe("A2A, as any program sees it", () => {
     ;({ alice, bob } = await newPair(server))
   })
 
-  const body = () => ({ message: { messageId: randomUUID(), role: "ROLE_USER", parts: [{ text: "hi" }] }, configuration: { returnImmediately: true } })
+  const body = () => ({
+    message: { messageId: randomUUID(), role: "ROLE_USER", parts: [{ text: "hi" }] },
+    configuration: { returnImmediately: true }
+  })
 
   it("164. an absent or another version is refused, a patch number makes no difference", async () => {
     for (const version of [null, "0.3", "2.0", "1.1"]) {
       const answer = await rpc(alice.key, bob.handle, "SendMessage", body(), version)
       assert.strictEqual(answer.body.error?.code, -32_009, answer.text)
-      const rest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, { method: "POST", body: JSON.stringify(body()) }, version)
+      const rest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, {
+        method: "POST",
+        body: JSON.stringify(body())
+      }, version)
       assert.deepStrictEqual([rest.status, rest.body.error.details[0].reason], [400, "VERSION_NOT_SUPPORTED"])
     }
     assert.property((await rpc(alice.key, bob.handle, "SendMessage", body(), "1.0.3")).body, "result")
@@ -571,19 +747,36 @@ describe("A2A, as any program sees it", () => {
     const cases: ReadonlyArray<readonly [string, unknown, number, string]> = [
       ["Nothing", {}, -32_601, "METHOD_NOT_FOUND"],
       ["SendMessage", {}, -32_602, "VALIDATION_ERROR"],
-      ["SendMessage", { message: { messageId: "x", role: "ROLE_AGENT", parts: [{ text: "x" }] } }, -32_602, "VALIDATION_ERROR"],
+      [
+        "SendMessage",
+        { message: { messageId: "x", role: "ROLE_AGENT", parts: [{ text: "x" }] } },
+        -32_602,
+        "VALIDATION_ERROR"
+      ],
       ["SendMessage", { message: { messageId: "x", role: "ROLE_USER", parts: [{}] } }, -32_602, "VALIDATION_ERROR"],
       ["GetTask", { id: "msg_none" }, -32_001, "TASK_NOT_FOUND"],
       ["GetExtendedAgentCard", {}, -32_004, "UNSUPPORTED_OPERATION"]
     ]
     for (const [method, params, code, wire] of cases) {
       const { body, status } = await rpc(alice.key, bob.handle, method, params)
-      assert.deepStrictEqual([status, body.id, body.error?.code, body.error?.data[0].metadata.code], [200, 7, code, wire], method)
+      assert.deepStrictEqual([status, body.id, body.error?.code, body.error?.data[0].metadata.code], [
+        200,
+        7,
+        code,
+        wire
+      ], method)
     }
     const unknown = await rpc(alice.key, "nobody-of-this-name", "SendMessage", body())
-    assert.deepStrictEqual([unknown.body.error.code, unknown.body.error.data[0].metadata.code], [-32_000, "AGENT_NOT_FOUND"])
+    assert.deepStrictEqual([unknown.body.error.code, unknown.body.error.data[0].metadata.code], [
+      -32_000,
+      "AGENT_NOT_FOUND"
+    ])
     const none = await rpc(undefined, bob.handle, "ListTasks", {})
-    assert.deepStrictEqual([none.status, none.headers.get("www-authenticate"), none.body.jsonrpc], [401, "Bearer", "2.0"])
+    assert.deepStrictEqual([none.status, none.headers.get("www-authenticate"), none.body.jsonrpc], [
+      401,
+      "Bearer",
+      "2.0"
+    ])
     const rest = await raw(undefined, `/a2a/${bob.handle}/tasks`)
     assert.deepStrictEqual([rest.status, rest.body.error.status], [401, "UNAUTHENTICATED"])
     for (const number of ["9007199254740993", "1e400", "1e-400"]) {
@@ -592,7 +785,11 @@ describe("A2A, as any program sees it", () => {
         method: "POST",
         body: `{"jsonrpc":"2.0","id":7,"method":"SendMessage","params":{${part}}}`
       })
-      assert.deepStrictEqual([overRpc.status, overRpc.body.id, overRpc.body.error?.code], [200, 7, -32_602], overRpc.text)
+      assert.deepStrictEqual(
+        [overRpc.status, overRpc.body.id, overRpc.body.error?.code],
+        [200, 7, -32_602],
+        overRpc.text
+      )
       assert.match(overRpc.body.error.message, /^params\.message\.parts\.0\.data\.n: .*write it as a string$/)
       const overRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, { method: "POST", body: `{${part}}` })
       assert.deepStrictEqual([overRest.status, overRest.body.error?.status], [400, "INVALID_ARGUMENT"], overRest.text)
@@ -602,9 +799,13 @@ describe("A2A, as any program sees it", () => {
       method: "POST",
       body: `{"jsonrpc":"2.0","id":9007199254740993,"method":"ListTasks"}`
     })
-    assert.deepStrictEqual([strange.status, strange.body.id, strange.body.error?.code], [200, null, -32_600], strange.text)
+    assert.deepStrictEqual(
+      [strange.status, strange.body.id, strange.body.error?.code],
+      [200, null, -32_600],
+      strange.text
+    )
     assert.match(strange.body.error.message, /^id: .*write it as a string$/)
-    for (const text of ["{", "[]", "7", "{\"jsonrpc\":\"2.0\",\"method\":\"GetTask\"}"]) {
+    for (const text of ["{", "[]", "7", '{"jsonrpc":"2.0","method":"GetTask"}']) {
       const answer = await raw(alice.key, `/a2a/${bob.handle}`, { method: "POST", body: text })
       assert.include([-32_700, -32_600], answer.body.error.code)
     }
@@ -626,15 +827,24 @@ describe("A2A, as any program sees it", () => {
         [status, "2.0", null, code]
       )
       const overRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, init)
-      assert.deepStrictEqual([overRest.status, overRest.body.error.code, overRest.body.error.details[0].metadata.code], [status, status, code])
+      assert.deepStrictEqual(
+        [overRest.status, overRest.body.error.code, overRest.body.error.details[0].metadata.code],
+        [status, status, code]
+      )
     }
     const packed = { method: "POST", headers: { "content-encoding": "gzip" }, body: "{}" }
     const packedRpc = await raw(alice.key, `/a2a/${bob.handle}`, packed)
-    assert.deepStrictEqual([packedRpc.status, packedRpc.body.error.data[0].metadata.code], [415, "UNSUPPORTED_ENCODING"])
+    assert.deepStrictEqual([packedRpc.status, packedRpc.body.error.data[0].metadata.code], [
+      415,
+      "UNSUPPORTED_ENCODING"
+    ])
     const packedRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, packed)
     assert.deepStrictEqual([packedRest.status, packedRest.body.error.status], [415, "INVALID_ARGUMENT"])
     assert.strictEqual((await raw(alice.key, `/a2a/${bob.handle}/no/such/path`)).body.error.status, "NOT_FOUND")
-    const limit = await refusal("a message that is too large", begin(await connect(server, alice, bob, "JSONRPC"), "x".repeat(40_000)))
+    const limit = await refusal(
+      "a message that is too large",
+      begin(await connect(server, alice, bob, "JSONRPC"), "x".repeat(40_000))
+    )
     assert.match(limit.message, /at most 32 KiB/)
   })
 
@@ -643,29 +853,42 @@ describe("A2A, as any program sees it", () => {
     const task = await begin(client, "no target")
     const before = (await client.listTasks(listing())).totalSize
     const good = { taskId: task.id, url: "https://example.com/hook" }
-    for (const wrong of [
-      { url: "http://10.0.0.1:9/hook" },
-      { url: "http://169.254.169.254/latest" },
-      { url: "ftp://example.com/hook" },
-      { url: "https://user:password@example.com/" },
-      { url: "" },
-      { token: "two\r\nlines" },
-      { id: "a/b" },
-      { authentication: { scheme: "Bearer x: y", credentials: "z" } },
-      { authentication: { scheme: "Bearer", credentials: "a\nb" } }
-    ]) {
+    for (
+      const wrong of [
+        { url: "http://10.0.0.1:9/hook" },
+        { url: "http://169.254.169.254/latest" },
+        { url: "ftp://example.com/hook" },
+        { url: "https://user:password@example.com/" },
+        { url: "" },
+        { token: "two\r\nlines" },
+        { id: "a/b" },
+        { authentication: { scheme: "Bearer x: y", credentials: "z" } },
+        { authentication: { scheme: "Bearer", credentials: "a\nb" } }
+      ]
+    ) {
       const config = { ...good, ...wrong }
       const created = await rpc(alice.key, bob.handle, "CreateTaskPushNotificationConfig", config)
       const { taskId: _, ...ofSend } = config
-      const sent = await rpc(alice.key, bob.handle, "SendMessage", { ...body(), configuration: { returnImmediately: true, taskPushNotificationConfig: ofSend } })
-      for (const answer of [created, sent]) assert.strictEqual(answer.body.error?.code, -32_602, `${JSON.stringify(wrong)} ${answer.text}`)
+      const sent = await rpc(alice.key, bob.handle, "SendMessage", {
+        ...body(),
+        configuration: { returnImmediately: true, taskPushNotificationConfig: ofSend }
+      })
+      for (const answer of [created, sent])
+        assert.strictEqual(answer.body.error?.code, -32_602, `${JSON.stringify(wrong)} ${answer.text}`)
     }
     assert.strictEqual((await client.listTasks(listing())).totalSize, before)
-    assert.lengthOf((await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 0, pageToken: "" })).configs, 0)
+    assert.lengthOf(
+      (await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 0, pageToken: "" }))
+        .configs,
+      0
+    )
   })
 
   it("164. names of the protocol's definition are understood like those of its JSON", async () => {
-    const given = { message: { message_id: randomUUID(), role: "ROLE_USER", parts: [{ text: "snake" }] }, configuration: { return_immediately: true } }
+    const given = {
+      message: { message_id: randomUUID(), role: "ROLE_USER", parts: [{ text: "snake" }] },
+      configuration: { return_immediately: true }
+    }
     const { body } = await rpc(alice.key, bob.handle, "SendMessage", given)
     assert.strictEqual(body.result.task.status.state, "TASK_STATE_SUBMITTED")
   })
@@ -684,7 +907,9 @@ describe("A2A, as any program sees it", () => {
   it("164. SubscribeToTask takes GET too, and the stream of a key that dies ends", async () => {
     const client = await connect(server, alice, bob, "HTTP+JSON")
     const task = await begin(client, "watch me")
-    const response = await fetchAs(alice.key)(`${baseOf(server, bob)}tasks/${task.id}:subscribe`, { headers: { "A2A-Version": "1.0" } })
+    const response = await fetchAs(alice.key)(`${baseOf(server, bob)}tasks/${task.id}:subscribe`, {
+      headers: { "A2A-Version": "1.0" }
+    })
     assert.strictEqual(response.headers.get("content-type"), "text/event-stream")
     assert.strictEqual((await alice.http.delete(`/v1/agents/${alice.handle}`)).status, 200)
     const text = await within("the end of the stream", response.text())

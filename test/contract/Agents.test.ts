@@ -82,7 +82,10 @@ describe("wire.md J, Agents", () => {
 
     const closed = (await agent.http.patch(path, { settings: { inbox_mode: "contacts_only" } })).ok(200, Shapes.Agent)
     assert.deepStrictEqual(closed.settings, { inbox_mode: "contacts_only", group_invite_policy: "open" })
-    const both = (await agent.http.patch(path, { settings: { group_invite_policy: "contacts_only" } })).ok(200, Shapes.Agent)
+    const both = (await agent.http.patch(path, { settings: { group_invite_policy: "contacts_only" } })).ok(
+      200,
+      Shapes.Agent
+    )
     assert.deepStrictEqual(both.settings, { inbox_mode: "contacts_only", group_invite_policy: "contacts_only" })
     assert.deepInclude(both, { display_name: "New", description: "old" })
 
@@ -91,7 +94,10 @@ describe("wire.md J, Agents", () => {
     assert.deepStrictEqual((await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent), reset)
     // Others see it as well.
     const reader = await newAgent(server, "reader")
-    assert.deepInclude((await reader.http.get(path)).ok(200, Shapes.Card), { display_name: agent.handle, description: null })
+    assert.deepInclude((await reader.http.get(path)).ok(200, Shapes.Card), {
+      display_name: agent.handle,
+      description: null
+    })
     assert.deepStrictEqual((await agent.http.patch(path, {})).ok(200, Shapes.Agent).settings, both.settings)
 
     const byClient = await agent.client.updateAgent(agent.handle, {
@@ -112,7 +118,8 @@ describe("wire.md J, Agents", () => {
       { settings: { group_invite_policy: 1 } },
       { settings: "open" }
     ]
-    for (const change of bad) (await agent.http.patch(`/v1/agents/${agent.handle}`, change)).refused(400, "VALIDATION_ERROR")
+    for (const change of bad)
+      (await agent.http.patch(`/v1/agents/${agent.handle}`, change)).refused(400, "VALIDATION_ERROR")
     const kept = (await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent)
     assert.deepInclude(kept, { display_name: agent.handle, description: null })
     const long = { display_name: "\u{1f98a}".repeat(100), description: "\u{1f98a}".repeat(500) }
@@ -122,13 +129,32 @@ describe("wire.md J, Agents", () => {
   it("a display name that acts on the text around it, or that nobody sees, is 400; null still takes the handle", async () => {
     const agent = await newAgent(server, "named", { display_name: "Named" })
     const path = `/v1/agents/${agent.handle}`
-    for (const display_name of ["a\nb", "a\tb", "\u001b[31mred", "a\u0085b", "a\u2028b", "\u202egnp.exe", "a\u2066b", " ", "\u200b", "\u3164"]) {
+    for (
+      const display_name of [
+        "a\nb",
+        "a\tb",
+        "\u001b[31mred",
+        "a\u0085b",
+        "a\u2028b",
+        "\u202egnp.exe",
+        "a\u2066b",
+        " ",
+        "\u200b",
+        "\u3164"
+      ]
+    ) {
       ;(await agent.http.patch(path, { display_name })).refused(400, "VALIDATION_ERROR")
     }
     assert.strictEqual((await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent).display_name, "Named")
     const hebrew = "\u05d0\u05d3\u05d4\u200e 1"
-    assert.strictEqual((await agent.http.patch(path, { display_name: hebrew })).ok(200, Shapes.Agent).display_name, hebrew)
-    assert.strictEqual((await agent.http.patch(path, { display_name: null })).ok(200, Shapes.Agent).display_name, agent.handle)
+    assert.strictEqual(
+      (await agent.http.patch(path, { display_name: hebrew })).ok(200, Shapes.Agent).display_name,
+      hebrew
+    )
+    assert.strictEqual(
+      (await agent.http.patch(path, { display_name: null })).ok(200, Shapes.Agent).display_name,
+      agent.handle
+    )
   })
 
   it("38. another's profile is 403 FORBIDDEN, whether the handle exists or not", async () => {
@@ -175,7 +201,10 @@ describe("wire.md J, Agents", () => {
     const begun = (await agent.http.post(`/v1/agents/${agent.handle}/rotate-key`)).ok(200, Shapes.Pending)
     const code = await server.code(agent.email)
     const path = `/v1/agents/${agent.handle}/rotate-key/verify`
-    const wrong = (await agent.http.post(path, { pending_id: begun.pending_id, code: other(code) })).refused(400, "INVALID_CODE")
+    const wrong = (await agent.http.post(path, { pending_id: begun.pending_id, code: other(code) })).refused(
+      400,
+      "INVALID_CODE"
+    )
     assert.deepStrictEqual(wrong.details, { attempts_remaining: 4 })
     assert.strictEqual((await agent.http.get("/v1/agents/me")).status, 200, "nothing changes before the code is right")
 
@@ -228,7 +257,6 @@ describe("wire.md J, Agents", () => {
     ;(await attempt(friend, agent)).refused(404, "AGENT_NOT_FOUND")
     await socket.closedWith(1008)
     ;(await agent.http.delete(`/v1/agents/${agent.handle}`)).refused(401, "UNAUTHORIZED")
-
     ;(await server.http().post("/v1/register", { email: "someone-new@example.com", handle: agent.handle }))
       .refused(409, "HANDLE_TAKEN")
     // The address is free again, and nothing of the old account can be recovered with it.
@@ -262,7 +290,10 @@ describe("wire.md J, Agents", () => {
       display_name: null,
       avatar_url: null
     })
-    const participants = (await alice.http.get(`/v1/conversations/${conversation}/participants`)).ok(200, Shapes.Participants)
+    const participants = (await alice.http.get(`/v1/conversations/${conversation}/participants`)).ok(
+      200,
+      Shapes.Participants
+    )
     assert.deepStrictEqual(participants, [{ handle: bob.handle, display_name: null, avatar_url: null }])
     assert.include((await conversationsOf(alice)).map((item) => item.id), conversation)
     // What it wrote can still be fetched and read.

@@ -56,7 +56,10 @@ const resident = async (server: Server): Promise<number> => {
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1] ?? 0) / 1_024
 }
 
-/** Seconds of processor time that the server's process has used, the system's for it included; 0 where that cannot be read. */
+/**
+ * Seconds of processor time that the server's process has used, the system's for it included; 0 where that cannot be
+ * read.
+ */
 const processorTime = async (server: Server): Promise<number> => {
   const stat = await readFile(`/proc/${server.process.pid}/stat`, "utf8").catch(() => "")
   const [user = 0, system = 0] = stat.slice(stat.lastIndexOf(")") + 2).split(" ").slice(11, 13).map(Number)
@@ -66,7 +69,8 @@ const processorTime = async (server: Server): Promise<number> => {
 /** Waits until the server has closed its ends of these connections, which their other ends need not have noticed. */
 const untilLetGo = async (connections: ReadonlyArray<RawConnection>): Promise<void> => {
   const ends = connections.map(({ socket: { localPort = 0, remotePort = 0 } }) =>
-    new RegExp(`:${hex(remotePort)} \\S+:${hex(localPort)} 01 `))
+    new RegExp(`:${hex(remotePort)} \\S+:${hex(localPort)} 01 `)
+  )
   await eventually("the server to close connections", async () => {
     const table = await readFile("/proc/net/tcp", "utf8").catch(() => undefined)
     if (table === undefined) {
@@ -156,7 +160,10 @@ describe("attacks", () => {
       const silent = many(200, "")
       const headers = many(200, "GET /v1/health HTTP/1.1\r\nhost: x\r\nx-drip: ")
       const bodies = many(100, `POST /v1/agents/recover HTTP/1.1\r\nhost: x\r\ncontent-length: 10000\r\n\r\n{"email":"`)
-      const handshakes = many(100, "GET /v1/ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-")
+      const handshakes = many(
+        100,
+        "GET /v1/ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-"
+      )
       const state = { drips: true }
       const drip = (async () => {
         while (state.drips) {
@@ -172,7 +179,9 @@ describe("attacks", () => {
         tally(connections.map(async (connection) => statusesOf(await connection.end()).join(" ")))
       /** A byte that is written after the answer came can lose the answer, which is still an end. */
       const endsOfDrips = async (connections: ReadonlyArray<RawConnection>) => {
-        const statuses = await Promise.all(connections.map(async (connection) => statusesOf(await connection.end()).join(" ")))
+        const statuses = await Promise.all(
+          connections.map(async (connection) => statusesOf(await connection.end()).join(" "))
+        )
         assert.include(statuses, "408")
         return tally(statuses.map((status) => Promise.resolve(status === "" ? "408" : status)))
       }
@@ -183,7 +192,10 @@ describe("attacks", () => {
         bodies: await endsOfDrips(bodies),
         silent: (await Promise.all(silent.map((connection) => connection.end()))).length
       }
-      assert.isFalse(patient.socket.destroyed, "a server that waits a minute for a HELLO ended its socket as early as one that waits 4 s")
+      assert.isFalse(
+        patient.socket.destroyed,
+        "a server that waits a minute for a HELLO ended its socket as early as one that waits 4 s"
+      )
       patient.drop()
       state.drips = false
       await drip
@@ -231,7 +243,7 @@ describe("attacks", () => {
       assert.property(headers, name)
       delete headers[name]
     }
-    return { status: answer.status, headers, body: answer.text.replace(/"pnd_[\w-]{16}"/, "\"pnd\"") }
+    return { status: answer.status, headers, body: answer.text.replace(/"pnd_[\w-]{16}"/, '"pnd"') }
   }
 
   const post = (path: string, json: object) => bare(server.url, "POST", path, {}, JSON.stringify(json))
@@ -266,7 +278,9 @@ describe("attacks", () => {
         const path = index === 0 ? "/v1/register/verify" : "/v1/agents/recover/verify"
         const ids = [one, two].map((answer) => (answer.body as { readonly pending_id: string }).pending_id)
         for (let guess = 0; guess < 3; guess++) {
-          const [real, decoy] = await Promise.all(ids.map((pending_id) => post(path, { pending_id, code: `00000${guess}` })))
+          const [real, decoy] = await Promise.all(
+            ids.map((pending_id) => post(path, { pending_id, code: `00000${guess}` }))
+          )
           assert.deepStrictEqual(real && faceOf(real), decoy && faceOf(decoy))
         }
       }
@@ -284,7 +298,11 @@ describe("attacks", () => {
           const said = (answer.body as { readonly code: string }).code
           counts[said] = (counts[said] ?? 0) + 1
         }
-        assert.deepStrictEqual(counts, { INVALID_CODE: 5 * ids.length, OTP_ATTEMPTS_EXHAUSTED: ids.length, EXPIRED: 50 - 6 * ids.length })
+        assert.deepStrictEqual(counts, {
+          INVALID_CODE: 5 * ids.length,
+          OTP_ATTEMPTS_EXHAUSTED: ids.length,
+          EXPIRED: 50 - 6 * ids.length
+        })
         for (const pending_id of ids) (await post(path, { pending_id, code })).refused(400, "EXPIRED")
       }
       const handle = freshHandle("guessed")
@@ -292,7 +310,8 @@ describe("attacks", () => {
       await tally("/v1/register/verify", [begun.pending_id], await server.code(`${handle}@example.com`))
 
       const owner = await newAgent(server, "owner")
-      const recover = async () => (await post("/v1/agents/recover", { email: owner.email })).ok(200, Shapes.Pending).pending_id
+      const recover = async () =>
+        (await post("/v1/agents/recover", { email: owner.email })).ok(200, Shapes.Pending).pending_id
       const ids = [await recover(), await recover(), await recover()]
       const code = await server.code(owner.email)
       const untried = await recover()
@@ -338,7 +357,10 @@ describe("attacks", () => {
     whileServed(async () => {
       for (const query of [`token=${mallory.key}`, `api_key=${mallory.key}`, `access_token=${mallory.key}`]) {
         ;(await server.http().get(`/v1/agents/me?${query}`)).refused(401, "UNAUTHORIZED")
-        ;(await server.http().get(`/v1/messages/sync?${query}&authorization=Bearer%20${mallory.key}`)).refused(401, "UNAUTHORIZED")
+        ;(await server.http().get(`/v1/messages/sync?${query}&authorization=Bearer%20${mallory.key}`)).refused(
+          401,
+          "UNAUTHORIZED"
+        )
         const connection = await RawConnection.open(server)
         connection.write(
           `GET /v1/ws?${query} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n` +
@@ -355,17 +377,52 @@ describe("attacks", () => {
   it("webhooks reach no private network: not as an address in any spelling, nor by a name that changes its mind", () =>
     whileServed(async () => {
       const { port } = receiver.address() as AddressInfo
-      const create = (agent: TestAgent, url: string) => agent.http.post("/v1/webhooks", { url, events: ["message.new"] })
+      const create = (agent: TestAgent, url: string) =>
+        agent.http.post("/v1/webhooks", { url, events: ["message.new"] })
       const hosts = [
-        "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "017700000001", "0", "0.0.0.0", "localhost",
-        "LOCALHOST", "localhost.", "a.localhost", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
-        "[0:0:0:0:0:ffff:7f00:0001]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[fe80::1]", "[fd00::1]", "10.0.0.1",
-        "172.16.0.1", "192.168.0.1", "169.254.169.254", "[fd00:ec2::254]", "100.100.100.200", "\uff11\uff12\uff17.0.0.1",
-        "127\u30020\u30020\u30021", "mixed.rebind.example"
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0177.0.0.1",
+        "017700000001",
+        "0",
+        "0.0.0.0",
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "a.localhost",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[0:0:0:0:0:ffff:7f00:0001]",
+        "[64:ff9b::7f00:1]",
+        "[2002:7f00:1::]",
+        "[fe80::1]",
+        "[fd00::1]",
+        "10.0.0.1",
+        "172.16.0.1",
+        "192.168.0.1",
+        "169.254.169.254",
+        "[fd00:ec2::254]",
+        "100.100.100.200",
+        "\uff11\uff12\uff17.0.0.1",
+        "127\u30020\u30020\u30021",
+        "mixed.rebind.example"
       ]
       for (const host of hosts) (await create(mallory, `http://${host}:${port}/`)).refused(400, "VALIDATION_ERROR")
-      for (const url of [`http://8.8.8.8@127.0.0.1:${port}/`, `http://127.0.0.1:${port}\\@8.8.8.8/`, "gopher://8.8.8.8/",
-        "file:///etc/passwd", "http:127.0.0.1", "//127.0.0.1/", "javascript:0"]) {
+      for (
+        const url of [
+          `http://8.8.8.8@127.0.0.1:${port}/`,
+          `http://127.0.0.1:${port}\\@8.8.8.8/`,
+          "gopher://8.8.8.8/",
+          "file:///etc/passwd",
+          "http:127.0.0.1",
+          "//127.0.0.1/",
+          "javascript:0"
+        ]
+      ) {
         ;(await create(mallory, url)).refused(400, "VALIDATION_ERROR")
       }
       // Nor do the posts of a task.
@@ -376,7 +433,11 @@ describe("attacks", () => {
         }
         const call = { jsonrpc: "2.0", id: 7, method: "SendMessage", params }
         const answer = await mallory.http.post(`/a2a/${honest.ben.handle}`, call, { "A2A-Version": "1.0" })
-        assert.strictEqual((answer.body as { readonly error?: { readonly code: number } }).error?.code, -32_602, `${answer}`)
+        assert.strictEqual(
+          (answer.body as { readonly error?: { readonly code: number } }).error?.code,
+          -32_602,
+          `${answer}`
+        )
       }
       const trap = await newAgent(server, "trap")
       ;(await create(trap, `http://once.rebind.example:${port}/`)).ok(201, Shapes.CreatedWebhook)
@@ -407,20 +468,26 @@ describe("attacks", () => {
         JSON.stringify(await socket.message(id))
       ]
       for (const text of places) assert.strictEqual(text.split(tricky).length - 1, 2, text)
-      for (const body of [
-        `{"__proto__":{${head()},"content":{"text":"inherited"}}}`,
-        `{${head()},"content":{"__proto__":{"text":"inherited"}}}`,
-        `{${head()},"content":"text"}`,
-        `{${head()},"content":{"text":"x"},"metadata":{"deep":${"[".repeat(80_000)}${"]".repeat(80_000)}}}`,
-        `{${head()},"content":{"data":${`{"a":`.repeat(30_000)}1${"}".repeat(30_000)}}}`,
-        `${"[".repeat(200_000)}`,
-        `{${head()},"content":{"text":"fine"},"content":{"text":"\\u0000"}}`
-      ]) (await send(body)).refused(400, "VALIDATION_ERROR")
+      for (
+        const body of [
+          `{"__proto__":{${head()},"content":{"text":"inherited"}}}`,
+          `{${head()},"content":{"__proto__":{"text":"inherited"}}}`,
+          `{${head()},"content":"text"}`,
+          `{${head()},"content":{"text":"x"},"metadata":{"deep":${"[".repeat(80_000)}${"]".repeat(80_000)}}}`,
+          `{${head()},"content":{"data":${`{"a":`.repeat(30_000)}1${"}".repeat(30_000)}}}`,
+          `${"[".repeat(200_000)}`,
+          `{${head()},"content":{"text":"fine"},"content":{"text":"\\u0000"}}`
+        ]
+      ) (await send(body)).refused(400, "VALIDATION_ERROR")
       // Of a name that comes twice the last one counts, for every check alike.
-      const doubled = await send(`{${head()},"content":{"text":"\\ud800"},"content":{"text":"the last one"},"to":"nobody-at-all","to":"${bob.handle}"}`)
+      const doubled = await send(
+        `{${head()},"content":{"text":"\\ud800"},"content":{"text":"the last one"},"to":"nobody-at-all","to":"${bob.handle}"}`
+      )
       assert.strictEqual(doubled.ok(201, Shapes.Message).content.text, "the last one")
       assert.deepStrictEqual((await history(bob, conversation)).map(({ content }) => content.text), [
-        "the last one", "x", ...(await history(bob, conversation)).slice(2).map(({ content }) => content.text)
+        "the last one",
+        "x",
+        ...(await history(bob, conversation)).slice(2).map(({ content }) => content.text)
       ])
       assert.isUndefined(({} as { readonly polluted?: unknown }).polluted)
       // Names of a prototype are nobody's id.
@@ -436,42 +503,75 @@ describe("attacks", () => {
   it("NUL and half characters are refused wherever text comes in, frames included", () =>
     whileServed(async () => {
       const { alice, bob, conversation } = await newPair(server)
-      for (const path of ["/v1/agents/a%00b", "/v1/messages/%00", "/v1/contacts/%00", "/v1/presence/%00", "/v1/mutes/agent/%00"]) {
+      for (
+        const path of [
+          "/v1/agents/a%00b",
+          "/v1/messages/%00",
+          "/v1/contacts/%00",
+          "/v1/presence/%00",
+          "/v1/mutes/agent/%00"
+        ]
+      ) {
         ;(await alice.http.get(path)).refused(400, "VALIDATION_ERROR")
       }
-      for (const query of [
-        "directory?q=a%00", "contacts?cursor=%00", `messages/${conversation}?around_message_id=%00`, "messages/sync?after=%00"
-      ]) {
+      for (
+        const query of [
+          "directory?q=a%00",
+          "contacts?cursor=%00",
+          `messages/${conversation}?around_message_id=%00`,
+          "messages/sync?after=%00"
+        ]
+      ) {
         const path = `/v1/${query}`
         ;(await alice.http.get(path)).refused(400, "VALIDATION_ERROR")
       }
       for (const bad of ["\u0000", "\ud800"]) {
-        for (const [path, body] of [
-          ["/v1/register", { email: "nul@example.com", handle: `nul${bad}` }],
-          ["/v1/register", { email: `nul${bad}@example.com`, handle: "nul" }],
-          ["/v1/register", { email: "nul@example.com", handle: "nul-nul", display_name: bad }],
-          ["/v1/contacts", { handle: bob.handle, notes: bad }],
-          ["/v1/groups", { name: bad }],
-          ["/v1/presence/batch", { handles: [bad] }],
-          [`/v1/contacts/${bob.handle}/report`, { reason: bad }],
-          ["/v1/messages", { conversation_id: bad, client_msg_id: freshMsgId(), content: { text: "x" } }],
-          ["/v1/messages", { to: bad, client_msg_id: freshMsgId(), content: { text: "x" } }],
-          ["/v1/messages", { to: bob.handle, client_msg_id: bad, content: { text: "x" } }],
-          ["/v1/messages", { to: bob.handle, client_msg_id: freshMsgId(), content: { attachment_id: bad } }],
-          ["/v1/messages", { to: bob.handle, client_msg_id: freshMsgId(), content: { data: { [bad]: 1 } } }],
-          ["/v1/mutes", { target_kind: "conversation", target_id: bad }],
-          ["/v1/mutes", { target_kind: "agent", target_id: bad }],
-          ["/v1/groups", { name: "x", member_handles: [bad] }],
-          ["/v1/webhooks", { url: `https://example.com/${bad}`, events: ["message.new"], secret: bad.repeat(20) }],
-          ["/v1/uploads", { conversation_id: bad, filename: "a", content_type: "text/plain", size: 1, sha256: "ab".repeat(32) }],
-          ["/v1/agents/recover/verify", { pending_id: bad, code: "123456" }],
-          ["/v1/uploads", { to: bob.handle, filename: bad, content_type: "text/plain", size: 1, sha256: "ab".repeat(32) }]
-        ] as const) {
+        for (
+          const [path, body] of [
+            ["/v1/register", { email: "nul@example.com", handle: `nul${bad}` }],
+            ["/v1/register", { email: `nul${bad}@example.com`, handle: "nul" }],
+            ["/v1/register", { email: "nul@example.com", handle: "nul-nul", display_name: bad }],
+            ["/v1/contacts", { handle: bob.handle, notes: bad }],
+            ["/v1/groups", { name: bad }],
+            ["/v1/presence/batch", { handles: [bad] }],
+            [`/v1/contacts/${bob.handle}/report`, { reason: bad }],
+            ["/v1/messages", { conversation_id: bad, client_msg_id: freshMsgId(), content: { text: "x" } }],
+            ["/v1/messages", { to: bad, client_msg_id: freshMsgId(), content: { text: "x" } }],
+            ["/v1/messages", { to: bob.handle, client_msg_id: bad, content: { text: "x" } }],
+            ["/v1/messages", { to: bob.handle, client_msg_id: freshMsgId(), content: { attachment_id: bad } }],
+            ["/v1/messages", { to: bob.handle, client_msg_id: freshMsgId(), content: { data: { [bad]: 1 } } }],
+            ["/v1/mutes", { target_kind: "conversation", target_id: bad }],
+            ["/v1/mutes", { target_kind: "agent", target_id: bad }],
+            ["/v1/groups", { name: "x", member_handles: [bad] }],
+            ["/v1/webhooks", { url: `https://example.com/${bad}`, events: ["message.new"], secret: bad.repeat(20) }],
+            ["/v1/uploads", {
+              conversation_id: bad,
+              filename: "a",
+              content_type: "text/plain",
+              size: 1,
+              sha256: "ab".repeat(32)
+            }],
+            ["/v1/agents/recover/verify", { pending_id: bad, code: "123456" }],
+            ["/v1/uploads", {
+              to: bob.handle,
+              filename: bad,
+              content_type: "text/plain",
+              size: 1,
+              sha256: "ab".repeat(32)
+            }]
+          ] as const
+        ) {
           const answer = await alice.http.post(path, body)
           answer.refused(400, "VALIDATION_ERROR")
         }
-        assert.strictEqual((await alice.http.post("/v1/messages/sync/ack", { last_delivery_id: bad })).text, `{"acked":0}`)
-        ;(await post("/v1/register/verify", { pending_id: `pnd_${bad}`, code: "123456" })).refused(400, "VALIDATION_ERROR")
+        assert.strictEqual(
+          (await alice.http.post("/v1/messages/sync/ack", { last_delivery_id: bad })).text,
+          `{"acked":0}`
+        )
+        ;(await post("/v1/register/verify", { pending_id: `pnd_${bad}`, code: "123456" })).refused(
+          400,
+          "VALIDATION_ERROR"
+        )
         const socket = await Socket.hello(server, alice.key)
         socket.ack(`msg_${bad}`)
         socket.send({ type: "typing.start", id: 1, payload: { conversation_id: bad } })
@@ -479,7 +579,10 @@ describe("attacks", () => {
         socket.send({ type: "message.read_ack", id: 3, payload: { conversation_id: conversation, message_id: bad } })
         socket.send({ type: "presence.update", id: 4, payload: { status: "online", custom_message: bad } })
         for (const id of [1, 2, 3, 4]) {
-          assert.strictEqual((await socket.waitFor((frame) => frame["id"] === id)).payload?.["code"], "VALIDATION_ERROR")
+          assert.strictEqual(
+            (await socket.waitFor((frame) => frame["id"] === id)).payload?.["code"],
+            "VALIDATION_ERROR"
+          )
         }
         await socket.settled()
         await socket.close()
@@ -492,12 +595,14 @@ describe("attacks", () => {
       const socket = await Socket.hello(server, mallory.key)
       // Once each, with what is answered.
       const deep = (n: number) => `${"[".repeat(n)}${"]".repeat(n)}`
-      for (const frame of [
-        `{"type":"x","id":${deep(32_000)}}`,
-        `{"type":"typing.start","id":${deep(30_000)},"payload":${deep(1_000)}}`,
-        `{"type":"presence.update","id":${deep(65)},"payload":{"status":${deep(30_000)}}}`,
-        `{"type":"x","id":"\\ud800"}`
-      ]) {
+      for (
+        const frame of [
+          `{"type":"x","id":${deep(32_000)}}`,
+          `{"type":"typing.start","id":${deep(30_000)},"payload":${deep(1_000)}}`,
+          `{"type":"presence.update","id":${deep(65)},"payload":{"status":${deep(30_000)}}}`,
+          `{"type":"x","id":"\\ud800"}`
+        ]
+      ) {
         const errors = socket.count("error")
         socket.raw(frame)
         await socket.waitFor(() => socket.count("error") === errors + 1)
@@ -542,7 +647,9 @@ describe("attacks", () => {
       const pinging = await RawConnection.upgraded(server, mallory.key)
       pinging.socket.pause()
       // `ws` bounds what it owes by itself.
-      const pings = Buffer.concat(Array.from({ length: 500 }, () => Buffer.from([0x89, 0xfd, 0, 0, 0, 0, ...Buffer.alloc(125)])))
+      const pings = Buffer.concat(
+        Array.from({ length: 500 }, () => Buffer.from([0x89, 0xfd, 0, 0, 0, 0, ...Buffer.alloc(125)]))
+      )
       let written = 0
       while (written < 40_000_000 && !pinging.socket.destroyed) {
         pinging.write(pings)
@@ -582,8 +689,10 @@ describe("attacks", () => {
       ]).flat()
       asking.write(Buffer.concat(asked.map((frame) => frameOf({ opcode: 1, payload: JSON.stringify(frame) }))))
       // On a busy machine a look-up can take too long.
-      await eventually("an answer to each read_ack", () =>
-        asking.received.split(/CONVERSATION_NOT_FOUND|UNAVAILABLE/).length > 400 || undefined)
+      await eventually(
+        "an answer to each read_ack",
+        () => asking.received.split(/CONVERSATION_NOT_FOUND|UNAVAILABLE/).length > 400 || undefined
+      )
       asking.drop()
       assert.isBelow(await resident(server) - before, 160, "MiB more than before")
     }))
@@ -600,11 +709,14 @@ describe("attacks", () => {
         }
       }
       // A picture that says it has 60,000 by 60,000 points.
-      const picture = await sharp({ create: { width: 200, height: 200, channels: 3, background: "red" } }).png().toBuffer()
+      const picture = await sharp({ create: { width: 200, height: 200, channels: 3, background: "red" } }).png()
+        .toBuffer()
       picture.writeUInt32BE(60_000, 16)
       picture.writeUInt32BE(60_000, 20)
       picture.writeUInt32BE(crc32(picture.subarray(12, 29)), 29)
-      const shown = await mallory.http.request("PUT", `/v1/agents/${mallory.handle}/avatar`, { raw: new Uint8Array(picture) })
+      const shown = await mallory.http.request("PUT", `/v1/agents/${mallory.handle}/avatar`, {
+        raw: new Uint8Array(picture)
+      })
       shown.refused(400, "DECODE_FAILED")
       assert.isBelow(await resident(server) - before, 96, "MiB more than before")
     }))
@@ -614,17 +726,18 @@ describe("attacks", () => {
       const answers: Array<Answer> = []
       for (let i = 0; i < 8; i++) {
         const claimed = `203.0.113.${i}`
-        answers.push(await server.http().get("/v1/directory?q=ann", {
-          "x-forwarded-for": `${claimed}, 198.51.100.${i}`,
-          "x-real-ip": claimed,
-          "forwarded": `for=${claimed}`,
-          "cf-connecting-ip": claimed,
-          "true-client-ip": claimed,
-          "x-client-ip": claimed
-        }))
+        answers.push(
+          await server.http().get("/v1/directory?q=ann", {
+            "x-forwarded-for": `${claimed}, 198.51.100.${i}`,
+            "x-real-ip": claimed,
+            "forwarded": `for=${claimed}`,
+            "cf-connecting-ip": claimed,
+            "true-client-ip": claimed,
+            "x-client-ip": claimed
+          })
+        )
       }
-      assert.deepStrictEqual(answers.map(({ status }) => status), [200, 200, 200, 200, 200, 429, 429, 429])
-      // Neither does claiming the victim's address use up the victim's.
+      assert.deepStrictEqual(answers.map(({ status }) => status), [200, 200, 200, 200, 200, 429, 429, 429]) // Neither does claiming the victim's address use up the victim's.
       ;(await mallory.http.get("/v1/directory?q=ann")).ok(200, Shapes.Directory)
     }))
 
@@ -632,8 +745,16 @@ describe("attacks", () => {
     whileServed(async () => {
       const key = { authorization: `Bearer ${mallory.key}` }
       const evil = [
-        "https://evil.example", "null", "https://page.example.evil.example", "https://evil-page.example", "http://page.example",
-        "https://page.example:8443", "https://PAGE.example", "https://page.example/", "file://", "*"
+        "https://evil.example",
+        "null",
+        "https://page.example.evil.example",
+        "https://evil-page.example",
+        "http://page.example",
+        "https://page.example:8443",
+        "https://PAGE.example",
+        "https://page.example/",
+        "file://",
+        "*"
       ]
       for (const origin of evil) {
         for (const headers of [{ origin }, { origin, ...key }]) {
@@ -646,7 +767,10 @@ describe("attacks", () => {
         }
       }
       const good = { origin: "https://page.example" }
-      assert.strictEqual((await mallory.http.get("/v1/agents/me", good)).header("access-control-allow-origin"), good.origin)
+      assert.strictEqual(
+        (await mallory.http.get("/v1/agents/me", good)).header("access-control-allow-origin"),
+        good.origin
+      )
       // From the right page, and still nobody without a key.
       const socket = await Socket.open(server, good)
       socket.send({ type: "ping" })
@@ -671,7 +795,12 @@ describe("attacks", () => {
         })
       const reserved = async (fields?: object) =>
         (await announce(fields)).body as { readonly upload_url: string; readonly attachment_id: string }
-      const call = async (method: string, url: string, body?: Uint8Array<ArrayBuffer>, headers: Record<string, string> = {}) => {
+      const call = async (
+        method: string,
+        url: string,
+        body?: Uint8Array<ArrayBuffer>,
+        headers: Record<string, string> = {}
+      ) => {
         const { pathname, search } = new URL(url)
         return bare(server.url, method, pathname + search, headers, body ?? "")
       }
@@ -679,45 +808,64 @@ describe("attacks", () => {
       const longer = new TextEncoder().encode("exactly these bytes, and more")
       ;(await call("PUT", first.upload_url, longer)).refused(400, "SIZE_MISMATCH")
       ;(await call("PUT", first.upload_url, bytes.slice(1))).refused(400, "SIZE_MISMATCH")
-      ;(await call("PUT", first.upload_url, new TextEncoder().encode("exactly those bytes"))).refused(400, "CHECKSUM_MISMATCH")
+      ;(await call("PUT", first.upload_url, new TextEncoder().encode("exactly those bytes"))).refused(
+        400,
+        "CHECKSUM_MISMATCH"
+      )
       ;(await call("GET", first.upload_url)).refused(403, "FORBIDDEN")
-      for (const method of ["POST", "PATCH", "DELETE"]) (await call(method, first.upload_url, bytes)).refused(405, "METHOD_NOT_ALLOWED")
+      for (const method of ["POST", "PATCH", "DELETE"])
+        (await call(method, first.upload_url, bytes)).refused(405, "METHOD_NOT_ALLOWED")
 
-      const second = await reserved({ filename: "b.html\r\nset-cookie: a=1\r\n\r\n<script>", content_type: "text/plain" })
+      const second = await reserved({
+        filename: "b.html\r\nset-cookie: a=1\r\n\r\n<script>",
+        content_type: "text/plain"
+      })
       const [grant = "", mac = ""] = new URL(second.upload_url).pathname.split("/").at(-1)?.split(".") ?? []
       const forged = (change: (grant: Record<string, unknown>) => object) => {
         const opened = JSON.parse(Buffer.from(grant, "base64url").toString("utf8")) as Record<string, unknown>
         return `${server.url}/v1/files/${Buffer.from(JSON.stringify(change(opened))).toString("base64url")}.${mac}`
       }
-      for (const url of [
-        forged((g) => ({ ...g, id: first.attachment_id })),
-        forged((g) => ({ ...g, id: "../../../etc/passwd" })),
-        forged((g) => ({ ...g, size: 5_000_000_000 })),
-        forged((g) => ({ ...g, until: Number.MAX_SAFE_INTEGER })),
-        forged((g) => ({ ...g, op: "get" })),
-        `${server.url}/v1/files/${grant}.`,
-        `${server.url}/v1/files/${grant}`,
-        `${server.url}/v1/files/${grant}.${mac.slice(0, -2)}`,
-        `${server.url}/v1/files/.${mac}`,
-        `${server.url}/v1/files/${grant}.${mac}.${mac}`
-      ]) (await call("PUT", url, bytes)).refused(403, "FORBIDDEN")
+      for (
+        const url of [
+          forged((g) => ({ ...g, id: first.attachment_id })),
+          forged((g) => ({ ...g, id: "../../../etc/passwd" })),
+          forged((g) => ({ ...g, size: 5_000_000_000 })),
+          forged((g) => ({ ...g, until: Number.MAX_SAFE_INTEGER })),
+          forged((g) => ({ ...g, op: "get" })),
+          `${server.url}/v1/files/${grant}.`,
+          `${server.url}/v1/files/${grant}`,
+          `${server.url}/v1/files/${grant}.${mac.slice(0, -2)}`,
+          `${server.url}/v1/files/.${mac}`,
+          `${server.url}/v1/files/${grant}.${mac}.${mac}`
+        ]
+      ) (await call("PUT", url, bytes)).refused(403, "FORBIDDEN")
       const third = await reserved({ filename: "b.html\r\nset-cookie: a=1\r\n\r\n<script>" })
       assert.strictEqual((await call("PUT", third.upload_url, bytes, { "content-type": "text/html" })).status, 200)
       ;(await call("PUT", third.upload_url, bytes)).refused(409, "ALREADY_UPLOADED")
       ;(await mallory.http.get(`/v1/attachments/${third.attachment_id}`)).refused(404, "NOT_FOUND")
       const location = (await alice.http.get(`/v1/attachments/${third.attachment_id}`)).header("location") ?? ""
       ;(await call("PUT", location, bytes)).refused(403, "FORBIDDEN")
-      const got = await call("GET", `${location}?response-content-type=text/html&filename=x.html`, undefined, { accept: "text/html" })
+      const got = await call("GET", `${location}?response-content-type=text/html&filename=x.html`, undefined, {
+        accept: "text/html"
+      })
       assert.deepInclude(Object.fromEntries(got.headers), {
         "content-type": "text/plain",
         "x-content-type-options": "nosniff",
         "content-security-policy": "default-src 'none'; sandbox"
       })
       assert.isNull(got.header("set-cookie"))
-      assert.match(got.header("content-disposition") ?? "", /^attachment; filename="[^"\r\n]*"; filename\*=UTF-8''[\w.%-]+$/)
+      assert.match(
+        got.header("content-disposition") ?? "",
+        /^attachment; filename="[^"\r\n]*"; filename\*=UTF-8''[\w.%-]+$/
+      )
       assert.strictEqual(got.text, "exactly these bytes")
       // Addresses are this server's own, whatever the caller says it is called.
-      for (const headers of [{ host: "evil.example" }, { "x-forwarded-host": "evil.example", "x-forwarded-proto": "gopher" }]) {
+      for (
+        const headers of [{ host: "evil.example" }, {
+          "x-forwarded-host": "evil.example",
+          "x-forwarded-proto": "gopher"
+        }]
+      ) {
         const answer = await bare(server.url, "GET", `/v1/attachments/${third.attachment_id}`, {
           authorization: `Bearer ${alice.key}`,
           ...headers
@@ -735,10 +883,18 @@ describe("attacks", () => {
         )
         assert.notInclude(received, bytes)
       }
-      for (const email of [
-        "a@example.com\r\nbcc: victim@example.com", "a@example.com\nbcc: b@example.com", "a@example.com\u2028b@example.com",
-        "\"a\r\n\"@example.com", "a@example.com,b@example.com", "a@example.com b@example.com", "<a@example.com>", "a@example.com\0"
-      ]) {
+      for (
+        const email of [
+          "a@example.com\r\nbcc: victim@example.com",
+          "a@example.com\nbcc: b@example.com",
+          "a@example.com\u2028b@example.com",
+          '"a\r\n"@example.com',
+          "a@example.com,b@example.com",
+          "a@example.com b@example.com",
+          "<a@example.com>",
+          "a@example.com\0"
+        ]
+      ) {
         ;(await post("/v1/register", { email, handle: freshHandle("mailed") })).refused(400, "VALIDATION_ERROR")
         ;(await post("/v1/agents/recover", { email })).refused(400, "VALIDATION_ERROR")
       }
@@ -835,11 +991,13 @@ describe("attacks", () => {
             `sec-websocket-version: ${version}\r\nsec-websocket-key: ${key}\r\n\r\n`
         )
       const fine = "AAAAAAAAAAAAAAAAAAAAAA=="
-      for (const [received, status, code] of [
-        [await upgrade("GET", "7", fine), 400, "VALIDATION_ERROR"],
-        [await upgrade("GET", "13", "short"), 400, "VALIDATION_ERROR"],
-        [await upgrade("POST", "13", fine), 405, "METHOD_NOT_ALLOWED"]
-      ] as const) {
+      for (
+        const [received, status, code] of [
+          [await upgrade("GET", "7", fine), 400, "VALIDATION_ERROR"],
+          [await upgrade("GET", "13", "short"), 400, "VALIDATION_ERROR"],
+          [await upgrade("POST", "13", fine), 405, "METHOD_NOT_ALLOWED"]
+        ] as const
+      ) {
         assert.deepStrictEqual(statusesOf(received), [status])
         assert.match(received, /\r\nx-request-id: [!-~]+\r\n/)
         assert.include(received, `"code":"${code}"`)
@@ -864,7 +1022,10 @@ describe("attacks", () => {
       ]
       for (const lookalike of lookalikes) {
         assert.notStrictEqual(lookalike, handle)
-        ;(await post("/v1/register", { email: "lookalike@example.com", handle: lookalike })).refused(400, "INVALID_HANDLE")
+        ;(await post("/v1/register", { email: "lookalike@example.com", handle: lookalike })).refused(
+          400,
+          "INVALID_HANDLE"
+        )
         ;(await mallory.http.get(`/v1/agents/${encodeURIComponent(lookalike)}`)).refused(404, "AGENT_NOT_FOUND")
         const sent = await mallory.http.post("/v1/messages", {
           to: lookalike,
@@ -872,9 +1033,12 @@ describe("attacks", () => {
           content: { text: `for @${lookalike} only` }
         })
         sent.refused(404, "AGENT_NOT_FOUND")
-      }
-      // Neither is an address that Unicode would make into another.
-      ;(await post("/v1/agents/recover", { email: victim.email.replace("k", "\u212a") })).refused(400, "VALIDATION_ERROR")
+      } // Neither is an address that Unicode would make into another.
+
+      ;(await post("/v1/agents/recover", { email: victim.email.replace("k", "\u212a") })).refused(
+        400,
+        "VALIDATION_ERROR"
+      )
       ;(await post("/v1/register", { email: "lookalike@example.com", handle })).refused(409, "HANDLE_TAKEN")
     }))
 
@@ -883,17 +1047,41 @@ describe("attacks", () => {
       const { alice, bob } = await newPair(server)
       const fill = (unit: string, bytes = 15_000) => unit.repeat(Math.floor(bytes / unit.length))
       const began = await processorTime(server)
-      for (const text of [
-        `@${fill("a")}_`, `@${fill("a-")}_`, fill("@a-"), fill("@"), fill("@a@"), `@a${fill("-a")}!_`, fill(" "), fill("\n", 15_000), fill("a@b.")
-      ]) await say(alice, bob, { content: { text } })
-      for (const email of [
-        `${fill("a.")}@b.c`, `a@${fill("a.")}`, `a@${fill("a-")}.c`, fill("@"), fill(" "), `${fill(" ", 900)}a`, `a@${"a.".repeat(125)}!`,
-        `${"a.".repeat(120)}@b.c`, `a@${"a-".repeat(120)}`
-      ]) (await post("/v1/agents/recover", { email })).refused(400, "VALIDATION_ERROR")
-      for (const url of [`http://${fill("a.")}`, `http://${fill("1.")}`, `http://[${fill(":")}]`, `http://a/${fill("%")}`]) {
+      for (
+        const text of [
+          `@${fill("a")}_`,
+          `@${fill("a-")}_`,
+          fill("@a-"),
+          fill("@"),
+          fill("@a@"),
+          `@a${fill("-a")}!_`,
+          fill(" "),
+          fill("\n", 15_000),
+          fill("a@b.")
+        ]
+      ) await say(alice, bob, { content: { text } })
+      for (
+        const email of [
+          `${fill("a.")}@b.c`,
+          `a@${fill("a.")}`,
+          `a@${fill("a-")}.c`,
+          fill("@"),
+          fill(" "),
+          `${fill(" ", 900)}a`,
+          `a@${"a.".repeat(125)}!`,
+          `${"a.".repeat(120)}@b.c`,
+          `a@${"a-".repeat(120)}`
+        ]
+      ) (await post("/v1/agents/recover", { email })).refused(400, "VALIDATION_ERROR")
+      for (
+        const url of [`http://${fill("a.")}`, `http://${fill("1.")}`, `http://[${fill(":")}]`, `http://a/${fill("%")}`]
+      ) {
         ;(await alice.http.post("/v1/webhooks", { url, events: ["message.new"] })).refused(400, "VALIDATION_ERROR")
       }
-      ;(await alice.http.post("/v1/groups", { name: "slow", avatar_url: `http://${fill("a.")}` })).refused(400, "VALIDATION_ERROR")
+      ;(await alice.http.post("/v1/groups", { name: "slow", avatar_url: `http://${fill("a.")}` })).refused(
+        400,
+        "VALIDATION_ERROR"
+      )
       for (const header of [`Bearer ${" ".repeat(12_000)}x y`, `${"Bearer ".repeat(1_500)}`]) {
         ;(await bare(server.url, "GET", "/v1/agents/me", { authorization: header })).refused(401, "UNAUTHORIZED")
       }
@@ -921,8 +1109,10 @@ describe("attacks", () => {
     assert.isNull(server.process.exitCode)
     const { ann, ben, socket } = honest
     await socket.message((await say(ann, ben)).id)
-    await eventually("the sockets of all others to be gone", async () =>
-      await metricOf(server, "sockets_open") === 1 || undefined)
+    await eventually(
+      "the sockets of all others to be gone",
+      async () => await metricOf(server, "sockets_open") === 1 || undefined
+    )
     // Nothing that nobody expected, and no storage that was asked what it cannot be asked.
     assert.notMatch(server.log, /"level":"(error|fatal)"|invalid byte sequence/i)
     assert.isBelow(await resident(server) - residentAtFirst, GROWTH, "MiB more than at first")

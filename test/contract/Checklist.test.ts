@@ -1,14 +1,17 @@
+import { serverFrames } from "#interfaces/realtime/Frames"
 import { assert, describe, it } from "@effect/vitest"
 import { readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { serverFrames } from "#interfaces/realtime/Frames"
 
 const HERE = fileURLToPath(new URL(".", import.meta.url))
-const range = (from: number, to: number): ReadonlyArray<number> => Array.from({ length: to - from + 1 }, (_, i) => from + i)
+const range = (from: number, to: number): ReadonlyArray<number> =>
+  Array.from({ length: to - from + 1 }, (_, i) => from + i)
 
 /** The points of the acceptance checklist, docs/wire.md J; those below a heading that says "not yet" are not built. */
-const pointsOfContract = async (): Promise<{ readonly built: ReadonlyArray<number>; readonly later: ReadonlyArray<number> }> => {
+const pointsOfContract = async (): Promise<
+  { readonly built: ReadonlyArray<number>; readonly later: ReadonlyArray<number> }
+> => {
   const contract = await readFile(new URL("../../docs/wire.md", import.meta.url), "utf8")
   const [, checklist = ""] = contract.split(/^## J\. .*$/m)
   const parts = (checklist.split(/^## /m)[0] ?? "").split(/^(?=\*\*)/m)
@@ -19,10 +22,17 @@ const pointsOfContract = async (): Promise<{ readonly built: ReadonlyArray<numbe
     later: parts.filter(isLater).flatMap(numbers)
   }
 }
-/** Where the tests are that cover them: those that need several nodes, a browser or an operator are not with the others. */
-const FOLDERS = [HERE, ...["cluster", "console", "pages"].map((folder) => fileURLToPath(new URL(`../${folder}/`, import.meta.url)))]
+/**
+ * Where the tests are that cover them: those that need several nodes, a browser or an operator are not with the others.
+ */
+const FOLDERS = [
+  HERE,
+  ...["cluster", "console", "pages"].map((folder) => fileURLToPath(new URL(`../${folder}/`, import.meta.url)))
+]
 
-/** The points that a test's title begins with: "12. …", "125, 126. …", "144 and 146. …", "98–100. …", "21, 22 with …". */
+/**
+ * The points that a test's title begins with: "12. …", "125, 126. …", "144 and 146. …", "98–100. …", "21, 22 with …".
+ */
 const pointsOf = (title: string): ReadonlyArray<number> => {
   const head = /^\d+(?:(?:, | and |[–-])\d+)*(?=\. | with )/.exec(title)?.[0]
   return (head ?? "").split(/, | and /).flatMap((part) => {
@@ -39,7 +49,9 @@ describe("wire.md J", () => {
     assert.deepStrictEqual(points, range(1, points.length))
     assert.deepStrictEqual(later, [])
     const covered = new Set<number>()
-    const files = await Promise.all(FOLDERS.map(async (folder) => (await readdir(folder)).map((name) => join(folder, name))))
+    const files = await Promise.all(
+      FOLDERS.map(async (folder) => (await readdir(folder)).map((name) => join(folder, name)))
+    )
     for (const file of files.flat().filter((name) => name.endsWith(".test.ts"))) {
       const text = await readFile(file, "utf8")
       for (const [, title] of text.matchAll(/^ *it(?:\.\w+(?:\([^)]*\))?)?\(\s*["`](.+?)["`],/gm)) {
@@ -52,7 +64,9 @@ describe("wire.md J", () => {
 
   it("reads titles as they are written", () => {
     assert.deepStrictEqual(
-      ["12. a", "125, 126. b", "21, 22 with c", "98–100. d", "144 and 146. e", "E.4: f", "60 at once", "a 12. g"].map(pointsOf),
+      ["12. a", "125, 126. b", "21, 22 with c", "98–100. d", "144 and 146. e", "E.4: f", "60 at once", "a 12. g"].map(
+        pointsOf
+      ),
       [[12], [125, 126], [21, 22], [98, 99, 100], [144, 146], [], [], []]
     )
   })
@@ -63,7 +77,9 @@ describe("frames/", () => {
     const files = (await readdir(new URL("./frames/", import.meta.url))).map((name) => name.replace(/\.json$/, ""))
     assert.sameMembers(files, Object.keys(serverFrames))
     for (const file of files) {
-      const { type } = JSON.parse(await readFile(new URL(`./frames/${file}.json`, import.meta.url), "utf8")) as { type: string }
+      const { type } = JSON.parse(await readFile(new URL(`./frames/${file}.json`, import.meta.url), "utf8")) as {
+        type: string
+      }
       assert.strictEqual(type, file)
     }
   })

@@ -1,10 +1,5 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import {
-  RealtimeClient,
-  type RealtimeOptions,
-  type SequenceGapInfo,
-  type WsMessage
-} from "agentchatme"
+import { RealtimeClient, type RealtimeOptions, type SequenceGapInfo, type WsMessage } from "agentchatme"
 import { eventually, within } from "../support/Eventually.ts"
 import { agentOf, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
@@ -146,7 +141,7 @@ describe("wire.md J 143: the unmodified client", () => {
       for (const [listener, agent, peer] of [[listeners[0], alice, bob], [listeners[1], bob, alice]] as const) {
         listener.client.on("message.new", async ({ payload }) => {
           if (payload["sender"] === agent.handle) return
-          const turn = Number(((payload["content"] as { data: { turn: number } }).data).turn)
+          const turn = Number((payload["content"] as { data: { turn: number } }).data.turn)
           last = turn
           if (turn >= turns) return resolve()
           await agent.client.sendMessage({ to: peer.handle, content: { text: words(), data: { turn: turn + 1 } } })
@@ -155,7 +150,8 @@ describe("wire.md J 143: the unmodified client", () => {
     })
     await alice.client.sendMessage({ to: bob.handle, content: { data: { turn: 1 } } })
     await within("the last turn", finished).catch((error: unknown) => assert.fail(`${String(error)}; turn ${last}`))
-    for (const { gaps } of listeners) assert.deepStrictEqual(gaps, [], "a turn that waited for the two seconds of a gap fill")
+    for (const { gaps } of listeners)
+      assert.deepStrictEqual(gaps, [], "a turn that waited for the two seconds of a gap fill")
     const order = idsOf(await history(alice, conversation, "?after_seq=2&limit=200"))
     for (const listener of listeners) {
       await eventually("its own last message", () => listener.ids().length === turns || undefined)
@@ -334,18 +330,25 @@ describe("wire.md J 137, 143 and E.4, with ECHO_OWN=off and a heartbeat of a sec
     }
     const groups: Array<string> = []
     while (groups.length < 200) {
-      groups.push(...await Promise.all(Array.from({ length: 20 }, async () => {
-        const made = await alice.http.post("/v1/groups", { name: "A gap", member_handles: [bob.handle] })
-        const { add_results: [invite], group } = made.body as { add_results: [{ invite_id: string }]; group: { id: string } }
-        const accepted = await bob.http.post(`/v1/groups/invites/${invite.invite_id}/accept`)
-        assert.strictEqual(accepted.status, 200, `${accepted}`)
-        return group.id
-      })))
+      groups.push(
+        ...await Promise.all(Array.from({ length: 20 }, async () => {
+          const made = await alice.http.post("/v1/groups", { name: "A gap", member_handles: [bob.handle] })
+          const { add_results: [invite], group } = made.body as {
+            add_results: [{ invite_id: string }]
+            group: { id: string }
+          }
+          const accepted = await bob.http.post(`/v1/groups/invites/${invite.invite_id}/accept`)
+          assert.strictEqual(accepted.status, 200, `${accepted}`)
+          return group.id
+        }))
+      )
     }
     const toAll = async (text: string): Promise<ReadonlyArray<string>> => {
       const ids: Array<string> = []
       for (let at = 0; at < groups.length; at += 50) {
-        const sent = groups.slice(at, at + 50).map((group) => alice.client.sendMessage({ conversation_id: group, content: { text } }))
+        const sent = groups.slice(at, at + 50).map((group) =>
+          alice.client.sendMessage({ conversation_id: group, content: { text } })
+        )
         ids.push(...(await Promise.all(sent)).map(({ message }) => message.id))
       }
       return ids
@@ -355,7 +358,10 @@ describe("wire.md J 137, 143 and E.4, with ECHO_OWN=off and a heartbeat of a sec
     await listener.has(first.at(-1)!)
     const missing = await toAll(`${lost} ${"x".repeat(20_000)}`)
     const last = await toAll("After the gap.")
-    await eventually("all of them", () => new Set(listener.ids()).size >= first.length + missing.length + last.length || undefined)
+    await eventually(
+      "all of them",
+      () => new Set(listener.ids()).size >= first.length + missing.length + last.length || undefined
+    )
     assert.sameMembers([...listener.ids()], [...first, ...missing, ...last])
     assert.deepStrictEqual(listener.gaps.map(({ reason }) => reason), groups.map(() => "gap_filled"))
     await listener.caughtUp()

@@ -72,7 +72,8 @@ beforeAll(async () => {
     }
   })
   intruder = new AgentChatClient({ apiKey: `ac_${"A".repeat(43)}`, baseUrl: server.url })
-  const drawn = await sharp({ create: { width: 200, height: 200, channels: 3, background: "#4080c0" } }).png().toBuffer()
+  const drawn = await sharp({ create: { width: 200, height: 200, channels: 3, background: "#4080c0" } }).png()
+    .toBuffer()
   picture = new Uint8Array(drawn)
 })
 
@@ -123,7 +124,8 @@ class Stage {
   })
 
   readonly webhook = once(() =>
-    this.alice.client.createWebhook({ url: `${hooks}/${this.alice.handle}`, events: ["message.new"] }))
+    this.alice.client.createWebhook({ url: `${hooks}/${this.alice.handle}`, events: ["message.new"] })
+  )
 
   /** A file from alice for bob, its bytes in place. */
   readonly file = once(async () => {
@@ -268,7 +270,8 @@ const statics: ReadonlyArray<Check> = [
     works: async () => (await begin()).begun,
     shape: Shapes.Registered,
     seen: "nobody sees it yet",
-    fails: ({ bob }) => AgentChatClient.register({ email: "taken@example.com", handle: bob.handle, baseUrl: server.url }),
+    fails: ({ bob }) =>
+      AgentChatClient.register({ email: "taken@example.com", handle: bob.handle, baseUrl: server.url }),
     as: [AgentChatError, 409, "HANDLE_TAKEN"]
   }),
   staticMethod("verify", {
@@ -423,9 +426,12 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("getConversationParticipants", {
     works: async ({ alice, band, bob, conversation }) => {
-      assert.deepStrictEqual((await alice.client.getConversationParticipants(conversation)).map(({ handle }) => handle), [
-        bob.handle
-      ])
+      assert.deepStrictEqual(
+        (await alice.client.getConversationParticipants(conversation)).map(({ handle }) => handle),
+        [
+          bob.handle
+        ]
+      )
       const all = await alice.client.getConversationParticipants(await band())
       assert.sameMembers(all.map(({ handle }) => handle), [alice.handle, bob.handle])
       return all
@@ -469,7 +475,8 @@ const methods: ReadonlyArray<Check> = [
     as: invalid
   }),
   method("createGroup", {
-    works: ({ alice, bob }) => alice.client.createGroup({ name: "The band", member_handles: [bob.handle, "nobody-here"] }),
+    works: ({ alice, bob }) =>
+      alice.client.createGroup({ name: "The band", member_handles: [bob.handle, "nobody-here"] }),
     shape: Shapes.CreatedGroup,
     seen: async ({ bob }, { add_results, group }) => {
       assert.deepStrictEqual((await bob.client.listGroupInvites()).map((invite) => [invite.id, invite.group_id]), [
@@ -487,7 +494,8 @@ const methods: ReadonlyArray<Check> = [
     as: noGroup
   }),
   method("updateGroup", {
-    works: async ({ alice, band }) => alice.client.updateGroup(await band(), { name: "The duo", description: "two of us" }),
+    works: async ({ alice, band }) =>
+      alice.client.updateGroup(await band(), { name: "The duo", description: "two of us" }),
     shape: Shapes.Group,
     seen: async ({ band, bob }) => {
       assert.deepInclude(await bob.client.getGroup(await band()), { name: "The duo", description: "two of us" })
@@ -568,7 +576,9 @@ const methods: ReadonlyArray<Check> = [
     shape: Shapes.LeftGroup,
     seen: async ({ band, bob }, { promoted_handle }) => {
       assert.strictEqual(promoted_handle, bob.handle)
-      assert.deepStrictEqual((await bob.client.getGroup(await band())).members.map(({ handle }) => handle), [bob.handle])
+      assert.deepStrictEqual((await bob.client.getGroup(await band())).members.map(({ handle }) => handle), [
+        bob.handle
+      ])
     },
     fails: async ({ alice, band }) => alice.client.leaveGroup(await band()),
     as: noGroup
@@ -680,7 +690,11 @@ const methods: ReadonlyArray<Check> = [
     works: ({ alice, bob }) => alice.client.blockAgent(bob.handle),
     shape: Shapes.Confirmation,
     seen: ({ alice, bob }) =>
-      assertRefused(bob.client.sendMessage({ to: alice.handle, content: { text: words() } }), [BlockedError, 403, "BLOCKED"]),
+      assertRefused(bob.client.sendMessage({ to: alice.handle, content: { text: words() } }), [
+        BlockedError,
+        403,
+        "BLOCKED"
+      ]),
     fails: ({ alice }) => alice.client.blockAgent(alice.handle),
     as: invalid
   }),
@@ -701,7 +715,11 @@ const methods: ReadonlyArray<Check> = [
     works: ({ alice, bob }) => alice.client.reportAgent(bob.handle, "spam"),
     shape: Shapes.Confirmation,
     seen: ({ alice, bob }) =>
-      assertRefused(bob.client.sendMessage({ to: alice.handle, content: { text: words() } }), [BlockedError, 403, "BLOCKED"]),
+      assertRefused(bob.client.sendMessage({ to: alice.handle, content: { text: words() } }), [
+        BlockedError,
+        403,
+        "BLOCKED"
+      ]),
     fails: ({ alice, bob }) => alice.client.reportAgent(bob.handle),
     as: [AgentChatError, 409, "ALREADY_REPORTED"]
   }),
@@ -743,7 +761,10 @@ const methods: ReadonlyArray<Check> = [
     works: async ({ alice, bob, conversation }) => {
       await alice.client.muteConversation(conversation)
       await alice.client.muteAgent(bob.handle)
-      assert.deepStrictEqual((await alice.client.listMutes({ kind: "agent" })).mutes.map(({ target_id }) => target_id), [bob.id])
+      assert.deepStrictEqual(
+        (await alice.client.listMutes({ kind: "agent" })).mutes.map(({ target_id }) => target_id),
+        [bob.id]
+      )
       const all = await alice.client.listMutes()
       assert.deepStrictEqual(all.mutes.map(({ target_id }) => target_id), [bob.id, conversation])
       return all
@@ -788,13 +809,19 @@ const methods: ReadonlyArray<Check> = [
   method("updatePresence", {
     works: ({ alice }) => alice.client.updatePresence({ status: "busy", custom_message: "counting" }),
     shape: Shapes.Presence,
-    seen: async ({ alice, bob }, presence) => assert.deepStrictEqual(await bob.client.getPresence(alice.handle), presence),
+    seen: async ({ alice, bob }, presence) =>
+      assert.deepStrictEqual(await bob.client.getPresence(alice.handle), presence),
     fails: ({ alice }) => alice.client.updatePresence({ status: "busy", custom_message: "x".repeat(201) }),
     as: invalid
   }),
   method("getPresenceBatch", {
     works: async ({ alice, bob, carol }) => {
-      const seen = await alice.client.getPresenceBatch([(await carol()).handle, bob.handle, "nobody-here", alice.handle])
+      const seen = await alice.client.getPresenceBatch([
+        (await carol()).handle,
+        bob.handle,
+        "nobody-here",
+        alice.handle
+      ])
       assert.deepStrictEqual(seen.presences.map(({ handle }) => handle), [bob.handle, alice.handle])
       return seen
     },
@@ -819,7 +846,10 @@ const methods: ReadonlyArray<Check> = [
       const prefix = freshHandle("all")
       for (const end of ["a", "b", "c"]) await newAgent(server, `${prefix}${end}`)
       const found = await collected(alice.client.searchAgentsAll(prefix, { pageSize: 2 }))
-      assert.deepStrictEqual(found.map(({ handle }) => handle.slice(0, prefix.length + 1)), ["a", "b", "c"].map((end) => prefix + end))
+      assert.deepStrictEqual(
+        found.map(({ handle }) => handle.slice(0, prefix.length + 1)),
+        ["a", "b", "c"].map((end) => prefix + end)
+      )
       return found
     },
     shape: Shapes.Directory.fields.agents,
@@ -899,7 +929,9 @@ const methods: ReadonlyArray<Check> = [
     works: async ({ alice, bob }) => {
       const sent = [await say(alice, bob), await say(alice, bob)]
       const [one] = await bob.client.sync({ limit: 1 })
-      assert.deepStrictEqual((await bob.client.sync({ after: one?.delivery_id ?? "" })).map(({ id }) => id), [sent[1]?.id])
+      assert.deepStrictEqual((await bob.client.sync({ after: one?.delivery_id ?? "" })).map(({ id }) => id), [
+        sent[1]?.id
+      ])
       const rows = await bob.client.sync()
       assert.deepStrictEqual(idsOf(rows), idsOf(sent))
       return rows
@@ -940,7 +972,10 @@ const publicOf = async (name: string, prototype: object): Promise<ReadonlyArray<
 
 describe("the published client, method by method", () => {
   it("has no method that is missing here", async () => {
-    assert.deepStrictEqual(methods.map(({ name }) => name).sort(), await publicOf("AgentChatClient", AgentChatClient.prototype))
+    assert.deepStrictEqual(
+      methods.map(({ name }) => name).sort(),
+      await publicOf("AgentChatClient", AgentChatClient.prototype)
+    )
     const beside = new Set(["length", "name", "prototype"])
     assert.deepStrictEqual(
       statics.map(({ name }) => name).sort(),
@@ -989,7 +1024,9 @@ const realtime: { readonly [K in RealtimeMember]: (stage: Stage) => Promise<void
     const watching = await new Listener(bob).connect()
     const mine = new Listener(alice)
     assert.strictEqual(await mine.client.connect() satisfies void, undefined)
-    assert.deepInclude(await watching.event("presence.update", ({ handle }) => handle === alice.handle), { status: "online" })
+    assert.deepInclude(await watching.event("presence.update", ({ handle }) => handle === alice.handle), {
+      status: "online"
+    })
     mine.client.disconnect()
     const error = await refusalOf(mine.client.connect())
     assert.instanceOf(error, ConnectionError)
@@ -999,7 +1036,9 @@ const realtime: { readonly [K in RealtimeMember]: (stage: Stage) => Promise<void
     const [watching, mine] = [await new Listener(bob).connect(), await new Listener(alice).connect()]
     await watching.event("presence.update", ({ status }) => status === "online")
     assert.strictEqual(mine.client.disconnect() satisfies void, undefined)
-    assert.deepInclude(await watching.event("presence.update", ({ status }) => status === "offline"), { handle: alice.handle })
+    assert.deepInclude(await watching.event("presence.update", ({ status }) => status === "offline"), {
+      handle: alice.handle
+    })
     isNotConnected(() => mine.client.send({ type: "presence.update", payload: {} }))
     watching.client.disconnect()
   },
@@ -1103,8 +1142,10 @@ const realtime: { readonly [K in RealtimeMember]: (stage: Stage) => Promise<void
     assert.deepInclude(matching(Shapes.FrameError, await mine.event("error")), { code: "VALIDATION_ERROR" })
     for (const one of [mine, watching]) one.client.disconnect()
   },
-  sendTypingStart: (stage) => typing(stage, "typing.start", (client, conversation) => client.sendTypingStart(conversation)),
-  sendTypingStop: (stage) => typing(stage, "typing.stop", (client, conversation) => client.sendTypingStop(conversation)),
+  sendTypingStart: (stage) =>
+    typing(stage, "typing.start", (client, conversation) => client.sendTypingStart(conversation)),
+  sendTypingStop: (stage) =>
+    typing(stage, "typing.stop", (client, conversation) => client.sendTypingStop(conversation)),
   sendReadAck: async ({ alice, bob, carol, conversation, reply }) => {
     const [mine, theirs] = [new Listener(alice), await new Listener(bob).connect()]
     isNotConnected(() => mine.client.sendReadAck(conversation, reply.seq))
@@ -1156,7 +1197,9 @@ const status = async (handle: string, value: string): Promise<void> => {
 const noRetries = { maxRetries: 0, baseDelayMs: 1, maxDelayMs: 1 }
 
 /** Everything else that the package exports: how it is shown, or why the server has no part in it. */
-const exported: { readonly [K in keyof typeof published]: "shown above" | "no part of the wire" | ((stage: Stage) => Promise<void>) } = {
+const exported: {
+  readonly [K in keyof typeof published]: "shown above" | "no part of the wire" | ((stage: Stage) => Promise<void>)
+} = {
   AgentChatClient: "shown above",
   RealtimeClient: "shown above",
   AgentChatError: "shown above",
@@ -1181,11 +1224,23 @@ const exported: { readonly [K in keyof typeof published]: "shown above" | "no pa
   },
   RecipientBackloggedError: async ({ alice, bob }) => {
     const warnings: Array<published.BacklogWarning> = []
-    const client = new AgentChatClient({ apiKey: alice.key, baseUrl: server.url, onBacklogWarning: (w) => void warnings.push(w) })
+    const client = new AgentChatClient({
+      apiKey: alice.key,
+      baseUrl: server.url,
+      onBacklogWarning: (w) => void warnings.push(w)
+    })
     const send = () => client.sendMessage({ to: bob.handle, content: { text: words() } })
     const sent = [await send(), await send(), await send(), await send()]
-    assert.deepStrictEqual(sent.map(({ backlogWarning }) => backlogWarning?.undeliveredCount), [undefined, undefined, 3, 4])
-    assert.deepStrictEqual(warnings, [3, 4].map((undeliveredCount) => ({ recipientHandle: bob.handle, undeliveredCount })))
+    assert.deepStrictEqual(sent.map(({ backlogWarning }) => backlogWarning?.undeliveredCount), [
+      undefined,
+      undefined,
+      3,
+      4
+    ])
+    assert.deepStrictEqual(
+      warnings,
+      [3, 4].map((undeliveredCount) => ({ recipientHandle: bob.handle, undeliveredCount }))
+    )
     const error = await refusalOf(send())
     if (!(error instanceof RecipientBackloggedError)) return assert.fail(String(error))
     assert.deepStrictEqual([error.status, error.recipientHandle, error.undeliveredCount], [429, bob.handle, 4])
@@ -1261,7 +1316,9 @@ const exported: { readonly [K in keyof typeof published]: "shown above" | "no pa
     const [message] = await bob.client.getMessages(group)
     if (message === undefined) return assert.fail("no message")
     const text = published.renderMessageContext(message, { selfHandle: bob.handle })
-    for (const part of [`From: Ada (@${alice.handle})`, "group \"The band\" (2 members)", "You were @-mentioned", ", now"]) {
+    for (
+      const part of [`From: Ada (@${alice.handle})`, 'group "The band" (2 members)', "You were @-mentioned", ", now"]
+    ) {
       assert.include(text, part)
     }
     assert.notInclude(published.renderMessageContext(message, { selfHandle: alice.handle }), "@-mentioned")
@@ -1325,7 +1382,10 @@ const exported: { readonly [K in keyof typeof published]: "shown above" | "no pa
 const verifiedDelivery = async ({ alice, bob, webhook }: Stage) => {
   const { secret } = matching(Shapes.CreatedWebhook, await webhook())
   const sent = await say(bob, alice)
-  const { body, headers } = await eventually("a delivery", () => received.find(({ path }) => path === `/${alice.handle}`))
+  const { body, headers } = await eventually(
+    "a delivery",
+    () => received.find(({ path }) => path === `/${alice.handle}`)
+  )
   const signature = String(headers["agentchat-signature"])
   const payload: published.WebhookPayload = await published.verifyWebhook({ payload: body, signature, secret })
   assert.deepStrictEqual([payload.event, payload.data["id"]], ["message.new", sent.id])

@@ -79,7 +79,11 @@ describe("wire.md J, Common", () => {
       [() => alice.http.request("PUT", "/v1/messages"), 405, "METHOD_NOT_ALLOWED"],
       [() => server.http().get("/v1/ws"), 426, "UPGRADE_REQUIRED"],
       [() => server.http().post("/v1/register", {}), 400, "VALIDATION_ERROR"],
-      [() => server.http().post("/v1/register/verify", { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }), 400, "EXPIRED"],
+      [
+        () => server.http().post("/v1/register/verify", { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }),
+        400,
+        "EXPIRED"
+      ],
       [() => server.http().post("/v1/register", { email: "a@example.com", handle: "a" }), 400, "INVALID_HANDLE"],
       [() => server.http().post("/v1/register", { email: "a@example.com", handle: alice.handle }), 409, "HANDLE_TAKEN"],
       [() => bare(server.url, "POST", "/v1/register", {}, big), 413, "PAYLOAD_TOO_LARGE"],
@@ -99,8 +103,9 @@ describe("wire.md J, Common", () => {
   })
 
   it("3. a validation error names the fields", async () => {
-    const refusal = (await pair.alice.http.post("/v1/messages", { to: "bob", content: { text: "x" }, client_msg_id: 7 }))
-      .refused(400, "VALIDATION_ERROR")
+    const refusal =
+      (await pair.alice.http.post("/v1/messages", { to: "bob", content: { text: "x" }, client_msg_id: 7 }))
+        .refused(400, "VALIDATION_ERROR")
     const fields = (refusal.details as { readonly fields: Record<string, ReadonlyArray<string>> }).fields
     assert.deepStrictEqual(Object.keys(fields), ["client_msg_id"])
     assert.isNotEmpty(fields["client_msg_id"])
@@ -166,8 +171,15 @@ describe("wire.md J, Common", () => {
       }
     }
     for (const path of ["/token", "/revoke", "/register"]) {
-      const answer = await fetch(server.url + path, { method: "POST", headers: { "content-encoding": "gzip" }, body: gzipSync("a=b") })
-      const { error, error_description } = await answer.json() as { readonly error: string; readonly error_description: string }
+      const answer = await fetch(server.url + path, {
+        method: "POST",
+        headers: { "content-encoding": "gzip" },
+        body: gzipSync("a=b")
+      })
+      const { error, error_description } = await answer.json() as {
+        readonly error: string
+        readonly error_description: string
+      }
       assert.deepStrictEqual([answer.status, error], [415, "invalid_request"], path)
       assert.match(error_description, /without Content-Encoding/)
     }
@@ -232,9 +244,16 @@ describe("wire.md J, Common", () => {
 
   it("5. content-type is not enforced, unknown fields are ignored", async () => {
     const { alice, bob } = pair
-    for (const type of ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-8", undefined]) {
+    for (
+      const type of ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-8", undefined]
+    ) {
       const answer = await alice.http.request("POST", "/v1/messages", {
-        raw: JSON.stringify({ to: bob.handle, client_msg_id: freshMsgId(), content: { text: "hello" }, nonsense: { a: 1 } }),
+        raw: JSON.stringify({
+          to: bob.handle,
+          client_msg_id: freshMsgId(),
+          content: { text: "hello" },
+          nonsense: { a: 1 }
+        }),
         headers: type === undefined ? {} : { "content-type": type }
       })
       answer.ok(201, Shapes.Message)
@@ -242,7 +261,11 @@ describe("wire.md J, Common", () => {
   })
 
   it("5. a body of more than 1 MiB is 413 PAYLOAD_TOO_LARGE, also without a content-length", async () => {
-    const body = JSON.stringify({ to: pair.bob.handle, client_msg_id: freshMsgId(), content: { text: "x".repeat(1_048_576) } })
+    const body = JSON.stringify({
+      to: pair.bob.handle,
+      client_msg_id: freshMsgId(),
+      content: { text: "x".repeat(1_048_576) }
+    })
     const headers = { authorization: `Bearer ${pair.alice.key}`, "content-type": "application/json" }
     ;(await bare(server.url, "POST", "/v1/messages", headers, body)).refused(413, "PAYLOAD_TOO_LARGE")
     const chunks = new ReadableStream<Uint8Array>({
@@ -251,7 +274,10 @@ describe("wire.md J, Common", () => {
         controller.close()
       }
     })
-    const answer = await fetch(`${server.url}/v1/messages`, { method: "POST", headers, body: chunks, duplex: "half" } as RequestInit)
+    const answer = await fetch(
+      `${server.url}/v1/messages`,
+      { method: "POST", headers, body: chunks, duplex: "half" } as RequestInit
+    )
     assert.deepStrictEqual([answer.status, (await answer.json() as { code: string }).code], [413, "PAYLOAD_TOO_LARGE"])
   })
 
@@ -306,7 +332,10 @@ describe("wire.md J, Common", () => {
   it("9. a limit above the maximum is clamped", async () => {
     const { alice } = pair
     for (const limit of [200, 201, 1_000, 999_999_999]) {
-      assert.strictEqual((await alice.http.get(`/v1/conversations?limit=${limit}`)).ok(200, Shapes.ConversationPage).limit, 200)
+      assert.strictEqual(
+        (await alice.http.get(`/v1/conversations?limit=${limit}`)).ok(200, Shapes.ConversationPage).limit,
+        200
+      )
     }
     assert.strictEqual((await alice.http.get("/v1/conversations")).ok(200, Shapes.ConversationPage).limit, 50)
     assert.strictEqual((await alice.http.get("/v1/conversations?limit=7")).ok(200, Shapes.ConversationPage).limit, 7)
@@ -389,7 +418,8 @@ describe("wire.md J, Common", () => {
     for (const text of ["\0", "a\0", "\ud800", ""]) {
       const position = { activityAt: 1, createdAt: 1, handle: text, id: text, kind: "agent", targetId: text }
       const cursor = Buffer.from(JSON.stringify(position)).toString("base64url")
-      for (const list of lists) (await pair.alice.http.get(`/v1/${list}?cursor=${cursor}`)).refused(400, "VALIDATION_ERROR")
+      for (const list of lists)
+        (await pair.alice.http.get(`/v1/${list}?cursor=${cursor}`)).refused(400, "VALIDATION_ERROR")
     }
   })
 
@@ -413,7 +443,9 @@ describe("wire.md J, Common", () => {
       "x-agentchat-client-version",
       "x-request-id"
     ]
-    for (const [method, path] of [["POST", "/v1/messages"], ["PATCH", "/v1/agents/x"], ["DELETE", "/v1/agents/x"]] as const) {
+    for (
+      const [method, path] of [["POST", "/v1/messages"], ["PATCH", "/v1/agents/x"], ["DELETE", "/v1/agents/x"]] as const
+    ) {
       const answer = await bare(server.url, "OPTIONS", path, {
         origin: "https://somewhere.example",
         "access-control-request-method": method,
@@ -435,7 +467,9 @@ describe("wire.md J, Common", () => {
         const answer = await http.get(path, origin)
         assert.strictEqual(answer.header("access-control-allow-origin"), "*", `${answer}`)
         assert.isNull(answer.header("access-control-allow-credentials"))
-        const exposed = (answer.header("access-control-expose-headers") ?? "").toLowerCase().split(",").map((s) => s.trim())
+        const exposed = (answer.header("access-control-expose-headers") ?? "").toLowerCase().split(",").map((s) =>
+          s.trim()
+        )
         assert.includeMembers(exposed, [
           "retry-after",
           "x-backlog-warning",
@@ -452,7 +486,11 @@ describe("wire.md J, Common", () => {
 
   it("C.13: name and version, health, readiness, the documents", async () => {
     const http = server.http()
-    const Root = Schema.Struct({ name: Schema.NonEmptyString, version: Schema.NonEmptyString, status: Schema.Literal("alive") })
+    const Root = Schema.Struct({
+      name: Schema.NonEmptyString,
+      version: Schema.NonEmptyString,
+      status: Schema.Literal("alive")
+    })
     ;(await http.get("/")).ok(200, Root)
     ;(await http.get("/v1/health")).ok(200, Schema.Struct({ status: Schema.Literal("ok") }))
     assert.strictEqual((await http.get("/v1/ready")).status, 200)
@@ -466,10 +504,12 @@ describe("wire.md J, Common", () => {
   })
 
   it("C.0: limited routes say where the caller stands", async () => {
-    for (const answer of [
-      await pair.alice.http.get("/v1/agents/me"),
-      await server.http().post("/v1/agents/recover", { email: "nobody@example.com" })
-    ]) {
+    for (
+      const answer of [
+        await pair.alice.http.get("/v1/agents/me"),
+        await server.http().post("/v1/agents/recover", { email: "nobody@example.com" })
+      ]
+    ) {
       for (const name of ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"]) {
         assert.match(answer.header(name) ?? "", /^\d+$/, `${name} of ${answer}`)
       }
@@ -477,11 +517,17 @@ describe("wire.md J, Common", () => {
   })
 
   it("C.0: a key that has no header of the client's works all the same", async () => {
-    const answer = await bare(server.url, "POST", "/v1/messages", { authorization: `Bearer ${pair.alice.key}` }, JSON.stringify({
-      to: pair.bob.handle,
-      client_msg_id: freshMsgId(),
-      content: { text: words() }
-    }))
+    const answer = await bare(
+      server.url,
+      "POST",
+      "/v1/messages",
+      { authorization: `Bearer ${pair.alice.key}` },
+      JSON.stringify({
+        to: pair.bob.handle,
+        client_msg_id: freshMsgId(),
+        content: { text: words() }
+      })
+    )
     answer.ok(201, Shapes.Message)
   })
 })

@@ -13,7 +13,9 @@ describe("wire.md P, connections", () => {
 
   it("an agent lists its connections, the newest first, and ends one of them", async () => {
     const [alice, bob] = [await newAgent(server, "alice"), await newAgent(server, "bob")]
-    assert.deepStrictEqual((await alice.http.get("/v1/connections")).ok(200, Shapes.ConnectionList), { connections: [] })
+    assert.deepStrictEqual((await alice.http.get("/v1/connections")).ok(200, Shapes.ConnectionList), {
+      connections: []
+    })
     const first = await connected(server, alice)
     const second = await connected(server, alice)
     const { connections } = (await alice.http.get("/v1/connections")).ok(200, Shapes.ConnectionList)

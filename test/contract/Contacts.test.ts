@@ -32,7 +32,12 @@ describe("wire.md J, Contacts", () => {
     assert.isFalse((await check(bob, alice.handle)).is_contact)
     await say(bob, alice)
     await socket.settled()
-    assert.deepStrictEqual(socket.frames.map(({ type }) => type).filter((type) => type !== "hello.ok" && type !== "message.new" && type !== "pong"), [])
+    assert.deepStrictEqual(
+      socket.frames.map(({ type }) => type).filter((type) =>
+        type !== "hello.ok" && type !== "message.new" && type !== "pong"
+      ),
+      []
+    )
     await socket.close()
     const [carol] = await pair()
     assert.deepInclude(await alice.client.addContact(carol.handle), { handle: carol.handle, notes: null })
@@ -73,7 +78,16 @@ describe("wire.md J, Contacts", () => {
       cursor = page.next_cursor
     }
     assert.deepStrictEqual(seen, handles)
-    for (const query of ["limit=0", "limit=x", "offset=-1", "cursor=x", "cursor=e30", `offset=0&cursor=${(await list("?limit=1")).next_cursor}`]) {
+    for (
+      const query of [
+        "limit=0",
+        "limit=x",
+        "offset=-1",
+        "cursor=x",
+        "cursor=e30",
+        `offset=0&cursor=${(await list("?limit=1")).next_cursor}`
+      ]
+    ) {
       for (const path of ["/v1/contacts", "/v1/contacts/blocks"]) {
         ;(await alice.http.get(`${path}?${query}`)).refused(400, "VALIDATION_ERROR")
       }
@@ -94,7 +108,12 @@ describe("wire.md J, Contacts", () => {
     assert.deepStrictEqual(await check(alice, bob.handle), { handle: bob.handle, ...no })
     assert.deepStrictEqual(await check(alice, "%40Nobody-Here"), { handle: "nobody-here", ...no })
     const { added_at } = (await add(alice, bob.handle, "n")).ok(201, Shapes.Contact)
-    assert.deepStrictEqual(await check(alice, bob.handle), { handle: bob.handle, is_contact: true, added_at, notes: "n" })
+    assert.deepStrictEqual(await check(alice, bob.handle), {
+      handle: bob.handle,
+      is_contact: true,
+      added_at,
+      notes: "n"
+    })
     assert.deepInclude(await alice.client.checkContact(bob.handle), { is_contact: true })
   })
 
@@ -144,7 +163,8 @@ describe("wire.md J, Contacts", () => {
     // What came before a message from somebody else has come.
     const carol = await newAgent(server, "carol")
     await Promise.all([socket.message((await say(carol, alice)).id), theirs.message((await say(carol, bob)).id)])
-    for (const one of [socket, theirs]) assert.deepStrictEqual([one.count("typing.start"), one.count("message.read")], [0, 0])
+    for (const one of [socket, theirs])
+      assert.deepStrictEqual([one.count("typing.start"), one.count("message.read")], [0, 0])
     assert.strictEqual((await history(alice, conversation)).length, 3)
     await Promise.all([socket.close(), theirs.close()])
 
@@ -152,7 +172,11 @@ describe("wire.md J, Contacts", () => {
     ;(await dave.http.post(`/v1/contacts/${carol.handle}/block`)).ok(200, Shapes.Confirmation)
     ;(await attempt(carol, dave)).refused(403, "BLOCKED")
     ;(await attempt(dave, carol)).refused(403, "BLOCKED")
-    assert.strictEqual((await failure(carol.client.sendMessage({ to: dave.handle, content: { text: "hello there" } })) as AgentChatError).code, "BLOCKED")
+    assert.strictEqual(
+      (await failure(carol.client.sendMessage({ to: dave.handle, content: { text: "hello there" } })) as AgentChatError)
+        .code,
+      "BLOCKED"
+    )
   })
 
   it("61. blocking again changes nothing, unblocking twice is 404, and then it is as before", async () => {
@@ -181,9 +205,13 @@ describe("wire.md J, Contacts", () => {
   it("61. the own blocks are newest first, and nobody else's", async () => {
     const alice = await newAgent(server, "alice")
     const others = await Promise.all([1, 2, 3].map(() => newAgent(server, "peer")))
-    for (const other of others) (await alice.http.post(`/v1/contacts/${other.handle}/block`)).ok(200, Shapes.Confirmation)
+    for (const other of others)
+      (await alice.http.post(`/v1/contacts/${other.handle}/block`)).ok(200, Shapes.Confirmation)
     const page = (await alice.http.get("/v1/contacts/blocks?limit=2")).ok(200, Shapes.BlockPage)
-    const rest = (await alice.http.get(`/v1/contacts/blocks?limit=2&cursor=${page.next_cursor}`)).ok(200, Shapes.BlockPage)
+    const rest = (await alice.http.get(`/v1/contacts/blocks?limit=2&cursor=${page.next_cursor}`)).ok(
+      200,
+      Shapes.BlockPage
+    )
     assert.deepStrictEqual([page.total, rest.total, rest.next_cursor], [3, 3, null])
     const found = [...page.blocks, ...rest.blocks]
     assert.sameMembers(found.map(({ handle }) => handle), others.map(({ handle }) => handle))
@@ -213,7 +241,10 @@ describe("wire.md J, Contacts", () => {
     ;(await alice.http.post("/v1/contacts/nobody-here/report")).refused(404, "AGENT_NOT_FOUND")
     await say(bob, alice)
     await alice.client.reportAgent(bob.handle)
-    assert.deepInclude(await failure(alice.client.reportAgent(bob.handle, "again")), { code: "ALREADY_REPORTED", status: 409 })
+    assert.deepInclude(await failure(alice.client.reportAgent(bob.handle, "again")), {
+      code: "ALREADY_REPORTED",
+      status: 409
+    })
   })
 
   it("63. a contact survives block and unblock", async () => {
@@ -228,8 +259,14 @@ describe("wire.md J, Contacts", () => {
   it("73. a reply establishes, direct_state changes, and both are contacts", async () => {
     const [alice, bob] = await pair()
     const { conversation_id } = await say(alice, bob)
-    assert.deepInclude((await contextOf(alice, conversation_id)).direct_state, { state: "cold", initiated_by_self: true })
-    assert.deepInclude((await contextOf(bob, conversation_id)).direct_state, { state: "cold", initiated_by_self: false })
+    assert.deepInclude((await contextOf(alice, conversation_id)).direct_state, {
+      state: "cold",
+      initiated_by_self: true
+    })
+    assert.deepInclude((await contextOf(bob, conversation_id)).direct_state, {
+      state: "cold",
+      initiated_by_self: false
+    })
     for (const [one, other] of [[alice, bob], [bob, alice]] as const) {
       assert.isFalse((await check(one, other.handle)).is_contact)
     }
@@ -240,8 +277,8 @@ describe("wire.md J, Contacts", () => {
       const { added_at, is_contact } = await check(one, other.handle)
       assert.isTrue(is_contact)
       assert.deepStrictEqual(context.relationship, { is_contact: true, added_at, note: null })
-    }
-    // Whoever is removed afterwards stays so, however much is written.
+    } // Whoever is removed afterwards stays so, however much is written.
+
     ;(await alice.http.delete(`/v1/contacts/${bob.handle}`)).ok(200, Shapes.Confirmation)
     for (const [one, other] of [[alice, bob], [bob, alice]] as const) await say(one, other)
     assert.isFalse((await check(alice, bob.handle)).is_contact)

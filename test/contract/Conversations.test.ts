@@ -90,7 +90,8 @@ describe("wire.md J, Conversations", () => {
     const [shown, , moved, stayed, last] = peers as [TestAgent, TestAgent, TestAgent, TestAgent, TestAgent]
     const seen: Array<string> = []
     let cursor: string | null = null
-    // Before the second page: what was shown, what was not and what is new come to the top; before the third, the very last.
+    // Before the second page: what was shown, what was not and what is new come to the top; before the third, the very
+    // last.
     for (const comes of [[], [shown, moved, await newAgent(server, "new")], [last, shown], []]) {
       for (const peer of comes) await say(peer, hub)
       const query: string = cursor === null ? "" : `&cursor=${encodeURIComponent(cursor)}`
@@ -100,7 +101,11 @@ describe("wire.md J, Conversations", () => {
       if (cursor === null) break
     }
     assert.isNull(cursor)
-    assert.deepStrictEqual(seen, [ids[0], ids[1], ids[3]], `${stayed.handle} stayed, ${moved.handle} and ${last.handle} moved up`)
+    assert.deepStrictEqual(
+      seen,
+      [ids[0], ids[1], ids[3]],
+      `${stayed.handle} stayed, ${moved.handle} and ${last.handle} moved up`
+    )
     const afresh = (await hub.http.get("/v1/conversations")).ok(200, Shapes.ConversationPage)
     assert.deepStrictEqual([afresh.total, new Set(idsOf(afresh.conversations)).size], [6, 6])
   })
@@ -162,7 +167,11 @@ describe("wire.md J, Conversations", () => {
         oldest_unread_seq: oldest,
         newest_unread_seq: newest
       })
-      assert.deepStrictEqual((await contextOf(bob, conversation)).unread, { count, oldest_seq: oldest, newest_seq: newest })
+      assert.deepStrictEqual((await contextOf(bob, conversation)).unread, {
+        count,
+        oldest_seq: oldest,
+        newest_seq: newest
+      })
     }
     // Delivered is not read.
     await check(1, 1, 1)
@@ -187,26 +196,39 @@ describe("wire.md J, Conversations", () => {
     await socket.settled()
     await socket.close()
     await check(0, null, null)
-    assert.deepInclude((await conversationsOf(alice))[0], { unread_count: 2, oldest_unread_seq: 2, newest_unread_seq: 7 })
+    assert.deepInclude((await conversationsOf(alice))[0], {
+      unread_count: 2,
+      oldest_unread_seq: 2,
+      newest_unread_seq: 7
+    })
   })
 
   it("100. a hidden conversation disappears, returns on a new message, and older messages stay hidden", async () => {
     const { alice, bob, conversation } = await newPair(server)
     const third = await say(alice, bob, { content: { text: "the third message" } })
     assert.deepStrictEqual(idsOf(await inbox(bob)), [third.id])
-
     ;(await bob.http.delete(`/v1/conversations/${conversation}`)).ok(200, Shapes.Hidden)
     assert.deepStrictEqual(await conversationsOf(bob), [])
     assert.strictEqual((await bob.http.get("/v1/conversations")).header("x-total-count"), "0")
     assert.deepStrictEqual(await history(bob, conversation), [])
     assert.deepStrictEqual(await history(bob, conversation, "?after_seq=0"), [])
     assert.deepStrictEqual(await inbox(bob), [])
-    assert.deepStrictEqual((await contextOf(bob, conversation)).unread, { count: 0, oldest_seq: null, newest_seq: null })
+    assert.deepStrictEqual((await contextOf(bob, conversation)).unread, {
+      count: 0,
+      oldest_seq: null,
+      newest_seq: null
+    })
 
     // The other side keeps all of it; what was waiting counts as delivered.
     const theirs = await history(alice, conversation)
-    assert.deepStrictEqual(theirs.map((row) => [row.seq, row.status]), [[3, "delivered"], [2, "delivered"], [1, "delivered"]])
-    assert.deepInclude((await conversationsOf(alice))[0], { id: conversation, last_message_preview: "the third message" })
+    assert.deepStrictEqual(theirs.map((row) => [row.seq, row.status]), [[3, "delivered"], [2, "delivered"], [
+      1,
+      "delivered"
+    ]])
+    assert.deepInclude((await conversationsOf(alice))[0], {
+      id: conversation,
+      last_message_preview: "the third message"
+    })
 
     const fourth = await say(alice, bob, { content: { text: "the fourth message" } })
     assert.strictEqual(fourth.seq, 4)
@@ -220,10 +242,11 @@ describe("wire.md J, Conversations", () => {
     assert.deepStrictEqual(seqsOf(await history(bob, conversation)), [4])
     assert.deepStrictEqual(seqsOf(await history(bob, conversation, "?before_seq=4")), [])
     assert.deepStrictEqual(seqsOf(await history(bob, conversation, "?after_seq=0")), [4])
-    ;(await bob.http.get(`/v1/messages/${conversation}?around_message_id=${third.id}`)).refused(404, "MESSAGE_NOT_FOUND")
-    assert.deepStrictEqual(idsOf(await inbox(bob)), [fourth.id])
-
-    // Once more, and an own message brings it back too.
+    ;(await bob.http.get(`/v1/messages/${conversation}?around_message_id=${third.id}`)).refused(
+      404,
+      "MESSAGE_NOT_FOUND"
+    )
+    assert.deepStrictEqual(idsOf(await inbox(bob)), [fourth.id]) // Once more, and an own message brings it back too.
     ;(await bob.http.delete(`/v1/conversations/${conversation}`)).ok(200, Shapes.Hidden)
     ;(await bob.http.delete(`/v1/conversations/${conversation}`)).ok(200, Shapes.Hidden)
     assert.deepStrictEqual(await conversationsOf(bob), [])
@@ -256,9 +279,15 @@ describe("wire.md J, Conversations", () => {
 
   it("100. hiding is the same 404 for an outsider and for an unknown id", async () => {
     const { conversation, first } = await newPair(server)
-    const theirs = (await outsider.http.delete(`/v1/conversations/${conversation}`)).refused(404, "CONVERSATION_NOT_FOUND")
+    const theirs = (await outsider.http.delete(`/v1/conversations/${conversation}`)).refused(
+      404,
+      "CONVERSATION_NOT_FOUND"
+    )
     for (const id of ["conv_AAAAAAAAAAAAAAAA", "grp_AAAAAAAAAAAAAAAA", "nonsense", first.id]) {
-      assert.deepStrictEqual((await outsider.http.delete(`/v1/conversations/${id}`)).refused(404, "CONVERSATION_NOT_FOUND"), theirs)
+      assert.deepStrictEqual(
+        (await outsider.http.delete(`/v1/conversations/${id}`)).refused(404, "CONVERSATION_NOT_FOUND"),
+        theirs
+      )
     }
   })
 
@@ -281,9 +310,15 @@ describe("wire.md J, Conversations", () => {
 
   it("101. an outsider gets the same 404 as for an unknown id", async () => {
     const { conversation } = await newPair(server)
-    const theirs = (await outsider.http.get(`/v1/conversations/${conversation}/context`)).refused(404, "CONVERSATION_NOT_FOUND")
+    const theirs = (await outsider.http.get(`/v1/conversations/${conversation}/context`)).refused(
+      404,
+      "CONVERSATION_NOT_FOUND"
+    )
     for (const id of ["conv_AAAAAAAAAAAAAAAA", "grp_AAAAAAAAAAAAAAAA", "nonsense"]) {
-      const unknown = (await outsider.http.get(`/v1/conversations/${id}/context`)).refused(404, "CONVERSATION_NOT_FOUND")
+      const unknown = (await outsider.http.get(`/v1/conversations/${id}/context`)).refused(
+        404,
+        "CONVERSATION_NOT_FOUND"
+      )
       assert.deepStrictEqual(unknown, theirs)
     }
     assert.instanceOf(await failure(outsider.client.getConversationContext(conversation)), NotFoundError)

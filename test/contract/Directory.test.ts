@@ -31,7 +31,9 @@ describe("wire.md J, Directory", () => {
     await client.connect()
     try {
       await client.query(
-        `UPDATE agents SET ${status === "restricted" ? "restricted_until = 9e15" : "status = 'suspended'"} WHERE handle = $1`,
+        `UPDATE agents SET ${
+          status === "restricted" ? "restricted_until = 9e15" : "status = 'suspended'"
+        } WHERE handle = $1`,
         [handle]
       )
     } finally {
@@ -40,7 +42,8 @@ describe("wire.md J, Directory", () => {
   }
 
   const somewhere = (): Record<string, string> => ({ "x-forwarded-for": `198.51.100.${addresses++}` })
-  const anonymously = (q: string, from = somewhere()): Promise<Answer> => server.http().get(`/v1/directory?q=${q}`, from)
+  const anonymously = (q: string, from = somewhere()): Promise<Answer> =>
+    server.http().get(`/v1/directory?q=${q}`, from)
   const handlesOf = (page: { readonly agents: ReadonlyArray<{ readonly handle: string }> }): ReadonlyArray<string> =>
     page.agents.map(({ handle }) => handle)
 
@@ -143,7 +146,9 @@ describe("wire.md J, Directory", () => {
       ["a", "d", "r", "s"].map((end) => newAgent(server, `${prefix}${end}`))
     ) as [TestAgent, TestAgent, TestAgent, TestAgent]
     for (const agent of [active, deleted, restricted, suspended]) {
-      ;(await agent.http.patch(`/v1/agents/${agent.handle}`, { skills: [{ id: "s", name: "S", description: "s", tags: [prefix] }] })).ok(200, Shapes.Agent)
+      ;(await agent.http.patch(`/v1/agents/${agent.handle}`, {
+        skills: [{ id: "s", name: "S", description: "s", tags: [prefix] }]
+      })).ok(200, Shapes.Agent)
     }
     await setStatus(restricted.handle, "restricted")
     await setStatus(suspended.handle, "suspended")
@@ -156,7 +161,9 @@ describe("wire.md J, Directory", () => {
     // What is known of an agent may be a second old.
     const refused = await eventually("the suspension to be known", async () => {
       const answer = await server.http(suspended.key).get("/v1/agents/me")
-      return answer.ok(200, Shapes.Agent).status === "suspended" ? suspended.http.get(`/v1/directory?q=${prefix}`) : undefined
+      return answer.ok(200, Shapes.Agent).status === "suspended"
+        ? suspended.http.get(`/v1/directory?q=${prefix}`)
+        : undefined
     })
     refused.refused(403, "AGENT_SUSPENDED")
   })

@@ -110,7 +110,16 @@ export class Promises {
       return `content-type ${answer.header("content-type")} instead of ${type}`
     }
     if (type !== "application/json") return undefined
-    const steps = ["paths", operation.path, operation.method.toLowerCase(), "responses", status, "content", type, "schema"]
+    const steps = [
+      "paths",
+      operation.path,
+      operation.method.toLowerCase(),
+      "responses",
+      status,
+      "content",
+      type,
+      "schema"
+    ]
     return this.mismatch(steps, answer.body)
   }
 

@@ -4,8 +4,8 @@ import { join } from "node:path"
 import { admin, adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { promptly } from "../support/Promptly.ts"
-import { agentOf, freshHandle, newAgent, NODES, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import type { ProgramResult } from "../support/RunParley.ts"
+import { agentOf, freshHandle, newAgent, NODES, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { type OpenApiDocument, operationsOf } from "./Document.ts"
 import * as Shapes from "./Shapes.ts"
@@ -67,8 +67,7 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     ;(await attempt(target, strangers[1]!)).refused(403, "AGENT_RESTRICTED")
     assert.deepStrictEqual(await inbox(strangers[1]!), [])
     await say(target, friend)
-    await say(friend, target)
-    // One that exists and is cold stays what it was.
+    await say(friend, target) // One that exists and is cold stays what it was.
     ;(await attempt(target, strangers[0]!)).refused(403, "AWAITING_REPLY")
     assert.strictEqual((await friend.http.get(`/v1/agents/${target.handle}`)).ok(200, Shapes.Card).status, "restricted")
     assert.isTrue(await listed(target))
@@ -76,7 +75,6 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     const invite = (handle: string) => target.http.post(`/v1/groups/${group.id}/members`, { handle })
     ;(await invite(strangers[2]!.handle)).refused(403, "AGENT_RESTRICTED")
     assert.strictEqual((await invite(friend.handle)).ok(200, Shapes.AddResult).outcome, "invited")
-
     ;(await blockers[0]!.http.delete(`/v1/contacts/${target.handle}/block`)).ok(200, Shapes.Confirmation)
     assert.strictEqual(await statusOf(target), "active")
     await say(target, strangers[1]!)
@@ -89,7 +87,9 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     await Promise.all(others.map((other, i) => i < 12 ? report(other, target) : block(other, target)))
     assert.strictEqual(await statusOf(target), "active")
     await say(target, stranger)
-    const shown = JSON.parse(await told("agents", "show", target.handle, "--json")) as { counts: ReadonlyArray<{ counted: number }> }
+    const shown = JSON.parse(await told("agents", "show", target.handle, "--json")) as {
+      counts: ReadonlyArray<{ counted: number }>
+    }
     assert.deepStrictEqual(shown.counts.map(({ counted }) => counted), [0, 0, 0])
   })
 
@@ -132,7 +132,12 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     await told("agents", "restore", target.handle, "--reason", "a mistake")
     // By every node there is: one request after the other meets them in turn.
     const isActive = async () => await statusOf(target) === "active" && await statusOf(target) === "active"
-    await promptly("the restore to be known", [server], eventually("it", async () => await isActive() || undefined), 1_500)
+    await promptly(
+      "the restore to be known",
+      [server],
+      eventually("it", async () => await isActive() || undefined),
+      1_500
+    )
     assert.include((await inbox(target)).map(({ id }) => id), inbound.id)
     await say(target, friend)
     assert.isTrue(await listed(target))
@@ -149,8 +154,13 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     const closed = await promptly("the close", [server], socket.closed, 1_000)
     assert.deepStrictEqual(closed, { code: 1008, reason: "account suspended" })
     ;(await target.http.get("/v1/conversations")).refused(403, "AGENT_SUSPENDED")
-    const { pending_id } = (await server.http().post("/v1/agents/recover", { email: target.email })).body as { pending_id: string }
-    const verified = await server.http().post("/v1/agents/recover/verify", { pending_id, code: await server.code(target.email) })
+    const { pending_id } = (await server.http().post("/v1/agents/recover", { email: target.email })).body as {
+      pending_id: string
+    }
+    const verified = await server.http().post("/v1/agents/recover/verify", {
+      pending_id,
+      code: await server.code(target.email)
+    })
     assert.strictEqual(verified.status, 200, `${verified}`)
     const renewed = server.http((verified.body as { api_key: string }).api_key)
     assert.strictEqual((await renewed.get("/v1/agents/me")).ok(200, Shapes.Agent).status, "suspended")
@@ -178,7 +188,9 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     assert.deepStrictEqual(JSON.parse(await told("webhooks", "dead", "--json")), [])
     await told("agents", "suspend", target.handle)
     await told("agents", "restore", target.handle, "--reason", "enough")
-    const shown = JSON.parse(await told("agents", "show", target.handle, "--json")) as { log: ReadonlyArray<{ action: string }> }
+    const shown = JSON.parse(await told("agents", "show", target.handle, "--json")) as {
+      log: ReadonlyArray<{ action: string }>
+    }
     // Whoever looks at an agent is told what was done to it, not who looked.
     assert.deepStrictEqual(shown.log.map(({ action }) => action), ["restore", "suspend", "create"])
     const log = JSON.parse(await told("audit", "list", "--json")) as ReadonlyArray<Record<string, unknown>>

@@ -27,7 +27,10 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
       .ok(201, Shapes.CreatedWebhook)
     const socket = await Socket.hello(server, agent.key)
     /** The first event of this kind that this accepts, after both ways were found to say the same. */
-    const heard = async (event: string, wants: (payload: Readonly<Record<string, unknown>>) => boolean = () => true) => {
+    const heard = async (
+      event: string,
+      wants: (payload: Readonly<Record<string, unknown>>) => boolean = () => true
+    ) => {
       const frame = await socket.waitFor(({ payload, type }: Frame) => type === event && wants(payload ?? {}))
       assert.deepStrictEqual(await receiver.data(path, event, wants), frame.payload, `${event}: webhook and socket`)
       return frame.payload
@@ -38,7 +41,10 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
 
   it("message.new, direct: push, post, inbox row, answer to the sender and its echo", async () => {
     const { alice, bob } = await newPair(server)
-    const sent = await say(alice, bob, { content: { text: `for @${bob.handle} from the inbox` }, metadata: { a: [1, null] } })
+    const sent = await say(alice, bob, {
+      content: { text: `for @${bob.handle} from the inbox` },
+      metadata: { a: [1, null] }
+    })
     const row = (await inbox(bob)).find(({ id }) => id === sent.id)
     const [atAlice, atBob] = [await Socket.hello(server, alice.key), await listen(bob)]
     // The one that waited is shown from storage, the other one as it is committed.
@@ -61,7 +67,8 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
       TestAgent
     ]
     const [atAlice, atBob, atCarol] = [await listen(alice), await listen(bob), await listen(carol)]
-    const invitesOf = async (agent: TestAgent) => (await agent.http.get("/v1/groups/invites")).ok(200, Shapes.GroupInvites)
+    const invitesOf = async (agent: TestAgent) =>
+      (await agent.http.get("/v1/groups/invites")).ok(200, Shapes.GroupInvites)
     const plain = (value: unknown) => value as Record<string, unknown>
 
     const described = { name: "Band", description: "we play", avatar_url: "https://example.com/a.png" }
@@ -76,7 +83,10 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
       inviter_handle: alice.handle
     })
     // What a group has not set is an empty text.
-    const bare = (await alice.http.post("/v1/groups", { name: "Bare", member_handles: [bob.handle] })).ok(200, Shapes.CreatedGroup)
+    const bare = (await alice.http.post("/v1/groups", { name: "Bare", member_handles: [bob.handle] })).ok(
+      200,
+      Shapes.CreatedGroup
+    )
     const ofBare = (payload: Readonly<Record<string, unknown>>) => payload["group_id"] === bare.group.id
     const second = (await invitesOf(bob)).find(ofBare)
     assert.deepStrictEqual(await atBob.heard("group.invite.received", ofBare), plain(second))
@@ -84,10 +94,15 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
 
     await bob.http.post(`/v1/groups/invites/${invite?.id}/accept`)
     const joined = await atAlice.heard("message.new", ({ type }) => type === "system")
-    const kept = (await alice.http.get(`/v1/messages/${group.id}`)).ok(200, Shapes.Messages).find(({ id }) => id === joined?.["id"])
+    const kept = (await alice.http.get(`/v1/messages/${group.id}`)).ok(200, Shapes.Messages).find(({ id }) =>
+      id === joined?.["id"]
+    )
     assert.deepStrictEqual(plain({ ...kept, status: "stored", delivered_at: null }), joined)
     // Somebody who is added, to a group of two.
-    const added = (await alice.http.post(`/v1/groups/${group.id}/members`, { handle: carol.handle })).ok(200, Shapes.AddResult)
+    const added = (await alice.http.post(`/v1/groups/${group.id}/members`, { handle: carol.handle })).ok(
+      200,
+      Shapes.AddResult
+    )
     const [third] = await invitesOf(carol)
     assert.deepStrictEqual(await atCarol.heard("group.invite.received"), plain(third))
     assert.deepInclude(plain(third), { id: added.invite_id, group_member_count: 2 })
@@ -138,10 +153,18 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
       through_seq: first.seq
     })
     const atBob = await Socket.hello(server, bob.key)
-    atBob.send({ type: "message.read_ack", payload: { conversation_id: first.conversation_id, through_seq: second.seq } })
+    atBob.send({
+      type: "message.read_ack",
+      payload: { conversation_id: first.conversation_id, through_seq: second.seq }
+    })
     const last = await atAlice.heard("message.read", ({ seq }) => seq === second.seq)
     const shown = (await alice.http.get(`/v1/messages/${first.conversation_id}`)).ok(200, Shapes.Messages)[0]
-    assert.deepInclude(last, { message_id: shown?.id, read_at: shown?.read_at, at: shown?.read_at, through_seq: second.seq })
+    assert.deepInclude(last, {
+      message_id: shown?.id,
+      read_at: shown?.read_at,
+      at: shown?.read_at,
+      through_seq: second.seq
+    })
     await Promise.all([atAlice.close(), atBob.close()])
   })
 
@@ -149,8 +172,9 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
     // Who has written to each other holds each other as a contact.
     const { alice, bob } = await newPair(server)
     const atAlice = await listen(alice)
-    const said = (await bob.http.request("PUT", "/v1/presence", { json: { status: "busy", custom_message: "in a call" } }))
-      .ok(200, Shapes.Presence)
+    const said =
+      (await bob.http.request("PUT", "/v1/presence", { json: { status: "busy", custom_message: "in a call" } }))
+        .ok(200, Shapes.Presence)
     assert.deepStrictEqual(await atAlice.heard("presence.update"), { ...said })
     assert.deepStrictEqual((await alice.http.get(`/v1/presence/${bob.handle}`)).ok(200, Shapes.Presence), said)
     await atAlice.close()
@@ -161,7 +185,10 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
     const atAlice = await listen(alice)
     ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
     const { blocks: [block] } = (await bob.http.get("/v1/contacts/blocks")).ok(200, Shapes.BlockPage)
-    assert.deepStrictEqual(await atAlice.posted("contact.blocked"), { blocked_by: bob.handle, blocked_at: block?.blocked_at })
+    assert.deepStrictEqual(await atAlice.posted("contact.blocked"), {
+      blocked_by: bob.handle,
+      blocked_at: block?.blocked_at
+    })
     await atAlice.close()
   })
 })

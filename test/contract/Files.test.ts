@@ -51,7 +51,10 @@ describe("wire.md J, avatars and files", () => {
 
   it("41. an avatar has a URL that serves 512×512 without a key, and is kept for ever", async () => {
     const [agent, other] = await Promise.all([newAgent(server, "pic"), newAgent(server, "looker")])
-    const set = (await putAvatar(agent, await picture(300, 200), { "content-type": "text/plain" })).ok(200, Shapes.AvatarAnswer)
+    const set = (await putAvatar(agent, await picture(300, 200), { "content-type": "text/plain" })).ok(
+      200,
+      Shapes.AvatarAnswer
+    )
     assert.isTrue(set.avatar_url.startsWith(`${server.url}/v1/avatars/`), set.avatar_url)
     const served = await fetch(set.avatar_url)
     assert.strictEqual(served.status, 200)
@@ -69,8 +72,11 @@ describe("wire.md J, avatars and files", () => {
     // The URL says what is in it, so nothing is read for whoever has it.
     const unread = `${server.url}/v1/avatars/${"0".repeat(64)}`
     assert.strictEqual((await fetch(unread, { headers: { "if-none-match": `"${"0".repeat(64)}"` } })).status, 304)
-    for (const given of ["\"x\"", "*"]) {
-      assert.strictEqual((await fetch(`${server.url}/v1/avatars/x`, { headers: { "if-none-match": given } })).status, 404)
+    for (const given of ['"x"', "*"]) {
+      assert.strictEqual(
+        (await fetch(`${server.url}/v1/avatars/x`, { headers: { "if-none-match": given } })).status,
+        404
+      )
     }
     assert.strictEqual((await fetch(unread, { headers: { "if-none-match": "*" } })).status, 404)
 
@@ -99,8 +105,7 @@ describe("wire.md J, avatars and files", () => {
     ;(await putAvatar(agent, new Uint8Array())).refused(400, "EMPTY_BODY")
     ;(await putAvatar(agent, await picture(100, 100))).refused(400, "IMAGE_TOO_SMALL")
     ;(await putAvatar(agent, (await picture(300, 300)).slice(0, 40))).refused(400, "DECODE_FAILED")
-    ;(await putAvatar(agent, new Uint8Array(5_242_881))).refused(413, "PAYLOAD_TOO_LARGE")
-    // Of 5 MiB exactly it is looked at.
+    ;(await putAvatar(agent, new Uint8Array(5_242_881))).refused(413, "PAYLOAD_TOO_LARGE") // Of 5 MiB exactly it is looked at.
     ;(await putAvatar(agent, new Uint8Array(5_242_880))).refused(400, "UNSUPPORTED_FORMAT")
     // Nor may one without a length be larger.
     const chunked = await fetch(server.url + avatarOf(agent), {
@@ -111,7 +116,10 @@ describe("wire.md J, avatars and files", () => {
     })
     assert.strictEqual(chunked.status, 413)
     assert.propertyVal(await chunked.json(), "code", "PAYLOAD_TOO_LARGE")
-    assert.strictEqual(codeOf(await failure(agent.client.setAvatar(agent.handle, bytesOf("text")))), "UNSUPPORTED_FORMAT")
+    assert.strictEqual(
+      codeOf(await failure(agent.client.setAvatar(agent.handle, bytesOf("text")))),
+      "UNSUPPORTED_FORMAT"
+    )
     assert.propertyVal((await agent.http.get("/v1/agents/me")).body, "avatar_url", null)
   })
 
@@ -143,8 +151,15 @@ describe("wire.md J, avatars and files", () => {
 
   /** A group of alice's in which bob is, and nothing waits for him. */
   const newGroup = async () => {
-    const [alice, bob, carol] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob"), newAgent(server, "carol")])
-    const { add_results, group } = await alice.client.createGroup({ name: "Band", member_handles: [bob.handle, carol.handle] })
+    const [alice, bob, carol] = await Promise.all([
+      newAgent(server, "alice"),
+      newAgent(server, "bob"),
+      newAgent(server, "carol")
+    ])
+    const { add_results, group } = await alice.client.createGroup({
+      name: "Band",
+      member_handles: [bob.handle, carol.handle]
+    })
     const inviteOf = (agent: TestAgent) => add_results.find(({ handle }) => handle === agent.handle)?.invite_id ?? ""
     await bob.client.acceptGroupInvite(inviteOf(bob))
     return { alice, bob, carol, id: group.id, invite: inviteOf(carol) }
@@ -155,10 +170,17 @@ describe("wire.md J, avatars and files", () => {
   it("41, 109. a group's avatar has such a URL too, shown wherever the group is, and a change is said", async () => {
     const { alice, bob, carol, id } = await newGroup()
     const socket = await Socket.hello(server, bob.key)
-    const set = (await putGroupAvatar(alice, id, await picture(300, 200), { "content-type": "text/plain" })).ok(200, Shapes.AvatarAnswer)
-    const changed = await socket.payload(({ payload, type }) =>
-      type === "message.new" && JSON.stringify(payload).includes("avatar_changed"), Shapes.Pushed)
-    assert.deepStrictEqual(changed.content, { data: { schema_version: 1, event: "avatar_changed", actor_handle: alice.handle } })
+    const set = (await putGroupAvatar(alice, id, await picture(300, 200), { "content-type": "text/plain" })).ok(
+      200,
+      Shapes.AvatarAnswer
+    )
+    const changed = await socket.payload(
+      ({ payload, type }) => type === "message.new" && JSON.stringify(payload).includes("avatar_changed"),
+      Shapes.Pushed
+    )
+    assert.deepStrictEqual(changed.content, {
+      data: { schema_version: 1, event: "avatar_changed", actor_handle: alice.handle }
+    })
     const served = await fetch(set.avatar_url)
     assert.deepStrictEqual([served.status, served.headers.get("content-type")], [200, "image/webp"])
     const { height, width } = await sharp(await served.arrayBuffer()).metadata()
@@ -268,8 +290,8 @@ describe("wire.md J, avatars and files", () => {
           "attachment; filename=\"notes.md\"; filename*=UTF-8''notes.md"
         )
         assert.deepStrictEqual(new Uint8Array(await file.arrayBuffer()), bytes)
-      }
-      // A download is no upload, and a changed one is nothing.
+      } // A download is no upload, and a changed one is nothing.
+
       ;(await bare("PUT", location, bytes)).refused(403, "FORBIDDEN")
       ;(await bare("GET", `${location}A`)).refused(403, "FORBIDDEN")
     }
@@ -302,8 +324,11 @@ describe("wire.md J, avatars and files", () => {
   it("125. a download goes on where it broke off: one range, by the tag of the file", async () => {
     const { alice, bob } = await newPair(server)
     const bytes = bytesOf("0123456789")
-    const fields = { to: bob.handle, filename: "a.csv", content_type: "Text/CSV; Header=absent; CharSet=\"UTF-8\"" }
-    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, fields))).ok(201, Shapes.Upload)
+    const fields = { to: bob.handle, filename: "a.csv", content_type: 'Text/CSV; Header=absent; CharSet="UTF-8"' }
+    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, fields))).ok(
+      201,
+      Shapes.Upload
+    )
     ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
     const info = (await bob.http.get(`/v1/attachments/${attachment_id}/info`)).ok(200, Shapes.FileInfo)
     assert.strictEqual(info.content_type, "text/csv; charset=utf-8")
@@ -311,7 +336,13 @@ describe("wire.md J, avatars and files", () => {
     const get = async (headers: Record<string, string>, method = "GET") => {
       const answer = await fetch(url, { method, headers })
       const of = (name: string) => answer.headers.get(name)
-      return { of, status: answer.status, range: of("content-range"), length: of("content-length"), text: await answer.text() }
+      return {
+        of,
+        status: answer.status,
+        range: of("content-range"),
+        length: of("content-length"),
+        text: await answer.text()
+      }
     }
     const whole = await get({})
     const etag = whole.of("etag") ?? ""
@@ -319,18 +350,40 @@ describe("wire.md J, avatars and files", () => {
     assert.deepStrictEqual([whole.of("accept-ranges"), whole.of("content-type")], ["bytes", "text/csv; charset=utf-8"])
     assert.match(etag, /^"[^"]+"$/)
 
-    const parts = [["bytes=0-3", "0123", "0-3"], ["bytes=4-", "456789", "4-9"], ["bytes=-2", "89", "8-9"], ["bytes=8-99", "89", "8-9"]] as const
+    const parts = [["bytes=0-3", "0123", "0-3"], ["bytes=4-", "456789", "4-9"], ["bytes=-2", "89", "8-9"], [
+      "bytes=8-99",
+      "89",
+      "8-9"
+    ]] as const
     for (const [range, text, shown] of parts) {
       const part = await get({ range, "if-range": etag })
-      assert.deepStrictEqual([part.status, part.text, part.length, part.range], [206, text, String(text.length), `bytes ${shown}/10`])
-      assert.deepStrictEqual([part.of("etag"), part.of("content-type"), part.of("x-content-type-options")], [etag, "text/csv; charset=utf-8", "nosniff"])
+      assert.deepStrictEqual([part.status, part.text, part.length, part.range], [
+        206,
+        text,
+        String(text.length),
+        `bytes ${shown}/10`
+      ])
+      assert.deepStrictEqual([part.of("etag"), part.of("content-type"), part.of("x-content-type-options")], [
+        etag,
+        "text/csv; charset=utf-8",
+        "nosniff"
+      ])
     }
-    for (const headers of [{ range: "bytes=0-1,3-4" }, { range: "bytes=3-1" }, { range: "bytes=2-", "if-range": `"other"` }]) {
+    for (
+      const headers of [{ range: "bytes=0-1,3-4" }, { range: "bytes=3-1" }, {
+        range: "bytes=2-",
+        "if-range": `"other"`
+      }]
+    ) {
       const all = await get(headers)
       assert.deepStrictEqual([all.status, all.text, all.range], [200, "0123456789", null], JSON.stringify(headers))
     }
     const beyond = await get({ range: "bytes=10-" })
-    assert.deepStrictEqual([beyond.status, beyond.range, JSON.parse(beyond.text).code], [416, "bytes */10", "RANGE_NOT_SATISFIABLE"])
+    assert.deepStrictEqual([beyond.status, beyond.range, JSON.parse(beyond.text).code], [
+      416,
+      "bytes */10",
+      "RANGE_NOT_SATISFIABLE"
+    ])
     const head = await get({ range: "bytes=2-3" }, "HEAD")
     assert.deepStrictEqual([head.status, head.length, head.text, head.of("etag")], [200, "10", "", etag])
     const known = await get({ "if-none-match": `W/${etag}`, range: "bytes=2-3" })
@@ -345,9 +398,10 @@ describe("wire.md J, avatars and files", () => {
       .ok(201, Shapes.Upload)
     ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
     const file = await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))
-    assert.strictEqual(createHash("sha256").update(new Uint8Array(await file.arrayBuffer())).digest("hex"),
-      createHash("sha256").update(bytes).digest("hex"))
-    // It is most of the quota of this server: a second one is more than that.
+    assert.strictEqual(
+      createHash("sha256").update(new Uint8Array(await file.arrayBuffer())).digest("hex"),
+      createHash("sha256").update(bytes).digest("hex")
+    ) // It is most of the quota of this server: a second one is more than that.
     ;(await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle }))).refused(413, "QUOTA_EXCEEDED")
     ;(await bob.http.post("/v1/uploads", announce(bytes, { to: alice.handle }))).ok(201, Shapes.Upload)
   })
@@ -366,7 +420,6 @@ describe("wire.md J, avatars and files", () => {
     const early = (await attempt(alice, bob, fields)).refused(409, "ATTACHMENT_NOT_READY")
     assert.deepStrictEqual(early.details, { reason: "missing" })
     for (const reader of [alice, bob, carol]) assert.strictEqual((await reader.http.get(path)).text, unknown.text)
-
     ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
     ;(await attempt(alice, carol, fields)).refused(400, "ATTACHMENT_WRONG_SCOPE")
     ;(await attempt(bob, alice, fields)).refused(404, "ATTACHMENT_NOT_FOUND")
@@ -383,16 +436,27 @@ describe("wire.md J, avatars and files", () => {
     const carol = await newAgent(server, "carol")
     const bytes = bytesOf("about this file")
     const fields = { to: bob.handle, filename: "../../Gr\u202eüße.pdf/ ", content_type: "application/pdf" }
-    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, fields))).ok(201, Shapes.Upload)
+    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, fields))).ok(
+      201,
+      Shapes.Upload
+    )
     const path = `/v1/attachments/${attachment_id}/info`
     const unknown = await carol.http.get("/v1/attachments/att_AAAAAAAAAAAAAAAA/info")
     unknown.refused(404, "NOT_FOUND")
-    for (const reader of [alice, bob, carol]) assert.strictEqual((await reader.http.get(path)).text, unknown.text, "before the bytes are stored")
+    for (const reader of [alice, bob, carol])
+      assert.strictEqual((await reader.http.get(path)).text, unknown.text, "before the bytes are stored")
     ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
     for (const reader of [alice, bob]) {
-      assert.deepStrictEqual((await reader.http.get(path)).ok(200, Shapes.FileInfo), { filename: "Grüße.pdf", content_type: "application/pdf", size: bytes.length })
+      assert.deepStrictEqual((await reader.http.get(path)).ok(200, Shapes.FileInfo), {
+        filename: "Grüße.pdf",
+        content_type: "application/pdf",
+        size: bytes.length
+      })
     }
-    assert.include((await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).headers.get("content-disposition"), encodeURIComponent("Grüße.pdf"))
+    assert.include(
+      (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).headers.get("content-disposition"),
+      encodeURIComponent("Grüße.pdf")
+    )
     const foreign = await carol.http.get(path)
     assert.strictEqual(foreign.text, unknown.text)
     assert.strictEqual(foreign.text, (await carol.http.get(`/v1/attachments/${attachment_id}`)).text)
@@ -400,7 +464,9 @@ describe("wire.md J, avatars and files", () => {
   })
 
   it("125, 126, 218. a file for a group is its members', later ones too, and nobody else's", async () => {
-    const [alice, bob, carol, dave] = await Promise.all(["alice", "bob", "carol", "dave"].map((name) => newAgent(server, name)))
+    const [alice, bob, carol, dave] = await Promise.all(
+      ["alice", "bob", "carol", "dave"].map((name) => newAgent(server, name))
+    )
     if (alice === undefined || bob === undefined || carol === undefined || dave === undefined) return assert.fail()
     const created = await alice.http.post("/v1/groups", { name: "readers", member_handles: [bob.handle] })
     assert.strictEqual(created.status, 200, `${created}`)
@@ -431,7 +497,10 @@ describe("wire.md J, avatars and files", () => {
     ;(await send(alice, direct.attachment_id)).refused(400, "ATTACHMENT_WRONG_SCOPE")
 
     const path = `/v1/attachments/${attachment_id}`
-    assert.strictEqual(await (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).text(), "for all of us")
+    assert.strictEqual(
+      await (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).text(),
+      "for all of us"
+    )
     await alice.client.addGroupMember(group, carol.handle)
     ;(await carol.http.get(path)).refused(404, "NOT_FOUND")
     await join(carol)
@@ -479,10 +548,19 @@ describe("wire.md J, avatars and files", () => {
         { to: alice.handle }
       ]
     ) await refused(fields)
-    for (const [content_type, kept] of [["IMAGE/PNG", "image/png"], ["application/json;charset=utf-8", "application/json"]] as const) {
-      const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle, content_type }))).ok(201, Shapes.Upload)
+    for (
+      const [content_type, kept] of [["IMAGE/PNG", "image/png"], [
+        "application/json;charset=utf-8",
+        "application/json"
+      ]] as const
+    ) {
+      const { attachment_id, upload_url } =
+        (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle, content_type }))).ok(201, Shapes.Upload)
       ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
-      assert.strictEqual((await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).headers.get("content-type"), kept)
+      assert.strictEqual(
+        (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).headers.get("content-type"),
+        kept
+      )
     }
     await refused({ to: "nobody-here" }, 404, "AGENT_NOT_FOUND")
     await refused({ to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }, 404, "GROUP_NOT_FOUND")
@@ -498,7 +576,13 @@ describe("wire.md J, avatars and files on S3", () => {
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), "parley-s3-"))
-    store = new S3rver({ port: 0, address: "127.0.0.1", silent: true, directory, configureBuckets: [{ name: "parley" }] })
+    store = new S3rver({
+      port: 0,
+      address: "127.0.0.1",
+      silent: true,
+      directory,
+      configureBuckets: [{ name: "parley" }]
+    })
     const { port } = await store.run()
     server = await startServer({
       env: {
@@ -562,7 +646,10 @@ describe("wire.md J, avatars and files on S3", () => {
     assert.strictEqual(value["content_type"], "text/markdown; charset=utf-8")
     const [embedded] = result.content.flatMap((block) => block.type === "resource" ? [block.resource] : [])
     assert.strictEqual((embedded as { readonly blob?: string }).blob, bytes.toString("base64"))
-    assert.strictEqual(await (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).text(), bytes.toString())
+    assert.strictEqual(
+      await (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).text(),
+      bytes.toString()
+    )
 
     const large = Buffer.alloc(1_048_577, "more than goes inline ")
     const announced = await granted(from, "agentchat_send_file", {
@@ -571,7 +658,10 @@ describe("wire.md J, avatars and files on S3", () => {
       sha256: createHash("sha256").update(large).digest("hex")
     })
     assert.isFalse(announced["upload"].upload_url.startsWith(server.url))
-    const early = await refused(from, "agentchat_send_file", { to: bob.handle, attachment_id: announced["attachment_id"] }, "ATTACHMENT_NOT_READY")
+    const early = await refused(from, "agentchat_send_file", {
+      to: bob.handle,
+      attachment_id: announced["attachment_id"]
+    }, "ATTACHMENT_NOT_READY")
     assert.deepStrictEqual(early["details"], { reason: "missing" })
     assert.strictEqual((await fetch(announced["upload"].upload_url, { method: "PUT", body: large })).status, 200)
     await granted(from, "agentchat_send_file", { to: bob.handle, attachment_id: announced["attachment_id"] })
@@ -590,7 +680,12 @@ describe("wire.md J, avatars and files on S3", () => {
       .ok(201, Shapes.Upload)
     await store.close()
     ;(await attempt(alice, bob, { content: { attachment_id } })).refused(503, "STORAGE_UNAVAILABLE")
-    const inline = { to: bob.handle, filename: "a.md", content_type: "text/markdown", data: Buffer.from(bytes).toString("base64") }
+    const inline = {
+      to: bob.handle,
+      filename: "a.md",
+      content_type: "text/markdown",
+      data: Buffer.from(bytes).toString("base64")
+    }
     await refused(mcp, "agentchat_send_file", inline, "STORAGE_UNAVAILABLE")
     await granted(mcp, "agentchat_send_message", { to: bob.handle, text: "without a file" })
     await mcp.close()

@@ -68,11 +68,17 @@ const spoils = (operation: Operation): fc.Arbitrary<Spoil> => {
       { weight: 1, arbitrary: fc.record({ kind: fc.constant("drop" as const), at }) },
       { weight: 6, arbitrary: fc.record({ kind: fc.constant("field" as const), at, json: junkJson }) },
       { weight: 2, arbitrary: fc.record({ kind: fc.constant("whole" as const), json: junkJson }) },
-      { weight: 1, arbitrary: fc.record({ kind: fc.constant("bytes" as const), bytes: fc.uint8Array({ maxLength: 40 }) }) }
+      {
+        weight: 1,
+        arbitrary: fc.record({ kind: fc.constant("bytes" as const), bytes: fc.uint8Array({ maxLength: 40 }) })
+      }
     )
   }
   if (operation.raw) {
-    ways.push({ weight: 6, arbitrary: fc.record({ kind: fc.constant("bytes" as const), bytes: fc.uint8Array({ maxLength: 200 }) }) })
+    ways.push({
+      weight: 6,
+      arbitrary: fc.record({ kind: fc.constant("bytes" as const), bytes: fc.uint8Array({ maxLength: 200 }) })
+    })
   }
   return fc.oneof(...ways)
 }
@@ -111,8 +117,11 @@ const replaced = (value: unknown, at: number, json: string | undefined): string 
   const copy = (inner: unknown, path: string): unknown => {
     if (!isObject(inner)) return inner
     const entries = Object.entries(inner).filter(([name]) => json !== undefined || `${path}/${name}` !== chosen)
-    return Object.fromEntries(entries.map(([name, field]) =>
-      [name, `${path}/${name}` === chosen ? mark : copy(field, `${path}/${name}`)] as const))
+    return Object.fromEntries(
+      entries.map(([name, field]) =>
+        [name, `${path}/${name}` === chosen ? mark : copy(field, `${path}/${name}`)] as const
+      )
+    )
   }
   const text = JSON.stringify(copy(value, "")) ?? "null"
   if (json === undefined) return text
@@ -130,19 +139,27 @@ const requestOf = (operation: Operation, call: Call, recipe: Recipe, world: Live
     return encodeURIComponent(call.path?.[name] ?? assert.fail(`${operation.name}: no ${name}`))
   })
   const query = Object.entries(call.query ?? {}).flatMap(([name, value]) =>
-    value === undefined ? [] : [[name, encodeURIComponent(value)] as const])
+    value === undefined ? [] : [[name, encodeURIComponent(value)] as const]
+  )
   const spoiltQuery = spoil.kind !== "query" ? query : [
     ...query,
-    [spoil.at < 0 ? "surplus" : operation.query[spoil.at % operation.query.length]?.name ?? "surplus", spoil.value] as const
+    [
+      spoil.at < 0 ? "surplus" : operation.query[spoil.at % operation.query.length]?.name ?? "surplus",
+      spoil.value
+    ] as const
   ].filter(([name], at, all) =>
     // Twice the same name now and then.
-    spoil.at % 5 === 0 || all.findLastIndex((one) => one[0] === name) === at)
+    spoil.at % 5 === 0 || all.findLastIndex((one) => one[0] === name) === at
+  )
   const search = spoiltQuery.map(([name, value]) => `${name}=${value}`).join("&")
   const generated = filled(recipe.body, call.body)
   const json = operation.body === undefined ? undefined : bytes(
-    spoil.kind === "whole" ? spoil.json
-      : spoil.kind === "drop" ? replaced(generated, spoil.at, undefined)
-      : spoil.kind === "field" ? replaced(generated, spoil.at, spoil.json)
+    spoil.kind === "whole" ?
+      spoil.json
+      : spoil.kind === "drop" ?
+      replaced(generated, spoil.at, undefined)
+      : spoil.kind === "field" ?
+      replaced(generated, spoil.at, spoil.json)
       : JSON.stringify(generated)
   )
   return {
@@ -188,8 +205,10 @@ const upgrade = (server: Server, { headers, key, target }: Request): Promise<Ans
     })
     sent.on("response", (response) => {
       let text = ""
-      response.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () =>
-        done(response.statusCode, response.rawHeaders, text))
+      response.setEncoding("utf8").on("data", (part: string) => text += part).on(
+        "end",
+        () => done(response.statusCode, response.rawHeaders, text)
+      )
     })
     sent.end()
   })
@@ -208,12 +227,15 @@ const requestsOf = ({ seen }: Tally): number => [...seen.values()].reduce((sum, 
 
 /** An opened socket and a redirect to a file are what was asked for too. */
 const shareOf = ({ seen }: Tally): number =>
-  [...seen].reduce((sum, [status, n]) => status < 400 ? sum + n : sum, 0) / requestsOf({ name: "", seen, failure: undefined })
+  [...seen].reduce((sum, [status, n]) => status < 400 ? sum + n : sum, 0) /
+  requestsOf({ name: "", seen, failure: undefined })
 
 const tableOf = (tallies: ReadonlyArray<Tally>): string => {
   const width = Math.max(...tallies.map(({ name }) => name.length))
   return tallies.map((tally) => {
-    const statuses = [...tally.seen].sort(([one], [other]) => one - other).map(([status, n]) => `${status}×${n}`).join(" ")
+    const statuses = [...tally.seen].sort(([one], [other]) => one - other).map(([status, n]) => `${status}×${n}`).join(
+      " "
+    )
     const share = `${Math.round(100 * shareOf(tally))} %`
     return `${tally.name.padEnd(width)} ${String(requestsOf(tally)).padStart(5)} ${share.padStart(5)}  ${statuses}`
   }).join("\n")
@@ -222,7 +244,9 @@ const tableOf = (tallies: ReadonlyArray<Tally>): string => {
 const told = (problem: string, recipe: Recipe, request: Request, answer: Answer): string => {
   const body = request.body === undefined ? "" : Buffer.from(request.body).toString("utf8")
   const shown = body.length > 400 ? `${body.slice(0, 400)}… (${body.length} characters)` : body
-  return `${problem}\n${answer}\n${JSON.stringify(recipe.spoil).slice(0, 300)}\n${JSON.stringify(request.headers)} ${shown}`
+  return `${problem}\n${answer}\n${JSON.stringify(recipe.spoil).slice(0, 300)}\n${
+    JSON.stringify(request.headers)
+  } ${shown}`
 }
 
 describe("requests generated from the OpenAPI document", () => {
@@ -247,14 +271,19 @@ describe("requests generated from the OpenAPI document", () => {
   })
   afterAll(() => server.stop())
 
-  it("are answered as documented, many of them granted, and none breaks the server", { timeout: 60_000 + RUNS * 20_000 }, async () => {
+  it("are answered as documented, many of them granted, and none breaks the server", {
+    timeout: 60_000 + RUNS * 20_000
+  }, async () => {
     const document = (await server.http().get("/v1/openapi.json")).body as OpenApiDocument
     const operations = operationsOf(document)
     assert.isAbove(operations.length, 50)
     const promises = new Promises(document)
     const world = await makeWorld(server)
-    assert.deepStrictEqual(operations.filter(({ name }) => plans[name] === undefined).map(({ name }) => name), [],
-      "operations that LiveWorld.ts does not know how to have granted")
+    assert.deepStrictEqual(
+      operations.filter(({ name }) => plans[name] === undefined).map(({ name }) => name),
+      [],
+      "operations that LiveWorld.ts does not know how to have granted"
+    )
 
     const check = (operation: Operation, recipe: Recipe, request: Request, answer: Answer, tally: Tally): void => {
       tally.seen.set(answer.status, (tally.seen.get(answer.status) ?? 0) + 1)
@@ -266,15 +295,20 @@ describe("requests generated from the OpenAPI document", () => {
       const call = await plans[operation.name]?.(world, diceOf(recipe.dice)) ?? {}
       const request = requestOf(operation, call, recipe, world)
       const valid = recipe.spoil.kind === "nothing"
-      const answer = operation.path === "/v1/ws" ? await upgrade(server, request) : await sent(server, operation, request)
+      const answer = operation.path === "/v1/ws"
+        ? await upgrade(server, request)
+        : await sent(server, operation, request)
       check(operation, recipe, request, answer, tally)
       call.done?.(answer)
       if (valid && answer.status >= 400) assert.fail(told("a valid request was refused", recipe, request, answer))
       // A deleted account has no key to ask again with.
-      if (!valid || recipe.key === undefined || !recipe.repeat || operation.name === "DELETE /v1/agents/{handle}") return
+      if (!valid || recipe.key === undefined || !recipe.repeat || operation.name === "DELETE /v1/agents/{handle}")
+        return
       const again = await sent(server, operation, request)
       check(operation, recipe, request, again, tally)
-      if (again.header("idempotent-replay") !== "true" || again.text !== answer.text || again.status !== answer.status) {
+      if (
+        again.header("idempotent-replay") !== "true" || again.text !== answer.text || again.status !== answer.status
+      ) {
         assert.fail(told("a repetition was answered otherwise", recipe, request, again))
       }
       if (operation.body === undefined) return
@@ -296,7 +330,8 @@ describe("requests generated from the OpenAPI document", () => {
         })
         // The world has moved on after a failure: smaller requests would meet another one.
         const found = await fc.check(property, { seed: SEED + at, numRuns: RUNS, endOnFailure: true })
-        if (found.failed) tally.failure = `${operation.name}, request ${found.counterexamplePath}: ${String(found.errorInstance)}`
+        if (found.failed)
+          tally.failure = `${operation.name}, request ${found.counterexamplePath}: ${String(found.errorInstance)}`
       }
     }
     await Promise.all(Array.from({ length: WIDTH }, work))
@@ -304,46 +339,63 @@ describe("requests generated from the OpenAPI document", () => {
     console.log(`${tableOf(tallies)}\nThe same requests again: SEED=${SEED} GENERATED_RUNS=${RUNS}`)
     const failures = tallies.flatMap(({ failure }) => failure ?? [])
     if (failures.length > 0) assert.fail(`SEED=${SEED}\n\n${failures.join("\n\n")}`)
-    assert.deepStrictEqual(tallies.filter((tally) => shareOf(tally) < GRANTED).map(({ name }) => name), [],
-      `seldom granted, SEED=${SEED}`)
-    assert.deepStrictEqual(server.log.split("\n").filter((line) => /"level":"(error|fatal)"/.test(line)), [], "logged errors")
+    assert.deepStrictEqual(
+      tallies.filter((tally) => shareOf(tally) < GRANTED).map(({ name }) => name),
+      [],
+      `seldom granted, SEED=${SEED}`
+    )
+    assert.deepStrictEqual(
+      server.log.split("\n").filter((line) => /"level":"(error|fatal)"/.test(line)),
+      [],
+      "logged errors"
+    )
   })
 
-  it("and bytes to signed addresses: only the announced ones are stored, and only the signed address serves them", async () => {
-    const [from, to] = await Promise.all([newAgent(server, "from"), newAgent(server, "to")])
-    const put = async (url: string, body: Uint8Array<ArrayBuffer>): Promise<Answer> => {
-      const response = await fetch(url, { method: "PUT", body })
-      return new Answer("PUT signed URL", response.status, response.headers, await response.text())
-    }
-    const some = fc.uint8Array({ minLength: 1, maxLength: 3_000 }).map((array) => new Uint8Array(array))
-    const spoilt = fc.record({ at: fc.nat(), by: fc.integer({ min: 1, max: 255 }), cut: fc.boolean() })
-    await fc.assert(
-      fc.asyncProperty(some, spoilt, fc.option(junkSegment, { nil: undefined }), async (file, spoil, segment) => {
-        const reserved = await from.http.post("/v1/uploads", {
-          to: to.handle,
-          filename: "file",
-          content_type: "application/pdf",
-          size: file.length,
-          sha256: createHash("sha256").update(file).digest("hex")
-        })
-        const { attachment_id, upload_url } = reserved.body as { readonly attachment_id: string; readonly upload_url: string }
-        // Another character within the token, whose last one may hold bits that mean nothing.
-        const at = upload_url.lastIndexOf("/") + 1
-        const token = upload_url.slice(at)
-        const place = spoil.at % (token.length - 1)
-        const forged = token.slice(0, place) + (token[place] === "A" ? "B" : "A") + token.slice(place + 1)
-        const wrong = spoil.cut ? file.slice(0, -1) : file.map((byte, i) => i === spoil.at % file.length ? byte ^ spoil.by : byte)
-        ;(await put(upload_url, wrong)).refused(400, spoil.cut ? "SIZE_MISMATCH" : "CHECKSUM_MISMATCH")
-        ;(await put(upload_url.slice(0, at) + forged, file)).refused(403, "FORBIDDEN")
-        if (segment !== undefined) assert.include([400, 403, 404], (await put(upload_url.slice(0, at) + segment, file)).status)
-        ;(await to.http.get(`/v1/attachments/${attachment_id}`)).refused(404, "NOT_FOUND")
-        assert.strictEqual((await put(upload_url, file)).status, 200)
-        ;(await put(upload_url, file)).refused(409, "ALREADY_UPLOADED")
-        const { headers } = await to.http.get(`/v1/attachments/${attachment_id}`)
-        const served = await fetch(headers.get("location") ?? "")
-        assert.deepStrictEqual([served.status, new Uint8Array(await served.arrayBuffer())], [200, file])
-      }),
-      { seed: SEED, numRuns: RUNS * 3, endOnFailure: true }
-    )
-  }, 20_000 + RUNS * 2_000)
+  it(
+    "and bytes to signed addresses: only the announced ones are stored, and only the signed address serves them",
+    async () => {
+      const [from, to] = await Promise.all([newAgent(server, "from"), newAgent(server, "to")])
+      const put = async (url: string, body: Uint8Array<ArrayBuffer>): Promise<Answer> => {
+        const response = await fetch(url, { method: "PUT", body })
+        return new Answer("PUT signed URL", response.status, response.headers, await response.text())
+      }
+      const some = fc.uint8Array({ minLength: 1, maxLength: 3_000 }).map((array) => new Uint8Array(array))
+      const spoilt = fc.record({ at: fc.nat(), by: fc.integer({ min: 1, max: 255 }), cut: fc.boolean() })
+      await fc.assert(
+        fc.asyncProperty(some, spoilt, fc.option(junkSegment, { nil: undefined }), async (file, spoil, segment) => {
+          const reserved = await from.http.post("/v1/uploads", {
+            to: to.handle,
+            filename: "file",
+            content_type: "application/pdf",
+            size: file.length,
+            sha256: createHash("sha256").update(file).digest("hex")
+          })
+          const { attachment_id, upload_url } = reserved.body as {
+            readonly attachment_id: string
+            readonly upload_url: string
+          }
+          // Another character within the token, whose last one may hold bits that mean nothing.
+          const at = upload_url.lastIndexOf("/") + 1
+          const token = upload_url.slice(at)
+          const place = spoil.at % (token.length - 1)
+          const forged = token.slice(0, place) + (token[place] === "A" ? "B" : "A") + token.slice(place + 1)
+          const wrong = spoil.cut
+            ? file.slice(0, -1)
+            : file.map((byte, i) => i === spoil.at % file.length ? byte ^ spoil.by : byte)
+          ;(await put(upload_url, wrong)).refused(400, spoil.cut ? "SIZE_MISMATCH" : "CHECKSUM_MISMATCH")
+          ;(await put(upload_url.slice(0, at) + forged, file)).refused(403, "FORBIDDEN")
+          if (segment !== undefined)
+            assert.include([400, 403, 404], (await put(upload_url.slice(0, at) + segment, file)).status)
+          ;(await to.http.get(`/v1/attachments/${attachment_id}`)).refused(404, "NOT_FOUND")
+          assert.strictEqual((await put(upload_url, file)).status, 200)
+          ;(await put(upload_url, file)).refused(409, "ALREADY_UPLOADED")
+          const { headers } = await to.http.get(`/v1/attachments/${attachment_id}`)
+          const served = await fetch(headers.get("location") ?? "")
+          assert.deepStrictEqual([served.status, new Uint8Array(await served.arrayBuffer())], [200, file])
+        }),
+        { seed: SEED, numRuns: RUNS * 3, endOnFailure: true }
+      )
+    },
+    20_000 + RUNS * 2_000
+  )
 })

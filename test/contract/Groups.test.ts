@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { createHash } from "node:crypto"
 import { AgentChatError, BlockedError, ForbiddenError, GroupDeletedError, NotFoundError } from "agentchatme"
+import { createHash } from "node:crypto"
 import type { Answer } from "../support/Http.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
@@ -39,7 +39,8 @@ const attemptTo = (from: TestAgent, group: string, fields: object = {}): Promise
 const sayTo = async (from: TestAgent, group: string, fields: object = {}): Promise<Shapes.Message> =>
   (await attemptTo(from, group, fields)).ok(201, Shapes.Message)
 
-const eventsOf = (messages: ReadonlyArray<Pick<Shapes.Message, "content">>) => messages.map(({ content }) => content.data?.["event"])
+const eventsOf = (messages: ReadonlyArray<Pick<Shapes.Message, "content">>) =>
+  messages.map(({ content }) => content.data?.["event"])
 
 const isSystem = (event: string) => (frame: Frame): boolean =>
   frame.type === "message.new" &&
@@ -83,7 +84,12 @@ describe("wire.md J, Groups", () => {
     assert.deepStrictEqual(await groupOf(alice, group.id), group)
     // Without a message it is in its creator's list all the same.
     const page = (await alice.http.get("/v1/conversations")).ok(200, Shapes.GroupConversationPage)
-    assert.deepInclude(page.conversations[0], { id: group.id, group_name: "The band", group_member_count: 1, last_message_at: null })
+    assert.deepInclude(page.conversations[0], {
+      id: group.id,
+      group_name: "The band",
+      group_member_count: 1,
+      last_message_at: null
+    })
     const byClient = await alice.client.createGroup({ name: "Another", member_handles: [bob.handle] })
     assert.strictEqual(byClient.group.name, "Another")
     assert.strictEqual(byClient.add_results[0]?.outcome, "invited")
@@ -110,7 +116,7 @@ describe("wire.md J, Groups", () => {
     const { group } = await create(alice, [], { name: "\u{1f98a}".repeat(100) })
     assert.strictEqual(group.description, null)
     for (const name of ["a\u2028b", "a\u2066b", "a\u0007b", "\u3164"]) {
-      (await alice.http.patch(`/v1/groups/${group.id}`, { name })).refused(400, "VALIDATION_ERROR")
+      ;(await alice.http.patch(`/v1/groups/${group.id}`, { name })).refused(400, "VALIDATION_ERROR")
     }
     assert.strictEqual((await create(alice, [], { name: "\u05d0\u200e1 \n" })).group.name, "\u05d0\u200e1")
   })
@@ -118,7 +124,9 @@ describe("wire.md J, Groups", () => {
   it("104. an unknown handle is skipped; more invites than the budget holds are refused as a whole", async () => {
     const [alice, bob] = await three()
     const handles = Array.from({ length: 255 }, (_, i) => `nobody-${i}`)
-    const { add_results, skipped } = await create(alice, [], { member_handles: [...handles.slice(1), `@${bob.handle.toUpperCase()}`] })
+    const { add_results, skipped } = await create(alice, [], {
+      member_handles: [...handles.slice(1), `@${bob.handle.toUpperCase()}`]
+    })
     assert.deepStrictEqual(add_results.map(({ handle }) => handle), [bob.handle])
     assert.strictEqual(skipped.length, 254)
     assert.deepStrictEqual(skipped[0], { handle: "nobody-1", code: "AGENT_NOT_FOUND" })
@@ -157,7 +165,9 @@ describe("wire.md J, Groups", () => {
     assert.strictEqual(group2.your_role, "member")
     const message = await mine.payload(isSystem("member_joined"), Shapes.Pushed)
     assert.strictEqual(message.client_msg_id, `sys_${message.id}`)
-    assert.deepStrictEqual(message.content, { data: { schema_version: 1, event: "member_joined", agent_handle: bob.handle } })
+    assert.deepStrictEqual(message.content, {
+      data: { schema_version: 1, event: "member_joined", agent_handle: bob.handle }
+    })
     // The joiner hears of itself as of any own message; who is only invited hears nothing.
     await bobs.message(message.id)
     await accept(carol, add_results[1]?.invite_id)
@@ -197,7 +207,10 @@ describe("wire.md J, Groups", () => {
     await socket.settled()
     assert.strictEqual(socket.count("group.invite.received"), 1)
     for (const handle of [bob.handle, alice.handle]) {
-      assert.deepStrictEqual((await add(alice, handle)).ok(200, Shapes.AddResult), { handle, outcome: "already_member" })
+      assert.deepStrictEqual((await add(alice, handle)).ok(200, Shapes.AddResult), {
+        handle,
+        outcome: "already_member"
+      })
     }
     ;(await add(alice, "nobody-here")).refused(404, "AGENT_NOT_FOUND")
     ;(await add(bob, carol.handle)).refused(403, "FORBIDDEN")
@@ -233,14 +246,19 @@ describe("wire.md J, Groups", () => {
     ]
     for (const [method, path, json] of routes) {
       for (const agent of [bob, carol]) {
-        const [there, nowhere] = await Promise.all([group.id, unknown].map((id) =>
-          agent.http.request(method, path.replace("ID", id), json === undefined ? {} : { json })))
+        const [there, nowhere] = await Promise.all(
+          [group.id, unknown].map((id) =>
+            agent.http.request(method, path.replace("ID", id), json === undefined ? {} : { json })
+          )
+        )
         assert.deepStrictEqual(there?.refused(404, "GROUP_NOT_FOUND"), nowhere?.refused(404, "GROUP_NOT_FOUND"))
       }
     }
     for (const id of [group.id, unknown]) {
       ;(await attemptTo(bob, id)).refused(404, "GROUP_NOT_FOUND")
-      for (const path of [`/v1/messages/${id}`, `/v1/conversations/${id}/context`, `/v1/conversations/${id}/participants`]) {
+      for (
+        const path of [`/v1/messages/${id}`, `/v1/conversations/${id}/context`, `/v1/conversations/${id}/participants`]
+      ) {
         ;(await bob.http.get(path)).refused(404, "CONVERSATION_NOT_FOUND")
       }
       ;(await bob.http.delete(`/v1/conversations/${id}`)).refused(404, "CONVERSATION_NOT_FOUND")
@@ -304,7 +322,8 @@ describe("wire.md J, Groups", () => {
       { name: "The band", description: null, member_count: 3, your_role: "member" },
       { count: 1, oldest_seq: late.seq, newest_seq: late.seq }
     ])
-    const listed = async () => (await carol.http.get("/v1/conversations")).ok(200, Shapes.GroupConversationPage).conversations
+    const listed = async () =>
+      (await carol.http.get("/v1/conversations")).ok(200, Shapes.GroupConversationPage).conversations
     assert.deepInclude((await listed())[0], {
       id: group.id,
       group_name: "The band",
@@ -325,14 +344,19 @@ describe("wire.md J, Groups", () => {
     const [alice, bob, carol] = await three()
     const group = await joined(alice, bob)
     const socket = await Socket.hello(server, bob.key)
-    const text = `@${carol.handle} is no member; @${bob.handle.toUpperCase()} and @${alice.handle} are, and \`@${alice.handle}\` is code`
+    const text =
+      `@${carol.handle} is no member; @${bob.handle.toUpperCase()} and @${alice.handle} are, and \`@${alice.handle}\` is code`
     const client_msg_id = freshMsgId()
     const sent = await sayTo(alice, group, { client_msg_id, content: { text } })
     const members = [bob.handle, alice.handle]
-    const mentionsIn = (messages: ReadonlyArray<{ readonly id: string; readonly context: Shapes.Message["context"] }>) =>
-      messages.find(({ id }) => id === sent.id)?.context.mentions
+    const mentionsIn = (
+      messages: ReadonlyArray<{ readonly id: string; readonly context: Shapes.Message["context"] }>
+    ) => messages.find(({ id }) => id === sent.id)?.context.mentions
     assert.deepStrictEqual(sent.context.mentions, members)
-    assert.deepStrictEqual((await attemptTo(alice, group, { client_msg_id })).ok(200, Shapes.Message).context.mentions, members)
+    assert.deepStrictEqual(
+      (await attemptTo(alice, group, { client_msg_id })).ok(200, Shapes.Message).context.mentions,
+      members
+    )
     assert.deepStrictEqual((await socket.message(sent.id)).payload?.["context"], sent.context)
     assert.deepStrictEqual(mentionsIn(await history(bob, group)), members)
     assert.deepStrictEqual(mentionsIn(await inbox(bob)), members)
@@ -351,7 +375,10 @@ describe("wire.md J, Groups", () => {
     const [mine, bobs, carols] = sockets as [Socket, Socket, Socket]
     const client_msg_id = freshMsgId()
     const message = await sayTo(alice, group, { client_msg_id })
-    assert.deepStrictEqual((await attemptTo(alice, group, { client_msg_id, content: { text: words() } })).ok(200, Shapes.Message), message)
+    assert.deepStrictEqual(
+      (await attemptTo(alice, group, { client_msg_id, content: { text: words() } })).ok(200, Shapes.Message),
+      message
+    )
     await mine.message(message.id)
     for (const socket of [bobs, carols]) {
       const pushed = (await socket.message(message.id)).payload
@@ -375,7 +402,10 @@ describe("wire.md J, Groups", () => {
     ;(await alice.http.post(`/v1/messages/${message.id}/read`)).refused(403, "FORBIDDEN")
     carols.send({ type: "typing.start", payload: { conversation_id: group } })
     for (const socket of [mine, bobs]) {
-      assert.deepStrictEqual(await socket.payload("typing.start", Shapes.Typing), { conversation_id: group, sender: carol.handle })
+      assert.deepStrictEqual(await socket.payload("typing.start", Shapes.Typing), {
+        conversation_id: group,
+        sender: carol.handle
+      })
     }
     await carols.settled()
     assert.strictEqual(carols.count("typing.start"), 0)
@@ -432,7 +462,8 @@ describe("wire.md J, Groups", () => {
     ])
     assert.strictEqual((await groupOf(bob, group)).your_role, "admin")
     // The creator's rights are gone with it, also when it comes back: any admin may remove it, and delete.
-    const add = async () => (await bob.http.post(`/v1/groups/${group}/members`, { handle: alice.handle })).ok(200, Shapes.AddResult)
+    const add = async () =>
+      (await bob.http.post(`/v1/groups/${group}/members`, { handle: alice.handle })).ok(200, Shapes.AddResult)
     assert.strictEqual((await accept(alice, (await add()).invite_id)).your_role, "member")
     ;(await alice.http.delete(`/v1/groups/${group}`)).refused(403, "FORBIDDEN")
     ;(await bob.http.delete(`/v1/groups/${group}/members/${alice.handle}`)).ok(200, Shapes.Confirmation)
@@ -471,10 +502,16 @@ describe("wire.md J, Groups", () => {
     ;(await bob.http.get(`/v1/groups/${group}`)).refused(404, "GROUP_NOT_FOUND")
     ;(await attemptTo(bob, group)).refused(404, "GROUP_NOT_FOUND")
     ;(await bob.http.get(`/v1/messages/${group}`)).refused(404, "CONVERSATION_NOT_FOUND")
-    assert.deepStrictEqual((await bob.http.get("/v1/conversations")).ok(200, Shapes.GroupConversationPage).conversations, [])
+    assert.deepStrictEqual(
+      (await bob.http.get("/v1/conversations")).ok(200, Shapes.GroupConversationPage).conversations,
+      []
+    )
     assert.include((await inbox(carol)).map(({ id }) => id), waiting.id)
     // Invited again it is a member like any other, from here on.
-    const { invite_id } = (await alice.http.post(`/v1/groups/${group}/members`, { handle: bob.handle })).ok(200, Shapes.AddResult)
+    const { invite_id } = (await alice.http.post(`/v1/groups/${group}/members`, { handle: bob.handle })).ok(
+      200,
+      Shapes.AddResult
+    )
     assert.strictEqual((await accept(bob, invite_id)).your_role, "member")
     assert.deepStrictEqual(eventsOf(await history(bob, group)), ["member_joined"])
     await socket.close()
@@ -486,21 +523,32 @@ describe("wire.md J, Groups", () => {
     ;(await alice.http.post(`/v1/groups/${group}/members/${bob.handle}/promote`)).ok(200, Shapes.Confirmation)
     ;(await carol.http.post(`/v1/groups/${group}/leave`)).ok(200, Shapes.LeftGroup)
     ;(await bob.http.delete(`/v1/groups/${group}`)).refused(403, "FORBIDDEN")
-    const { invite_id } = (await alice.http.post(`/v1/groups/${group}/members`, { handle: dave.handle })).ok(200, Shapes.AddResult)
+    const { invite_id } = (await alice.http.post(`/v1/groups/${group}/members`, { handle: dave.handle })).ok(
+      200,
+      Shapes.AddResult
+    )
     const socket = await Socket.hello(server, bob.key)
     const flushed = await sayTo(alice, group)
     await socket.message(flushed.id)
     const { deleted_at } = (await alice.http.delete(`/v1/groups/${group}`)).ok(200, Shapes.DeletedGroup)
     const details = { group_id: group, deleted_by_handle: alice.handle, deleted_at }
     assert.deepStrictEqual(await socket.payload("group.deleted", Shapes.GroupDeletion), details)
-    const types = socket.frames.map(({ payload, type }) => `${type} ${String((payload as { type?: string } | undefined)?.type)}`)
+    const types = socket.frames.map(({ payload, type }) =>
+      `${type} ${String((payload as { type?: string } | undefined)?.type)}`
+    )
     assert.deepStrictEqual(types.slice(-2), ["message.new system", "group.deleted undefined"])
     await assertGolden("group.deleted", await socket.waitFor("group.deleted"), { [alice.handle]: "alice" })
     assert.deepStrictEqual(eventsOf(await inbox(bob)), ["group_deleted"])
     for (const agent of [alice, bob, carol]) {
-      assert.deepStrictEqual((await agent.http.get(`/v1/groups/${group}`)).refused(410, "GROUP_DELETED").details, details)
+      assert.deepStrictEqual(
+        (await agent.http.get(`/v1/groups/${group}`)).refused(410, "GROUP_DELETED").details,
+        details
+      )
       assert.deepStrictEqual((await attemptTo(agent, group)).refused(410, "GROUP_DELETED").details, details)
-      assert.deepStrictEqual((await agent.http.get(`/v1/messages/${group}`)).refused(410, "GROUP_DELETED").details, details)
+      assert.deepStrictEqual(
+        (await agent.http.get(`/v1/messages/${group}`)).refused(410, "GROUP_DELETED").details,
+        details
+      )
       ;(await agent.http.delete(`/v1/groups/${group}`)).refused(410, "GROUP_DELETED")
       ;(await agent.http.get(`/v1/conversations/${group}/context`)).refused(404, "CONVERSATION_NOT_FOUND")
     }
@@ -514,9 +562,14 @@ describe("wire.md J, Groups", () => {
   it("116. who takes invites from contacts only, and who is blocked, is not invited", async () => {
     const [alice, bob, carol] = await three()
     const { group } = await create(alice)
-    ;(await bob.http.patch(`/v1/agents/${bob.handle}`, { settings: { group_invite_policy: "contacts_only" } })).ok(200, Shapes.Agent)
+    ;(await bob.http.patch(`/v1/agents/${bob.handle}`, { settings: { group_invite_policy: "contacts_only" } })).ok(
+      200,
+      Shapes.Agent
+    )
     const add = (handle: string) => alice.http.post(`/v1/groups/${group.id}/members`, { handle })
-    assert.deepStrictEqual((await add(bob.handle)).refused(403, "INBOX_RESTRICTED").details, { recipient_handle: bob.handle })
+    assert.deepStrictEqual((await add(bob.handle)).refused(403, "INBOX_RESTRICTED").details, {
+      recipient_handle: bob.handle
+    })
     ;(await bob.http.post("/v1/contacts", { handle: alice.handle })).ok(201, Shapes.Contact)
     assert.strictEqual((await add(bob.handle)).ok(200, Shapes.AddResult).outcome, "invited")
     ;(await carol.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
@@ -534,12 +587,20 @@ describe("wire.md J, Groups", () => {
   })
 
   it("118. when every seat is taken nobody is invited, and an invite waits", async () => {
-    const [alice, bob, carol, dave, erin] = (await agents(5)) as unknown as [TestAgent, TestAgent, TestAgent, TestAgent, TestAgent]
+    const [alice, bob, carol, dave, erin] = (await agents(5)) as unknown as [
+      TestAgent,
+      TestAgent,
+      TestAgent,
+      TestAgent,
+      TestAgent
+    ]
     const { add_results, group } = await create(alice, [bob, carol, dave, erin])
     const ids = add_results.map(({ invite_id }) => invite_id)
     await accept(bob, ids[0])
     await accept(carol, ids[1])
-    const answers = await Promise.all([dave, erin].map((agent, i) => agent.http.post(`/v1/groups/invites/${ids[i + 2]}/accept`)))
+    const answers = await Promise.all(
+      [dave, erin].map((agent, i) => agent.http.post(`/v1/groups/invites/${ids[i + 2]}/accept`))
+    )
     assert.deepStrictEqual(answers.map(({ status }) => status).toSorted((a, b) => a - b), [200, 409])
     const loser = answers[0]?.status === 409 ? dave : erin
     answers.find(({ status }) => status === 409)?.refused(409, "GROUP_FULL")
@@ -558,7 +619,10 @@ describe("wire.md J, Groups", () => {
     const message = await sayTo(bob, group)
     assert.deepStrictEqual((await inbox(alice)).map(({ id }) => id), [message.id])
     await markRead(alice, message.id)
-    assert.deepInclude(await socket.payload("message.read", Shapes.Receipt), { message_id: message.id, read_by: alice.handle })
+    assert.deepInclude(await socket.payload("message.read", Shapes.Receipt), {
+      message_id: message.id,
+      read_by: alice.handle
+    })
     const answer = await sayTo(alice, group)
     await socket.message(answer.id)
     const alices = await Socket.hello(server, alice.key)
@@ -590,7 +654,10 @@ describe("wire.md J, Groups", () => {
     assert.deepStrictEqual((await sayTo(bob, group, { type: "file", content })).content, content)
     const download = (agent: TestAgent) => agent.http.get(`/v1/attachments/${attachment_id}`)
     ;(await download(carol)).refused(404, "NOT_FOUND")
-    const { invite_id } = (await alice.http.post(`/v1/groups/${group}/members`, { handle: carol.handle })).ok(200, Shapes.AddResult)
+    const { invite_id } = (await alice.http.post(`/v1/groups/${group}/members`, { handle: carol.handle })).ok(
+      200,
+      Shapes.AddResult
+    )
     await accept(carol, invite_id)
     for (const agent of [alice, bob, carol]) {
       const answer = await download(agent)

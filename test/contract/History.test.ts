@@ -3,7 +3,19 @@ import { ForbiddenError, NotFoundError } from "agentchatme"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
-import { catchUp, contextOf, conversationsOf, history, idsOf, inbox, markRead, newPair, type Pair, say, seqsOf } from "./Talk.ts"
+import {
+  catchUp,
+  contextOf,
+  conversationsOf,
+  history,
+  idsOf,
+  inbox,
+  markRead,
+  newPair,
+  type Pair,
+  say,
+  seqsOf
+} from "./Talk.ts"
 
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
@@ -46,7 +58,11 @@ describe("wire.md J, History, read, hide and Sync", () => {
     const rows = await history(bob, conversation)
     assert.deepStrictEqual(rows.map((row) => row.delivery_id !== null), [true, false, true])
     assert.strictEqual(rows[0]?.delivery_id, (await inbox(bob))[0]?.delivery_id)
-    assert.deepStrictEqual((await history(alice, conversation)).map((row) => row.delivery_id !== null), [false, true, false])
+    assert.deepStrictEqual((await history(alice, conversation)).map((row) => row.delivery_id !== null), [
+      false,
+      true,
+      false
+    ])
   })
 
   it("9. a history limit above 200 and a sync limit above 500 are clamped", async () => {
@@ -54,7 +70,9 @@ describe("wire.md J, History, read, hide and Sync", () => {
     assert.deepStrictEqual(seqsOf(await history(alice, conversation, "?limit=200")), range(550, 351))
     assert.deepStrictEqual(seqsOf(await history(alice, conversation, "?limit=201")), range(550, 351))
     assert.strictEqual((await history(alice, conversation, "?limit=100000&after_seq=0")).length, 200)
-    for (const [query, length] of [["", 200], ["?limit=500", 500], ["?limit=501", 500], ["?limit=9999999", 500]] as const) {
+    for (
+      const [query, length] of [["", 200], ["?limit=500", 500], ["?limit=501", 500], ["?limit=9999999", 500]] as const
+    ) {
       const rows = (await bob.http.get(`/v1/messages/sync${query}`)).ok(200, Shapes.SyncRows)
       assert.deepStrictEqual(seqsOf(rows), range(3, 2 + length))
     }
@@ -75,7 +93,15 @@ describe("wire.md J, History, read, hide and Sync", () => {
     assert.deepStrictEqual(await seqs("?after_seq=550"), [])
     assert.deepStrictEqual(await seqs("?after_seq=999999999"), [])
     // Empty and null mean absent.
-    for (const query of ["?before_seq=", "?before_seq=null", "?after_seq=", "?after_seq=null", "?before_seq=&after_seq=null"]) {
+    for (
+      const query of [
+        "?before_seq=",
+        "?before_seq=null",
+        "?after_seq=",
+        "?after_seq=null",
+        "?before_seq=&after_seq=null"
+      ]
+    ) {
       assert.deepStrictEqual(await seqs(query), range(550, 501), query)
     }
     assert.deepStrictEqual(await seqs("?before_seq=&after_seq=548"), [549, 550])
@@ -112,8 +138,14 @@ describe("wire.md J, History, read, hide and Sync", () => {
     const { alice, conversation } = long
     const anchor = (await history(alice, conversation, "?after_seq=99&limit=1"))[0] ?? assert.fail("no such message")
     assert.strictEqual(anchor.seq, 100)
-    assert.deepStrictEqual(seqsOf(await history(alice, conversation, `?around_message_id=${anchor.id}`)), range(100, 51))
-    assert.deepStrictEqual(seqsOf(await history(alice, conversation, `?around_message_id=${anchor.id}&limit=2`)), [100, 99])
+    assert.deepStrictEqual(
+      seqsOf(await history(alice, conversation, `?around_message_id=${anchor.id}`)),
+      range(100, 51)
+    )
+    assert.deepStrictEqual(seqsOf(await history(alice, conversation, `?around_message_id=${anchor.id}&limit=2`)), [
+      100,
+      99
+    ])
     const byClient = await alice.client.getMessages(conversation, { aroundMessageId: anchor.id, limit: 3 })
     assert.deepStrictEqual(seqsOf(byClient), [100, 99, 98])
   })
@@ -243,12 +275,19 @@ describe("wire.md J, History, read, hide and Sync", () => {
     await markRead(bob, third.id)
     await markRead(bob, fifth.id)
     const receiptOf = (message: { readonly id: string }) =>
-      socket.payload((frame) => frame.type === "message.read" && frame.payload?.["message_id"] === message.id, Shapes.Receipt)
+      socket.payload(
+        (frame) => frame.type === "message.read" && frame.payload?.["message_id"] === message.id,
+        Shapes.Receipt
+      )
     assert.deepStrictEqual(
       await Promise.all([fourth, first, third, fifth].map(async (message) => (await receiptOf(message)).through_seq)),
       [0, 2, 4, 5]
     )
-    assert.deepStrictEqual((await contextOf(bob, conversation)).unread, { count: 0, oldest_seq: null, newest_seq: null })
+    assert.deepStrictEqual((await contextOf(bob, conversation)).unread, {
+      count: 0,
+      oldest_seq: null,
+      newest_seq: null
+    })
     await socket.close()
   })
 
@@ -374,7 +413,9 @@ describe("wire.md J, History, read, hide and Sync", () => {
   it("95. for an unknown cursor sync is [] and ack 0", async () => {
     const { alice, bob } = await newPair(server)
     await say(alice, bob)
-    for (const cursor of [`del_${"0".repeat(32)}`, `del_${"f".repeat(32)}`, "del_", "nonsense", "1", "\u{1f98a}", " "]) {
+    for (
+      const cursor of [`del_${"0".repeat(32)}`, `del_${"f".repeat(32)}`, "del_", "nonsense", "1", "\u{1f98a}", " "]
+    ) {
       const rows = await bob.http.get(`/v1/messages/sync?after=${encodeURIComponent(cursor)}`)
       assert.deepStrictEqual(rows.ok(200, Shapes.SyncRows), [], cursor)
       const ack = await bob.http.post("/v1/messages/sync/ack", { last_delivery_id: cursor })
@@ -399,7 +440,8 @@ describe("wire.md J, History, read, hide and Sync", () => {
     const { alice, bob } = await newPair(server)
     const sent: Array<Shapes.Message> = []
     for (let i = 0; i < 14; i++) sent.push(await say(alice, bob))
-    for (const index of [0, 1, 4]) (await bob.http.delete(`/v1/messages/${sent[index]?.id}`)).ok(200, Shapes.Confirmation)
+    for (const index of [0, 1, 4])
+      (await bob.http.delete(`/v1/messages/${sent[index]?.id}`)).ok(200, Shapes.Confirmation)
     for (const index of [2, 6]) await markRead(bob, sent[index]?.id ?? "")
     const socket = await Socket.hello(server, bob.key)
     socket.ack(sent[7]?.id ?? "")

@@ -19,7 +19,9 @@ const replayed = (answer: Answer): boolean => {
 /** What an answer says, without what belongs to the exchange. */
 const said = ({ headers, status, text }: Answer) => {
   const kept = [...headers].filter(([name]) =>
-    !["connection", "date", "idempotent-replay", "keep-alive", "x-request-id"].includes(name) && !name.startsWith("ratelimit-"))
+    !["connection", "date", "idempotent-replay", "keep-alive", "x-request-id"].includes(name) &&
+    !name.startsWith("ratelimit-")
+  )
   return { status, text, headers: kept }
 }
 
@@ -187,7 +189,12 @@ describe("wire.md J, Idempotency", () => {
     const [first, second] = [await say(alice, bob), await say(alice, bob)]
     const key = freshKey()
     ;(await keyed(bob, "POST", `/v1/messages/${first.id}/read`, key)).ok(200, Shapes.ReadMessage)
-    for (const [method, path] of [["POST", `/v1/messages/${second.id}/read`], ["DELETE", `/v1/messages/${first.id}`]] as const) {
+    for (
+      const [method, path] of [["POST", `/v1/messages/${second.id}/read`], [
+        "DELETE",
+        `/v1/messages/${first.id}`
+      ]] as const
+    ) {
       ;(await keyed(bob, method, path, key)).refused(422, "IDEMPOTENCY_KEY_CONFLICT")
     }
     const rows = await history(bob, pair.conversation)
@@ -204,7 +211,10 @@ describe("wire.md J, Idempotency", () => {
       const ack = { last_delivery_id: (await inbox(bob)).at(-1)?.delivery_id }
       const key = freshKey()
       const answers = await Promise.all(
-        Array.from({ length: 10 }, (_, i) => keyed(i % 2 === 0 ? bob : atTwo(bob), "POST", "/v1/messages/sync/ack", key, ack))
+        Array.from(
+          { length: 10 },
+          (_, i) => keyed(i % 2 === 0 ? bob : atTwo(bob), "POST", "/v1/messages/sync/ack", key, ack)
+        )
       )
       const done = answers.filter(({ status }) => status === 200)
       assert.strictEqual(done.filter((answer) => !replayed(answer)).length, 1)
@@ -325,7 +335,10 @@ describe("wire.md J, Idempotency", () => {
       }, `{"display_name":"Nobody"}`)
       answer.refused(400, "IDEMPOTENCY_KEY_INVALID")
     }
-    ;(await bare(one.url, "PATCH", `/v1/agents/${alice.handle}`, { "idempotency-key": "" })).refused(401, "UNAUTHORIZED")
+    ;(await bare(one.url, "PATCH", `/v1/agents/${alice.handle}`, { "idempotency-key": "" })).refused(
+      401,
+      "UNAUTHORIZED"
+    )
     assert.strictEqual(await nameOf(alice), before)
     ;(await rename(alice, "x".repeat(255), "Long")).ok(200, Shapes.Agent)
     assert.isTrue(replayed(await rename(alice, "x".repeat(255), "Long")))
@@ -359,7 +372,6 @@ describe("wire.md J, Idempotency", () => {
     })
     await releaseAnswer()
     assert.deepStrictEqual(await mark(key), { status: null })
-
     ;(await keyed(bob, "POST", path, key)).refused(409, "IDEMPOTENT_IN_PROGRESS")
     // Time passes: the claim is as old as one whose deadline is long over.
     await database.query("UPDATE idempotency_keys SET lapses_at = lapses_at - 55000 WHERE key = $1", [key])

@@ -30,7 +30,11 @@ describe("A server that stops", () => {
       .ok(200, Shapes.Presence)
     const closing = new Moment()
     await present.close()
-    const sockets = [await Socket.hello(server, bob.key), await Socket.hello(server, alice.key, []), await Socket.open(server)]
+    const sockets = [
+      await Socket.hello(server, bob.key),
+      await Socket.hello(server, alice.key, []),
+      await Socket.open(server)
+    ]
     const before = await say(alice, bob)
 
     // A request whose body is only half there when the server is told to stop.
@@ -39,7 +43,9 @@ describe("A server that stops", () => {
     const response = readAll(slow)
     slow.write(
       `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${alice.key}\r\nconnection: close\r\n` +
-        `expect: 100-continue\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, 10)}`
+        `expect: 100-continue\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${
+          body.slice(0, 10)
+        }`
     )
     // Says that the server has taken the request.
     const [taken] = await within("the server's word to continue", once(slow, "data")) as [string]
@@ -76,16 +82,19 @@ describe("A server that stops", () => {
     await say(alice, carol)
     await bob.client.addContact(carol.handle)
     const groups = await Promise.all(["one", "two", "three"].map(async (name) => {
-      const { group, add_results } = (await carol.http.post("/v1/groups", { name, member_handles: [bob.handle, alice.handle] }))
-        .body as { group: { id: string }; add_results: ReadonlyArray<{ handle: string; invite_id: string }> }
+      const { group, add_results } =
+        (await carol.http.post("/v1/groups", { name, member_handles: [bob.handle, alice.handle] }))
+          .body as { group: { id: string }; add_results: ReadonlyArray<{ handle: string; invite_id: string }> }
       const invite = add_results.find(({ handle }) => handle === bob.handle) ?? assert.fail("no invite")
       assert.strictEqual((await bob.http.post(`/v1/groups/invites/${invite.invite_id}/accept`)).status, 200)
       return group.id
     }))
     // Dead in one statement; how far the rest gets before the kill is left to chance.
     const deleting = carol.http.delete(`/v1/agents/${carol.handle}`).catch(() => undefined)
-    await eventually("the end of the account", async () =>
-      (await bob.http.get(`/v1/agents/${carol.handle}`)).status === 404 || undefined)
+    await eventually(
+      "the end of the account",
+      async () => (await bob.http.get(`/v1/agents/${carol.handle}`)).status === 404 || undefined
+    )
     await server.kill()
     await deleting
 
@@ -158,7 +167,10 @@ const beginTasks = async (server: Server) => {
 const readAll = (socket: TcpSocket): Promise<string> =>
   new Promise((resolve, reject) => {
     let text = ""
-    socket.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () => resolve(text)).on("error", reject)
+    socket.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () => resolve(text)).on(
+      "error",
+      reject
+    )
   })
 
 /** Whether a new connection is accepted. */

@@ -88,11 +88,13 @@ describe("wire.md J, limits", () => {
     const alice = await newAgent("alice")
     const guess = { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }
     const rotation = `/v1/agents/${alice.handle}/rotate-key`
-    for (const [http, path] of [
-      [server.http(), "/v1/register/verify"],
-      [server.http(), "/v1/agents/recover/verify"],
-      [alice.http, `${rotation}/verify`]
-    ] as const) {
+    for (
+      const [http, path] of [
+        [server.http(), "/v1/register/verify"],
+        [server.http(), "/v1/agents/recover/verify"],
+        [alice.http, `${rotation}/verify`]
+      ] as const
+    ) {
       for (let i = 0; i < 10; i++) (await http.post(path, guess, here)).refused(400, "EXPIRED")
       const refused = await http.post(path, guess, here)
       limited(refused, 10, 600)
@@ -102,8 +104,7 @@ describe("wire.md J, limits", () => {
     }
     ;(await alice.http.post(rotation, undefined, here)).ok(200, Shapes.Pending)
     for (let i = 0; i < 2; i++) (await alice.http.post(rotation, undefined, here)).refused(429, "OTP_COOLDOWN")
-    limited(await alice.http.post(rotation, undefined, here), 3, 3_600)
-    // It is the address that is limited, not the account.
+    limited(await alice.http.post(rotation, undefined, here), 3, 3_600) // It is the address that is limited, not the account.
     ;(await alice.http.post(rotation, undefined, somewhere())).refused(429, "OTP_COOLDOWN")
     for (let i = 0; i < 3; i++) {
       ;(await server.http().post("/v1/agents/recover", { email: `no-${i}@example.com` }, here)).ok(200, Shapes.Pending)
@@ -114,9 +115,12 @@ describe("wire.md J, limits", () => {
   it("G.15: behind a proxy an address is what the proxy says, whatever stands left of it", async () => {
     const here = `198.51.100.${addresses++}`
     const claiming = (claimed: string) =>
-      server.http().post("/v1/agents/recover", { email: "claimed@example.com" }, { "x-forwarded-for": `${claimed}, ${here}` })
+      server.http().post("/v1/agents/recover", { email: "claimed@example.com" }, {
+        "x-forwarded-for": `${claimed}, ${here}`
+      })
     for (let i = 0; i < 3; i++) (await claiming(`203.0.113.${200 + i}`)).ok(200, Shapes.Pending)
-    for (const claimed of ["203.0.113.210", "127.0.0.1, 10.0.0.1", "unknown", ""]) limited(await claiming(claimed), 3, 3_600)
+    for (const claimed of ["203.0.113.210", "127.0.0.1, 10.0.0.1", "unknown", ""])
+      limited(await claiming(claimed), 3, 3_600)
   })
 
   it("31. a second code for the same address within 60 s is OTP_COOLDOWN, and a used code ends that", async () => {
@@ -233,8 +237,14 @@ describe("wire.md J, limits", () => {
     const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
     const answers: Array<Answer> = []
     while (!answers.some(({ status }) => status === 429)) {
-      answers.push(...await Promise.all(Array.from({ length: 14 }, () =>
-        bob.http.post("/v1/mutes", { target_kind: "agent", target_handle: alice.handle }))))
+      answers.push(
+        ...await Promise.all(
+          Array.from(
+            { length: 14 },
+            () => bob.http.post("/v1/mutes", { target_kind: "agent", target_handle: alice.handle })
+          )
+        )
+      )
     }
     const refused = answers.filter(({ status }) => status !== 201)
     if (NODES === 0) assert.lengthOf(refused, 4)
@@ -278,7 +288,11 @@ describe("wire.md J, limits", () => {
     await say(bob, alice)
     const made = (await alice.http.post("/v1/groups", { name: "Busy" })).ok(200, Shapes.CreatedGroup)
     const toGroup = (client_msg_id = freshMsgId()) =>
-      alice.http.post("/v1/messages", { conversation_id: made.group.id, client_msg_id, content: { text: "to the group" } })
+      alice.http.post("/v1/messages", {
+        conversation_id: made.group.id,
+        client_msg_id,
+        content: { text: "to the group" }
+      })
     const first = freshMsgId()
     const answers = [await toGroup(first)]
     while (!answers.some(({ status }) => status === 429)) {
@@ -302,11 +316,20 @@ describe("wire.md J, limits", () => {
   it("L: the calls of reply coordination have one budget together", async () => {
     const agent = await newAgent("worker")
     for (let i = 0; i < 5; i++) {
-      for (const method of ["PUT", "DELETE"]) assert.strictEqual((await agent.http.request(method, "/v1/reply/active")).status, 200)
+      for (const method of ["PUT", "DELETE"])
+        assert.strictEqual((await agent.http.request(method, "/v1/reply/active")).status, 200)
     }
     limited(await agent.http.get("/v1/reply/active"), 10, 60)
-    limited(await agent.http.post("/v1/reply/claim", { message_id: "msg_AAAAAAAAAAAAAAAA", holder: "daemon:1" }), 10, 60)
-    limited(await agent.http.post("/v1/reply/claim-batch", { message_ids: ["msg_AAAAAAAAAAAAAAAA"], holder: "daemon:1" }), 10, 60)
+    limited(
+      await agent.http.post("/v1/reply/claim", { message_id: "msg_AAAAAAAAAAAAAAAA", holder: "daemon:1" }),
+      10,
+      60
+    )
+    limited(
+      await agent.http.post("/v1/reply/claim-batch", { message_ids: ["msg_AAAAAAAAAAAAAAAA"], holder: "daemon:1" }),
+      10,
+      60
+    )
     assert.strictEqual((await agent.http.get("/v1/agents/me")).status, 200)
   })
 
@@ -331,7 +354,8 @@ describe("wire.md J, limits", () => {
 
   it("164. a card of A2A spends the budget of public cards with a key, and the anonymous directory's without one", async () => {
     const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
-    const card = (headers: Record<string, string>) => fetch(`${server.url}/a2a/${bob.handle}/.well-known/agent-card.json`, { headers })
+    const card = (headers: Record<string, string>) =>
+      fetch(`${server.url}/a2a/${bob.handle}/.well-known/agent-card.json`, { headers })
     const key = { authorization: `Bearer ${alice.key}` }
     for (let i = 0; i < 10; i++) {
       assert.strictEqual((await card(key)).status, 200)
@@ -340,14 +364,22 @@ describe("wire.md J, limits", () => {
     limited(await alice.http.get(`/v1/agents/${bob.handle}`), 20, 60)
     const here = somewhere()
     for (let i = 0; i < 30; i++) {
-      const answer = i % 2 === 0 ? await card(here) : await fetch(`${server.url}/v1/directory?q=${bob.handle}`, { headers: here })
+      const answer = i % 2 === 0
+        ? await card(here)
+        : await fetch(`${server.url}/v1/directory?q=${bob.handle}`, { headers: here })
       assert.strictEqual(answer.status, 200)
       await answer.body?.cancel()
     }
     for (const [refused, limit] of [[await card(key), "20"], [await card(here), "30"]] as const) {
       assert.strictEqual(refused.status, 429, `of ${limit}`)
-      const { error } = await refused.json() as { error: { code: number; status: string; details: [{ metadata: { code: string; details: string } }] } }
-      assert.deepStrictEqual([error.code, error.status, error.details[0].metadata.code], [429, "RESOURCE_EXHAUSTED", "RATE_LIMITED"])
+      const { error } = await refused.json() as {
+        error: { code: number; status: string; details: [{ metadata: { code: string; details: string } }] }
+      }
+      assert.deepStrictEqual([error.code, error.status, error.details[0].metadata.code], [
+        429,
+        "RESOURCE_EXHAUSTED",
+        "RATE_LIMITED"
+      ])
       assert.include(error.details[0].metadata.details, `"limit":${limit}`)
       assert.match(refused.headers.get("retry-after") ?? "", /^\d+$/)
     }
@@ -356,7 +388,9 @@ describe("wire.md J, limits", () => {
 
   it("sizes and times are settings too", async () => {
     const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
-    const text = (bytes: number) => ({ content: { text: "x".repeat(bytes - JSON.stringify({ text: "" }).length - "{}".length) } })
+    const text = (bytes: number) => ({
+      content: { text: "x".repeat(bytes - JSON.stringify({ text: "" }).length - "{}".length) }
+    })
     ;(await attempt(alice, bob, text(1_001))).refused(413, "CONTENT_TOO_LARGE")
     await say(alice, bob, text(1_000))
     ;(await attempt(alice, bob, text(10_001))).refused(413, "PAYLOAD_TOO_LARGE")
@@ -416,7 +450,10 @@ describe("wire.md J, limits", () => {
     const inGroup = await attempt(carol, bob, { to: undefined, conversation_id: group.id })
     const { id } = inGroup.ok(201, Shapes.Message)
     assert.isNull(inGroup.header("x-backlog-warning"))
-    assert.strictEqual((await attempt(carol, bob)).refused(429, "RECIPIENT_BACKLOGGED").details?.["undelivered_count"], 7)
+    assert.strictEqual(
+      (await attempt(carol, bob)).refused(429, "RECIPIENT_BACKLOGGED").details?.["undelivered_count"],
+      7
+    )
     const waiting = await inbox(bob)
     assert.deepStrictEqual([waiting.length, waiting.at(-1)?.id], [7, id])
     await catchUp(bob)

@@ -1,7 +1,7 @@
+import { plainName } from "#infrastructure/wire/Name"
 import { assert } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import sharp from "sharp"
-import { plainName } from "#infrastructure/wire/Name"
 import { EventReceiver } from "../mcp/EventReceiver.ts"
 import { connected } from "../support/Connected.ts"
 import type { Answer } from "../support/Http.ts"
@@ -34,7 +34,8 @@ export const diceOf = (numbers: ReadonlyArray<number>): Dice => {
   const roll = () => numbers[next++ % numbers.length] ?? 0
   return {
     // The type of an element, undefined included, if there is one.
-    pick: <A>(list: ReadonlyArray<A>) => list.length === 0 ? assert.fail("nothing to pick from") : list[roll() % list.length] as A,
+    pick: <A>(list: ReadonlyArray<A>) =>
+      list.length === 0 ? assert.fail("nothing to pick from") : list[roll() % list.length] as A,
     coin: () => roll() % 2 === 0
   }
 }
@@ -88,20 +89,25 @@ const upload = async (agent: TestAgent, target: object): Promise<string> => {
 export const groupWith = async (admin: TestAgent, guests: ReadonlyArray<TestAgent>) => {
   const made = granted(
     await admin.http.post("/v1/groups", { name: "A group", member_handles: guests.map((guest) => guest.handle) })
-  ).body as { readonly group: { readonly id: string }; readonly add_results: ReadonlyArray<{ readonly invite_id: string }> }
+  ).body as {
+    readonly group: { readonly id: string }
+    readonly add_results: ReadonlyArray<{ readonly invite_id: string }>
+  }
   return { id: made.group.id, invites: made.add_results.map((result) => result.invite_id) }
 }
 
 const joined = async (admin: TestAgent, guests: ReadonlyArray<TestAgent>): Promise<string> => {
   const { id, invites } = await groupWith(admin, guests)
-  await Promise.all(guests.map(async (guest, at) =>
-    granted(await guest.http.post(`/v1/groups/invites/${must(invites[at])}/accept`))))
+  await Promise.all(
+    guests.map(async (guest, at) => granted(await guest.http.post(`/v1/groups/invites/${must(invites[at])}/accept`)))
+  )
   return id
 }
 
 const picture = async (side: number, format: "png" | "jpeg" | "webp" | "gif"): Promise<Uint8Array<ArrayBuffer>> =>
   new Uint8Array(
-    await sharp({ create: { width: side, height: side, channels: 3, background: "#4080c0" } }).toFormat(format).toBuffer()
+    await sharp({ create: { width: side, height: side, channels: 3, background: "#4080c0" } }).toFormat(format)
+      .toBuffer()
   )
 
 /** Agents with everything that a request can name; what a request uses up is made anew for each. */
@@ -195,7 +201,18 @@ export const makeWorld = async (server: Server): Promise<LiveWorld> => {
     receiver: await EventReceiver.start(),
     pictures: await Promise.all([picture(128, "png"), picture(200, "jpeg"), picture(140, "webp"), picture(300, "gif")]),
     foreign: conversations.slice(0, 2).flatMap(([, , id, message]) => [id, message])
-      .concat(ann.id, ann.handle, group, deadGroup, deadGroup, groupMessage, webhook, file.id, deadFile, stranger.handle),
+      .concat(
+        ann.id,
+        ann.handle,
+        group,
+        deadGroup,
+        deadGroup,
+        groupMessage,
+        webhook,
+        file.id,
+        deadFile,
+        stranger.handle
+      ),
     fresh: () => make("fresh"),
     turner: () => turning,
     turned: (answer) => {
@@ -239,9 +256,10 @@ const written = (dice: Dice, agent: TestAgent): string =>
 
 const own = (agent: TestAgent): Call => ({ as: agent, path: { handle: agent.handle } })
 
-const someFile: Plan = (world, dice) => dice.coin()
-  ? { as: dice.pick([world.file.from, world.file.to]), path: { id: world.file.id } }
-  : { as: friend(world, dice), path: { id: world.groupFile } }
+const someFile: Plan = (world, dice) =>
+  dice.coin()
+    ? { as: dice.pick([world.file.from, world.file.to]), path: { id: world.file.id } }
+    : { as: friend(world, dice), path: { id: world.groupFile } }
 
 const conversation: Plan = (world, dice) => {
   const [one, other, id] = dice.pick(world.conversations)
@@ -277,11 +295,12 @@ const invited: Plan = async ({ loners: { guest, mover } }) => {
   return { as: guest, path: { id: must(invites[0]) } }
 }
 
-const muted = (pairOf: (world: LiveWorld, dice: Dice) => readonly [TestAgent, TestAgent]): Plan => async (world, dice) => {
-  const [one, other] = pairOf(world, dice)
-  granted(await one.http.post("/v1/mutes", { target_kind: "agent", target_handle: other.handle }))
-  return { as: one, path: { handle: written(dice, other).trim() } }
-}
+const muted =
+  (pairOf: (world: LiveWorld, dice: Dice) => readonly [TestAgent, TestAgent]): Plan => async (world, dice) => {
+    const [one, other] = pairOf(world, dice)
+    granted(await one.http.post("/v1/mutes", { target_kind: "agent", target_handle: other.handle }))
+    return { as: one, path: { handle: written(dice, other).trim() } }
+  }
 
 const mutedConversation = async (one: TestAgent, id: string): Promise<Call> => {
   granted(await one.http.post("/v1/mutes", { target_kind: "conversation", target_id: id }))
@@ -293,7 +312,8 @@ const hooked = async ({ mover }: LiveWorld["loners"]): Promise<string> => {
   const { webhooks: [known] } = granted(await mover.http.get("/v1/webhooks")).body as {
     readonly webhooks: ReadonlyArray<{ readonly id: string }>
   }
-  return known?.id ?? field(granted(await mover.http.post("/v1/webhooks", { url: NOWHERE, events: ["message.new"] })), "id")
+  return known?.id ??
+    field(granted(await mover.http.post("/v1/webhooks", { url: NOWHERE, events: ["message.new"] })), "id")
 }
 
 const contactOfMover = async (world: LiveWorld, dice: Dice): Promise<Call> => {
@@ -314,7 +334,9 @@ export const plans: Readonly<Record<string, Plan>> = {
     const begun = granted(await world.server.http().post("/v1/register", { handle, email }))
     return { body: { pending_id: field(begun, "pending_id"), code: await world.server.code(email) } }
   },
-  "POST /v1/agents/recover": (world, dice) => ({ body: { email: dice.pick([world.stranger.email, "nobody@example.com"]) } }),
+  "POST /v1/agents/recover": (world, dice) => ({
+    body: { email: dice.pick([world.stranger.email, "nobody@example.com"]) }
+  }),
   "POST /v1/agents/recover/verify": async (world) => {
     const { email } = world.loners.lost
     const begun = granted(await world.server.http().post("/v1/agents/recover", { email }))
@@ -352,7 +374,10 @@ export const plans: Readonly<Record<string, Plan>> = {
   "POST /v1/contacts": (world, dice) => ({ as: world.stranger, body: { handle: written(dice, friend(world, dice)) } }),
   "GET /v1/contacts": listed("/v1/contacts"),
   "GET /v1/contacts/blocks": (world, dice) => pageOf(world.loners.blocker, "/v1/contacts/blocks", dice),
-  "GET /v1/contacts/{handle}": (world, dice) => ({ as: friend(world, dice), path: { handle: friend(world, dice).handle } }),
+  "GET /v1/contacts/{handle}": (world, dice) => ({
+    as: friend(world, dice),
+    path: { handle: friend(world, dice).handle }
+  }),
   "PATCH /v1/contacts/{handle}": (world, dice) => {
     const [one, other] = dice.pick(world.conversations)
     return { as: one, path: { handle: written(dice, other).trim() } }
@@ -392,7 +417,11 @@ export const plans: Readonly<Record<string, Plan>> = {
     const [one, , id, message] = dice.pick(world.conversations)
     const at = dice.pick(["before_seq", "after_seq", "around_message_id", "none"])
     const none = { before_seq: undefined, after_seq: undefined, around_message_id: undefined }
-    const query = { ...none, limit: dice.pick([undefined, "1", "200", "1000"]), [at]: at.startsWith("around") ? message : dice.pick(["1", "0", "2", "null"]) }
+    const query = {
+      ...none,
+      limit: dice.pick([undefined, "1", "200", "1000"]),
+      [at]: at.startsWith("around") ? message : dice.pick(["1", "0", "2", "null"])
+    }
     return dice.coin() || at.startsWith("around")
       ? { as: one, path: { id }, query }
       : { as: friend(world, dice), path: { id: world.group }, query }
@@ -410,7 +439,10 @@ export const plans: Readonly<Record<string, Plan>> = {
     const agent = friend(world, dice)
     return {
       as: agent,
-      query: { limit: dice.pick([undefined, "1", "3", "9999"]), after: dice.coin() ? undefined : (await inbox(agent))[0]?.delivery_id }
+      query: {
+        limit: dice.pick([undefined, "1", "3", "9999"]),
+        after: dice.coin() ? undefined : (await inbox(agent))[0]?.delivery_id
+      }
     }
   },
   "POST /v1/messages/sync/ack": async (world, dice) => {
@@ -514,7 +546,11 @@ export const plans: Readonly<Record<string, Plan>> = {
   "PUT /v1/presence": (world, dice) => ({ as: friend(world, dice) }),
   "POST /v1/presence/batch": (world, dice) => ({
     as: friend(world, dice),
-    body: { handles: dice.pick([world.friends.map((one) => one.handle), ["nobody-at-all"], [`@${friend(world, dice).handle}`]]) }
+    body: {
+      handles: dice.pick([world.friends.map((one) => one.handle), ["nobody-at-all"], [
+        `@${friend(world, dice).handle}`
+      ]])
+    }
   }),
   "POST /v1/uploads": (world, dice) => {
     const agent = friend(world, dice)
@@ -549,7 +585,10 @@ export const plans: Readonly<Record<string, Plan>> = {
     return { as: other, body: { message_ids, holder: dice.pick(["daemon:1", "session:1"]) } }
   },
   "GET /v1/connections": (world, dice) => ({ as: friend(world, dice) }),
-  "DELETE /v1/connections/{id}": async (world) => ({ as: world.loners.mover, path: { id: await connected(world.server, world.loners.mover) } }),
+  "DELETE /v1/connections/{id}": async (world) => ({
+    as: world.loners.mover,
+    path: { id: await connected(world.server, world.loners.mover) }
+  }),
   "POST /v1/webhooks": async (world) => ({
     as: await world.fresh(),
     body: { url: `${NOWHERE}/a?b=c` }

@@ -49,8 +49,10 @@ type Row = ((things: Things) => ReadonlyArray<Case>) | string
 const TAIL = "0123456789abcdef"
 const NOBODY = "nobody-at-all"
 
-const conversationIds = ({ conversation, world }: Things) =>
-  ({ real: [conversation, world.group, world.deadGroup], unknown: `grp_${TAIL}` })
+const conversationIds = ({ conversation, world }: Things) => ({
+  real: [conversation, world.group, world.deadGroup],
+  unknown: `grp_${TAIL}`
+})
 
 const groupIds = ({ world }: Things) => ({ real: [world.group, world.deadGroup], unknown: `grp_${TAIL}` })
 
@@ -66,7 +68,15 @@ const ofConversation = (path: string): Row => (things) => [
 
 /** Whether or not there is such an agent, it is not the caller. */
 const ownOnly = (path: string, body?: unknown, raw?: Uint8Array<ArrayBuffer>): Row => ({ ann, ben }) => [
-  { path, body, ...(raw === undefined ? {} : { raw }), real: [ann.handle, ben.handle], unknown: NOBODY, status: 403, code: "FORBIDDEN" }
+  {
+    path,
+    body,
+    ...(raw === undefined ? {} : { raw }),
+    real: [ann.handle, ben.handle],
+    unknown: NOBODY,
+    status: 403,
+    code: "FORBIDDEN"
+  }
 ]
 
 const publicHandle = "handles are public: the directory lists them"
@@ -90,7 +100,8 @@ const matrix: Readonly<Record<string, Row>> = {
     status: 403,
     code: "FORBIDDEN"
   }],
-  "POST /v1/agents/{handle}/rotate-key/verify pending_id": "the contract names 403 for another agent's pending rotation",
+  "POST /v1/agents/{handle}/rotate-key/verify pending_id":
+    "the contract names 403 for another agent's pending rotation",
   "PUT /v1/agents/{handle}/avatar handle": ownOnly("/v1/agents/{}/avatar", undefined, new Uint8Array([1, 2, 3])),
   "DELETE /v1/agents/{handle}/avatar handle": ownOnly("/v1/agents/{}/avatar"),
   "POST /v1/contacts handle": publicHandle,
@@ -98,7 +109,14 @@ const matrix: Readonly<Record<string, Row>> = {
     { path: "/v1/contacts/{}", real: [ann.handle, ben.handle], unknown: NOBODY, status: 200 }
   ],
   "PATCH /v1/contacts/{handle} handle": ({ ben, world }) => [
-    { path: "/v1/contacts/{}", body: { notes: "mine" }, real: [ben.handle], unknown: world.loners.lost.handle, status: 404, code: "NOT_FOUND" }
+    {
+      path: "/v1/contacts/{}",
+      body: { notes: "mine" },
+      real: [ben.handle],
+      unknown: world.loners.lost.handle,
+      status: 404,
+      code: "NOT_FOUND"
+    }
   ],
   "DELETE /v1/contacts/{handle} handle": ({ ben, world }) => [
     { path: "/v1/contacts/{}", real: [ben.handle], unknown: world.loners.lost.handle, status: 404, code: "NOT_FOUND" }
@@ -188,7 +206,13 @@ const matrix: Readonly<Record<string, Row>> = {
   ],
   "POST /v1/groups member_handles": publicHandle,
   "POST /v1/groups/invites/{id}/accept id": ({ invite }) => [
-    { path: "/v1/groups/invites/{}/accept", real: [invite], unknown: `gri_${TAIL}`, status: 404, code: "INVITE_NOT_FOUND" }
+    {
+      path: "/v1/groups/invites/{}/accept",
+      real: [invite],
+      unknown: `gri_${TAIL}`,
+      status: 404,
+      code: "INVITE_NOT_FOUND"
+    }
   ],
   "DELETE /v1/groups/invites/{id} id": ({ invite }) => [
     { path: "/v1/groups/invites/{}", real: [invite], unknown: `gri_${TAIL}`, status: 404, code: "INVITE_NOT_FOUND" }
@@ -219,11 +243,21 @@ const matrix: Readonly<Record<string, Row>> = {
   ],
   "DELETE /v1/groups/{id}/members/{handle} handle": ofMember,
   "POST /v1/groups/{id}/members/{handle}/promote id": (things) => [
-    { path: `/v1/groups/{}/members/${things.ben.handle}/promote`, ...groupIds(things), status: 404, code: "GROUP_NOT_FOUND" }
+    {
+      path: `/v1/groups/{}/members/${things.ben.handle}/promote`,
+      ...groupIds(things),
+      status: 404,
+      code: "GROUP_NOT_FOUND"
+    }
   ],
   "POST /v1/groups/{id}/members/{handle}/promote handle": ofMember,
   "POST /v1/groups/{id}/members/{handle}/demote id": (things) => [
-    { path: `/v1/groups/{}/members/${things.ann.handle}/demote`, ...groupIds(things), status: 404, code: "GROUP_NOT_FOUND" }
+    {
+      path: `/v1/groups/{}/members/${things.ann.handle}/demote`,
+      ...groupIds(things),
+      status: 404,
+      code: "GROUP_NOT_FOUND"
+    }
   ],
   "POST /v1/groups/{id}/members/{handle}/demote handle": ofMember,
   "POST /v1/groups/{id}/leave id": ofGroup("/v1/groups/{}/leave"),
@@ -243,7 +277,13 @@ const matrix: Readonly<Record<string, Row>> = {
     { path: "/v1/presence/{}", real: [ann.handle, ben.handle], unknown: NOBODY, status: 404, code: "NOT_FOUND" }
   ],
   "POST /v1/presence/batch handles": ({ ann, ben }) => [
-    { path: "/v1/presence/batch", body: { handles: ["{}"] }, real: [ann.handle, ben.handle], unknown: NOBODY, status: 200 }
+    {
+      path: "/v1/presence/batch",
+      body: { handles: ["{}"] },
+      real: [ann.handle, ben.handle],
+      unknown: NOBODY,
+      status: 200
+    }
   ],
   "POST /v1/uploads to": publicHandle,
   "POST /v1/uploads conversation_id": (things) => [{
@@ -254,10 +294,22 @@ const matrix: Readonly<Record<string, Row>> = {
     code: "GROUP_NOT_FOUND"
   }],
   "GET /v1/attachments/{id} id": ({ file, world }) => [
-    { path: "/v1/attachments/{}", real: [file, world.groupFile, world.deadFile], unknown: `att_${TAIL}`, status: 404, code: "NOT_FOUND" }
+    {
+      path: "/v1/attachments/{}",
+      real: [file, world.groupFile, world.deadFile],
+      unknown: `att_${TAIL}`,
+      status: 404,
+      code: "NOT_FOUND"
+    }
   ],
   "GET /v1/attachments/{id}/info id": ({ file, world }) => [
-    { path: "/v1/attachments/{}/info", real: [file, world.groupFile, world.deadFile], unknown: `att_${TAIL}`, status: 404, code: "NOT_FOUND" }
+    {
+      path: "/v1/attachments/{}/info",
+      real: [file, world.groupFile, world.deadFile],
+      unknown: `att_${TAIL}`,
+      status: 404,
+      code: "NOT_FOUND"
+    }
   ],
   "PUT /v1/reply/active session_id": "the caller's own word",
   "DELETE /v1/reply/active session_id": "the caller's own word",
@@ -269,7 +321,12 @@ const matrix: Readonly<Record<string, Row>> = {
     code: "MESSAGE_NOT_FOUND"
   }],
   "POST /v1/reply/claim-batch message_ids": (things) => [
-    { path: "/v1/reply/claim-batch", body: { message_ids: ["{}"], holder: "daemon:1" }, ...messageIds(things), status: 200 }
+    {
+      path: "/v1/reply/claim-batch",
+      body: { message_ids: ["{}"], holder: "daemon:1" },
+      ...messageIds(things),
+      status: 200
+    }
   ],
   "DELETE /v1/connections/{id} id": ({ world }) => [
     { path: "/v1/connections/{}", real: [world.connection], unknown: `con_${TAIL}`, status: 404, code: "NOT_FOUND" }
@@ -299,7 +356,10 @@ const frameMatrix: Readonly<Record<string, (things: Things) => FrameCase>> = {
   }),
   "message.read_ack payload.message_id": (things) => ({
     as: things.dan,
-    frame: { type: "message.read_ack", payload: { conversation_id: things.world.conversations[2]?.[2], message_id: "{}" } },
+    frame: {
+      type: "message.read_ack",
+      payload: { conversation_id: things.world.conversations[2]?.[2], message_id: "{}" }
+    },
     real: [things.message],
     unknown: `msg_${TAIL}`
   }),
@@ -318,22 +378,29 @@ const namesSomething = (field: string): boolean =>
   /(^|_)id$|_ids$|handles?$|^to$|^after$/.test(field) && field !== "client_msg_id"
 
 const fieldsOf = (schema: JsonSchema | undefined, prefix = ""): ReadonlyArray<string> => [
-  ...Object.entries(schema?.properties ?? {}).flatMap(([name, inner]) => [`${prefix}${name}`, ...fieldsOf(inner, `${prefix}${name}.`)]),
+  ...Object.entries(schema?.properties ?? {}).flatMap((
+    [name, inner]
+  ) => [`${prefix}${name}`, ...fieldsOf(inner, `${prefix}${name}.`)]),
   ...(schema?.anyOf ?? []).flatMap((choice) => fieldsOf(choice, prefix))
 ]
 
 /** Everything in the document that names something: operation and place. */
 const placesOf = (document: OpenApiDocument): ReadonlyArray<string> =>
-  operationsOf(document).flatMap((operation) => [
-    ...operation.pathParameters,
-    ...operation.query.map(({ name }) => name).filter(namesSomething),
-    ...fieldsOf(operation.body).filter((field) => namesSomething(field.replace(/.*\./, "")))
-  ].map((place) => `${operation.name} ${place}`))
+  operationsOf(document).flatMap((operation) =>
+    [
+      ...operation.pathParameters,
+      ...operation.query.map(({ name }) => name).filter(namesSomething),
+      ...fieldsOf(operation.body).filter((field) => namesSomething(field.replace(/.*\./, "")))
+    ].map((place) => `${operation.name} ${place}`)
+  )
 
 /** The same of the frames that callers send; `id` is the caller's own word there. */
 const framePlacesOf = (document: OpenApiDocument): ReadonlyArray<string> =>
   Object.entries(document["x-websocket"].send).flatMap(([type, schema]) =>
-    fieldsOf(schema).filter((field) => field !== "id" && namesSomething(field.replace(/.*\./, ""))).map((field) => `${type} ${field}`))
+    fieldsOf(schema).filter((field) => field !== "id" && namesSomething(field.replace(/.*\./, ""))).map((field) =>
+      `${type} ${field}`
+    )
+  )
 
 /** What agents can see of their things, through every route that shows some. */
 const viewOf = async (things: Things, agents: ReadonlyArray<TestAgent>): Promise<Readonly<Record<string, string>>> => {
@@ -358,9 +425,12 @@ const viewOf = async (things: Things, agents: ReadonlyArray<TestAgent>): Promise
     `/v1/groups/${world.group}`,
     `/v1/groups/${world.group}/invites`
   ]
-  const asked = agents.flatMap((agent) => [...own(agent), ...(agent === ann ? shared : [])].map((path) => [agent, path] as const))
-  const seen = await Promise.all(asked.map(async ([agent, path]) =>
-    [`${agent.handle} ${path}`, (await agent.http.get(path)).text] as const))
+  const asked = agents.flatMap((agent) =>
+    [...own(agent), ...(agent === ann ? shared : [])].map((path) => [agent, path] as const)
+  )
+  const seen = await Promise.all(
+    asked.map(async ([agent, path]) => [`${agent.handle} ${path}`, (await agent.http.get(path)).text] as const)
+  )
   // Where a file can be fetched is another place each time.
   const fetched = await ann.http.get(`/v1/attachments/${file}`)
   return Object.fromEntries([...seen, ["file", String(fetched.status)]])
@@ -369,7 +439,8 @@ const viewOf = async (things: Things, agents: ReadonlyArray<TestAgent>): Promise
 /** All of an answer but what differs between any two requests; ids of the request stand as `{}`. */
 const comparable = (answer: Answer, id: string) => ({
   status: answer.status,
-  headers: [...answer.headers].filter(([name]) => !/^(x-request-id|date|content-length|ratelimit-.*)$/.test(name)).sort(),
+  headers: [...answer.headers].filter(([name]) => !/^(x-request-id|date|content-length|ratelimit-.*)$/.test(name))
+    .sort(),
   text: answer.text.replaceAll(id, "{}")
 })
 
@@ -416,7 +487,16 @@ const forged: Readonly<Record<string, unknown>> = {
   is_muted: FORGED,
   active: FORGED
 }
-const traces = [FORGED, "forged-sender", "forged@example.com", "1999-01-01", "987654321", '"suspended"', '"creator"', `${TAIL}${TAIL}`]
+const traces = [
+  FORGED,
+  "forged-sender",
+  "forged@example.com",
+  "1999-01-01",
+  "987654321",
+  '"suspended"',
+  '"creator"',
+  `${TAIL}${TAIL}`
+]
 
 /** The body with the forged fields wherever an object of known fields stands, except fields that may be set. */
 const withForged = (schema: JsonSchema | undefined, body: unknown): unknown => {
@@ -427,7 +507,10 @@ const withForged = (schema: JsonSchema | undefined, body: unknown): unknown => {
     const of = schema?.properties?.[name]
     return [name, of?.properties === undefined ? value : withForged(of, value)]
   })
-  return { ...Object.fromEntries(Object.entries(forged).filter(([name]) => !settable.has(name))), ...Object.fromEntries(inner) }
+  return {
+    ...Object.fromEntries(Object.entries(forged).filter(([name]) => !settable.has(name))),
+    ...Object.fromEntries(inner)
+  }
 }
 
 describe("what is another agent's", () => {
@@ -461,11 +544,15 @@ describe("what is another agent's", () => {
     const [ann, ben, , dan] = world.friends
     const [, , conversation, message] = world.conversations[0] ?? []
     const { blocked, guest, mover } = world.loners
-    if (ann === undefined || ben === undefined || dan === undefined || conversation === undefined || message === undefined) {
+    if (
+      ann === undefined || ben === undefined || dan === undefined || conversation === undefined || message === undefined
+    ) {
       return assert.fail("the world lacks something")
     }
     assert.strictEqual((await ann.http.post(`/v1/contacts/${blocked.handle}/block`)).status, 200)
-    const rotation = (await ann.http.post(`/v1/agents/${ann.handle}/rotate-key`)).body as { readonly pending_id: string }
+    const rotation = (await ann.http.post(`/v1/agents/${ann.handle}/rotate-key`)).body as {
+      readonly pending_id: string
+    }
     const invited = (await ann.http.post(`/v1/groups/${world.group}/members`, { handle: guest.handle })).body as {
       readonly invite_id: string
     }
@@ -493,7 +580,12 @@ describe("what is another agent's", () => {
       for (const { id } of await inbox(agent)) await socket.message(id)
       return socket
     }))
-    for (const body of [{ target_kind: "agent", target_handle: ben.handle }, { target_kind: "conversation", target_id: conversation }]) {
+    for (
+      const body of [{ target_kind: "agent", target_handle: ben.handle }, {
+        target_kind: "conversation",
+        target_id: conversation
+      }]
+    ) {
       assert.strictEqual((await ann.http.post("/v1/mutes", body)).status, 201)
     }
     // Each hears of the other sockets' coming.
@@ -555,31 +647,54 @@ describe("what is another agent's", () => {
     const now = await viewOf(things, onlookers)
     for (const what of looked) assert.strictEqual(now[what], before[what], `${what} after frames`)
     await Promise.all(sockets.map((socket) => socket.settled()))
-    assert.deepStrictEqual(sockets.map((socket, at) => heard(socket).slice(heardBefore[at])), [[], [], []], "what was pushed")
+    assert.deepStrictEqual(
+      sockets.map((socket, at) => heard(socket).slice(heardBefore[at])),
+      [[], [], []],
+      "what was pushed"
+    )
     await Promise.all(sockets.map((socket) => socket.close()))
   })
 
   it("cannot be claimed: what only the server says is ignored in every write", async () => {
     let written = 0
     for (const operation of operationsOf(document)) {
-      if (operation.method === "GET" || operation.raw || operation.name.startsWith("POST /v1/agents/recover/verify")) continue
+      if (operation.method === "GET" || operation.raw || operation.name.startsWith("POST /v1/agents/recover/verify"))
+        continue
       const dice = diceOf([written, written + 1, written + 3])
       const call = await plans[operation.name]?.(world, dice) ?? assert.fail(`no plan for ${operation.name}`)
       const [generated] = operation.body === undefined
         ? [undefined]
         : fc.sample(fromSchema(document, operation.body), { numRuns: 1, seed: 7 })
       const body = withForged(operation.body, filled(generated ?? {}, call.body))
-      const path = operation.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(call.path?.[name] ?? ""))
+      const path = operation.path.replaceAll(
+        /\{(\w+)\}/g,
+        (_, name: string) => encodeURIComponent(call.path?.[name] ?? "")
+      )
       const http = server.http(call.as?.key)
       const answer = await http.request(operation.method, path, { json: body })
       call.done?.(answer)
       assert.isBelow(answer.status, 400, `${operation.name}: ${answer}`)
       const seen = [answer]
       // What was written shows in what its writer can read, unless the account or its key is gone.
-      if (call.as !== undefined && operation.name !== "DELETE /v1/agents/{handle}" && !operation.name.endsWith("/rotate-key/verify")) {
+      if (
+        call.as !== undefined && operation.name !== "DELETE /v1/agents/{handle}" &&
+        !operation.name.endsWith("/rotate-key/verify")
+      ) {
         const { group } = world
-        const reads = ["/v1/agents/me", "/v1/contacts", "/v1/contacts/blocks", "/v1/conversations", "/v1/mutes", "/v1/webhooks"]
-          .concat("/v1/groups/invites", `/v1/presence/${call.as.handle}`, `/v1/messages/${group}`, `/v1/groups/${group}`)
+        const reads = [
+          "/v1/agents/me",
+          "/v1/contacts",
+          "/v1/contacts/blocks",
+          "/v1/conversations",
+          "/v1/mutes",
+          "/v1/webhooks"
+        ]
+          .concat(
+            "/v1/groups/invites",
+            `/v1/presence/${call.as.handle}`,
+            `/v1/messages/${group}`,
+            `/v1/groups/${group}`
+          )
           .concat(`/v1/messages/${world.conversations[0]?.[2]}`)
         seen.push(...await Promise.all(reads.map((read) => http.get(read))))
       }
@@ -596,9 +711,17 @@ describe("what is another agent's", () => {
   it("cannot be claimed by whoever joins a group: who was invited as an admin is a member", async () => {
     const { guest, mover } = world.loners
     const { id } = await groupWith(mover, [])
-    const added = await mover.http.post(`/v1/groups/${id}/members`, { handle: guest.handle, role: "admin", status: "accepted" })
+    const added = await mover.http.post(`/v1/groups/${id}/members`, {
+      handle: guest.handle,
+      role: "admin",
+      status: "accepted"
+    })
     const { invite_id } = added.body as { readonly invite_id: string }
-    const accepted = await guest.http.post(`/v1/groups/invites/${invite_id}/accept`, { role: "admin", your_role: "admin", joined_at: "1999" })
+    const accepted = await guest.http.post(`/v1/groups/invites/${invite_id}/accept`, {
+      role: "admin",
+      your_role: "admin",
+      joined_at: "1999"
+    })
     const group = accepted.body as { readonly your_role: string; readonly members: ReadonlyArray<object> }
     assert.strictEqual(group.your_role, "member", `${accepted}`)
     assert.deepInclude(group.members[1], { handle: guest.handle, role: "member" })

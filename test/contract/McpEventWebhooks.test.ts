@@ -2,14 +2,14 @@ import { afterAll, afterEach, assert, beforeAll, describe, it } from "@effect/vi
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { catchUp, newPair, say } from "./Talk.ts"
+import { EventReceiver, isSigned, secretOf } from "../mcp/EventReceiver.ts"
+import { connect, granted, type Json, newest, post, refused } from "../mcp/Mcp.ts"
+import { form, Host } from "../signin/Flow.ts"
 import { adminHere } from "../support/Admin.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
 import { Moment } from "../support/Moment.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
-import { form, Host } from "../signin/Flow.ts"
-import { EventReceiver, isSigned, secretOf } from "../mcp/EventReceiver.ts"
-import { granted, connect, type Json, newest, post, refused } from "../mcp/Mcp.ts"
+import { catchUp, newPair, say } from "./Talk.ts"
 
 const RECEIVED = "message.received"
 const WAITING = "inbox.waiting"
@@ -47,8 +47,18 @@ describe("wire.md J, MCP Events by webhook", () => {
     const [body, headers] = newest(method, params)
     return (await post(server, agent.key, body, headers)).body
   }
-  const subscribed = async (agent: TestAgent, secret: string, params: Record<string, unknown> = {}, url = receiver.url()): Promise<Json> => {
-    const { error, result } = await ask(agent, "events/subscribe", { name: RECEIVED, arguments: {}, delivery: { mode: "webhook", url, secret }, ...params })
+  const subscribed = async (
+    agent: TestAgent,
+    secret: string,
+    params: Record<string, unknown> = {},
+    url = receiver.url()
+  ): Promise<Json> => {
+    const { error, result } = await ask(agent, "events/subscribe", {
+      name: RECEIVED,
+      arguments: {},
+      delivery: { mode: "webhook", url, secret },
+      ...params
+    })
     assert.isUndefined(error, JSON.stringify(error))
     return result
   }
@@ -67,7 +77,12 @@ describe("wire.md J, MCP Events by webhook", () => {
     const moment = new Moment()
     const made = await subscribed(bob, secret, { ttlMs: 3_600_000 })
     assert.match(made.id, /^sub_[0-9a-f]{32}$/)
-    assert.deepStrictEqual([made.truncated, made.resultType, typeof made.cursor, made.deliveryStatus], [false, "complete", "string", undefined])
+    assert.deepStrictEqual([made.truncated, made.resultType, typeof made.cursor, made.deliveryStatus], [
+      false,
+      "complete",
+      "string",
+      undefined
+    ])
     moment.has(made.refreshBefore, 3_600_000)
     assert.strictEqual(receiver.challenges.length, 1)
     const [challenge] = receiver.challenges
@@ -85,14 +100,21 @@ describe("wire.md J, MCP Events by webhook", () => {
       assert.deepStrictEqual(Object.keys(one.body), ["eventId", "name", "timestamp", "data", "cursor"])
     }
     // A 2xx acknowledges nothing.
-    assert.deepStrictEqual(((await bob.http.get("/v1/messages/sync?limit=500")).body as ReadonlyArray<Json>).map(({ id }) => id), sent)
+    assert.deepStrictEqual(
+      ((await bob.http.get("/v1/messages/sync?limit=500")).body as ReadonlyArray<Json>).map(({ id }) => id),
+      sent
+    )
     // Each body's cursor is the position after it.
     const from = receiver.posts[2]!.body.cursor
     const { result } = await ask(bob, "events/poll", { name: RECEIVED, cursor: from })
     assert.deepStrictEqual(result.events.map(({ data }: Json) => data.message_id), sent.slice(3))
     // The same subscription again is a refresh without a challenge.
     const again = await subscribed(bob, secret)
-    assert.deepStrictEqual([again.id, again.deliveryStatus.active, again.deliveryStatus.lastError], [made.id, true, null])
+    assert.deepStrictEqual([again.id, again.deliveryStatus.active, again.deliveryStatus.lastError], [
+      made.id,
+      true,
+      null
+    ])
     assert.isString(again.deliveryStatus.lastDeliveryAt)
     assert.strictEqual(receiver.challenges.length, 1)
   })
@@ -101,7 +123,11 @@ describe("wire.md J, MCP Events by webhook", () => {
     const bob = await newBob()
     await subscribed(bob, secretOf())
     for (let i = 0; i < 2; i++) {
-      const { result } = await ask(bob, "events/unsubscribe", { name: RECEIVED, arguments: {}, delivery: { url: receiver.url() } })
+      const { result } = await ask(bob, "events/unsubscribe", {
+        name: RECEIVED,
+        arguments: {},
+        delivery: { url: receiver.url() }
+      })
       assert.strictEqual(result.resultType, "complete")
     }
     await say(alice, bob)
@@ -118,7 +144,11 @@ describe("wire.md J, MCP Events by webhook", () => {
     await eventually("all attempts", () => receiver.posts.length >= 6 || undefined)
     await chanceFor("another attempt", 1_500)
     assert.strictEqual(receiver.posts.length, 6, "nothing is posted while it is suspended")
-    assert.strictEqual(new Set(receiver.posts.map(({ headers }) => headers["webhook-id"])).size, 1, "nothing is skipped")
+    assert.strictEqual(
+      new Set(receiver.posts.map(({ headers }) => headers["webhook-id"])).size,
+      1,
+      "nothing is skipped"
+    )
     receiver.status = 200
     const refreshed = await subscribed(bob, secret)
     assert.deepStrictEqual([refreshed.deliveryStatus.active, refreshed.deliveryStatus.lastError], [false, "http_5xx"])
@@ -170,11 +200,16 @@ describe("wire.md J, MCP Events by webhook", () => {
       await subscribed(bob, secretOf(), { name: WAITING, arguments: { quiet_seconds: 1 } }, receiver.url("/short"))
     ]
     const waiting = ({ id }: Json) =>
-      receiver.posts.filter(({ headers }) => headers["x-mcp-subscription-id"] === id).map(({ body }) => [body.name, body.data.waiting])
+      receiver.posts.filter(({ headers }) => headers["x-mcp-subscription-id"] === id).map((
+        { body }
+      ) => [body.name, body.data.waiting])
     await say(alice, bob)
     await eventually("the first", () => waiting(long).length + waiting(short).length === 2 || undefined)
     for (let i = 0; i < 3; i++) await say(alice, bob)
-    await eventually("all three", () => waiting(short).slice(1).reduce((sum, [, n]) => sum + Number(n), 0) === 3 || undefined)
+    await eventually(
+      "all three",
+      () => waiting(short).slice(1).reduce((sum, [, n]) => sum + Number(n), 0) === 3 || undefined
+    )
     assert.deepStrictEqual(waiting(long), [[WAITING, 1]])
   })
 
@@ -204,15 +239,31 @@ describe("wire.md J, MCP Events by webhook", () => {
     const bob = await newBob()
     const secret = secretOf()
     const refusal = async (delivery: object, more: object = {}): Promise<Json> =>
-      (await ask(bob, "events/subscribe", { name: RECEIVED, delivery: { mode: "webhook", url: receiver.url(), secret, ...delivery }, ...more })).error
-    for (const delivery of [{ url: "http://example.com/" }, { url: "nonsense" }, { url: 7 }, { url: "https://10.0.0.1/" }, { secret: "short" }, { secret: `whsec_${"a".repeat(30)}` }, { secret: undefined }]) {
+      (await ask(bob, "events/subscribe", {
+        name: RECEIVED,
+        delivery: { mode: "webhook", url: receiver.url(), secret, ...delivery },
+        ...more
+      })).error
+    for (
+      const delivery of [
+        { url: "http://example.com/" },
+        { url: "nonsense" },
+        { url: 7 },
+        { url: "https://10.0.0.1/" },
+        { secret: "short" },
+        { secret: `whsec_${"a".repeat(30)}` },
+        { secret: undefined }
+      ]
+    ) {
       assert.strictEqual((await refusal(delivery)).code, -32_602, JSON.stringify(delivery))
     }
     const { code, data } = await refusal({ mode: "push" })
     assert.deepStrictEqual([code, data], [-32_014, { feature: "deliveryMode", value: "push" }])
     assert.strictEqual((await refusal({}, { ttlMs: -1 })).code, -32_602)
     receiver.echo = JSON.stringify({ challenge: "another" })
-    assert.deepStrictEqual([(await refusal({})).code, (await refusal({})).data], [-32_015, { reason: "challenge_failed" }])
+    assert.deepStrictEqual([(await refusal({})).code, (await refusal({})).data], [-32_015, {
+      reason: "challenge_failed"
+    }])
     const unreachable = await refusal({ url: "http://127.0.0.1:9/" })
     assert.deepStrictEqual([unreachable.code, unreachable.data], [-32_015, { reason: "connection_refused" }])
     for (let i = 0; i < 7; i++) await refusal({})
@@ -237,7 +288,10 @@ describe("wire.md J, MCP Events by webhook", () => {
     const bob = await newBob()
     const host = await Host.register(server)
     const { access_token: token, refresh_token } = await host.connect(bob, ["agent:read"])
-    const [body, headers] = newest("events/subscribe", { name: RECEIVED, delivery: { url: receiver.url(), secret: secretOf() } })
+    const [body, headers] = newest("events/subscribe", {
+      name: RECEIVED,
+      delivery: { url: receiver.url(), secret: secretOf() }
+    })
     assert.isUndefined((await post(server, token, body, headers)).body.error)
     const { id } = await say(alice, bob)
     assert.deepStrictEqual(await receiver.messages(1), [id])
@@ -250,7 +304,11 @@ describe("wire.md J, MCP Events by webhook", () => {
   const rotated = async (agent: TestAgent): Promise<void> => {
     const begun = (await agent.http.post(`/v1/agents/${agent.handle}/rotate-key`)).body as Json
     const code = await server.code(agent.email)
-    assert.strictEqual((await agent.http.post(`/v1/agents/${agent.handle}/rotate-key/verify`, { pending_id: begun.pending_id, code })).status, 200)
+    assert.strictEqual(
+      (await agent.http.post(`/v1/agents/${agent.handle}/rotate-key/verify`, { pending_id: begun.pending_id, code }))
+        .status,
+      200
+    )
   }
 
   it("204. a subscription ends with the key", async () => {
@@ -281,7 +339,9 @@ describe("wire.md J, MCP Events by webhook", () => {
     receiver.held = new Promise<void>((resolve) => release = resolve)
     const delivery = { mode: "webhook", url: receiver.url("/held"), secret: secretOf() }
     const subscribing = ask(bob, "events/subscribe", { name: RECEIVED, arguments: {}, delivery })
-    const waking = bob.http.request("PUT", "/v1/agents/me/wake-webhook", { json: { url: receiver.url("/wake"), secret: "s" } })
+    const waking = bob.http.request("PUT", "/v1/agents/me/wake-webhook", {
+      json: { url: receiver.url("/wake"), secret: "s" }
+    })
     await eventually("both challenges", () => receiver.challenges.length === 2 ? true : undefined)
     await rotated(bob)
     release()
@@ -293,18 +353,28 @@ describe("wire.md J, MCP Events by webhook", () => {
     const bob = await newBob()
     const mcp = await connect(server, bob)
     receiver.echo = "no"
-    const unreachable = await bob.http.request("PUT", "/v1/agents/me/wake-webhook", { json: { url: receiver.url("/wake"), secret: "s" } })
+    const unreachable = await bob.http.request("PUT", "/v1/agents/me/wake-webhook", {
+      json: { url: receiver.url("/wake"), secret: "s" }
+    })
     assert.deepStrictEqual([unreachable.status, (unreachable.body as Json).code], [422, "WEBHOOK_UNREACHABLE"])
     await refused(mcp, "agentchat_set_webhook", { url: receiver.url("/wake"), secret: "s" }, "WEBHOOK_UNREACHABLE")
     receiver.echo = undefined
-    assert.strictEqual((await granted(mcp, "agentchat_set_webhook", { url: receiver.url("/wake"), secret: "s" }))["state"], "active")
-    const { body, status } = await bob.http.request("PUT", "/v1/agents/me/wake-webhook", { json: { url: receiver.url("/wake2"), secret: "s" } })
+    assert.strictEqual(
+      (await granted(mcp, "agentchat_set_webhook", { url: receiver.url("/wake"), secret: "s" }))["state"],
+      "active"
+    )
+    const { body, status } = await bob.http.request("PUT", "/v1/agents/me/wake-webhook", {
+      json: { url: receiver.url("/wake2"), secret: "s" }
+    })
     assert.deepStrictEqual([status, body], [200, { state: "active" }])
     await say(alice, bob)
     await say(alice, bob)
     await eventually("the wake", () => receiver.posts.length === 1 || undefined)
     const [wake] = receiver.posts
-    assert.deepStrictEqual([wake!.body.event, Object.keys(wake!.body.data)], ["agent.wake", ["waiting", "conversations"]])
+    assert.deepStrictEqual([wake!.body.event, Object.keys(wake!.body.data)], ["agent.wake", [
+      "waiting",
+      "conversations"
+    ]])
     assert.strictEqual(wake!.headers["x-agentchat-event"], "agent.wake")
     assert.match(String(wake!.headers["agentchat-signature"]), /^t=\d+,v1=[0-9a-f]{64}$/)
     await granted(mcp, "agentchat_clear_webhook")
@@ -327,7 +397,12 @@ describe("wire.md J, MCP Events by webhook", () => {
     await say(alice, bob)
     await eventually("the refused wake", () => receiver.posts.length === 1 || undefined)
     receiver.status = 200
-    assert.strictEqual((await bob.http.request("PUT", "/v1/agents/me/wake-webhook", { json: { url: receiver.url("/again"), secret: "s" } })).status, 200)
+    assert.strictEqual(
+      (await bob.http.request("PUT", "/v1/agents/me/wake-webhook", {
+        json: { url: receiver.url("/again"), secret: "s" }
+      })).status,
+      200
+    )
     await eventually("the wake", () => receiver.taken.length === 1 || undefined)
     assert.deepStrictEqual(receiver.taken[0]!.body.data, { waiting: 1, conversations: 1 })
   })
@@ -338,7 +413,10 @@ describe("wire.md J, MCP Events by webhook", () => {
     const { alice, bob } = await newPair(first)
     await catchUp(bob)
     receiver.status = 500
-    const [body, headers] = newest("events/subscribe", { name: RECEIVED, delivery: { url: receiver.url(), secret: secretOf() } })
+    const [body, headers] = newest("events/subscribe", {
+      name: RECEIVED,
+      delivery: { url: receiver.url(), secret: secretOf() }
+    })
     assert.isUndefined((await post(first, bob.key, body, headers)).body.error)
     const sent = [(await say(alice, bob)).id, (await say(alice, bob)).id]
     await first.kill()

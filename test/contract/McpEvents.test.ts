@@ -1,10 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { catchUp, newPair, say } from "./Talk.ts"
+import { initialize, type Json, newest, older, post, rpc, unfenced } from "../mcp/Mcp.ts"
 import { adminHere } from "../support/Admin.ts"
 import { chanceFor, eventually, within } from "../support/Eventually.ts"
 import { patient } from "../support/Patient.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { initialize, type Json, newest, older, post, rpc, unfenced } from "../mcp/Mcp.ts"
+import { catchUp, newPair, say } from "./Talk.ts"
 
 const RECEIVED = "message.received"
 const WAITING = "inbox.waiting"
@@ -57,7 +57,11 @@ describe("wire.md J, MCP Events over poll and stream", () => {
 
   it("191. the list has both events on one page, in every revision", async () => {
     const { events, nextCursor, resultType } = (await ask(alice, "events/list", {})).result
-    assert.deepStrictEqual([events.map(({ name }: Json) => name), nextCursor, resultType], [[RECEIVED, WAITING], undefined, "complete"])
+    assert.deepStrictEqual([events.map(({ name }: Json) => name), nextCursor, resultType], [
+      [RECEIVED, WAITING],
+      undefined,
+      "complete"
+    ])
     for (const { delivery, description, inputSchema, payloadSchema } of events) {
       assert.deepStrictEqual(delivery, ["webhook", "push", "poll"])
       assert.isNotEmpty(description)
@@ -104,8 +108,14 @@ describe("wire.md J, MCP Events over poll and stream", () => {
     const selected = async (given: object) => idsOf(await poll(bob, { name: RECEIVED, cursor, arguments: given }))
     assert.deepStrictEqual(await selected({ mentions_only: true }), [mention.id])
     assert.deepStrictEqual(await selected({ from: carol.handle }), [])
-    assert.deepStrictEqual(await selected({ from: `@${alice.handle}`, conversation_id: conversation }), [plain.id, mention.id])
-    assert.deepStrictEqual(idsOf(await poll(bob, { name: RECEIVED, arguments: { include_waiting: true } })), [plain.id, mention.id])
+    assert.deepStrictEqual(await selected({ from: `@${alice.handle}`, conversation_id: conversation }), [
+      plain.id,
+      mention.id
+    ])
+    assert.deepStrictEqual(idsOf(await poll(bob, { name: RECEIVED, arguments: { include_waiting: true } })), [
+      plain.id,
+      mention.id
+    ])
     const [, shown] = (await poll(bob, { name: RECEIVED, cursor, arguments: { include_text: true } })).events
     assert.deepStrictEqual(unfenced(shown.data.text), { text: `for @${bob.handle}` })
     const young = await poll(bob, { name: RECEIVED, cursor, maxAgeMs: 0 })
@@ -121,7 +131,11 @@ describe("wire.md J, MCP Events over poll and stream", () => {
     await say(alice, bob)
     await say(alice, bob)
     const edge = await poll(bob, { ...type, cursor })
-    assert.deepStrictEqual(edge.events[0].data, { waiting: 2, conversation_count: 1, conversations: [{ conversation_id: conversation, waiting: 2 }] })
+    assert.deepStrictEqual(edge.events[0].data, {
+      waiting: 2,
+      conversation_count: 1,
+      conversations: [{ conversation_id: conversation, waiting: 2 }]
+    })
     assert.match(edge.events[0].eventId, /^wak_/)
     assert.deepStrictEqual((await poll(bob, { ...type, cursor })).events, edge.events)
     await say(alice, bob)
@@ -138,7 +152,10 @@ describe("wire.md J, MCP Events over poll and stream", () => {
     const late = await say(alice, bob)
     const held = await poll(bob, { name: RECEIVED, cursor })
     assert.deepStrictEqual([held.events, held.cursor], [[], cursor])
-    assert.deepStrictEqual(idsOf(await poll(bob, { name: RECEIVED, cursor, arguments: { defer_if_active: false } })), [early.id, late.id])
+    assert.deepStrictEqual(idsOf(await poll(bob, { name: RECEIVED, cursor, arguments: { defer_if_active: false } })), [
+      early.id,
+      late.id
+    ])
     const [first] = (await poll(bob, { name: RECEIVED, cursor, arguments: { defer_if_active: false } })).events
     await bob.http.post("/v1/messages/sync/ack", { last_delivery_id: first.data.delivery_id })
     await bob.http.delete("/v1/reply/active")
@@ -148,17 +165,19 @@ describe("wire.md J, MCP Events over poll and stream", () => {
 
   it("196. refuses what is invalid, foreign or unknown, each with its code", async () => {
     const { cursor } = await poll(alice, { name: RECEIVED })
-    for (const [code, params] of [
-      [-32_602, { name: RECEIVED, cursor: "nonsense" }],
-      [-32_602, { name: RECEIVED, cursor }],
-      [-32_602, { name: RECEIVED, cursor: 7 }],
-      [-32_602, { name: RECEIVED, maxEvents: 0 }],
-      [-32_602, { name: RECEIVED, maxAgeMs: "1" }],
-      [-32_602, { name: RECEIVED, arguments: { nothing: true } }],
-      [-32_602, {}],
-      [-32_011, { name: "message.gone" }],
-      [-32_012, { name: RECEIVED, arguments: { conversation_id: "conv_unknown" } }]
-    ] as const) {
+    for (
+      const [code, params] of [
+        [-32_602, { name: RECEIVED, cursor: "nonsense" }],
+        [-32_602, { name: RECEIVED, cursor }],
+        [-32_602, { name: RECEIVED, cursor: 7 }],
+        [-32_602, { name: RECEIVED, maxEvents: 0 }],
+        [-32_602, { name: RECEIVED, maxAgeMs: "1" }],
+        [-32_602, { name: RECEIVED, arguments: { nothing: true } }],
+        [-32_602, {}],
+        [-32_011, { name: "message.gone" }],
+        [-32_012, { name: RECEIVED, arguments: { conversation_id: "conv_unknown" } }]
+      ] as const
+    ) {
       for (const method of ["events/poll", "events/stream"]) {
         if (method === "events/stream" && "maxEvents" in params) continue
         assert.strictEqual(await codeOf(bob, method, params), code, `${method} ${JSON.stringify(params)}`)
@@ -167,18 +186,32 @@ describe("wire.md J, MCP Events over poll and stream", () => {
     const mallory = await newAgent(server, "mallory")
     const foreign = { name: RECEIVED, arguments: { conversation_id: conversation } }
     assert.strictEqual(await codeOf(mallory, "events/poll", foreign), -32_012)
-    assert.strictEqual((await adminHere(server.place, "agents", "suspend", mallory.handle, "--reason", "a test")).code, 0)
-    await eventually("the suspension", async () => (await ask(mallory, "events/poll", { name: RECEIVED })).error?.data.reason === "AGENT_SUSPENDED" || undefined)
+    assert.strictEqual(
+      (await adminHere(server.place, "agents", "suspend", mallory.handle, "--reason", "a test")).code,
+      0
+    )
+    await eventually(
+      "the suspension",
+      async () =>
+        (await ask(mallory, "events/poll", { name: RECEIVED })).error?.data.reason === "AGENT_SUSPENDED" || undefined
+    )
     assert.isDefined((await ask(mallory, "events/list", {})).result)
   })
 
   /** A stream of events, read to its end or until it is closed. */
   const open = async (agent: TestAgent, params: Record<string, unknown>, inRevision: "newest" | "older" = "newest") => {
-    const [body, headers] = inRevision === "newest" ? newest("events/stream", params) : [rpc("events/stream", params), older]
+    const [body, headers] = inRevision === "newest"
+      ? newest("events/stream", params)
+      : [rpc("events/stream", params), older]
     const aborted = new AbortController()
     const response = await fetch(`${server.url}/mcp`, {
       method: "POST",
-      headers: { ...headers, "content-type": "application/json", accept: "application/json, text/event-stream", authorization: `Bearer ${agent.key}` },
+      headers: {
+        ...headers,
+        "content-type": "application/json",
+        accept: "application/json, text/event-stream",
+        authorization: `Bearer ${agent.key}`
+      },
       body: JSON.stringify(body),
       signal: aborted.signal
     })
@@ -188,8 +221,10 @@ describe("wire.md J, MCP Events over poll and stream", () => {
       const decoder = new TextDecoder()
       for await (const part of response.body!) text += decoder.decode(part, { stream: true })
     })().catch(() => undefined)
-    const messages = (): ReadonlyArray<Json> => [...text.matchAll(/^data: (.*)$/gm)].map(([, json]) => JSON.parse(json ?? ""))
-    const of = (what: string) => messages().filter(({ method }) => method === `notifications/events/${what}`).map(({ params }) => params)
+    const messages = (): ReadonlyArray<Json> =>
+      [...text.matchAll(/^data: (.*)$/gm)].map(([, json]) => JSON.parse(json ?? ""))
+    const of = (what: string) =>
+      messages().filter(({ method }) => method === `notifications/events/${what}`).map(({ params }) => params)
     return { close: () => aborted.abort(), messages, of, over }
   }
 
@@ -198,8 +233,14 @@ describe("wire.md J, MCP Events over poll and stream", () => {
       const { cursor } = await poll(bob, { name: RECEIVED })
       const before = await say(alice, bob)
       const stream = await open(bob, { name: RECEIVED, cursor }, revision)
-      const [active] = await eventually("the beginning", async () => stream.of("event").length === 1 ? stream.of("active") : undefined)
-      assert.deepStrictEqual([active.cursor, active.truncated, active._meta["io.modelcontextprotocol/subscriptionId"]], [cursor, false, 1])
+      const [active] = await eventually(
+        "the beginning",
+        async () => stream.of("event").length === 1 ? stream.of("active") : undefined
+      )
+      assert.deepStrictEqual(
+        [active.cursor, active.truncated, active._meta["io.modelcontextprotocol/subscriptionId"]],
+        [cursor, false, 1]
+      )
       const sent = [before.id]
       for (let i = 0; i < 3; i++) sent.push((await say(alice, bob)).id)
       await eventually("the events", async () => stream.of("event").length === 4 || undefined)

@@ -5,7 +5,20 @@ import { Moment } from "../support/Moment.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
-import { attempt, catchUp, contextOf, conversationsOf, freshMsgId, history, idsOf, inbox, newPair, say, seqsOf, words } from "./Talk.ts"
+import {
+  attempt,
+  catchUp,
+  contextOf,
+  conversationsOf,
+  freshMsgId,
+  history,
+  idsOf,
+  inbox,
+  newPair,
+  say,
+  seqsOf,
+  words
+} from "./Talk.ts"
 
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
@@ -20,7 +33,10 @@ describe("wire.md J, Sending", () => {
 
   it("64. a first send is 201 with every field of a Message, seq 1, stored", async () => {
     const moment = new Moment()
-    const [alice, bob] = await Promise.all([newAgent(server, "alice", { display_name: "Alice" }), newAgent(server, "bob")])
+    const [alice, bob] = await Promise.all([
+      newAgent(server, "alice", { display_name: "Alice" }),
+      newAgent(server, "bob")
+    ])
     const client_msg_id = freshMsgId()
     const text = words()
     const answer = await alice.http.post("/v1/messages", { to: bob.handle, client_msg_id, content: { text } })
@@ -51,7 +67,7 @@ describe("wire.md J, Sending", () => {
       n: -1.5e-7,
       big: [Number.MAX_SAFE_INTEGER, 1e300],
       list: [1, [2, [null, true]], {}],
-      "\u00fcml\u00e4ut \u{1f98a}": "\u2028 \" \\ / \u0001 \u{1f98a}",
+      "\u00fcml\u00e4ut \u{1f98a}": '\u2028 " \\ / \u0001 \u{1f98a}',
       constructor: 1,
       nested: { a: { b: { c: [] } } }
     }
@@ -65,7 +81,14 @@ describe("wire.md J, Sending", () => {
     const own = JSON.parse(`{"__proto__":{"admin":true},"a":1}`) as object
     const answer = await attempt(alice, bob, { content: { data: own } })
     assert.include(answer.text, `"__proto__":{"admin":true}`)
-    for (const text of ["  leading and trailing  ", "line\nbreak\ttab\u0007", "\u{1f98a}".repeat(100), "e\u0301 stays as it is"]) {
+    for (
+      const text of [
+        "  leading and trailing  ",
+        "line\nbreak\ttab\u0007",
+        "\u{1f98a}".repeat(100),
+        "e\u0301 stays as it is"
+      ]
+    ) {
       assert.strictEqual((await say(alice, bob, { content: { text } })).content.text, text)
     }
   })
@@ -74,7 +97,9 @@ describe("wire.md J, Sending", () => {
     const { alice, bob, conversation } = await newPair(server)
     const before = await history(bob, conversation)
     const send = (content: string, more = "") =>
-      alice.http.request("POST", "/v1/messages", { raw: `{"to":"${bob.handle}","client_msg_id":"${freshMsgId()}","content":${content}${more}}` })
+      alice.http.request("POST", "/v1/messages", {
+        raw: `{"to":"${bob.handle}","client_msg_id":"${freshMsgId()}","content":${content}${more}}`
+      })
     const cases: ReadonlyArray<readonly [path: string, answer: Answer]> = [
       ["content.data.id", await send(`{"data":{"id":9007199254740993,"tiny":1e-400}}`)],
       ["content.data.tiny", await send(`{"data":{"id":1,"tiny":1e-400}}`)],
@@ -82,7 +107,13 @@ describe("wire.md J, Sending", () => {
       ["metadata.trace", await send(`{"text":"x"}`, `,"metadata":{"trace":12345678901234567890}`)],
       ["unknown", await send(`{"text":"x"}`, `,"unknown":9007199254740992`)],
       ["limit", await alice.http.request("PUT", "/v1/reply/active", { raw: `{"limit":-9007199254740993}` })],
-      ["size", await alice.http.request("POST", "/v1/uploads", { raw: `{"size":1e999}`, headers: { "idempotency-key": freshMsgId() } })]
+      [
+        "size",
+        await alice.http.request("POST", "/v1/uploads", {
+          raw: `{"size":1e999}`,
+          headers: { "idempotency-key": freshMsgId() }
+        })
+      ]
     ]
     for (const [path, answer] of cases) {
       const { details, message } = answer.refused(400, "VALIDATION_ERROR")
@@ -91,10 +122,14 @@ describe("wire.md J, Sending", () => {
     }
     assert.deepStrictEqual(await history(bob, conversation), before)
     // Numbers that are rounded in the usual way, and digits in texts, are sent.
-    const kept = `{"data":{"n":[0.1,1e308,1e-300,-0,9007199254740991,3.14159265358979323846],"9007199254740993":"9007199254740993 and 1e999"}}`
+    const kept =
+      `{"data":{"n":[0.1,1e308,1e-300,-0,9007199254740991,3.14159265358979323846],"9007199254740993":"9007199254740993 and 1e999"}}`
     const sent = await send(kept)
     assert.strictEqual(sent.status, 201, `${sent}`)
-    assert.include(sent.text, `{"n":[0.1,1e+308,1e-300,0,9007199254740991,3.141592653589793],"9007199254740993":"9007199254740993 and 1e999"}`)
+    assert.include(
+      sent.text,
+      `{"n":[0.1,1e+308,1e-300,0,9007199254740991,3.141592653589793],"9007199254740993":"9007199254740993 and 1e999"}`
+    )
   })
 
   it("64. unknown keys of content are dropped, unknown fields ignored", async () => {
@@ -172,10 +207,14 @@ describe("wire.md J, Sending", () => {
 
   it("65. a message of a group is another conversation for a direct send and for other groups, a deleted recipient is the same", async () => {
     const { alice, bob } = await newPair(server)
-    const newGroup = async () => (await alice.http.post("/v1/groups", { name: "Harbour" })).ok(200, Shapes.CreatedGroup).group.id
+    const newGroup = async () =>
+      (await alice.http.post("/v1/groups", { name: "Harbour" })).ok(200, Shapes.CreatedGroup).group.id
     const [one, other] = [await newGroup(), await newGroup()]
     const inGroup = freshMsgId()
-    const sent = (await attempt(alice, bob, { client_msg_id: inGroup, to: undefined, conversation_id: one })).ok(201, Shapes.Message)
+    const sent = (await attempt(alice, bob, { client_msg_id: inGroup, to: undefined, conversation_id: one })).ok(
+      201,
+      Shapes.Message
+    )
     const conflictOf = async (original: Shapes.Message, fields: object) => {
       const replay = await attempt(alice, bob, { client_msg_id: original.client_msg_id, ...fields })
       assert.strictEqual(replay.ok(200, Shapes.Message).id, original.id)
@@ -207,8 +246,20 @@ describe("wire.md J, Sending", () => {
     const carol = await newAgent(server, "carol")
     const same = freshMsgId()
     const answers = await Promise.all(Array.from({ length: 10 }, () => attempt(alice, bob, { client_msg_id: same })))
-    assert.deepStrictEqual(answers.map((answer) => answer.status).sort(), [200, 200, 200, 200, 200, 200, 200, 200, 200, 201])
-    for (const answer of answers) assert.strictEqual(answer.header("idempotent-replay"), answer.status === 200 ? "true" : null)
+    assert.deepStrictEqual(answers.map((answer) => answer.status).sort(), [
+      200,
+      200,
+      200,
+      200,
+      200,
+      200,
+      200,
+      200,
+      200,
+      201
+    ])
+    for (const answer of answers)
+      assert.strictEqual(answer.header("idempotent-replay"), answer.status === 200 ? "true" : null)
     const shapes = answers.map((answer) => answer.ok(answer.status, Shapes.Message))
     assert.strictEqual(new Set(shapes.map((message) => message.id)).size, 1)
     assert.deepStrictEqual(seqsOf(await history(bob, conversation)), [3, 2, 1])
@@ -216,7 +267,11 @@ describe("wire.md J, Sending", () => {
     const mixed = freshMsgId()
     const targets = [bob, carol, bob, carol, bob, carol]
     const either = await Promise.all(targets.map((to) => attempt(alice, to, { client_msg_id: mixed })))
-    assert.deepStrictEqual(either.map((answer) => answer.status).sort(), [200, 200, 200, 200, 200, 201], either.join("\n"))
+    assert.deepStrictEqual(
+      either.map((answer) => answer.status).sort(),
+      [200, 200, 200, 200, 200, 201],
+      either.join("\n")
+    )
     assert.strictEqual(new Set(either.map((answer) => answer.ok(answer.status, Shapes.Message).id)).size, 1)
     const stored = [...await inbox(bob), ...await inbox(carol)].filter((row) => row.client_msg_id === mixed)
     assert.strictEqual(stored.length, 1)
@@ -260,8 +315,22 @@ describe("wire.md J, Sending", () => {
   it("68. empty content is 400", async () => {
     const { alice, bob } = await newPair(server)
     const empty = [
-      undefined, null, "text", 7, [], {}, { text: "" }, { html: "x" }, { text: null }, { text: 7 }, { data: null },
-      { data: [] }, { data: "x" }, { attachment_id: 7 }, { attachment_id: "" }, { text: "", data: null }
+      undefined,
+      null,
+      "text",
+      7,
+      [],
+      {},
+      { text: "" },
+      { html: "x" },
+      { text: null },
+      { text: 7 },
+      { data: null },
+      { data: [] },
+      { data: "x" },
+      { attachment_id: 7 },
+      { attachment_id: "" },
+      { text: "", data: null }
     ]
     for (const content of empty) (await attempt(alice, bob, { content })).refused(400, "VALIDATION_ERROR")
     for (const metadata of [[], "x", 7]) (await attempt(alice, bob, { metadata })).refused(400, "VALIDATION_ERROR")
@@ -285,7 +354,10 @@ describe("wire.md J, Sending", () => {
     // {"text":""} and {} are 13 bytes.
     const text = (bytes: number) => ({ content: { text: "x".repeat(bytes - 13) } })
     const wide = (bytes: number) => ({ content: { text: "\u00fc".repeat((bytes - 13) / 2) } })
-    const meta = (bytes: number) => ({ content: { text: "" + "x".repeat(87) }, metadata: { m: "x".repeat(bytes - 98 - 8) } })
+    const meta = (bytes: number) => ({
+      content: { text: "" + "x".repeat(87) },
+      metadata: { m: "x".repeat(bytes - 98 - 8) }
+    })
     await say(alice, bob, text(32_768))
     ;(await attempt(alice, bob, text(32_769))).refused(413, "CONTENT_TOO_LARGE")
     await say(alice, bob, wide(32_767))
@@ -305,7 +377,10 @@ describe("wire.md J, Sending", () => {
     }
     for (const to of ["nobody-here", alice.id, "x", "root"]) (await attempt(alice, to)).refused(404, "AGENT_NOT_FOUND")
     assert.deepStrictEqual(await conversationsOf(alice), [])
-    assert.instanceOf(await failure(alice.client.sendMessage({ to: "nobody-here", content: { text: "x" } })), NotFoundError)
+    assert.instanceOf(
+      await failure(alice.client.sendMessage({ to: "nobody-here", content: { text: "x" } })),
+      NotFoundError
+    )
   })
 
   it("72. a second cold message is 403 AWAITING_REPLY with whom and since when, and leaves nothing behind", async () => {
@@ -323,8 +398,7 @@ describe("wire.md J, Sending", () => {
     assert.instanceOf(error, AwaitingReplyError)
     assert.deepInclude(error, { recipientHandle: bob.handle, waitingSince: cold.created_at })
     assert.deepStrictEqual(seqsOf(await history(alice, cold.conversation_id)), [1])
-    assert.deepStrictEqual(seqsOf(await inbox(bob)), [1])
-    // Neither reading nor hiding it is a reply.
+    assert.deepStrictEqual(seqsOf(await inbox(bob)), [1]) // Neither reading nor hiding it is a reply.
     ;(await bob.http.post(`/v1/messages/${cold.id}/read`)).ok(200, Shapes.ReadMessage)
     ;(await attempt(alice, bob)).refused(403, "AWAITING_REPLY")
     // Others are not concerned.
@@ -366,7 +440,11 @@ describe("wire.md J, Sending", () => {
       last_message_at: cold.created_at
     })
     for (const agent of [alice, bob]) {
-      assert.deepStrictEqual((await contextOf(agent, id)).relationship, { is_contact: false, added_at: null, note: null })
+      assert.deepStrictEqual((await contextOf(agent, id)).relationship, {
+        is_contact: false,
+        added_at: null,
+        note: null
+      })
     }
     const reply = await say(bob, alice)
     assert.deepInclude(reply, { conversation_id: id, seq: 2, sender: bob.handle })
@@ -404,12 +482,9 @@ describe("wire.md J, Sending", () => {
     await say(dave, bob)
     await say(bob, dave)
     const cold = await say(erin, bob)
-    await inboxMode("contacts_only")
-    // The reply made them contacts; an established conversation does not need that.
+    await inboxMode("contacts_only") // The reply made them contacts; an established conversation does not need that.
     ;(await bob.http.delete(`/v1/contacts/${dave.handle}`)).ok(200, Shapes.Confirmation)
-    const established = await say(dave, bob)
-
-    // That alice holds bob is not enough.
+    const established = await say(dave, bob) // That alice holds bob is not enough.
     ;(await alice.http.post("/v1/contacts", { handle: bob.handle })).ok(201, Shapes.Contact)
     for (const stranger of [alice, erin]) {
       const refused = (await attempt(stranger, bob)).refused(403, "INBOX_RESTRICTED")
@@ -420,7 +495,6 @@ describe("wire.md J, Sending", () => {
     assert.deepInclude(error, { code: "INBOX_RESTRICTED", status: 403 })
     assert.deepStrictEqual(await conversationsOf(alice), [])
     ;(await attempt(erin, bob, { client_msg_id: cold.client_msg_id })).ok(200, Shapes.Message)
-
     ;(await bob.http.post("/v1/contacts", { handle: carol.handle })).ok(201, Shapes.Contact)
     const contact = await say(carol, bob)
     await say(bob, frank)
@@ -515,7 +589,10 @@ describe("wire.md J, Sending", () => {
     for (const [text, mentions] of table) {
       assert.deepStrictEqual((await say(alice, bob, { content: { text } })).context.mentions, mentions, text)
     }
-    const elsewhere = await say(alice, bob, { content: { text: "nobody", data: { text: "@bob" } }, metadata: { m: "@bob" } })
+    const elsewhere = await say(alice, bob, {
+      content: { text: "nobody", data: { text: "@bob" } },
+      metadata: { m: "@bob" }
+    })
     assert.deepStrictEqual(elsewhere.context.mentions, [])
     assert.deepStrictEqual((await say(alice, bob, { content: { data: { a: "@bob" } } })).context.mentions, [])
     await catchUp(bob)

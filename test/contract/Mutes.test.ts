@@ -56,11 +56,14 @@ describe("wire.md J, mutes", () => {
     const second = await Socket.hello(server, bob.key)
     await second.message(marker.id)
     assert.deepStrictEqual(second.pushed(), [marker.id])
-
     ;(await bob.http.delete(`/v1/mutes/agent/${alice.handle}`)).ok(200, Shapes.Confirmation)
     const live = await say(alice, bob)
     await Promise.all([socket.message(live.id), second.message(live.id)])
-    assert.deepStrictEqual(socket.pushed(), [marker.id, live.id], "what came while it stood is in sync, not pushed afterwards")
+    assert.deepStrictEqual(
+      socket.pushed(),
+      [marker.id, live.id],
+      "what came while it stood is in sync, not pushed afterwards"
+    )
     const third = await Socket.hello(server, bob.key)
     await third.message(live.id)
     assert.deepStrictEqual(third.pushed(), idsOf([...muted, marker, live]), "and in the next backlog")
@@ -95,7 +98,19 @@ describe("wire.md J, mutes", () => {
   it("123. a muted_until that has passed or is no date is 400", async () => {
     const { alice, bob } = await newPair(server)
     const dave = await newAgent(server, "dave")
-    for (const until of ["2020-01-01T00:00:00Z", inSeconds(-1), "tomorrow", "", "2031-02-30T00:00:00Z", "2031-01-01T00:00:00", "2031-01-01T24:00:00Z", 7, {}]) {
+    for (
+      const until of [
+        "2020-01-01T00:00:00Z",
+        inSeconds(-1),
+        "tomorrow",
+        "",
+        "2031-02-30T00:00:00Z",
+        "2031-01-01T00:00:00",
+        "2031-01-01T24:00:00Z",
+        7,
+        {}
+      ]
+    ) {
       const body = { target_kind: "agent", target_handle: alice.handle, muted_until: until }
       ;(await dave.http.post("/v1/mutes", body)).refused(400, "VALIDATION_ERROR")
     }
@@ -111,7 +126,10 @@ describe("wire.md J, mutes", () => {
     const muted = await say(alice, bob)
     assert.strictEqual((await mutesOf(bob)).total, 1)
     // The same mute ends soon. On a busy machine the second may be over before the server reads the request.
-    await eventually("a short mute", async () => (await muteAgent(bob, alice.handle, inSeconds(1))).status === 201 || undefined)
+    await eventually(
+      "a short mute",
+      async () => (await muteAgent(bob, alice.handle, inSeconds(1))).status === 201 || undefined
+    )
     await eventually("the end of the mute", async () => (await mutesOf(bob)).mutes.length === 0 || undefined)
     const live = await say(alice, bob)
     await socket.message(live.id)
@@ -150,7 +168,10 @@ describe("wire.md J, mutes", () => {
     const post = (body: unknown) => outsider.http.post("/v1/mutes", body)
     ;(await post({ target_kind: "agent", target_handle: "nobody-here" })).refused(404, "AGENT_NOT_FOUND")
     ;(await post({ target_kind: "agent", target_id: "agt_AAAAAAAAAAAAAAAA" })).refused(404, "AGENT_NOT_FOUND")
-    const foreign = (await post({ target_kind: "conversation", target_id: conversation })).refused(404, "CONVERSATION_NOT_FOUND")
+    const foreign = (await post({ target_kind: "conversation", target_id: conversation })).refused(
+      404,
+      "CONVERSATION_NOT_FOUND"
+    )
     const unknown = (await post({ target_kind: "conversation", target_id: "conv_AAAAAAAAAAAAAAAA" }))
       .refused(404, "CONVERSATION_NOT_FOUND")
     assert.deepStrictEqual(foreign, unknown)
@@ -159,7 +180,10 @@ describe("wire.md J, mutes", () => {
     }
     const invalid = await newAgent(server, "invalid")
     ;(await invalid.http.post("/v1/mutes", { target_kind: "conversation" })).refused(400, "VALIDATION_ERROR")
-    ;(await invalid.http.post("/v1/mutes", { target_kind: "conversation", target_id: "\0" })).refused(400, "VALIDATION_ERROR")
+    ;(await invalid.http.post("/v1/mutes", { target_kind: "conversation", target_id: "\0" })).refused(
+      400,
+      "VALIDATION_ERROR"
+    )
     ;(await invalid.http.get("/v1/mutes?kind=group")).refused(400, "VALIDATION_ERROR")
     ;(await server.http().get("/v1/mutes")).refused(401, "UNAUTHORIZED")
     ;(await muteAgent(bob, alice.handle)).ok(201, Shapes.Mute)
@@ -174,10 +198,13 @@ describe("wire.md J, mutes", () => {
     await bob.client.muteConversation(conversation)
     const all = await mutesOf(bob)
     assert.deepStrictEqual(all.mutes.map((mute) => mute.target_id), [conversation, stranger.id, alice.id])
-    assert.deepStrictEqual(await bob.client.listMutes({ kind: "agent" }).then(({ mutes }) => mutes.map((mute) => mute.target_id)), [
-      stranger.id,
-      alice.id
-    ])
+    assert.deepStrictEqual(
+      await bob.client.listMutes({ kind: "agent" }).then(({ mutes }) => mutes.map((mute) => mute.target_id)),
+      [
+        stranger.id,
+        alice.id
+      ]
+    )
     const page = await mutesOf(bob, "?limit=2")
     const rest = await mutesOf(bob, `?limit=500&cursor=${page.next_cursor}`)
     assert.deepStrictEqual([...page.mutes, ...rest.mutes], all.mutes)

@@ -1,9 +1,9 @@
+import { clientFrames, serverFrames } from "#interfaces/realtime/Frames"
 import { assert, describe, it } from "@effect/vitest"
 import { Exit, Schema } from "effect"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { readFileSync, writeFileSync } from "node:fs"
 import { Api } from "../../src/Api.ts"
-import { clientFrames, serverFrames } from "#interfaces/realtime/Frames"
 import { type OpenApiDocument, Promises } from "./Document.ts"
 import * as Shapes from "./Shapes.ts"
 
@@ -82,7 +82,11 @@ const places = Object.entries(document.paths).flatMap(([path, item]) =>
     const name = `${method.toUpperCase()} ${path}`
     const { operationId } = operation
     const at = ["paths", path, method]
-    const ofBody = (kind: Place["kind"], steps: ReadonlyArray<string>, content: Content | undefined): ReadonlyArray<Place> => {
+    const ofBody = (
+      kind: Place["kind"],
+      steps: ReadonlyArray<string>,
+      content: Content | undefined
+    ): ReadonlyArray<Place> => {
       const json = content?.["application/json"]
       return json === undefined ? [] : [{
         name: `${name} ${steps.join(" ")}`,
@@ -100,7 +104,8 @@ const places = Object.entries(document.paths).flatMap(([path, item]) =>
           operationId,
           schemaAt: [...at, "parameters", String(index), "schema"],
           example: parameter.example
-        }]),
+        }]
+      ),
       ...ofBody("request", ["requestBody"], operation.requestBody?.content),
       ...Object.entries(operation.responses)
         .filter(([status]) => status.startsWith("2"))
@@ -118,7 +123,9 @@ const fieldsOf = (value: unknown, name: string): ReadonlyArray<readonly [name: s
 }
 
 const codesOf = (response: Response | undefined): ReadonlyArray<string> =>
-  choices(response?.content?.["application/json"]?.schema ?? {}).flatMap((schema) => schema.properties?.["code"]?.enum ?? [])
+  choices(response?.content?.["application/json"]?.schema ?? {}).flatMap((schema) =>
+    schema.properties?.["code"]?.enum ?? []
+  )
 
 describe("the OpenAPI document", () => {
   it("is the one that was reviewed (UPDATE_CONTRACT=1 keeps a new one)", () => {
@@ -154,7 +161,9 @@ describe("the OpenAPI document", () => {
       assert.deepStrictEqual(named.filter((one, at) => named.indexOf(one) !== at), [], name)
       const inPath = Array.from(name.matchAll(/\{([^}]*)\}/g), (match) => `path ${match[1]}`)
       assert.sameMembers(named.filter((one) => one.startsWith("path ")), inPath, name)
-      const required = parameters.flatMap((parameter) => "$ref" in parameter || parameter.in !== "path" ? [] : [parameter.required])
+      const required = parameters.flatMap((parameter) =>
+        "$ref" in parameter || parameter.in !== "path" ? [] : [parameter.required]
+      )
       assert.notInclude(required, false, name)
     }
   })
@@ -184,7 +193,9 @@ describe("the OpenAPI document", () => {
         const accepts = (schemas: Iterable<Schema.Top>, example: unknown): boolean =>
           Array.from(schemas).some((schema) =>
             // The schemas of the routes need no services to be read.
-            Exit.isSuccess(Schema.decodeUnknownExit(schema as Schema.Codec<unknown>)(example, { onExcessProperty: "error" }))
+            Exit.isSuccess(
+              Schema.decodeUnknownExit(schema as Schema.Codec<unknown>)(example, { onExcessProperty: "error" })
+            )
           )
         for (const { example, kind, name, operationId } of places) {
           if (operationId !== `${group.identifier}.${endpoint.identifier}` || kind === "parameter") continue
@@ -208,7 +219,8 @@ describe("the OpenAPI document", () => {
       return field === "api_key" ? ApiKey : undefined
     }
     /** The ids of skills are the agents' own. */
-    const withoutSkills = (example: unknown): unknown => JSON.parse(JSON.stringify(example, (key, value: unknown) => key === "skills" ? [] : value))
+    const withoutSkills = (example: unknown): unknown =>
+      JSON.parse(JSON.stringify(example, (key, value: unknown) => key === "skills" ? [] : value))
     let tried = 0
     for (const { example, name } of places) {
       for (const [field, value] of fieldsOf(withoutSkills(example), name.split(" ").at(-1) ?? "")) {
@@ -254,7 +266,9 @@ describe("the OpenAPI document", () => {
   it("describes every frame of the socket beside the routes", () => {
     assert.deepStrictEqual(Object.keys(document["x-websocket"].receive), Object.keys(serverFrames))
     assert.deepStrictEqual(Object.keys(document["x-websocket"].send), Object.keys(clientFrames))
-    for (const [type, frame] of Object.entries({ ...document["x-websocket"].receive, ...document["x-websocket"].send })) {
+    for (
+      const [type, frame] of Object.entries({ ...document["x-websocket"].receive, ...document["x-websocket"].send })
+    ) {
       assert.deepStrictEqual(frame.properties?.["type"]?.enum, [type])
     }
   })

@@ -12,7 +12,9 @@ const presenceOf = async (viewer: TestAgent, handle: string): Promise<typeof Sha
   (await viewer.http.get(`/v1/presence/${handle}`)).ok(200, Shapes.Presence)
 
 const updates = (socket: Socket): ReadonlyArray<typeof Shapes.Presence.Type> =>
-  socket.frames.filter((frame) => frame.type === "presence.update").map((frame) => matching(Shapes.Presence, frame.payload))
+  socket.frames.filter((frame) => frame.type === "presence.update").map((frame) =>
+    matching(Shapes.Presence, frame.payload)
+  )
 
 const saying = (status: string) => (frame: Frame): boolean =>
   frame.type === "presence.update" && frame.payload?.["status"] === status
@@ -43,13 +45,15 @@ describe("wire.md J, presence", () => {
     const asked = ["nobody-here", `@${alice.handle.toUpperCase()}`, stranger.handle, bob.handle]
     const { presences } = (await batch(asked)).ok(200, Shapes.Presences)
     assert.deepStrictEqual(presences.map((one) => one.handle), [alice.handle, bob.handle])
-    assert.deepStrictEqual((await bob.client.getPresenceBatch([bob.handle, alice.handle])).presences, presences.toReversed())
+    assert.deepStrictEqual(
+      (await bob.client.getPresenceBatch([bob.handle, alice.handle])).presences,
+      presences.toReversed()
+    )
     ;(await batch(Array.from({ length: 100 }, (_, i) => `somebody-${i}`))).ok(200, Shapes.Presences)
     for (const bad of [Array.from({ length: 101 }, (_, i) => `somebody-${i}`), [], undefined, alice.handle, [7]]) {
       ;(await batch(bad)).refused(400, "VALIDATION_ERROR")
     }
     ;(await server.http().get(`/v1/presence/${alice.handle}`)).refused(401, "UNAUTHORIZED")
-
     ;(await alice.http.post(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirmation)
     assert.deepStrictEqual((await bob.http.get(`/v1/presence/${alice.handle}`)).refused(404, "NOT_FOUND"), outside)
     ;(await alice.http.get(`/v1/presence/${bob.handle}`)).refused(404, "NOT_FOUND")
@@ -99,18 +103,26 @@ describe("wire.md J, presence", () => {
     const hidden = matching(Shapes.Presence, (await watching.waitFor(saying("offline"))).payload)
     assert.strictEqual(hidden.custom_message, "away")
     assert.deepStrictEqual(await presenceOf(bob, alice.handle), hidden)
-    assert.deepInclude(await alice.client.updatePresence({ status: "online" }), { status: "online", custom_message: null })
+    assert.deepInclude(await alice.client.updatePresence({ status: "online" }), {
+      status: "online",
+      custom_message: null
+    })
     ;(await put({ status: "online", custom_message: "🙂".repeat(200) })).ok(200, Shapes.Presence)
 
-    const bad = [{}, { status: "away" }, { status: "busy", custom_message: "x".repeat(201) }, { status: "busy", custom_message: 7 }]
+    const bad = [{}, { status: "away" }, { status: "busy", custom_message: "x".repeat(201) }, {
+      status: "busy",
+      custom_message: 7
+    }]
     for (const [i, payload] of bad.entries()) {
       ;(await put(payload)).refused(400, "VALIDATION_ERROR")
       mine.send({ type: "presence.update", id: `bad-${i}`, payload })
-      const error = await mine.payload((frame) => frame.type === "error" && frame["id"] === `bad-${i}`, Shapes.FrameError)
+      const error = await mine.payload(
+        (frame) => frame.type === "error" && frame["id"] === `bad-${i}`,
+        Shapes.FrameError
+      )
       assert.deepStrictEqual([error.code, error.action], ["VALIDATION_ERROR", "presence.update"])
     }
     assert.strictEqual(mine.count("error"), bad.length, "what is carried out is not answered")
-
     ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
     const told = updates(watching).length
     ;(await put({ status: "busy" })).ok(200, Shapes.Presence)
@@ -124,7 +136,10 @@ describe("wire.md J, presence", () => {
     const { alice, bob } = await newPair(server)
     const socket = await Socket.hello(server, alice.key)
     // Presence is written beside the connect, so another node may not see it at once.
-    await eventually("alice to be online", async () => (await presenceOf(bob, alice.handle)).status === "online" || undefined)
+    await eventually(
+      "alice to be online",
+      async () => (await presenceOf(bob, alice.handle)).status === "online" || undefined
+    )
     ;(await alice.http.delete(`/v1/agents/${alice.handle}`)).ok(200, Shapes.Confirmation)
     await socket.closedWith(1008)
     ;(await bob.http.get(`/v1/presence/${alice.handle}`)).refused(404, "NOT_FOUND")

@@ -46,8 +46,15 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
   races({
     start: async (env) => {
       const database = await freshDatabase(18)
-      const servers = await Promise.all([1, 2].map(() => startServer({ env: { ...env, DATABASE_URL: database } }))) as [Server, Server]
-      return { database, servers, stop: () => Promise.all(servers.slice(0, dead ? 1 : 2).map((server) => server.stop())) }
+      const servers = await Promise.all([1, 2].map(() => startServer({ env: { ...env, DATABASE_URL: database } }))) as [
+        Server,
+        Server
+      ]
+      return {
+        database,
+        servers,
+        stop: () => Promise.all(servers.slice(0, dead ? 1 : 2).map((server) => server.stop()))
+      }
     },
     abreast: 2
   }, aDeath)

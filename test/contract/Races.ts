@@ -1,7 +1,7 @@
+import { sha256 } from "#infrastructure/platform/Ids"
 import { afterAll, assert, beforeAll, it } from "@effect/vitest"
 import { randomBytes } from "node:crypto"
 import { Client } from "pg"
-import { sha256 } from "#infrastructure/platform/Ids"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
 import { UNSOUND, WITNESS } from "../support/Invariants.ts"
@@ -15,7 +15,8 @@ const CALLERS = 200
 const callers = Array.from({ length: CALLERS }, (_, i) => i)
 
 /** Who waits for a lock. */
-export const WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+export const WAITING =
+  "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 /** An agent as the one and as the other server knows it. */
 export type Both = readonly [TestAgent, TestAgent]
@@ -87,13 +88,18 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
       ) INSERT INTO inboxes (agent_id) SELECT id FROM made`,
       [JSON.stringify(made.map(({ key, ...agent }) => ({ ...agent, hash: sha256(key).toString("hex") })))]
     )
-    return made.map(({ key, ...account }) => pair.servers.map((server) => agentOf(server, account, key)) as [TestAgent, TestAgent])
+    return made.map(({ key, ...account }) =>
+      pair.servers.map((server) => agentOf(server, account, key)) as [TestAgent, TestAgent]
+    )
   }
 
   /** A caller's turn at one of the two servers. */
   const at = (agent: Both, i: number): TestAgent => agent[i % 2 === 0 ? 0 : 1]
 
-  const rows = async (text: string, ...values: ReadonlyArray<unknown>): Promise<ReadonlyArray<Record<string, unknown>>> =>
+  const rows = async (
+    text: string,
+    ...values: ReadonlyArray<unknown>
+  ): Promise<ReadonlyArray<Record<string, unknown>>> =>
     (await database.query(text, [...values])).rows as ReadonlyArray<Record<string, unknown>>
 
   /** Lets both servers come as far as what this statement locks, each on what it has read, before either can go on. */
@@ -124,16 +130,25 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     assert.deepStrictEqual(tally(answers), { 201: 100, "429 COLD_CAP_EXCEEDED": 100 })
     for (const answer of answers) {
       if (answer.status === 201) continue
-      assert.deepInclude(answer.refused(429, "COLD_CAP_EXCEEDED").details, { limit: 100, used: 100, window_seconds: 86_400 })
+      assert.deepInclude(answer.refused(429, "COLD_CAP_EXCEEDED").details, {
+        limit: 100,
+        used: 100,
+        window_seconds: 86_400
+      })
       assert.isNull(answer.header("retry-after"))
     }
     const reached = others[answers.findIndex(({ status }) => status === 201)]!
     const left = others.filter((_, i) => answers[i]?.status === 429)
     await say(reached[1], a[0])
     // Each through both, so the one that is reached may be told to wait at the other.
-    const again = await abreast("UPDATE outreach_turns SET turn = turn WHERE agent_id = $1", a[0].id, () =>
-      [...left, ...left].map((other, i) => attempt(at(a, i < left.length ? i : i + 1), other[0])))
-    const { "201": sent, "403 AWAITING_REPLY": waiting = 0, "429 COLD_CAP_EXCEEDED": refused = 0, ...rest } = tally(again)
+    const again = await abreast(
+      "UPDATE outreach_turns SET turn = turn WHERE agent_id = $1",
+      a[0].id,
+      () => [...left, ...left].map((other, i) => attempt(at(a, i < left.length ? i : i + 1), other[0]))
+    )
+    const { "201": sent, "403 AWAITING_REPLY": waiting = 0, "429 COLD_CAP_EXCEEDED": refused = 0, ...rest } = tally(
+      again
+    )
     assert.deepStrictEqual([sent, waiting + refused, rest], [1, CALLERS - 1, {}])
     assert.isAtMost(waiting, 1)
     assert.strictEqual(await count("cold_slots WHERE agent_id = $1", a[0].id), 100)
@@ -169,8 +184,11 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
       SELECT 'inv_' || a, $1, a, $3, 0 FROM unnest($4::text[]) a`,
       [group.id, others.slice(0, 254).map(([{ id }]) => id), creator[0].id, invitees.map(([{ id }]) => id)]
     )
-    const answers = await abreast("SELECT FROM conversations WHERE id = $1 FOR UPDATE", group.id, () =>
-      invitees.map((invitee, i) => at(invitee, i).http.post(`/v1/groups/invites/inv_${invitee[0].id}/accept`)))
+    const answers = await abreast(
+      "SELECT FROM conversations WHERE id = $1 FOR UPDATE",
+      group.id,
+      () => invitees.map((invitee, i) => at(invitee, i).http.post(`/v1/groups/invites/inv_${invitee[0].id}/accept`))
+    )
     assert.deepStrictEqual(tally(answers), { 200: 1, "409 GROUP_FULL": CALLERS - 1 })
     assert.deepStrictEqual(
       await rows(
@@ -189,7 +207,9 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     const [a, b, c, d] = await agents(4) as [Both, Both, Both, Both]
     await say(a[0], b[0])
     await say(b[1], a[1])
-    const sockets = await Promise.all(pair.servers.flatMap((server) => [b, c].map(([{ key }]) => Socket.hello(server, key))))
+    const sockets = await Promise.all(
+      pair.servers.flatMap((server) => [b, c].map(([{ key }]) => Socket.hello(server, key)))
+    )
     const keys: Array<string> = []
     // In a conversation that stands, and as the first message of one.
     for (const to of [b, c]) {
@@ -231,7 +251,11 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     }
     for (const i of [0, 1]) {
       const again = await create(i)
-      assert.deepStrictEqual([again.status, again.header("idempotent-replay"), again.text], [200, "true", made[0]?.text])
+      assert.deepStrictEqual([again.status, again.header("idempotent-replay"), again.text], [
+        200,
+        "true",
+        made[0]?.text
+      ])
     }
     assert.strictEqual(await count("groups WHERE creator_id = $1", a[0].id), 1)
     await assertSound()

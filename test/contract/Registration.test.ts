@@ -116,7 +116,21 @@ describe("wire.md J, Registration", () => {
 
   it("23. a handle of the wrong form is INVALID_HANDLE", async () => {
     const bad = [
-      "ab", "a", "", "x".repeat(31), "-abc", "abc-", "a--b", "1abc", "a_b", "a.b", "a b", "ab\u00e9", "abc!", "\u0430bc", "a@b"
+      "ab",
+      "a",
+      "",
+      "x".repeat(31),
+      "-abc",
+      "abc-",
+      "a--b",
+      "1abc",
+      "a_b",
+      "a.b",
+      "a b",
+      "ab\u00e9",
+      "abc!",
+      "\u0430bc",
+      "a@b"
     ]
     for (const handle of bad) {
       ;(await http.post("/v1/register", { email: `bad@example.com`, handle })).refused(400, "INVALID_HANDLE")
@@ -130,7 +144,10 @@ describe("wire.md J, Registration", () => {
   it("23. every reserved word is INVALID_HANDLE, in any case and with @ too", async () => {
     for (const handle of RESERVED) {
       for (const spelling of [handle, `@${handle.toUpperCase()}`]) {
-        ;(await http.post("/v1/register", { email: `reserved@example.com`, handle: spelling })).refused(400, "INVALID_HANDLE")
+        ;(await http.post("/v1/register", { email: `reserved@example.com`, handle: spelling })).refused(
+          400,
+          "INVALID_HANDLE"
+        )
       }
     }
   })
@@ -216,8 +233,7 @@ describe("wire.md J, Registration", () => {
   it("29. a used pending id is EXPIRED, and so is one that never was or belongs to something else", async () => {
     const { handle, email } = fresh()
     const pending = await register({ email, handle })
-    const code = await server.code(email)
-    // For another purpose it is unknown, and that does not use it up.
+    const code = await server.code(email) // For another purpose it is unknown, and that does not use it up.
     ;(await recoverVerify(pending, code)).refused(400, "EXPIRED")
     ;(await verify(pending, code)).ok(200, Shapes.Verified)
     const again = (await verify(pending, code)).refused(400, "EXPIRED")
@@ -233,7 +249,8 @@ describe("wire.md J, Registration", () => {
     const answers = await Promise.all(Array.from({ length: 8 }, () => verify(pending, code)))
     assert.strictEqual(answers.filter((answer) => answer.status === 200).length, 1, answers.join("\n"))
     for (const answer of answers) {
-      if (answer.status !== 200) assert.include(["EXPIRED", "EMAIL_TAKEN", "HANDLE_TAKEN"], (answer.body as { code: string }).code)
+      if (answer.status !== 200)
+        assert.include(["EXPIRED", "EMAIL_TAKEN", "HANDLE_TAKEN"], (answer.body as { code: string }).code)
     }
   })
 
@@ -246,7 +263,10 @@ describe("wire.md J, Registration", () => {
     const code = await server.code(known.email)
     assert.strictEqual(await server.outbox.count(unknown), 0)
     for (let i = 0; i < 7; i++) {
-      const [mine, decoy] = [await recoverVerify(one.pending_id, other(code)), await recoverVerify(two.pending_id, other(code))]
+      const [mine, decoy] = [
+        await recoverVerify(one.pending_id, other(code)),
+        await recoverVerify(two.pending_id, other(code))
+      ]
       assert.deepStrictEqual([mine.status, mine.body], [decoy.status, decoy.body])
       if (i < 5) mine.refused(400, "INVALID_CODE")
       else if (i === 5) mine.refused(429, "OTP_ATTEMPTS_EXHAUSTED")
@@ -277,7 +297,10 @@ describe("wire.md J, Registration", () => {
   it("33. recover/verify: the new key works, the old one is 401 and its sockets are closed 1008", async () => {
     const agent = await newAgent(server, "forgetful")
     const socket = await Socket.hello(server, agent.key)
-    const begun = (await http.post("/v1/agents/recover", { email: ` ${agent.email.toUpperCase()} ` })).ok(200, Shapes.Pending)
+    const begun = (await http.post("/v1/agents/recover", { email: ` ${agent.email.toUpperCase()} ` })).ok(
+      200,
+      Shapes.Pending
+    )
     const code = await server.code(agent.email)
     ;(await recoverVerify(begun.pending_id, other(code))).refused(400, "INVALID_CODE")
     assert.strictEqual((await agent.http.get("/v1/agents/me")).status, 200, "nothing changes before the code is right")

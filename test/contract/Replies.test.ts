@@ -3,14 +3,24 @@ import { rm } from "node:fs/promises"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
 import { clockOff } from "../support/Nodes.ts"
-import { makeDataDir, newAgent, NODES, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
+import {
+  makeDataDir,
+  newAgent,
+  NODES,
+  type Server,
+  sharedServer,
+  startServer,
+  type TestAgent
+} from "../support/Server.ts"
 import * as Shapes from "./Shapes.ts"
 import { catchUp, markRead, newPair, say } from "./Talk.ts"
 
 const ACTIVE = "/v1/reply/active"
 
-const begin = (agent: TestAgent, body: object = {}): Promise<Answer> => agent.http.request("PUT", ACTIVE, { json: body })
-const end = (agent: TestAgent, body: object = {}): Promise<Answer> => agent.http.request("DELETE", ACTIVE, { json: body })
+const begin = (agent: TestAgent, body: object = {}): Promise<Answer> =>
+  agent.http.request("PUT", ACTIVE, { json: body })
+const end = (agent: TestAgent, body: object = {}): Promise<Answer> =>
+  agent.http.request("DELETE", ACTIVE, { json: body })
 
 const leasesOf = async (agent: TestAgent): Promise<typeof Shapes.Leases.Type> =>
   (await agent.http.get(ACTIVE)).ok(200, Shapes.Leases)
@@ -18,8 +28,12 @@ const leasesOf = async (agent: TestAgent): Promise<typeof Shapes.Leases.Type> =>
 const attemptClaim = (agent: TestAgent, message_id: string, holder: string, more: object = {}): Promise<Answer> =>
   agent.http.post("/v1/reply/claim", { message_id, holder, ...more })
 
-const claim = async (agent: TestAgent, message_id: string, holder: string, more: object = {}): Promise<typeof Shapes.Claim.Type> =>
-  (await attemptClaim(agent, message_id, holder, more)).ok(200, Shapes.Claim)
+const claim = async (
+  agent: TestAgent,
+  message_id: string,
+  holder: string,
+  more: object = {}
+): Promise<typeof Shapes.Claim.Type> => (await attemptClaim(agent, message_id, holder, more)).ok(200, Shapes.Claim)
 
 const claimBatch = async (
   agent: TestAgent,
@@ -54,7 +68,10 @@ describe("wire.md J, reply coordination", () => {
     const agent = await newAgent(server, "worker")
     assert.deepStrictEqual(await leasesOf(agent), { active: false, sessions: 0, expires_in: 0 })
     assert.strictEqual((await begin(agent)).ok(200, Shapes.Lease).expires_in, 90)
-    assert.strictEqual((await begin(agent, { session_id: "one", ttl_seconds: 600 })).ok(200, Shapes.Lease).expires_in, 600)
+    assert.strictEqual(
+      (await begin(agent, { session_id: "one", ttl_seconds: 600 })).ok(200, Shapes.Lease).expires_in,
+      600
+    )
     ;(await begin(agent, { session_id: "two", ttl_seconds: 60 })).ok(200, Shapes.Lease)
     const both = await leasesOf(agent)
     assert.deepStrictEqual([both.active, both.sessions], [true, 3])
@@ -70,8 +87,13 @@ describe("wire.md J, reply coordination", () => {
 
   it("151. a lease ends by itself, is renewed by a repetition, and its time has bounds", async () => {
     const agent = await newAgent(server, "worker")
-    for (const [ttl_seconds, expires_in] of [[7_200, 3_600], [3_600, 3_600], [null, 90], [0, 1], [-1, 1], [1, 1]] as const) {
-      assert.strictEqual((await begin(agent, { session_id: null, ttl_seconds })).ok(200, Shapes.Lease).expires_in, expires_in)
+    for (
+      const [ttl_seconds, expires_in] of [[7_200, 3_600], [3_600, 3_600], [null, 90], [0, 1], [-1, 1], [1, 1]] as const
+    ) {
+      assert.strictEqual(
+        (await begin(agent, { session_id: null, ttl_seconds })).ok(200, Shapes.Lease).expires_in,
+        expires_in
+      )
     }
     await eventually("its end", async () => !(await leasesOf(agent)).active || undefined)
     assert.isFalse((await agent.http.delete(ACTIVE)).ok(200, Shapes.LeaseEnded).active)
@@ -122,7 +144,11 @@ describe("wire.md J, reply coordination", () => {
     const none = await claimBatch(agent, [c, a], DAEMON)
     assert.deepStrictEqual([none.claimed_count, none.deferred], [0, false])
     assert.isTrue(none.expires_in > 500 && none.expires_in <= 600)
-    assert.deepStrictEqual(await claimBatch(agent, [b, a, b], DAEMON), { claimed_count: 3, deferred: false, expires_in: 600 })
+    assert.deepStrictEqual(await claimBatch(agent, [b, a, b], DAEMON), {
+      claimed_count: 3,
+      deferred: false,
+      expires_in: 600
+    })
     assert.strictEqual((await claimBatch(agent, [c, d, e], SESSION)).claimed_count, 3)
   })
 
@@ -142,7 +168,11 @@ describe("wire.md J, reply coordination", () => {
     assert.deepStrictEqual(await claim(agent, b, SESSION), MINE)
     assert.deepStrictEqual(await claim(agent, c, DAEMON, { defer_if_active: false }), MINE)
     ;(await end(agent, { session_id: "one" })).ok(200, Shapes.LeaseEnded)
-    assert.deepStrictEqual(await claimBatch(agent, [a, c, b], DAEMON, defer), { claimed_count: 2, deferred: false, expires_in: 600 })
+    assert.deepStrictEqual(await claimBatch(agent, [a, c, b], DAEMON, defer), {
+      claimed_count: 2,
+      deferred: false,
+      expires_in: 600
+    })
   })
 
   it("155. a message that is not in the inbox is 404 alike in a single claim, and ends the prefix of a batch", async () => {
@@ -160,7 +190,11 @@ describe("wire.md J, reply coordination", () => {
     assert.deepStrictEqual(await claimBatch(stranger, [first.id], DAEMON), none)
     assert.deepStrictEqual(await claimBatch(bob, [reply.id, first.id], DAEMON), none)
     const one = { claimed_count: 1, deferred: false, expires_in: 600 }
-    assert.deepStrictEqual(await claimBatch(bob, [first.id, "msg_AAAAAAAAAAAAAAAA", first.id], DAEMON), one, "the claim decides, not the end of the prefix")
+    assert.deepStrictEqual(
+      await claimBatch(bob, [first.id, "msg_AAAAAAAAAAAAAAAA", first.id], DAEMON),
+      one,
+      "the claim decides, not the end of the prefix"
+    )
     assert.deepStrictEqual(await claim(alice, reply.id, DAEMON), MINE, "each agent has claims of its own")
     assert.deepStrictEqual(await claim(alice, reply.id, DAEMON), MINE)
   })
@@ -199,13 +233,15 @@ describe("wire.md J, reply coordination", () => {
     const [agent, [id]] = await withMail(1) as readonly [TestAgent, readonly [string]]
     for (const key of ["the same", "the same", "é".repeat(300)].map(encodeURIComponent)) {
       const headers = { "idempotency-key": key }
-      for (const [method, path, json, status] of [
-        ["PUT", ACTIVE, { session_id: "one" }, 200],
-        ["POST", "/v1/reply/claim", { message_id: id, holder: DAEMON }, 200],
-        ["POST", "/v1/reply/claim-batch", { message_ids: [id], holder: SESSION }, 200],
-        ["POST", "/v1/reply/claim", { message_id: "msg_AAAAAAAAAAAAAAAA", holder: DAEMON }, 404],
-        ["DELETE", ACTIVE, { session_id: "one" }, 200]
-      ] as const) {
+      for (
+        const [method, path, json, status] of [
+          ["PUT", ACTIVE, { session_id: "one" }, 200],
+          ["POST", "/v1/reply/claim", { message_id: id, holder: DAEMON }, 200],
+          ["POST", "/v1/reply/claim-batch", { message_ids: [id], holder: SESSION }, 200],
+          ["POST", "/v1/reply/claim", { message_id: "msg_AAAAAAAAAAAAAAAA", holder: DAEMON }, 404],
+          ["DELETE", ACTIVE, { session_id: "one" }, 200]
+        ] as const
+      ) {
         const answer = await agent.http.request(method, path, { json, headers })
         assert.deepStrictEqual([answer.status, answer.header("idempotent-replay")], [status, null], `${answer}`)
       }
@@ -217,24 +253,31 @@ describe("wire.md J, reply coordination", () => {
     const single = (body: unknown) => agent.http.post("/v1/reply/claim", body)
     const batch = (body: unknown) => agent.http.post("/v1/reply/claim-batch", body)
     const holder = DAEMON
-    for (const answer of await Promise.all([
-      ...["", "x".repeat(129), 7, {}].map((session_id) => begin(agent, { session_id })),
-      ...["1", 1.5, {}].map((ttl_seconds) => begin(agent, { ttl_seconds })),
-      ...["", "x".repeat(129), 7].map((session_id) => end(agent, { session_id })),
-      begin(agent, []),
-      ...["", "x".repeat(161), 7, null].map((name) => single({ message_id: id, holder: name })),
-      ...["", 7, null].map((message_id) => single({ message_id, holder })),
-      single({ holder }),
-      single({ message_id: id }),
-      single({ message_id: id, holder, defer_if_active: "yes" }),
-      single(null),
-      ...[[], Array.from({ length: 101 }, () => id), id, [7], null].map((message_ids) => batch({ message_ids, holder })),
-      batch({ message_ids: [id], holder: "" })
-    ])) answer.refused(400, "VALIDATION_ERROR")
+    for (
+      const answer of await Promise.all([
+        ...["", "x".repeat(129), 7, {}].map((session_id) => begin(agent, { session_id })),
+        ...["1", 1.5, {}].map((ttl_seconds) => begin(agent, { ttl_seconds })),
+        ...["", "x".repeat(129), 7].map((session_id) => end(agent, { session_id })),
+        begin(agent, []),
+        ...["", "x".repeat(161), 7, null].map((name) => single({ message_id: id, holder: name })),
+        ...["", 7, null].map((message_id) => single({ message_id, holder })),
+        single({ holder }),
+        single({ message_id: id }),
+        single({ message_id: id, holder, defer_if_active: "yes" }),
+        single(null),
+        ...[[], Array.from({ length: 101 }, () => id), id, [7], null].map((message_ids) =>
+          batch({ message_ids, holder })
+        ),
+        batch({ message_ids: [id], holder: "" })
+      ])
+    ) answer.refused(400, "VALIDATION_ERROR")
     assert.isFalse((await leasesOf(agent)).active)
     ;(await begin(agent, { session_id: "😀".repeat(128), other: 1 })).ok(200, Shapes.Lease)
     ;(await end(agent, { session_id: "😀".repeat(128) })).ok(200, Shapes.LeaseEnded)
-    assert.strictEqual((await claimBatch(agent, Array.from({ length: 100 }, () => id), "x".repeat(160))).claimed_count, 100)
+    assert.strictEqual(
+      (await claimBatch(agent, Array.from({ length: 100 }, () => id), "x".repeat(160))).claimed_count,
+      100
+    )
     assert.deepStrictEqual(await claim(agent, id, "x".repeat(160), { defer_if_active: null }), MINE)
   })
 })

@@ -1,6 +1,6 @@
+import { FoundMessage } from "#domain/search/SearchApi"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
-import { FoundMessage } from "#domain/search/SearchApi"
 import type { Answer } from "../support/Http.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import * as Shapes from "./Shapes.ts"
@@ -15,8 +15,11 @@ const Found = Schema.Struct({
 const attempt = (agent: TestAgent, query: Readonly<Record<string, string>>): Promise<Answer> =>
   agent.http.get(`/v1/messages/search?${new URLSearchParams(query)}`)
 
-const search = async (agent: TestAgent, q: string, more: Readonly<Record<string, string>> = {}): Promise<typeof Found.Type> =>
-  (await attempt(agent, { q, ...more })).ok(200, Found)
+const search = async (
+  agent: TestAgent,
+  q: string,
+  more: Readonly<Record<string, string>> = {}
+): Promise<typeof Found.Type> => (await attempt(agent, { q, ...more })).ok(200, Found)
 
 const content = (text: string) => ({ content: { text } })
 
@@ -36,7 +39,10 @@ describe("wire.md J, search", () => {
     const found = await search(bob, "fox THE")
     assert.deepStrictEqual(found, {
       messages: [
-        { ...(await history(bob, conversation)).find(({ id }) => id === two.id)!, highlights: [[16, 19], [20, 23], [25, 28], [29, 32]] },
+        {
+          ...(await history(bob, conversation)).find(({ id }) => id === two.id)!,
+          highlights: [[16, 19], [20, 23], [25, 28], [29, 32]]
+        },
         { ...(await history(bob, conversation)).find(({ id }) => id === one.id)!, highlights: [[0, 3], [16, 19]] }
       ],
       next_cursor: null,
@@ -46,8 +52,14 @@ describe("wire.md J, search", () => {
     assert.deepStrictEqual(idsOf((await search(alice, "QUICK", { from: `@${bob.handle}` })).messages), [two.id])
     assert.deepStrictEqual(idsOf((await search(alice, "quick", { from: alice.handle })).messages), [one.id])
     assert.deepStrictEqual(idsOf((await search(alice, "quick", { from: "nobody-of-this-name" })).messages), [])
-    assert.deepStrictEqual(idsOf((await search(alice, "quick", { conversation_id: conversation })).messages), [two.id, one.id])
-    assert.deepStrictEqual(idsOf((await search(alice, "quick", { before: two.created_at })).messages), one.created_at === two.created_at ? [] : [one.id])
+    assert.deepStrictEqual(idsOf((await search(alice, "quick", { conversation_id: conversation })).messages), [
+      two.id,
+      one.id
+    ])
+    assert.deepStrictEqual(
+      idsOf((await search(alice, "quick", { before: two.created_at })).messages),
+      one.created_at === two.created_at ? [] : [one.id]
+    )
     assert.deepStrictEqual(idsOf((await search(alice, "quick", { after: two.created_at })).messages), [])
     assert.deepStrictEqual(idsOf((await search(alice, "quic")).messages), [])
   })
@@ -64,7 +76,7 @@ describe("wire.md J, search", () => {
       await say(alice, bob, content("page of later"))
     }
     assert.deepStrictEqual(seen, sent)
-    for (const cursor of ["x", "e30", Buffer.from("{\"at\":1,\"conversationId\":\"'\",\"seq\":1}").toString("base64url")]) {
+    for (const cursor of ["x", "e30", Buffer.from('{"at":1,"conversationId":"\'","seq":1}').toString("base64url")]) {
       ;(await attempt(bob, { q: "page", cursor })).refused(400, "VALIDATION_ERROR")
     }
   })
@@ -89,7 +101,11 @@ describe("wire.md J, search", () => {
       ;(await attempt(agent, { q })).refused(400, "VALIDATION_ERROR")
     }
     ;(await agent.http.get("/v1/messages/search")).refused(400, "VALIDATION_ERROR")
-    for (const more of [{ after: "yesterday" }, { before: "2026-02-30T00:00:00Z" }, { limit: "0" }, { conversation_id: "'" }]) {
+    for (
+      const more of [{ after: "yesterday" }, { before: "2026-02-30T00:00:00Z" }, { limit: "0" }, {
+        conversation_id: "'"
+      }]
+    ) {
       const answer = await attempt(agent, { q: "word", ...more })
       assert.include([400, 404], answer.status)
     }

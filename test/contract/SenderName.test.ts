@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { newAgent, type Server, sharedServer } from "../support/Server.ts"
 import { Receiver } from "../support/Receiver.ts"
+import { newAgent, type Server, sharedServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { freshMsgId, history, inbox, say, words } from "./Talk.ts"
@@ -56,7 +56,13 @@ describe("wire.md I, the sender's display name", () => {
         const sent = (await alice.http.post("/v1/messages", body)).ok(201, Shapes.Message)
         const again = (await alice.http.post("/v1/messages", body)).ok(200, Shapes.Message)
         const wanted = name ?? alice.handle
-        assert.deepStrictEqual([nameOf(sent), nameOf(again), ...(await shown(sent))], [wanted, wanted, wanted, wanted, wanted])
+        assert.deepStrictEqual([nameOf(sent), nameOf(again), ...(await shown(sent))], [
+          wanted,
+          wanted,
+          wanted,
+          wanted,
+          wanted
+        ])
         const waiting = (await inbox(bob)).find(({ id }) => id === sent.id)
         const [kept] = await history(bob, sent.conversation_id)
         assert.deepStrictEqual([nameOf(waiting ?? kept), nameOf(kept)], [wanted, wanted])

@@ -441,7 +441,11 @@ export const AvatarAnswer = Schema.Struct({
   avatar_url: Schema.String.check(Schema.isPattern(/^https?:\/\//))
 })
 
-export const FileInfo = Schema.Struct({ filename: Schema.NonEmptyString, content_type: Schema.NonEmptyString, size: Seq })
+export const FileInfo = Schema.Struct({
+  filename: Schema.NonEmptyString,
+  content_type: Schema.NonEmptyString,
+  size: Seq
+})
 
 export const Upload = Schema.Struct({
   attachment_id: Schema.String,

@@ -42,7 +42,11 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     server.http().get("/v1/directory?q=al", { "x-forwarded-for": from })
 
   /** How many of `times` searches at once, evenly to these servers, get through. */
-  const through = async (times: number, from = `203.0.113.${addresses++}`, to: ReadonlyArray<Server> = servers): Promise<number> => {
+  const through = async (
+    times: number,
+    from = `203.0.113.${addresses++}`,
+    to: ReadonlyArray<Server> = servers
+  ): Promise<number> => {
     const answers = await Promise.all(Array.from({ length: times }, (_, i) => search(to[i % to.length]!, from)))
     const passed = answers.filter(({ status }) => status !== 429)
     for (const { status } of passed) assert.strictEqual(status, 200)
@@ -52,7 +56,9 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
   /** How many of so many posts at once, from a new address and evenly to both servers, no limit refuses. */
   const posts = async (times: number, path: string, body: (i: number) => object): Promise<number> => {
     const from = { "x-forwarded-for": `203.0.113.${addresses++}` }
-    const answers = await Promise.all(Array.from({ length: times }, (_, i) => servers[i % 2]!.http().post(path, body(i), from)))
+    const answers = await Promise.all(
+      Array.from({ length: times }, (_, i) => servers[i % 2]!.http().post(path, body(i), from))
+    )
     for (const answer of answers) assert.include([200, 400, 429], answer.status, `${answer}`)
     return answers.filter(({ status }) => status !== 429).length
   }
@@ -60,7 +66,11 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
   /** Registrations, tries of codes and recoveries, each far above its limit. They are counted in the database. */
   const budgetsHold = async (): Promise<void> => {
     const passed = await Promise.all([
-      posts(30, "/v1/register", (i) => ({ email: `flood-${addresses}-${i}@example.com`, handle: freshHandle("flood") })),
+      posts(
+        30,
+        "/v1/register",
+        (i) => ({ email: `flood-${addresses}-${i}@example.com`, handle: freshHandle("flood") })
+      ),
       posts(40, "/v1/register/verify", () => ({ pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" })),
       posts(20, "/v1/agents/recover", () => ({ email: "nobody@example.com" }))
     ])
@@ -88,31 +98,34 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     const asked = async (): Promise<number> =>
       Number((await client.info("commandstats")).match(/cmdstat_evalsha:calls=(\d+)/)?.[1] ?? 0)
     const mine = `/v1/agents/${alice.handle}/avatar`
-    const picture = await sharp({ create: { width: 128, height: 128, channels: 3, background: "#3060c0" } }).png().toBuffer()
-    for (const [status, request] of [
-      [404, () => attempt(alice, "nobody-here")],
-      [400, () => attempt(alice, "nobody-here", { client_msg_id: 7 })],
-      [404, () => alice.http.get("/v1/agents/nobody-here")],
-      [200, () => alice.http.get("/v1/agents/me")],
-      [200, () => alice.http.get("/v1/directory?q=al")],
-      [400, () => alice.http.get("/v1/directory?q=")],
-      [200, () => anybody.get("/v1/directory?q=al")],
-      [200, () => alice.http.get("/v1/contacts")],
-      [200, () => alice.http.get("/v1/contacts/nobody-here")],
-      [200, () => alice.http.get("/v1/conversations")],
-      [404, () => alice.http.post("/v1/mutes", { target_kind: "agent", target_handle: "nobody-here" })],
-      [400, () => alice.http.post("/v1/mutes", {})],
-      [200, () => alice.http.delete("/v1/reply/active")],
-      [404, () => alice.http.post("/v1/reply/claim", { message_id: "msg_AAAAAAAAAAAAAAAA", holder: "daemon:1" })],
-      [200, () => anybody.post("/v1/agents/recover", { email: "nobody@example.com" })],
-      [403, () => alice.http.post("/v1/agents/nobody-here/rotate-key")],
-      [400, () => alice.http.request("PUT", mine, { raw: "no picture" })],
-      [200, () => alice.http.request("PUT", mine, { raw: new Uint8Array(picture) })],
-      [200, () => alice.http.delete(mine)],
-      [404, () => alice.http.delete(mine)],
-      [404, () => alice.http.delete("/v1/groups/grp_AAAAAAAAAAAAAAAA/avatar")],
-      [404, () => anybody.get(`/v1/avatars/${"0".repeat(64)}`)]
-    ] as const) {
+    const picture = await sharp({ create: { width: 128, height: 128, channels: 3, background: "#3060c0" } }).png()
+      .toBuffer()
+    for (
+      const [status, request] of [
+        [404, () => attempt(alice, "nobody-here")],
+        [400, () => attempt(alice, "nobody-here", { client_msg_id: 7 })],
+        [404, () => alice.http.get("/v1/agents/nobody-here")],
+        [200, () => alice.http.get("/v1/agents/me")],
+        [200, () => alice.http.get("/v1/directory?q=al")],
+        [400, () => alice.http.get("/v1/directory?q=")],
+        [200, () => anybody.get("/v1/directory?q=al")],
+        [200, () => alice.http.get("/v1/contacts")],
+        [200, () => alice.http.get("/v1/contacts/nobody-here")],
+        [200, () => alice.http.get("/v1/conversations")],
+        [404, () => alice.http.post("/v1/mutes", { target_kind: "agent", target_handle: "nobody-here" })],
+        [400, () => alice.http.post("/v1/mutes", {})],
+        [200, () => alice.http.delete("/v1/reply/active")],
+        [404, () => alice.http.post("/v1/reply/claim", { message_id: "msg_AAAAAAAAAAAAAAAA", holder: "daemon:1" })],
+        [200, () => anybody.post("/v1/agents/recover", { email: "nobody@example.com" })],
+        [403, () => alice.http.post("/v1/agents/nobody-here/rotate-key")],
+        [400, () => alice.http.request("PUT", mine, { raw: "no picture" })],
+        [200, () => alice.http.request("PUT", mine, { raw: new Uint8Array(picture) })],
+        [200, () => alice.http.delete(mine)],
+        [404, () => alice.http.delete(mine)],
+        [404, () => alice.http.delete("/v1/groups/grp_AAAAAAAAAAAAAAAA/avatar")],
+        [404, () => anybody.get(`/v1/avatars/${"0".repeat(64)}`)]
+      ] as const
+    ) {
       const before = await asked()
       const answer = await request()
       assert.strictEqual(answer.status, status, `${answer}`)
@@ -123,8 +136,9 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
   })
 
   it("160, 161. while it is away each lets its own limit through and counts that, and limit together when it is back", async () => {
-    const [alice, bob, carol] = await Promise.all(["alice", "bob", "carol"].map((prefix) => newAgent(servers[0], prefix))) as
-      [TestAgent, TestAgent, TestAgent]
+    const [alice, bob, carol] = await Promise.all(
+      ["alice", "bob", "carol"].map((prefix) => newAgent(servers[0], prefix))
+    ) as [TestAgent, TestAgent, TestAgent]
     await redis.kill()
     assert.strictEqual(await through(60), 20)
     await budgetsHold()
@@ -144,7 +158,9 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     try {
       assert.strictEqual(await through(60), 20)
       await budgetsHold()
-      const alone = await Promise.all(["slow", "open", "down"].map((reason) => metricOf(servers[1], "rate_limits_alone_total", { reason })))
+      const alone = await Promise.all(
+        ["slow", "open", "down"].map((reason) => metricOf(servers[1], "rate_limits_alone_total", { reason }))
+      )
       assert.isAtLeast(alone.reduce((sum, one) => sum + one), 10, alone.join())
       const watch = new Stopwatch()
       for (let i = 0; i < 4; i++) assert.strictEqual(await through(5, undefined, [servers[0]]), 5)

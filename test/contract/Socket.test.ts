@@ -8,7 +8,8 @@ import { assertGolden } from "./Frames.ts"
 import * as Shapes from "./Shapes.ts"
 import { catchUp, contextOf, freshMsgId, history, idsOf, inbox, markRead, newPair, say, seqsOf } from "./Talk.ts"
 
-const newMessages = (socket: Socket): ReadonlyArray<Frame> => socket.frames.filter((frame) => frame.type === "message.new")
+const newMessages = (socket: Socket): ReadonlyArray<Frame> =>
+  socket.frames.filter((frame) => frame.type === "message.new")
 
 /** The refusal of a frame, by the id that the frame had. */
 const refusal = async (socket: Socket, id: string): Promise<typeof Shapes.FrameError.Type> =>
@@ -65,8 +66,19 @@ describe("wire.md J, WebSocket", () => {
     const agent = await newAgent(server, "asker")
     const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`
     const malformed = [
-      `"ack"`, `{"ack":true}`, `{"0":"ack","length":1}`, "null", "7", "true", `[7]`, `["ack",7]`, `["ack",null]`, `[["ack"]]`, `{"a":{"b":["ack"]}}`,
-      deep, `["${"x".repeat(60_000)}",1]`
+      `"ack"`,
+      `{"ack":true}`,
+      `{"0":"ack","length":1}`,
+      "null",
+      "7",
+      "true",
+      `[7]`,
+      `["ack",7]`,
+      `["ack",null]`,
+      `[["ack"]]`,
+      `{"a":{"b":["ack"]}}`,
+      deep,
+      `["${"x".repeat(60_000)}",1]`
     ]
     for (const capabilities of malformed) {
       const socket = await Socket.open(server)
@@ -77,10 +89,20 @@ describe("wire.md J, WebSocket", () => {
       await socket.close()
     }
     const headers = [
-      ["", []], [",,,", []], [`["ack"]`, []], ["ACK", []], ["\u00e4ck", []], ["ack;q=1", []], ["x".repeat(8_000), []], [" , ack ,", ["ack"]]
+      ["", []],
+      [",,,", []],
+      [`["ack"]`, []],
+      ["ACK", []],
+      ["\u00e4ck", []],
+      ["ack;q=1", []],
+      ["x".repeat(8_000), []],
+      [" , ack ,", ["ack"]]
     ] as const
     for (const [header, capabilities] of headers) {
-      const socket = await Socket.open(server, { authorization: `Bearer ${agent.key}`, "x-agentchat-capabilities": header })
+      const socket = await Socket.open(server, {
+        authorization: `Bearer ${agent.key}`,
+        "x-agentchat-capabilities": header
+      })
       assert.deepStrictEqual(matching(Shapes.HelloOk, await socket.waitFor("hello.ok")).capabilities, capabilities)
       await socket.close()
     }
@@ -103,7 +125,8 @@ describe("wire.md J, WebSocket", () => {
       await socket.message(waiting.id)
       await socket.close()
     }
-    // The last one was no ack-mode socket: accepting the frame delivered it. Another node may hear of that some milliseconds later.
+    // The last one was no ack-mode socket: accepting the frame delivered it. Another node may hear of that some
+    // milliseconds later.
     if (NODES > 0) await eventually("an empty inbox", async () => (await inbox(bob)).length === 0 || undefined)
     assert.deepStrictEqual(await inbox(bob), [])
     const plain = await Socket.open(server, { authorization: `Bearer ${bob.key}` })
@@ -115,7 +138,11 @@ describe("wire.md J, WebSocket", () => {
     const { alice } = await newPair(server)
     const deleted = await newAgent(server, "deleted")
     ;(await deleted.http.delete(`/v1/agents/${deleted.handle}`)).ok(200, Shapes.Confirmation)
-    for (const api_key of ["", "garbage", `ac_${"A".repeat(43)}`, `${alice.key}x`, deleted.key, undefined, null, 7, [alice.key]]) {
+    for (
+      const api_key of ["", "garbage", `ac_${"A".repeat(43)}`, `${alice.key}x`, deleted.key, undefined, null, 7, [
+        alice.key
+      ]]
+    ) {
       const socket = await Socket.open(server)
       socket.send({ type: "hello", api_key, capabilities: ["ack"] })
       const closed = await socket.closedWith(1008)
@@ -254,7 +281,8 @@ describe("wire.md J, WebSocket", () => {
     const { alice, bob } = await newPair(server)
     // More than fits into the buffers on the way, so that the server has to stop in the middle.
     const text = "x".repeat(32_000)
-    for (let i = 0; i < 16; i++) await Promise.all(Array.from({ length: 30 }, () => say(alice, bob, { content: { text } })))
+    for (let i = 0; i < 16; i++)
+      await Promise.all(Array.from({ length: 30 }, () => say(alice, bob, { content: { text } })))
     const socket = await Socket.open(server)
     socket.pause()
     socket.send({ type: "hello", api_key: bob.key, capabilities: ["ack"] })
@@ -286,9 +314,9 @@ describe("wire.md J, WebSocket", () => {
       socket.ack(sent.id)
       await socket.settled()
     }
-    const deliveries = await Promise.all(theirs.map(async (socket) =>
-      matching(Shapes.Pushed, (await socket.message(sent.id)).payload).delivery_id
-    ))
+    const deliveries = await Promise.all(
+      theirs.map(async (socket) => matching(Shapes.Pushed, (await socket.message(sent.id)).payload).delivery_id)
+    )
     assert.deepStrictEqual(new Set(deliveries).size, 1)
     assert.strictEqual((await history(alice, conversation, "?limit=1"))[0]?.status, "stored")
     const marker = await say(await newAgent(server, "marker"), outsider)
@@ -363,7 +391,10 @@ describe("wire.md J, WebSocket", () => {
     const [theirs, owner] = [await Socket.hello(server, outsider.key), await Socket.hello(server, bob.key)]
     for (const conversation_id of [conversation, "conv_AAAAAAAAAAAAAAAA", "nonsense"]) {
       theirs.send({ type: "message.read_ack", id: conversation_id, payload: { conversation_id, through_seq: 9 } })
-      assert.deepInclude(await refusal(theirs, conversation_id), { code: "CONVERSATION_NOT_FOUND", action: "message.read_ack" })
+      assert.deepInclude(await refusal(theirs, conversation_id), {
+        code: "CONVERSATION_NOT_FOUND",
+        action: "message.read_ack"
+      })
     }
     const bad = [
       {},
@@ -395,7 +426,10 @@ describe("wire.md J, WebSocket", () => {
     for (const type of ["typing.start", "typing.stop"]) {
       typist.send({ type, payload: { conversation_id: conversation } })
       for (const socket of theirs) {
-        assert.deepStrictEqual(await socket.payload(type, Shapes.Typing), { conversation_id: conversation, sender: alice.handle })
+        assert.deepStrictEqual(await socket.payload(type, Shapes.Typing), {
+          conversation_id: conversation,
+          sender: alice.handle
+        })
       }
     }
     const markers = [await say(alice, bob), await say(alice, carol)] as const
@@ -404,7 +438,8 @@ describe("wire.md J, WebSocket", () => {
     for (const socket of [typist, other, bystander]) {
       assert.deepStrictEqual([socket.count("typing.start"), socket.count("typing.stop")], [0, 0])
     }
-    for (const socket of theirs) assert.deepStrictEqual([socket.count("typing.start"), socket.count("typing.stop")], [1, 1])
+    for (const socket of theirs)
+      assert.deepStrictEqual([socket.count("typing.start"), socket.count("typing.stop")], [1, 1])
     for (const socket of [typist, other, bystander, ...theirs]) await socket.close()
   })
 
@@ -414,7 +449,10 @@ describe("wire.md J, WebSocket", () => {
     for (const conversation_id of [conversation, "conv_AAAAAAAAAAAAAAAA"]) {
       for (const type of ["typing.start", "typing.stop"]) {
         theirs.send({ type, id: type + conversation_id, payload: { conversation_id } })
-        assert.deepInclude(await refusal(theirs, type + conversation_id), { code: "CONVERSATION_NOT_FOUND", action: type })
+        assert.deepInclude(await refusal(theirs, type + conversation_id), {
+          code: "CONVERSATION_NOT_FOUND",
+          action: type
+        })
       }
     }
     theirs.send({ type: "typing.start", id: "bad", payload: {} })
@@ -539,7 +577,8 @@ describe("wire.md J, WebSocket", () => {
       frameOf({ opcode: 2, payload: "{}" }),
       frameOf({ opcode: 1, payload: `{"type":"ping"}` })
     ]
-    const flood = (frames: number) => flooding.write(Buffer.concat(Array.from({ length: frames }, (_, i) => nonsense[i % nonsense.length]!)))
+    const flood = (frames: number) =>
+      flooding.write(Buffer.concat(Array.from({ length: frames }, (_, i) => nonsense[i % nonsense.length]!)))
     const count = (text: string) => flooding.received.split(text).length - 1
     const answered = () => count(`"type":"error"`) + count(`"type":"pong"`)
     flood(1_000)
@@ -576,7 +615,9 @@ describe("wire.md J, WebSocket", () => {
     assert.include(reason, "too slow")
     assert.deepStrictEqual(stalled.pushed(), [])
     // What it got is the beginning, in order and whole.
-    const got = stalled.frames.filter(({ type }) => type === "error").map(({ id }) => Number(String(id).replaceAll("x", "")))
+    const got = stalled.frames.filter(({ type }) => type === "error").map(({ id }) =>
+      Number(String(id).replaceAll("x", ""))
+    )
     assert.deepStrictEqual(got, Array.from(got.keys()))
     assert.isAbove(got.length * 64_000, 4_194_304)
     assert.isBelow(got.length, 500)
@@ -623,7 +664,10 @@ describe("wire.md J, WebSocket", () => {
     })
     const pushed = await theirs.message(sent.id)
     await assertGolden("message.new", pushed, names)
-    assert.deepStrictEqual(await mine.message(sent.id), { ...pushed, payload: { ...pushed.payload, delivery_id: null } })
+    assert.deepStrictEqual(await mine.message(sent.id), {
+      ...pushed,
+      payload: { ...pushed.payload, delivery_id: null }
+    })
 
     theirs.send({ type: "message.read_ack", payload: { conversation_id: sent.conversation_id, through_seq: sent.seq } })
     await assertGolden("message.read", await mine.waitFor("message.read"), names)

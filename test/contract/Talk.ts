@@ -48,7 +48,11 @@ export const catchUp = async (agent: TestAgent): Promise<void> => {
   assert.isAbove(answer.ok(200, Shapes.Acked).acked, asked > 1 ? -1 : 0)
 }
 
-export const history = async (agent: TestAgent, conversation: string, query = ""): Promise<ReadonlyArray<Shapes.Message>> =>
+export const history = async (
+  agent: TestAgent,
+  conversation: string,
+  query = ""
+): Promise<ReadonlyArray<Shapes.Message>> =>
   (await agent.http.get(`/v1/messages/${conversation}${query}`)).ok(200, Shapes.Messages)
 
 export const contextOf = async (agent: TestAgent, conversation: string): Promise<typeof Shapes.DirectContext.Type> =>

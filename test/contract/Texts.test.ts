@@ -38,7 +38,9 @@ describe("wire.md J, texts from outside", () => {
   const refusedBy = ({ body, status }: Answer): Refused => [status, (body as Json).code]
 
   /** Every field of a JSON body of `/v1` and of the operators' API that holds a text of the caller. */
-  const fields = (text: string): ReadonlyArray<readonly [method: "post" | "put" | "patch", path: string, body: object, isName?: true]> => {
+  const fields = (
+    text: string
+  ): ReadonlyArray<readonly [method: "post" | "put" | "patch", path: string, body: object, isName?: true]> => {
     const fresh = { email: `${freshHandle("t")}@example.com`, handle: freshHandle("text") }
     const message = { to: bob.handle, client_msg_id: freshMsgId(), content: { text: "a" } }
     const upload = { to: bob.handle, filename: "a.txt", content_type: "text/plain", size: 1, sha256: "0".repeat(64) }
@@ -118,7 +120,8 @@ describe("wire.md J, texts from outside", () => {
       for (const one of fields(text)) assert.deepStrictEqual(refusedBy(await ask(one)), invalid, JSON.stringify(one))
     }
     for (const text of UNNAMED) {
-      for (const one of fields(text)) if (one[3] === true) assert.deepStrictEqual(refusedBy(await ask(one)), invalid, JSON.stringify(one))
+      for (const one of fields(text))
+        if (one[3] === true) assert.deepStrictEqual(refusedBy(await ask(one)), invalid, JSON.stringify(one))
     }
     // A cursor that the server did not issue acknowledges nothing, whatever it is.
     for (const text of UNSTORABLE) {
@@ -129,11 +132,23 @@ describe("wire.md J, texts from outside", () => {
 
   it("219. an address with NUL is refused, on every path; other bytes that are no text are read as U+FFFD or refused", async () => {
     const paths = [
-      "/v1/agents/a%00b", "/v1/messages/search?q=a%00b", "/v1/conversations?cursor=a%00b", "/v1/directory?tag=a%00b", `/authorize?client_id=x&state=a%00b`,
-      `/a2a/${bob.handle}/tasks/a%00b`, "/mcp?tools=a%00b"
+      "/v1/agents/a%00b",
+      "/v1/messages/search?q=a%00b",
+      "/v1/conversations?cursor=a%00b",
+      "/v1/directory?tag=a%00b",
+      `/authorize?client_id=x&state=a%00b`,
+      `/a2a/${bob.handle}/tasks/a%00b`,
+      "/mcp?tools=a%00b"
     ]
-    for (const path of paths) assert.strictEqual((await alice.http.get(path).catch(() => ({ status: 400 }))).status, 400, path)
-    for (const path of ["/v1/directory?tag=%ED%A0%80", "/v1/conversations/%ED%A0%80/context", "/v1/messages/search?q=%ff%fe"]) {
+    for (const path of paths)
+      assert.strictEqual((await alice.http.get(path).catch(() => ({ status: 400 }))).status, 400, path)
+    for (
+      const path of [
+        "/v1/directory?tag=%ED%A0%80",
+        "/v1/conversations/%ED%A0%80/context",
+        "/v1/messages/search?q=%ff%fe"
+      ]
+    ) {
       assert.isBelow((await alice.http.get(path)).status, 500, path)
     }
   })
@@ -167,49 +182,65 @@ describe("wire.md J, texts from outside", () => {
     }
     const delivery = { url: "http://127.0.0.1:9/", secret: `whsec_${randomBytes(32).toString("base64")}` }
     for (const text of UNSTORABLE) {
-      for (const [name, args] of [
-        ["agentchat_send_message", { to: bob.handle, message: text }],
-        ["agentchat_send_message", { to: bob.handle, message: "a", metadata: { [text]: 1 } }],
-        ["agentchat_update_profile", { display_name: text }],
-        ["agentchat_create_group", { name: text, members: [] }],
-        ["agentchat_set_presence", { status: "online", custom_message: text }],
-        ["agentchat_get_conversation", { conversation_id: text }],
-        ["agentchat_set_webhook", { url: `http://127.0.0.1:9/${text}`, secret: "s" }]
-      ] as const) assert.deepStrictEqual(await codeOf("tools/call", { name, arguments: args }), [200, "VALIDATION_ERROR"], name)
+      for (
+        const [name, args] of [
+          ["agentchat_send_message", { to: bob.handle, message: text }],
+          ["agentchat_send_message", { to: bob.handle, message: "a", metadata: { [text]: 1 } }],
+          ["agentchat_update_profile", { display_name: text }],
+          ["agentchat_create_group", { name: text, members: [] }],
+          ["agentchat_set_presence", { status: "online", custom_message: text }],
+          ["agentchat_get_conversation", { conversation_id: text }],
+          ["agentchat_set_webhook", { url: `http://127.0.0.1:9/${text}`, secret: "s" }]
+        ] as const
+      ) assert.deepStrictEqual(await codeOf("tools/call", { name, arguments: args }), [200, "VALIDATION_ERROR"], name)
       const name = "message.received"
-      for (const [method, params] of [
-        ["events/poll", { name, arguments: { conversation_id: text } }],
-        ["events/poll", { name, arguments: { from: text } }],
-        ["events/poll", { name, cursor: text }],
-        ["events/subscribe", { name, delivery: { ...delivery, url: delivery.url + text } }],
-        ["events/subscribe", { name, delivery: { ...delivery, secret: text } }],
-        ["events/unsubscribe", { name, delivery: { url: delivery.url + text } }]
-      ] as const) assert.deepStrictEqual(await codeOf(method, params), [200, "-32602"], `${method} ${JSON.stringify(params)}`)
-      const read = await post(server, alice.key, rpc("resources/read", { uri: `parley://conversations/${encodeURIComponent(text.toWellFormed())}` }), older)
+      for (
+        const [method, params] of [
+          ["events/poll", { name, arguments: { conversation_id: text } }],
+          ["events/poll", { name, arguments: { from: text } }],
+          ["events/poll", { name, cursor: text }],
+          ["events/subscribe", { name, delivery: { ...delivery, url: delivery.url + text } }],
+          ["events/subscribe", { name, delivery: { ...delivery, secret: text } }],
+          ["events/unsubscribe", { name, delivery: { url: delivery.url + text } }]
+        ] as const
+      ) assert.deepStrictEqual(await codeOf(method, params), [200, "-32602"], `${method} ${JSON.stringify(params)}`)
+      const read = await post(
+        server,
+        alice.key,
+        rpc("resources/read", { uri: `parley://conversations/${encodeURIComponent(text.toWellFormed())}` }),
+        older
+      )
       assert.isBelow(read.status, 500)
     }
   })
 
   it("219. A2A refuses them in messages, ids, filters and push configurations", async () => {
-    const { id: task } = (await call("SendMessage", { message: { messageId: freshMsgId(), role: "ROLE_USER", parts: [{ text: "a" }] }, configuration: { returnImmediately: true } }))
+    const { id: task } = (await call("SendMessage", {
+      message: { messageId: freshMsgId(), role: "ROLE_USER", parts: [{ text: "a" }] },
+      configuration: { returnImmediately: true }
+    }))
       .result.task
-    const sent = (fields: object) => ({ message: { messageId: freshMsgId(), role: "ROLE_USER", parts: [{ text: "a" }], ...fields } })
+    const sent = (fields: object) => ({
+      message: { messageId: freshMsgId(), role: "ROLE_USER", parts: [{ text: "a" }], ...fields }
+    })
     for (const text of UNSTORABLE) {
-      for (const [method, params] of [
-        ["SendMessage", sent({ parts: [{ text }] })],
-        ["SendMessage", sent({ parts: [{ data: { [text]: 1 } }] })],
-        ["SendMessage", sent({ messageId: text })],
-        ["SendMessage", sent({ contextId: text })],
-        ["SendMessage", sent({ metadata: { a: text } })],
-        ["SendMessage", { ...sent({}), metadata: { [text]: 1 } }],
-        ["GetTask", { id: text }],
-        ["ListTasks", { contextId: text }],
-        ["ListTasks", { pageToken: text }],
-        ["CreateTaskPushNotificationConfig", { taskId: task, url: `http://127.0.0.1:9/${text}` }],
-        ["CreateTaskPushNotificationConfig", { taskId: task, url: "http://127.0.0.1:9/", token: text }],
-        ["GetTaskPushNotificationConfig", { taskId: task, id: text }],
-        ["DeleteTaskPushNotificationConfig", { taskId: task, id: text }]
-      ] as const) assert.strictEqual((await call(method, params)).error?.code, -32_602, `${method} ${JSON.stringify(params)}`)
+      for (
+        const [method, params] of [
+          ["SendMessage", sent({ parts: [{ text }] })],
+          ["SendMessage", sent({ parts: [{ data: { [text]: 1 } }] })],
+          ["SendMessage", sent({ messageId: text })],
+          ["SendMessage", sent({ contextId: text })],
+          ["SendMessage", sent({ metadata: { a: text } })],
+          ["SendMessage", { ...sent({}), metadata: { [text]: 1 } }],
+          ["GetTask", { id: text }],
+          ["ListTasks", { contextId: text }],
+          ["ListTasks", { pageToken: text }],
+          ["CreateTaskPushNotificationConfig", { taskId: task, url: `http://127.0.0.1:9/${text}` }],
+          ["CreateTaskPushNotificationConfig", { taskId: task, url: "http://127.0.0.1:9/", token: text }],
+          ["GetTaskPushNotificationConfig", { taskId: task, id: text }],
+          ["DeleteTaskPushNotificationConfig", { taskId: task, id: text }]
+        ] as const
+      ) assert.strictEqual((await call(method, params)).error?.code, -32_602, `${method} ${JSON.stringify(params)}`)
     }
   })
 
@@ -230,14 +261,33 @@ describe("wire.md J, texts from outside", () => {
       const { body, status } = await register(server, { redirect_uris, client_name: text })
       assert.deepStrictEqual([status, body.error], [400, "invalid_client_metadata"], JSON.stringify(text))
     }
-    for (const text of ["https:evil.test/cb", "https:///evil.test/cb", "https://evil.test\\@host.example/cb", "https://e\tvil.test/cb"]) {
+    for (
+      const text of [
+        "https:evil.test/cb",
+        "https:///evil.test/cb",
+        "https://evil.test\\@host.example/cb",
+        "https://e\tvil.test/cb"
+      ]
+    ) {
       const { body, status } = await register(server, { redirect_uris: [text] })
       assert.deepStrictEqual([status, body.error], [400, "invalid_redirect_uri"], text)
     }
-    const { body, status } = await register(server, { redirect_uris, client_name: "\u{1f98a}".repeat(61), token_endpoint_auth_method: null })
-    assert.deepStrictEqual([status, body.client_name, body.token_endpoint_auth_method], [201, "\u{1f98a}".repeat(60), "none"])
+    const { body, status } = await register(server, {
+      redirect_uris,
+      client_name: "\u{1f98a}".repeat(61),
+      token_endpoint_auth_method: null
+    })
+    assert.deepStrictEqual([status, body.client_name, body.token_endpoint_auth_method], [
+      201,
+      "\u{1f98a}".repeat(60),
+      "none"
+    ])
     const query = new URLSearchParams({
-      response_type: "code", client_id: body.client_id, redirect_uri: redirect_uris[0]!, code_challenge: pkce().challenge, code_challenge_method: "S256"
+      response_type: "code",
+      client_id: body.client_id,
+      redirect_uri: redirect_uris[0]!,
+      code_challenge: pkce().challenge,
+      code_challenge_method: "S256"
     })
     // Percent-encoded bytes that are no text become U+FFFD, and an address that is no URL has a query all the same.
     const begun = await get(`${server.url}/authorize?${query}&state=%ED%A0%80`)
@@ -247,11 +297,13 @@ describe("wire.md J, texts from outside", () => {
     const host = await Host.register(server)
     const page = await host.begin(pkce())
     for (const text of UNSTORABLE) {
-      for (const [path, fields] of [
-        ["/code", { email: text }],
-        ["/code/verify", { pending_id: text, code: "123456" }],
-        ["/register", { email: "a@example.com", handle: freshHandle("a"), display_name: text }]
-      ] as const) {
+      for (
+        const [path, fields] of [
+          ["/code", { email: text }],
+          ["/code/verify", { pending_id: text, code: "123456" }],
+          ["/register", { email: "a@example.com", handle: freshHandle("a"), display_name: text }]
+        ] as const
+      ) {
         const answer = await page.post(path, fields)
         assert.deepStrictEqual([answer.status, answer.body.code], invalid, path)
       }

@@ -51,8 +51,7 @@ describe.skipIf(!isInstalled(18))("a server whose database is away", () => {
     for (const key of [ada.key, unknown]) assert.include(await turnedAway(server, bearer(key)), "key")
     const hello = await Socket.open(server)
     hello.send({ type: "hello", api_key: ada.key, capabilities: ["ack"] })
-    await hello.closedWith(1013)
-    // Nobody has to be asked about that one.
+    await hello.closedWith(1013) // Nobody has to be asked about that one.
     ;(await Socket.refusal(server, { authorization: "Bearer garbage" })).refused(401, "UNAUTHORIZED")
     wire.mend()
     const back = await eventually("a socket", async () => {
@@ -84,7 +83,9 @@ describe.skipIf(!isInstalled(18))("a server whose database is away", () => {
 describe.skipIf(!isInstalled(18))("a server that is asked to stop", () => {
   it("158. completes upgrades and closes them with 1013 as long as it takes any, and refuses bad keys as ever", async () => {
     const database = await freshDatabase(18)
-    const server = await startServer({ env: { DATABASE_URL: database, DRAIN_SECONDS: "5", HTTP_HEADERS_SECONDS: "60" } })
+    const server = await startServer({
+      env: { DATABASE_URL: database, DRAIN_SECONDS: "5", HTTP_HEADERS_SECONDS: "60" }
+    })
     const { alice, bob } = await newPair(server)
     const mallory = await newAgent(server, "mallory")
     await admin({ DATABASE_URL: database }, "agents", "suspend", mallory.handle)

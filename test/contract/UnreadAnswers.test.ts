@@ -4,7 +4,16 @@ import { eventually, within } from "../support/Eventually.ts"
 import { metric } from "../support/Metrics.ts"
 import { MEASURES } from "../support/Promptly.ts"
 import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
-import { getOf, type Latencies, peakMemory, postOf, sending, sendingFor, UnreadConnections, upgradeOf } from "../support/Unread.ts"
+import {
+  getOf,
+  type Latencies,
+  peakMemory,
+  postOf,
+  sending,
+  sendingFor,
+  UnreadConnections,
+  upgradeOf
+} from "../support/Unread.ts"
 
 /** V8's heap, in MB. What peers make the server hold is outside of it, but for what answers are made of. */
 const HEAP_MB = 512
@@ -34,30 +43,41 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   let before: Latencies | undefined
 
   beforeAll(async () => {
-    server = await startServer({ env: { NODE_OPTIONS: `--max-old-space-size=${HEAP_MB}`, HTTP_LARGE_READS_SECONDS: String(WAIT_SECONDS) } })
+    server = await startServer({
+      env: { NODE_OPTIONS: `--max-old-space-size=${HEAP_MB}`, HTTP_LARGE_READS_SECONDS: String(WAIT_SECONDS) }
+    })
     alice = await newAgent(server, "alice")
     bob = await newAgent(server, "bob")
     await alice.client.sendMessage({ to: bob.handle, content: { text: "A first word." } })
     await bob.client.sendMessage({ to: alice.handle, content: { text: "Go on." } })
     const members = await Promise.all(Array.from({ length: SILENT }, (_, i) => newAgent(server, `eve-${i}`)))
     silent = members
-    const made = await alice.http.post("/v1/groups", { name: "Much to read", member_handles: members.map(({ handle }) => handle) })
-    const { add_results, group: { id } } = made.body as { add_results: ReadonlyArray<{ handle: string; invite_id: string }>; group: { id: string } }
+    const made = await alice.http.post("/v1/groups", {
+      name: "Much to read",
+      member_handles: members.map(({ handle }) => handle)
+    })
+    const { add_results, group: { id } } = made.body as {
+      add_results: ReadonlyArray<{ handle: string; invite_id: string }>
+      group: { id: string }
+    }
     group = id
     for (const { handle, invite_id } of add_results) {
       const member = members.find((one) => one.handle === handle)!
       assert.strictEqual((await member.http.post(`/v1/groups/invites/${invite_id}/accept`)).status, 200)
     }
     for (let at = 0; at < MESSAGES; at += 50) {
-      await Promise.all(Array.from({ length: 50 }, () => alice.client.sendMessage({ conversation_id: id, content: { text: LARGE } })))
+      await Promise.all(
+        Array.from({ length: 50 }, () => alice.client.sendMessage({ conversation_id: id, content: { text: LARGE } }))
+      )
     }
     if (MEASURES) before = await sendingFor(alice, bob, 1_000)
   })
   afterAll(() => server?.stop())
 
   /**
-   * Others are served while it lasts, and the server's memory stays bounded. In the long form they are served as quickly as before. A
-   * measurement counts if one of three is within the bound, because other work delays some of them.
+   * Others are served while it lasts, and the server's memory stays bounded. In the long form they are served as
+   * quickly as before. A measurement counts if one of three is within the bound, because other work delays some of
+   * them.
    */
   const othersDoNotNotice = async (): Promise<void> => {
     if (before === undefined) await sending(alice, bob, 20)
@@ -71,7 +91,11 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
     assert.isBelow(peakMemory(server), MEMORY_BOUND)
   }
 
-  const whileUnread = async (bytes: (i: number) => string, then: () => Promise<void>, connections = CONNECTIONS): Promise<void> => {
+  const whileUnread = async (
+    bytes: (i: number) => string,
+    then: () => Promise<void>,
+    connections = CONNECTIONS
+  ): Promise<void> => {
     const unread = new UnreadConnections()
     try {
       await unread.ask(target(), connections, bytes)
@@ -86,7 +110,10 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   const counted = (): Promise<ReadonlyArray<ReadonlyArray<number>>> =>
     Promise.all([target()].map(async (node) => {
       const { text } = await node.http().get("/internal/metrics")
-      return [metric(text, "held_bytes"), ...["under way", "waiting"].map((state) => metric(text, "large_reads", { state }))]
+      return [
+        metric(text, "held_bytes"),
+        ...["under way", "waiting"].map((state) => metric(text, "large_reads", { state }))
+      ]
     }))
 
   /** Nothing of a connection that has ended stays counted. */
@@ -103,7 +130,12 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
 
   it("sync and MCP", () =>
     whileUnread((i) => {
-      const call = (name: string, args: object) => ({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: args } })
+      const call = (name: string, args: object) => ({
+        jsonrpc: "2.0",
+        id: 1,
+        method: "tools/call",
+        params: { name, arguments: args }
+      })
       switch (i % 3) {
         case 0:
           return getOf("/v1/messages/sync?limit=500", of(i).key)
@@ -118,12 +150,16 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
     const tasks = await Promise.all(silent.map(async (one) => {
       const task = await begin(await connect(server, one, alice, "JSONRPC"), LARGE)
       await alice.client.sendMessage({ to: one.handle, content: { text: LARGE }, metadata: { reply_to: task.id } })
-      for (let i = 0; i < 9; i++) await one.client.sendMessage({ to: alice.handle, content: { text: LARGE }, metadata: { reply_to: task.id } })
+      for (let i = 0; i < 9; i++)
+        await one.client.sendMessage({ to: alice.handle, content: { text: LARGE }, metadata: { reply_to: task.id } })
       return task.id
     }))
     await whileUnread((i) => {
       const task = `/a2a/${alice.handle}/tasks/${tasks[i % silent.length]}`
-      return getOf(i % 2 === 0 ? `${task}:subscribe?A2A-Version=1.0` : `${task}?A2A-Version=1.0&historyLength=100`, of(i).key)
+      return getOf(
+        i % 2 === 0 ? `${task}:subscribe?A2A-Version=1.0` : `${task}?A2A-Version=1.0&historyLength=100`,
+        of(i).key
+      )
     }, () => othersDoNotNotice())
   })
 
@@ -131,13 +167,19 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
 
   it("bodies that never end", () =>
     whileUnread(
-      (i) => `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ncontent-length: 1000000\r\n\r\n${"x".repeat(900_000)}`,
+      (i) =>
+        `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${
+          of(i).key
+        }\r\ncontent-length: 1000000\r\n\r\n${"x".repeat(900_000)}`,
       () => othersDoNotNotice()
     ))
 
   it("bodies in pieces of a byte", () =>
     whileUnread(
-      (i) => `POST /v1/groups HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ntransfer-encoding: chunked\r\n\r\n${"1\r\nx\r\n".repeat(400_000)}`,
+      (i) =>
+        `POST /v1/groups HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${
+          of(i).key
+        }\r\ntransfer-encoding: chunked\r\n\r\n${"1\r\nx\r\n".repeat(400_000)}`,
       () => othersDoNotNotice(),
       4
     ))
@@ -151,7 +193,10 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   it("an agent that reads none of its large answers waits for its own next one, and is refused after a while; what is small it gets", () =>
     // Several answers on each connection: the kernel may take the first of them.
     whileUnread(() => getOf(history(), of(0).key).repeat(3), async () => {
-      await eventually("requests that wait", async () => (await counted()).some((values) => Number(values.at(-1)) > 0) || undefined)
+      await eventually(
+        "requests that wait",
+        async () => (await counted()).some((values) => Number(values.at(-1)) > 0) || undefined
+      )
       const [eve, other] = [there(of(0)), there(of(1))]
       const refused = await eventually("the refusal", async () => {
         const answer = await eve.http.get(history())

@@ -61,7 +61,9 @@ const verified = async ({ body, headers }: Received, secret: string) => {
 
 /** Checks the headers of Standard Webhooks as its specification says. */
 const standardVerified = ({ body, headers }: Received, key: Buffer | string): void => {
-  const [id, at, signature] = ["webhook-id", "webhook-timestamp", "webhook-signature"].map((name) => String(headers[name]))
+  const [id, at, signature] = ["webhook-id", "webhook-timestamp", "webhook-signature"].map((name) =>
+    String(headers[name])
+  )
   assert.strictEqual(id, headers["x-agentchat-delivery"])
   assert.match(String(at), /^\d{10}$/)
   assert.strictEqual(signature, `v1,${createHmac("sha256", key).update(`${id}.${at}.${body}`).digest("base64")}`)
@@ -75,7 +77,10 @@ describe("webhooks", () => {
     assert.match(made.secret, /^[0-9a-f]{64}$/)
     const { secret: _, ...webhook } = made
     assert.deepStrictEqual([webhook.url, webhook.events, webhook.active], [body.url, body.events, true])
-    const given = (await alice.http.post("/v1/webhooks", { ...body, secret: "sixteen letters!" })).ok(201, Shapes.CreatedWebhook)
+    const given = (await alice.http.post("/v1/webhooks", { ...body, secret: "sixteen letters!" })).ok(
+      201,
+      Shapes.CreatedWebhook
+    )
     assert.strictEqual(given.secret, "sixteen letters!")
     for (let i = 0; i < 3; i++) (await alice.http.post("/v1/webhooks", body)).ok(201, Shapes.CreatedWebhook)
     ;(await alice.http.post("/v1/webhooks", body)).refused(400, "LIMIT_REACHED")
@@ -115,8 +120,15 @@ describe("webhooks", () => {
         { url, events: ["message.new"], secret: "too short" },
         { url, events: ["message.new"], secret: "x".repeat(129) },
         { url: `https://example.com/${"x".repeat(2_048)}`, events: ["message.new"] },
-        ...["example.com", "ftp://example.com/", "http://a:b@example.com/", "http://10.0.0.1/", "http://169.254.169.254/",
-          "http://[fd00::1]/", "http://100.64.0.1/"].map((bad) => ({ url: bad, events: ["message.new"] }))
+        ...[
+          "example.com",
+          "ftp://example.com/",
+          "http://a:b@example.com/",
+          "http://10.0.0.1/",
+          "http://169.254.169.254/",
+          "http://[fd00::1]/",
+          "http://100.64.0.1/"
+        ].map((bad) => ({ url: bad, events: ["message.new"] }))
       ]
     ) (await alice.http.post("/v1/webhooks", body)).refused(400, "VALIDATION_ERROR")
     ;(await server.http().post("/v1/webhooks", { url, events: ["message.new"] })).refused(401, "UNAUTHORIZED")
@@ -204,7 +216,10 @@ describe("webhooks", () => {
     failures.set("/moved", [307])
     const made = (await bob.http.post("/v1/webhooks", { url: `${base}/j130`, events: ["message.new"] }))
       .ok(201, Shapes.CreatedWebhook)
-    ;(await bob.http.post("/v1/webhooks", { url: `${base}/moved`, events: ["message.new"] })).ok(201, Shapes.CreatedWebhook)
+    ;(await bob.http.post("/v1/webhooks", { url: `${base}/moved`, events: ["message.new"] })).ok(
+      201,
+      Shapes.CreatedWebhook
+    )
     const requestId = String.raw`abc"\'{}$1,%`
     const body = { to: bob.handle, client_msg_id: freshMsgId(), content: { text: words() } }
     const answer = await alice.http.post("/v1/messages", body, { "x-request-id": requestId })

@@ -1,8 +1,8 @@
+import { makeAppend } from "#domain/conversations/Append"
+import type { Append } from "#domain/conversations/Conversation"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { makeAppend } from "#domain/conversations/Append"
-import type { Append } from "#domain/conversations/Conversation"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, newAgents, type Party } from "../support/Modules.ts"
 
@@ -29,12 +29,15 @@ const from = (conversationId: string, sender: Party, recipient: Party, key: stri
 
 /** Completes once so many sessions wait for a lock. */
 const untilWaiting = (sessions: number) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`.pipe(
-      Effect.filterOrFail((rows) => rows.length >= sessions),
-      Effect.retry(Schedule.spaced("5 millis")),
-      Effect.timeout("1 minute")
-    ))
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) =>
+      sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`.pipe(
+        Effect.filterOrFail((rows) => rows.length >= sessions),
+        Effect.retry(Schedule.spaced("5 millis")),
+        Effect.timeout("1 minute")
+      )
+  )
 
 describe("a batch that waited for its conversation knows what was committed there meanwhile", () => {
   const batches: ReadonlyArray<readonly [string, (a: Party, b: Party, c: Party) => ReadonlyArray<Append>]> = [
@@ -81,7 +84,13 @@ it.effect("a batch stores no more than the recipient's backlog has room for (wir
       append([...keys.map((key) => from("conv_ab", a, b, key)), from("conv_bc", b, c, `beside ${keys[0]}`)], 60_000)
     assert.deepStrictEqual((yield* batch("k1")).map(({ _tag }) => _tag), ["Stored", "Stored"])
     const answers = yield* batch("k2", "k3", "k4", "k5")
-    assert.deepStrictEqual(answers.map((one) => one._tag === "Backlogged" ? one.undelivered : one._tag), ["Stored", "Stored", 3, 3, "Stored"])
+    assert.deepStrictEqual(answers.map((one) => one._tag === "Backlogged" ? one.undelivered : one._tag), [
+      "Stored",
+      "Stored",
+      3,
+      3,
+      "Stored"
+    ])
   }).pipe(Effect.provide(layerPgliteTest)))
 
 it.live("batches with the same keys in other orders wait for each other one way only", () =>

@@ -1,9 +1,9 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
 import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Groups } from "#domain/groups/Groups"
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
@@ -15,12 +15,17 @@ const HARD = 10_000
 let serial = 0
 
 const sendTo = (from: Party, to: Party, key = `b${serial++}`) =>
-  Effect.flatMap(Conversations, (conversations) =>
-    Effect.match(conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key)), {
-      onSuccess: ({ backlog, created }) => created ? backlog : "replayed" as const,
-      onFailure: (failure) =>
-        failure._tag === "RecipientBacklogged" ? { full: failure.details?.undelivered_count, of: failure.details?.recipient_handle } : failure._tag
-    }))
+  Effect.flatMap(
+    Conversations,
+    (conversations) =>
+      Effect.match(conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key)), {
+        onSuccess: ({ backlog, created }) => created ? backlog : "replayed" as const,
+        onFailure: (failure) =>
+          failure._tag === "RecipientBacklogged"
+            ? { full: failure.details?.undelivered_count, of: failure.details?.recipient_handle }
+            : failure._tag
+      })
+  )
 
 /** What waits for an agent, which is what its inbox says. */
 const waitingFor = Effect.fnUntraced(function*(agent: Party) {

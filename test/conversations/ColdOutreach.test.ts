@@ -1,10 +1,10 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Contacts } from "#domain/contacts/Contacts"
+import { Conversations, type Sender } from "#domain/conversations/Conversations"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { assert, layer } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { Accounts } from "#domain/agents/Accounts"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { Contacts } from "#domain/contacts/Contacts"
-import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { leap, setBack } from "../support/Leap.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
@@ -21,10 +21,13 @@ layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it
       const others = yield* Effect.forEach(Array.from({ length: 105 }), (_, i) => newAgent(`cold-b${i}`))
       const open = (i: number) => conversations.send(a, direct(others[i]!.handle), draft(`m${i}`))
       const refused = (i: number) =>
-        Effect.flatMap(Effect.flip(open(i)), (failure) =>
-          failure._tag === "ColdCapExceeded" && failure.details !== undefined
-            ? Effect.succeed(failure.details)
-            : assert.fail(failure._tag))
+        Effect.flatMap(
+          Effect.flip(open(i)),
+          (failure) =>
+            failure._tag === "ColdCapExceeded" && failure.details !== undefined
+              ? Effect.succeed(failure.details)
+              : assert.fail(failure._tag)
+        )
       const began = clock.currentTimeMillisUnsafe()
       // The first an hour before the rest.
       yield* open(0)
@@ -49,7 +52,11 @@ layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it
       yield* leap(1)
       assert.strictEqual((yield* refused(101)).retry_after_ms, HOUR, "about to leave: an hour, exactly")
       yield* leap(HOUR - 1)
-      assert.deepInclude(yield* refused(101), { used: 100, resets_at: new Date(began + 24 * HOUR).toISOString(), retry_after_ms: 1 })
+      assert.deepInclude(yield* refused(101), {
+        used: 100,
+        resets_at: new Date(began + 24 * HOUR).toISOString(),
+        retry_after_ms: 1
+      })
       yield* leap(1)
       yield* open(101)
       assert.deepInclude(yield* refused(102), {
@@ -93,7 +100,8 @@ layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it
       const liveAgents = yield* LiveAgents
       const clock = yield* Clock.Clock
       const sql = yield* SqlClient.SqlClient
-      const reserve = (i: number) => liveAgents.reserveOutreach("agt_alone", `conv_alone_${i}`, clock.currentTimeMillisUnsafe())
+      const reserve = (i: number) =>
+        liveAgents.reserveOutreach("agt_alone", `conv_alone_${i}`, clock.currentTimeMillisUnsafe())
       for (let i = 0; i < 100; i++) yield* reserve(i)
       yield* reserve(7)
       yield* leap(59_999)
@@ -132,24 +140,41 @@ const slotsOf = (agentId: string) =>
       ([row]) => row
     ))
 
-layer(layerModules(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WINDOW_SECONDS: 600, LIMITS_COLD_RETRY_SECONDS: 60 }))((it) => {
+layer(
+  layerModules(layerPgliteTest, {
+    LIMITS_COLD_CONVERSATIONS: 2,
+    LIMITS_COLD_WINDOW_SECONDS: 600,
+    LIMITS_COLD_RETRY_SECONDS: 60
+  })
+)((it) => {
   const send = (from: Sender, to: { readonly handle: string }, key: string) =>
-    Effect.flatMap(Conversations, (conversations) =>
-      Effect.match(conversations.send(from, direct(to.handle), draft(key)), {
-        onSuccess: () => "sent",
-        onFailure: ({ _tag }) => _tag as string
-      }))
+    Effect.flatMap(
+      Conversations,
+      (conversations) =>
+        Effect.match(conversations.send(from, direct(to.handle), draft(key)), {
+          onSuccess: () => "sent",
+          onFailure: ({ _tag }) => _tag as string
+        })
+    )
 
   it.effect("the window is a setting", () =>
     Effect.gen(function*() {
       const conversations = yield* Conversations
-      const [a, b, c, d] = [yield* newAgent("short-a"), yield* newAgent("short-b"), yield* newAgent("short-c"), yield* newAgent("short-d")]
+      const [a, b, c, d] = [
+        yield* newAgent("short-a"),
+        yield* newAgent("short-b"),
+        yield* newAgent("short-c"),
+        yield* newAgent("short-d")
+      ]
       yield* conversations.send(a, direct(b.handle), draft("m1"))
       yield* leap(1)
       yield* conversations.send(a, direct(c.handle), draft("m2"))
       yield* leap(599_998 - 60_000)
       const early = yield* Effect.flip(conversations.send(a, direct(d.handle), draft("m3")))
-      assert.isTrue(early._tag === "ColdCapExceeded" && early.details?.retry_after_ms === undefined, "a minute and a millisecond")
+      assert.isTrue(
+        early._tag === "ColdCapExceeded" && early.details?.retry_after_ms === undefined,
+        "a minute and a millisecond"
+      )
       yield* leap(60_000)
       const refused = yield* Effect.flip(conversations.send(a, direct(d.handle), draft("m3")))
       assert.deepInclude(refused._tag === "ColdCapExceeded" ? refused.details : {}, {
@@ -168,7 +193,12 @@ layer(layerModules(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_
       const contacts = yield* Contacts
       const conversations = yield* Conversations
       const sql = yield* SqlClient.SqlClient
-      const [a, b, c, d] = [yield* newAgent("still-a"), yield* newAgent("still-b"), yield* newAgent("still-c"), yield* newAgent("still-d")]
+      const [a, b, c, d] = [
+        yield* newAgent("still-a"),
+        yield* newAgent("still-b"),
+        yield* newAgent("still-c"),
+        yield* newAgent("still-d")
+      ]
       assert.deepStrictEqual([yield* send(a, b, "m1"), yield* send(a, c, "m2")], ["sent", "sent"])
       const [{ id } = { id: "" }] = yield* sql<{ id: string }>`
         SELECT conversation_id AS id FROM participants WHERE agent_id = ${a.id} AND counterparty_id = ${b.id}`
@@ -194,7 +224,12 @@ layer(layerModules(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_
         CREATE FUNCTION doom() RETURNS trigger LANGUAGE plpgsql AS $$
           BEGIN IF NEW.client_msg_id LIKE 'doomed%' THEN RAISE EXCEPTION 'doomed'; END IF; RETURN NEW; END $$;
         CREATE TRIGGER doom BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION doom()`)
-      const [a, b, c, d] = [yield* newAgent("fail-a"), yield* newAgent("fail-b"), yield* newAgent("fail-c"), yield* newAgent("fail-d")]
+      const [a, b, c, d] = [
+        yield* newAgent("fail-a"),
+        yield* newAgent("fail-b"),
+        yield* newAgent("fail-c"),
+        yield* newAgent("fail-d")
+      ]
       assert.deepStrictEqual([yield* send(a, b, "m1"), yield* send(a, c, "doomed")], ["sent", "Unavailable"])
       assert.deepStrictEqual(yield* slotsOf(a.id), { claimed: 1, reserved: 1, counted: 1 })
       assert.strictEqual(yield* send(a, d, "m2"), "ColdCapExceeded")

@@ -1,6 +1,6 @@
+import { decideSend, type DirectState, makeDirectIds } from "#domain/conversations/Conversation"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decideSend, type DirectState, makeDirectIds } from "#domain/conversations/Conversation"
 
 const agents = ["agt_a", "agt_b"] as const
 

@@ -1,12 +1,12 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended, DirectState } from "#domain/conversations/Conversation"
 import { ConversationActor, type Dependencies } from "#domain/conversations/ConversationActor"
 import type { SendCommand } from "#domain/conversations/ConversationEntity"
 import type { Settled } from "#infrastructure/database/CommitQueue"
 import { Unavailable } from "#infrastructure/wire/WireError"
-import { draft } from "../support/Modules.ts"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber } from "effect"
 import { makeDependencies } from "../support/ActorDependencies.ts"
+import { draft } from "../support/Modules.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
@@ -21,36 +21,57 @@ const ESTABLISHED: DirectState = { initiatorId: a.id, createdAt: 0, established:
 const COLD: DirectState = { ...ESTABLISHED, established: false }
 const NEW: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
 
-/** An actor whose commits and reads wait for the test: each case here needs an order of them, or a defect, that the service cannot arrange. */
-const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Dependencies> = {}, beforeFacts: Effect.Effect<void> = Effect.void) {
-  const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
-  const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []
-  let ids = 0
-  const world = yield* makeDependencies({
-    appends: { submit: (append, settle) => commits.push({ append, settle }) },
-    newMessageId: () => `msg_${++ids}`,
-    load: () =>
-      Effect.suspend(() => {
-        const waiting = Deferred.makeUnsafe<{ epoch: number; version: number; state: DirectState }>()
-        loads.push(waiting)
-        return Deferred.await(waiting)
-      }),
-    facts: () => ({ opened: loaded.initiatorId !== null })
-  }, own)
-  const actor = ConversationActor.make({ ...world, facts: (...of) => Effect.andThen(beforeFacts, world.facts(...of)) })("conv_1")
-  const send = (sender: typeof a, key: string) =>
-    Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })
-  let seq = 0
-  const stored = (i: number) =>
-    commits[i]!.settle({ _tag: "Done", value: { _tag: "Stored", seq: ++seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null } })
-  const answer = (i: number, state = loaded.initiatorId === null ? ESTABLISHED : loaded, epoch = 1, version = 0) =>
-    Effect.andThen(Deferred.succeed(loads[i]!, { epoch, version, state }), Effect.yieldNow)
-  return { actor, send, commits, loads, stored, answer }
-})
+/**
+ * An actor whose commits and reads wait for the test: each case here needs an order of them, or a defect, that the
+ * service cannot arrange.
+ */
+const make = Effect.fnUntraced(
+  function*(loaded: DirectState, own: Partial<Dependencies> = {}, beforeFacts: Effect.Effect<void> = Effect.void) {
+    const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
+    const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []
+    let ids = 0
+    const world = yield* makeDependencies({
+      appends: { submit: (append, settle) => commits.push({ append, settle }) },
+      newMessageId: () => `msg_${++ids}`,
+      load: () =>
+        Effect.suspend(() => {
+          const waiting = Deferred.makeUnsafe<{ epoch: number; version: number; state: DirectState }>()
+          loads.push(waiting)
+          return Deferred.await(waiting)
+        }),
+      facts: () => ({ opened: loaded.initiatorId !== null })
+    }, own)
+    const actor = ConversationActor.make({
+      ...world,
+      facts: (...of) => Effect.andThen(beforeFacts, world.facts(...of))
+    })("conv_1")
+    const send = (sender: typeof a, key: string) =>
+      Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })
+    let seq = 0
+    const stored = (i: number) =>
+      commits[i]!.settle({
+        _tag: "Done",
+        value: {
+          _tag: "Stored",
+          seq: ++seq,
+          inboxNo: seq,
+          undelivered: 1,
+          senderLastInboxNo: 0,
+          senderNextInboxNo: null
+        }
+      })
+    const answer = (i: number, state = loaded.initiatorId === null ? ESTABLISHED : loaded, epoch = 1, version = 0) =>
+      Effect.andThen(Deferred.succeed(loads[i]!, { epoch, version, state }), Effect.yieldNow)
+    return { actor, send, commits, loads, stored, answer }
+  }
+)
 
-const keys = (commits: ReadonlyArray<{ readonly append: Append }>) => commits.map(({ append }) => append.draft.clientMsgId)
+const keys = (commits: ReadonlyArray<{ readonly append: Append }>) =>
+  commits.map(({ append }) => append.draft.clientMsgId)
 const failure = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
-  Exit.isFailure(exit) ? exit.cause.reasons.map((reason) => reason._tag === "Fail" ? reason.error._tag : reason._tag)[0] : "success"
+  Exit.isFailure(exit)
+    ? exit.cause.reasons.map((reason) => reason._tag === "Fail" ? reason.error._tag : reason._tag)[0]
+    : "success"
 
 describe("ConversationActor", () => {
   it.effect("the first write of an owner goes alone and raises the epoch; the rest follow in order", () =>
@@ -84,7 +105,11 @@ describe("ConversationActor", () => {
         const ready = Deferred.makeUnsafe<void>()
         const taken: Array<string> = []
         const world = yield* make(NEW, {
-          reserve: () => Effect.andThen(what === "reserve" ? Deferred.await(ready) : Effect.void, Effect.sync(() => void taken.push("reserved"))),
+          reserve: () =>
+            Effect.andThen(
+              what === "reserve" ? Deferred.await(ready) : Effect.void,
+              Effect.sync(() => void taken.push("reserved"))
+            ),
           release: () => Effect.sync(() => void taken.push("released"))
         }, what === "facts" ? Deferred.await(ready) : Effect.void)
         const opening = yield* world.send(a, "m1")
@@ -124,7 +149,8 @@ describe("ConversationActor", () => {
     }))
 
   const defect = new TypeError("what nobody thought of")
-  const dead = (exit: Exit.Exit<unknown, unknown>) => Exit.isFailure(exit) ? exit.cause.reasons.flatMap((reason) => reason._tag === "Die" ? [reason.defect] : []) : []
+  const dead = (exit: Exit.Exit<unknown, unknown>) =>
+    Exit.isFailure(exit) ? exit.cause.reasons.flatMap((reason) => reason._tag === "Die" ? [reason.defect] : []) : []
 
   for (const what of ["facts", "original", "reserve"] as const) {
     it.effect(`a defect in ${what} is the answer to its send, and the conversation goes on`, () =>
@@ -132,7 +158,8 @@ describe("ConversationActor", () => {
         const opens = what === "facts" || what === "reserve"
         let broken = true
         const { actor, answer, commits, send, stored } = yield* make(opens ? NEW : ESTABLISHED, {
-          [what]: () => Effect.suspend((): Effect.Effect<undefined> => broken ? Effect.die(defect) : Effect.succeed(undefined))
+          [what]: () =>
+            Effect.suspend((): Effect.Effect<undefined> => broken ? Effect.die(defect) : Effect.succeed(undefined))
         })
         const first = yield* send(a, "m1")
         yield* answer(0, opens ? NEW : ESTABLISHED)

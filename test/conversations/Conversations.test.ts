@@ -1,8 +1,8 @@
+import { Conversations } from "#domain/conversations/Conversations"
+import { Deliveries } from "#domain/deliveries/Deliveries"
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { Conversations } from "#domain/conversations/Conversations"
-import { Deliveries } from "#domain/deliveries/Deliveries"
 import { eachDatabase } from "../support/Databases.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
@@ -34,7 +34,12 @@ eachDatabase((database) => {
         assert.strictEqual(context.direct_state?.state, "established")
         assert.isTrue(context.relationship?.is_contact)
         yield* conversations.send(a, { _tag: "Direct", handle: "first-b" }, draft("m3"))
-        const history = yield* conversations.history(a.id, conversationId, { limit: 50, before: null, after: null, around: null })
+        const history = yield* conversations.history(a.id, conversationId, {
+          limit: 50,
+          before: null,
+          after: null,
+          around: null
+        })
         assert.deepStrictEqual(history.map((row) => parse(row)["seq"]), [3, 2, 1])
         assert.strictEqual((yield* conversations.list(b.id, {})).items[0]?.unread_count, 2)
         const last = parse((yield* deliveries.sync(b.id, undefined, 10)).at(-1) ?? "")
@@ -60,11 +65,14 @@ eachDatabase((database) => {
           "a group that does not exist": conversation("grp_AAAAAAAAAAAAAAAA"),
           "a direct conversation by its id": conversation(String(parse(sent.body)["conversation_id"]))
         }
-        const replayed = Effect.filter(Object.keys(targets) as ReadonlyArray<keyof typeof targets>, (name) =>
-          Effect.match(conversations.send(a, targets[name], draft("m1")), {
-            onSuccess: ({ created }) => !created,
-            onFailure: () => false
-          }))
+        const replayed = Effect.filter(
+          Object.keys(targets) as ReadonlyArray<keyof typeof targets>,
+          (name) =>
+            Effect.match(conversations.send(a, targets[name], draft("m1")), {
+              onSuccess: ({ created }) => !created,
+              onFailure: () => false
+            })
+        )
         assert.deepStrictEqual(yield* replayed, Object.keys(targets), "while it is active")
         yield* sql`UPDATE agents SET status = 'suspended' WHERE id = ${a.id}`
         assert.deepStrictEqual(yield* replayed, [], "once it is suspended")

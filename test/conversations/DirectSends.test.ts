@@ -1,9 +1,15 @@
-import { assert, describe, it } from "@effect/vitest"
 import type { Append, Appended, DirectState } from "#domain/conversations/Conversation"
-import { type CachedDirect, confirmDirect, decideDirect, decideOpening, settleDirect } from "#domain/conversations/ConversationActor"
+import {
+  type CachedDirect,
+  confirmDirect,
+  decideDirect,
+  decideOpening,
+  settleDirect
+} from "#domain/conversations/ConversationActor"
 import type { SendCommand } from "#domain/conversations/ConversationEntity"
 import type { OutreachFacts } from "#domain/conversations/ConversationsRepo"
 import { AwaitingReply, Blocked } from "#domain/messages/SendErrors"
+import { assert, describe, it } from "@effect/vitest"
 import { draft } from "../support/Modules.ts"
 
 const NEW: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
@@ -31,8 +37,16 @@ const write = (own: Partial<Append> = {}): Append => ({
   requestId: null,
   ...own
 })
-const STORED: Appended = { _tag: "Stored", seq: 1, inboxNo: 4, undelivered: 50, senderLastInboxNo: 0, senderNextInboxNo: null }
-const settle = (current: CachedDirect | undefined, of: Append, outcome: Appended) => settleDirect(current, of, outcome, "rrr", 50)
+const STORED: Appended = {
+  _tag: "Stored",
+  seq: 1,
+  inboxNo: 4,
+  undelivered: 50,
+  senderLastInboxNo: 0,
+  senderNextInboxNo: null
+}
+const settle = (current: CachedDirect | undefined, of: Append, outcome: Appended) =>
+  settleDirect(current, of, outcome, "rrr", 50)
 
 const FACTS: OutreachFacts = {
   replayOf: null,
@@ -46,11 +60,13 @@ const FACTS: OutreachFacts = {
   blocked: false,
   undelivered: 0
 }
-const failureOf = (verdict: { readonly _tag: string; readonly failure?: { readonly _tag: string } }) => verdict.failure?._tag ?? verdict._tag
+const failureOf = (verdict: { readonly _tag: string; readonly failure?: { readonly _tag: string } }) =>
+  verdict.failure?._tag ?? verdict._tag
 
 describe("a direct send", () => {
   it("is decided on the cached state alone", () => {
-    const decided = (state: DirectState, senderId: string, claimed = true) => decideDirect(cached(state, claimed), command(senderId))
+    const decided = (state: DirectState, senderId: string, claimed = true) =>
+      decideDirect(cached(state, claimed), command(senderId))
     assert.deepStrictEqual(decided(ESTABLISHED, "agt_a"), { _tag: "Append", alone: false })
     assert.deepStrictEqual(decided(ESTABLISHED, "agt_a", false), { _tag: "Append", alone: true })
     assert.deepStrictEqual(decided(COLD, "agt_b"), { _tag: "Append", alone: false })
@@ -76,9 +92,15 @@ describe("a direct send", () => {
       state: { initiatorId: "agt_b", createdAt: 9, established: false, blocked: false }
     })
     assert.deepStrictEqual(stateAfter(cached(COLD), { establishes: true }), cached(ESTABLISHED))
-    assert.deepStrictEqual(stateAfter(cached(ESTABLISHED, false), { nextEpoch: 4 }), { ...cached(ESTABLISHED), epoch: 4 })
+    assert.deepStrictEqual(stateAfter(cached(ESTABLISHED, false), { nextEpoch: 4 }), {
+      ...cached(ESTABLISHED),
+      epoch: 4
+    })
     // A late answer to a write of an older epoch changes nothing.
-    assert.deepStrictEqual(stateAfter({ ...cached(COLD), epoch: 8 }, { establishes: true }), { ...cached(COLD), epoch: 8 })
+    assert.deepStrictEqual(stateAfter({ ...cached(COLD), epoch: 8 }, { establishes: true }), {
+      ...cached(COLD),
+      epoch: 8
+    })
   })
 
   it("shows the sender a backlog from the soft bound on", () => {
@@ -90,7 +112,10 @@ describe("a direct send", () => {
   })
 
   it("that is fenced is decided again, on rows that are read unless the state is newer than the write", () => {
-    assert.deepStrictEqual(settle(cached(ESTABLISHED), write(), { _tag: "Fenced" }), { _tag: "Retry", state: undefined })
+    assert.deepStrictEqual(settle(cached(ESTABLISHED), write(), { _tag: "Fenced" }), {
+      _tag: "Retry",
+      state: undefined
+    })
     const newer = { ...cached(ESTABLISHED), version: 8 }
     assert.deepStrictEqual(settle(newer, write(), { _tag: "Fenced" }), { _tag: "Retry", state: newer })
   })
@@ -105,12 +130,22 @@ describe("a direct send", () => {
 
   it("is refused only if storage agrees: a replay never is, and an outdated decision is made again", () => {
     const blocked = new Blocked()
-    const awaiting = new AwaitingReply({ details: { recipient_handle: "rrr", waiting_since: "2026-01-01T00:00:00.000Z" } })
+    const awaiting = new AwaitingReply({
+      details: { recipient_handle: "rrr", waiting_since: "2026-01-01T00:00:00.000Z" }
+    })
     const confirmed = (failure: Blocked | AwaitingReply, own: Partial<OutreachFacts> | undefined, isLast = false) =>
-      failureOf(confirmDirect(failure, own === undefined ? undefined : { ...FACTS, ...own }, { command: command("agt_a"), isLast }))
+      failureOf(
+        confirmDirect(failure, own === undefined ? undefined : { ...FACTS, ...own }, {
+          command: command("agt_a"),
+          isLast
+        })
+      )
     assert.strictEqual(confirmed(blocked, { blocked: true }), "Blocked")
     assert.strictEqual(confirmed(blocked, { blocked: true, replayOf: "msg_0" }), "Replay")
-    assert.strictEqual(confirmed(blocked, { blocked: true, replayOf: "msg_0", senderStatus: "suspended" }), "AgentSuspended")
+    assert.strictEqual(
+      confirmed(blocked, { blocked: true, replayOf: "msg_0", senderStatus: "suspended" }),
+      "AgentSuspended"
+    )
     assert.strictEqual(confirmed(blocked, { blocked: false }), "Reload")
     assert.strictEqual(confirmed(blocked, { blocked: false }, true), "Blocked")
     assert.strictEqual(confirmed(awaiting, { established: true }), "Reload")

@@ -1,33 +1,42 @@
-import { assert, layer } from "@effect/vitest"
-import { Clock, Context, Effect, Exit, Layer } from "effect"
-import { type Entity, MessageStorage, RunnerHealth, Runners, RunnerStorage, ShardId, Sharding, ShardingConfig } from "effect/cluster"
-import type { Rpc } from "effect/rpc"
-import { SqlClient } from "effect/sql"
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
-import { awaitShards, common } from "#infrastructure/cluster/Cluster"
-import { Members } from "#infrastructure/cluster/Members"
-import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
-import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { makeDirectIds } from "#domain/conversations/Conversation"
 import { ConversationEntity, SendFailure } from "#domain/conversations/ConversationEntity"
 import { Conversations, type Sender, type SendError } from "#domain/conversations/Conversations"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { GroupEntity, GroupSendFailure } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
 import { GroupDeleted } from "#domain/messages/GroupDeletion"
 import * as Errors from "#domain/messages/SendErrors"
 import type { Sent } from "#domain/messages/Sent"
-import { Config } from "#infrastructure/platform/Config"
-import { Ids } from "#infrastructure/platform/Ids"
-import { forRequest } from "#infrastructure/platform/RequestId"
-import { Secrets } from "#infrastructure/database/Secrets"
 import { AgentEntity } from "#domain/push/AgentEntity"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { PushRouter } from "#domain/push/PushRouter"
-import * as Entities from "../../src/Services.ts"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { awaitShards, common } from "#infrastructure/cluster/Cluster"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { Members } from "#infrastructure/cluster/Members"
+import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { forRequest } from "#infrastructure/platform/RequestId"
 import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { assert, layer } from "@effect/vitest"
+import { Clock, Context, Effect, Exit, Layer } from "effect"
+import {
+  type Entity,
+  MessageStorage,
+  RunnerHealth,
+  Runners,
+  RunnerStorage,
+  ShardId,
+  Sharding,
+  ShardingConfig
+} from "effect/cluster"
+import type { Rpc } from "effect/rpc"
+import { SqlClient } from "effect/sql"
+import * as Entities from "../../src/Services.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { connected, layerLines, makeCalls, type Wires, wires } from "../support/Lines.ts"
 import { draft, newAgent } from "../support/Modules.ts"
@@ -35,14 +44,27 @@ import { draft, newAgent } from "../support/Modules.ts"
 /** A node without shards: `owner` has all of them. */
 const gateway = (owner: string) =>
   Layer.merge(
-    Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => [owner], ownersOf: () => [owner], refresh: Effect.void })),
+    Layer.succeed(
+      Members,
+      Members.of({
+        list: () => undefined,
+        belongs: () => true,
+        others: () => [owner],
+        ownersOf: () => [owner],
+        refresh: Effect.void
+      })
+    ),
     Layer.mock(Sharding.Sharding, { getShardId: () => ShardId.make("default", 1), hasShardId: () => false })
   )
 
 /** Calls to an entity from a node that has none of its shards. */
 const clientOf = <Type extends string, Rpcs extends Rpc.Any>(entity: Entity.Entity<Type, Rpcs>) =>
-  EntityRpc.make(entity, Object.fromEntries(Array.from(entity.protocol.requests.keys(), (name) =>
-    [name, { run: () => Effect.die("it was done where the shard is not") }])) as never)
+  EntityRpc.make(
+    entity,
+    Object.fromEntries(Array.from(entity.protocol.requests.keys(), (name) => [name, {
+      run: () => Effect.die("it was done where the shard is not")
+    }])) as never
+  )
 
 /** What a gateway calls, and the connections between it and the node that has the shards. */
 const farOf = (made: Wires) =>
@@ -66,9 +88,11 @@ const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
     Layer.provide(ShardingConfig.layer(common))
   )
   const modules = Entities.layer.pipe(
-    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster).pipe(
-      Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
-    )),
+    Layer.provideMerge(
+      Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster).pipe(
+        Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+      )
+    ),
     Layer.provideMerge(layerPgliteTest),
     Layer.provideMerge(Layer.mergeAll(Config.layerTest({ LIMITS_COLD_CONVERSATIONS: 2 }), Ids.layer))
   )
@@ -76,11 +100,13 @@ const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
     Far,
     Effect.gen(function*() {
       const lines = yield* PeerConnections
-      const there = yield* Layer.build(Layer.fresh(PushRouter.layer).pipe(
-        Layer.provideMerge(Layer.fresh(NodeCalls.layer)),
-        Layer.provideMerge(layerLines(made, "gateway")),
-        Layer.provideMerge(gateway("owner"))
-      ))
+      const there = yield* Layer.build(
+        Layer.fresh(PushRouter.layer).pipe(
+          Layer.provideMerge(Layer.fresh(NodeCalls.layer)),
+          Layer.provideMerge(layerLines(made, "gateway")),
+          Layer.provideMerge(gateway("owner"))
+        )
+      )
       yield* connected(lines, Context.get(there, PeerConnections))
       return yield* Effect.provideContext(farOf(made), there)
     })
@@ -99,16 +125,17 @@ layer(bothNodes)((it) => {
       const conversations = yield* Conversations
       const far = yield* Far
       const id = makeDirectIds((yield* Secrets).conversationIds)
-      const send = (way: "local" | "remote") => (from: Sender, to: typeof from, key: string): Effect.Effect<Sent, SendError> =>
-        way === "remote"
-          ? far.conversations.Send(id(from.id, to.id), {
-            command: {
-              sender: { id: from.id, handle: from.handle, displayName: from.handle },
-              recipient: { id: to.id, handle: to.handle },
-              draft: draft(key)
-            }
-          })
-          : conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key))
+      const send =
+        (way: "local" | "remote") => (from: Sender, to: typeof from, key: string): Effect.Effect<Sent, SendError> =>
+          way === "remote"
+            ? far.conversations.Send(id(from.id, to.id), {
+              command: {
+                sender: { id: from.id, handle: from.handle, displayName: from.handle },
+                recipient: { id: to.id, handle: to.handle },
+                draft: draft(key)
+              }
+            })
+            : conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key))
       const story = Effect.fnUntraced(function*(way: "local" | "remote") {
         const agents = yield* Effect.forEach([0, 1, 2, 3], (i) => newAgent(`story-${way}-${i}`))
         const [a, b, c, d] = agents as [typeof agents[0], typeof agents[0], typeof agents[0], typeof agents[0]]
@@ -173,7 +200,9 @@ layer(bothNodes)((it) => {
         new Errors.AgentRestricted({}),
         new Errors.InboxRestricted({ details: { recipient_handle } }),
         new Errors.AwaitingReply({ details: { recipient_handle, waiting_since: at } }),
-        new Errors.ColdCapExceeded({ details: { limit: 2, used: 2, window_seconds: 60, resets_at: at, retry_after_ms: 1_500 } }),
+        new Errors.ColdCapExceeded({
+          details: { limit: 2, used: 2, window_seconds: 60, resets_at: at, retry_after_ms: 1_500 }
+        }),
         new Errors.AttachmentNotFound({}),
         new Errors.AttachmentNotReady({ details: { reason: "checksum" } }),
         new Errors.AttachmentWrongScope({}),
@@ -189,14 +218,22 @@ layer(bothNodes)((it) => {
       for (const { lines } of [owner, caller]) yield* lines.start
       yield* connected(owner.lines, caller.lines)
       const refuse = { run: (index: string) => Effect.fail(refusals[Number(index)] as never) }
-      const all = Layer.mock(Sharding.Sharding, { getShardId: () => ShardId.make("default", 1), hasShardId: () => true })
-      for (const [entity, send, failures] of [
-        [ConversationEntity, "Send", SendFailure],
-        [GroupEntity, "SendToGroup", GroupSendFailure]
-      ] as const) {
+      const all = Layer.mock(Sharding.Sharding, {
+        getShardId: () => ShardId.make("default", 1),
+        hasShardId: () => true
+      })
+      for (
+        const [entity, send, failures] of [
+          [ConversationEntity, "Send", SendFailure],
+          [GroupEntity, "SendToGroup", GroupSendFailure]
+        ] as const
+      ) {
         yield* Effect.gen(function*() {
           const names = Array.from(entity.protocol.requests.keys() as Iterable<string>)
-          yield* EntityRpc.make(entity as typeof ConversationEntity, Object.fromEntries(names.map((name) => [name, refuse])) as never)
+          yield* EntityRpc.make(
+            entity as typeof ConversationEntity,
+            Object.fromEntries(names.map((name) => [name, refuse])) as never
+          )
         }).pipe(Effect.provide(Layer.merge(Members.layerAlone, all)), Effect.provideContext(owner.context))
         const client = (yield* clientOf(entity as typeof ConversationEntity).pipe(
           Effect.provide(gateway("owner")),

@@ -1,15 +1,15 @@
-import { assert, it } from "@effect/vitest"
-import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { Client } from "pg"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { Groups } from "#domain/groups/Groups"
+import { assert, it } from "@effect/vitest"
+import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Client } from "pg"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { chanceFor, eventuallyEffect } from "../support/Eventually.ts"
-import { Stopwatch } from "../support/Promptly.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
+import { Stopwatch } from "../support/Promptly.ts"
 
 const modules = layerModules(layerPostgresTest(18), {
   LIMITS_COLD_CONVERSATIONS: 1_000,
@@ -18,7 +18,10 @@ const modules = layerModules(layerPostgresTest(18), {
 
 type Agent = { readonly id: string; readonly handle: string }
 
-/** The exit of a send that is repeated until it is decided, as every client does it: one that has waited for 5 s is unavailable. */
+/**
+ * The exit of a send that is repeated until it is decided, as every client does it: one that has waited for 5 s is
+ * unavailable.
+ */
 const decided = <A, E extends { readonly _tag: string }>(effect: Effect.Effect<A, E>) =>
   Effect.exit(Effect.retry(effect, { while: ({ _tag }) => _tag === "Unavailable" }))
 
@@ -27,11 +30,18 @@ const blocked = Effect.fnUntraced(function*(isSo: (count: number) => boolean) {
   const sql = yield* SqlClient.SqlClient
   const waiting = sql<{ readonly n: number }>`
     SELECT count(*)::integer AS n FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
-  yield* eventuallyEffect(() => "transactions that wait for locks", Effect.map(waiting, ([row]) => isSo(row?.n ?? 0) || undefined))
+  yield* eventuallyEffect(
+    () => "transactions that wait for locks",
+    Effect.map(waiting, ([row]) => isSo(row?.n ?? 0) || undefined)
+  )
 })
 
-const parse = (exit: Exit.Exit<{ readonly body: string }, unknown>): { readonly seq: number; readonly client_msg_id: string } =>
-  Exit.isSuccess(exit) ? JSON.parse(exit.value.body) as { seq: number; client_msg_id: string } : assert.fail(String(exit.cause))
+const parse = (
+  exit: Exit.Exit<{ readonly body: string }, unknown>
+): { readonly seq: number; readonly client_msg_id: string } =>
+  Exit.isSuccess(exit)
+    ? JSON.parse(exit.value.body) as { seq: number; client_msg_id: string }
+    : assert.fail(String(exit.cause))
 
 const tagOf = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
   Exit.isSuccess(exit) ? "sent" : exit.cause.reasons.find(Cause.isFailReason)?.error._tag
@@ -75,7 +85,9 @@ it.live("while a conversation's row is locked, sends to others are answered prom
     const to = (b: Agent) => ({ _tag: "Direct", handle: b.handle }) as const
     const free = yield* lock(CONVERSATION, held.id)
     const waiting = yield* Effect.forkChild(
-      Effect.all([1, 2, 3].map((n) => decided(send(held.a, to(held.b), draft(`wait-${n}`)))), { concurrency: "unbounded" }),
+      Effect.all([1, 2, 3].map((n) => decided(send(held.a, to(held.b), draft(`wait-${n}`)))), {
+        concurrency: "unbounded"
+      }),
       { startImmediately: true }
     )
     // The row is free only after all rounds.
@@ -134,11 +146,16 @@ it.live("a group with a member whose inbox is locked waits, and no other group d
     const groups = yield* Groups
     const [a, b] = [yield* newAgent("grp-a"), yield* newAgent("grp-b")]
     const profile = { name: "Band", description: null, avatarUrl: null }
-    const [held, other] = [yield* groups.create(a, { profile, handles: [b.handle] }), yield* groups.create(a, { profile, handles: [] })]
+    const [held, other] = [
+      yield* groups.create(a, { profile, handles: [b.handle] }),
+      yield* groups.create(a, { profile, handles: [] })
+    ]
     yield* groups.accept(b, String(held.add_results[0]?.invite_id))
     const to = (id: string) => ({ _tag: "Conversation", id }) as const
     const free = yield* lock(INBOX, b.id)
-    const waiting = yield* Effect.forkChild(decided(send(a, to(held.group.id), draft("held"))), { startImmediately: true })
+    const waiting = yield* Effect.forkChild(decided(send(a, to(held.group.id), draft("held"))), {
+      startImmediately: true
+    })
     yield* Effect.promise(() => chanceFor("a look at the lock", 600))
     parse(yield* decided(send(a, to(other.group.id), draft("other"))))
     assert.isUndefined(waiting.pollUnsafe())
@@ -156,7 +173,9 @@ it.live("while an inbox is locked, the acknowledgements and reads of others are 
     const acknowledge = ({ a }: typeof held) => deliveries.acknowledge(a.id, 1)
     const stored = Effect.fnUntraced(function*(some: ReadonlyArray<typeof held>) {
       const ids = some.flatMap(({ a, b }) => [a.id, b.id])
-      const [row] = yield* sql<{ n: number }>`SELECT sum(undelivered)::integer AS n FROM inboxes WHERE agent_id = ANY(${ids})`
+      const [row] = yield* sql<
+        { n: number }
+      >`SELECT sum(undelivered)::integer AS n FROM inboxes WHERE agent_id = ANY(${ids})`
       return row?.n === 0
     })
     const soon = (some: ReadonlyArray<typeof held>) =>
@@ -182,7 +201,10 @@ it.live("who looks for locked rows does not wait for the disk while it holds the
     const { locks } = yield* DeliveriesRepo
     const agent = yield* newAgent("probe-a")
     const [row] = yield* sql.withTransaction(
-      Effect.andThen(locks.held([{ agentId: agent.id }]), sql<{ how: string }>`SELECT current_setting('synchronous_commit') AS how`)
+      Effect.andThen(
+        locks.held([{ agentId: agent.id }]),
+        sql<{ how: string }>`SELECT current_setting('synchronous_commit') AS how`
+      )
     )
     assert.strictEqual(row?.how, "off")
   }).pipe(Effect.provide(Layer.provideMerge(DeliveriesRepo.layer, modules))))

@@ -1,8 +1,8 @@
+import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
+import { MadeWithin } from "#infrastructure/database/DatabaseClock"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
-import { MadeWithin } from "#infrastructure/database/DatabaseClock"
 import { layerPostgresTest } from "../support/Databases.ts"
 
 const [one, other] = ["agt_00000000000000000001", "agt_00000000000000000002"]
@@ -24,7 +24,10 @@ describe("a block that was on its way for long", () => {
           yield* sql`INSERT INTO agents (id, handle, email, key_hash, created_at, updated_at)
             VALUES (${id}, ${id.slice(-6)}, ${`${id}@agents.example`}, ${Buffer.from(id)}, 0, 0)`
         }
-        const blocks = Effect.map(sql<{ n: number }>`SELECT (SELECT count(*) FROM blocks) + (SELECT count(*) FROM reports) AS n`, ([row]) => row?.n)
+        const blocks = Effect.map(
+          sql<{ n: number }>`SELECT (SELECT count(*) FROM blocks) + (SELECT count(*) FROM reports) AS n`,
+          ([row]) => row?.n
+        )
         const now = yield* Clock.currentTimeMillis
         const command = { agentId: one, blockedId: other, report }
         assert.strictEqual(yield* block(conversation, { ...command, at: now - 6_000 }), "TooLate")

@@ -1,15 +1,15 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 import { Attachments } from "#domain/attachments/Attachments"
 import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Groups } from "#domain/groups/Groups"
 import { Replies } from "#domain/replies/Replies"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
@@ -19,12 +19,17 @@ const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Rec
 const newest = { limit: 50, before: null, after: null, around: null }
 
 const say = (from: Party, to: Party, key: string) =>
-  Effect.flatMap(Conversations, (conversations) =>
-    Effect.map(conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key)), ({ body }) => parse(body)))
+  Effect.flatMap(
+    Conversations,
+    (conversations) =>
+      Effect.map(conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key)), ({ body }) => parse(body))
+  )
 
 const sayTo = (from: Party, groupId: string, key: string) =>
-  Effect.flatMap(Conversations, (conversations) =>
-    conversations.send(from, { _tag: "Conversation", id: groupId }, draft(key)))
+  Effect.flatMap(
+    Conversations,
+    (conversations) => conversations.send(from, { _tag: "Conversation", id: groupId }, draft(key))
+  )
 
 /** Moves messages up to a seq so far into the past; the conversation began with the first of them. */
 const age = Effect.fnUntraced(function*(conversationId: string, through: number, byMs: number) {
@@ -166,14 +171,23 @@ it.effect("a file goes some days after the last message that it was in, and its 
         VALUES (${id}, ${a.id}, ${b.id}, 'f', 'text/plain', 5, '', 0, 0, ${-ago})`
     }
     yield* sql`INSERT INTO attachment_usage (agent_id, bytes) VALUES (${a.id}, 15)`
-    yield* (yield* Conversations).send(a, { _tag: "Direct", handle: b.handle }, { ...draft("1"), attachmentId: "att_again" })
+    yield* (yield* Conversations).send(a, { _tag: "Direct", handle: b.handle }, {
+      ...draft("1"),
+      attachmentId: "att_again"
+    })
     assert.deepStrictEqual(yield* attachments.retire, { rows: 1, more: false })
     assert.deepStrictEqual(yield* attachments.retire, { rows: 0, more: false })
     assert.strictEqual((yield* Effect.flip(attachments.downloadUrl(b.id, "att_gone")))._tag, "NotFound")
     assert.deepStrictEqual(yield* attachments.sweep, { rows: 1, more: false })
-    assert.deepStrictEqual(yield* sql`SELECT id FROM attachments ORDER BY id`, [{ id: "att_again" }, { id: "att_kept" }])
+    assert.deepStrictEqual(yield* sql`SELECT id FROM attachments ORDER BY id`, [{ id: "att_again" }, {
+      id: "att_kept"
+    }])
     assert.deepStrictEqual(yield* sql`SELECT bytes FROM attachment_usage`, [{ bytes: 10 }])
-  }).pipe(Effect.provide(layerModules(layerPgliteTest, { RETENTION_MESSAGES_DAYS: 1, DATA_DIR: join(tmpdir(), "parley-retention") }))))
+  }).pipe(
+    Effect.provide(
+      layerModules(layerPgliteTest, { RETENTION_MESSAGES_DAYS: 1, DATA_DIR: join(tmpdir(), "parley-retention") })
+    )
+  ))
 
 it.effect("unless it is set, messages are kept for ever", () =>
   Effect.gen(function*() {

@@ -1,18 +1,18 @@
-import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
-import { TasksRepo } from "#interfaces/a2a/TasksRepo"
-import { ColdSlots } from "#domain/push/ColdSlots"
 import { makeAppend } from "#domain/conversations/Append"
 import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
 import { HistoryRepo } from "#domain/conversations/HistoryRepo"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { makeGroupAppend } from "#domain/groups/GroupAppend"
-import { GroupReads } from "#domain/messages/GroupReads"
 import { GroupsRepo } from "#domain/groups/GroupsRepo"
+import { GroupReads } from "#domain/messages/GroupReads"
+import { ColdSlots } from "#domain/push/ColdSlots"
 import { SearchRepo } from "#domain/search/SearchRepo"
 import { Config } from "#infrastructure/platform/Config"
+import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
+import { TasksRepo } from "#interfaces/a2a/TasksRepo"
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
 
@@ -65,7 +65,9 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
     assert.isAbove(found.size, 15)
     const wrong = [...found].flatMap(([name, scans]) =>
       scans.filter(({ condition, table }) =>
-        KEYS[table]?.some((columns) => columns.every((column) => new RegExp(`\\b${column}\\b`).test(condition))) === false
-      ).map(({ condition, table }) => `${name}: ${table} by (${condition})`))
+        KEYS[table]?.some((columns) => columns.every((column) => new RegExp(`\\b${column}\\b`).test(condition))) ===
+          false
+      ).map(({ condition, table }) => `${name}: ${table} by (${condition})`)
+    )
     assert.deepStrictEqual(wrong, [])
   }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

@@ -1,8 +1,8 @@
+import { Conversations, type SendTarget } from "#domain/conversations/Conversations"
+import { Groups } from "#domain/groups/Groups"
 import { assert, layer } from "@effect/vitest"
 import { Cause, Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { Conversations, type SendTarget } from "#domain/conversations/Conversations"
-import { Groups } from "#domain/groups/Groups"
 import { hang, layerHanging, waited } from "../support/HangingDatabase.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
@@ -19,7 +19,10 @@ layer(layerModules(layerHanging))((it) => {
     yield* send(b, { _tag: "Direct", handle: a.handle }, draft("hello"))
     const profile = { name: "Group", description: null, avatarUrl: null }
     const { group } = yield* groups.create(a, { profile, handles: [] })
-    const targets: ReadonlyArray<SendTarget> = [{ _tag: "Direct", handle: b.handle }, { _tag: "Conversation", id: group.id }]
+    const targets: ReadonlyArray<SendTarget> = [{ _tag: "Direct", handle: b.handle }, {
+      _tag: "Conversation",
+      id: group.id
+    }]
     return { a, targets }
   })
 
@@ -30,7 +33,9 @@ layer(layerModules(layerHanging))((it) => {
       for (const [i, target] of targets.entries()) yield* send(a, target, draft(`known-${i}`))
       const sends = targets.map((target, i) => send(a, target, draft(`slow-${i}`)))
       const goOn = yield* hang
-      const waiting = yield* Effect.all(sends.map((slow) => Effect.forkChild(Effect.exit(slow), { startImmediately: true })))
+      const waiting = yield* Effect.all(
+        sends.map((slow) => Effect.forkChild(Effect.exit(slow), { startImmediately: true }))
+      )
       yield* TestClock.adjust("4 seconds")
       assert.deepStrictEqual(waiting.map((one) => one.pollUnsafe()), [undefined, undefined])
       yield* TestClock.adjust("3 seconds")
@@ -46,8 +51,12 @@ layer(layerModules(layerHanging))((it) => {
       const { send } = yield* Conversations
       const { a, targets: [, group] } = yield* meet("read")
       const goOn = yield* hang
-      const waiting = yield* Effect.all(Array.from({ length: 20 }, (_, i) =>
-        Effect.forkChild(Effect.exit(send(a, group!, draft(`read-${i}`))), { startImmediately: true })))
+      const waiting = yield* Effect.all(
+        Array.from(
+          { length: 20 },
+          (_, i) => Effect.forkChild(Effect.exit(send(a, group!, draft(`read-${i}`))), { startImmediately: true })
+        )
+      )
       yield* TestClock.adjust("7 seconds")
       yield* Effect.yieldNow
       assert.isTrue(waiting.every((one) => one.pollUnsafe() !== undefined), "all have an answer")

@@ -1,15 +1,15 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger } from "effect"
-import { TestClock } from "effect/testing"
-import type { SqlError } from "effect/sql"
-import type { Locks } from "#infrastructure/database/LockWaiters"
 import { type CommitQueue, makeCommitQueue, type Settled } from "#infrastructure/database/CommitQueue"
+import type { Locks } from "#infrastructure/database/LockWaiters"
+import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { FullDisk, FullDisks } from "#infrastructure/platform/disk/DiskSpace"
 import { commitMeters } from "#infrastructure/platform/Metrics"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { Unavailable } from "#infrastructure/wire/WireError"
-import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
-import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger } from "effect"
+import type { SqlError } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { breath, chanceFor } from "../support/Eventually.ts"
 
 const fault = (code?: string) =>
@@ -104,7 +104,10 @@ describe("CommitQueue", () => {
       yield* TestClock.adjust("3 seconds")
       assert.deepStrictEqual(readiness.reasons(), [])
       yield* TestClock.adjust("2 seconds")
-      assert.match(readiness.reasons().join(), /^Commits of test do not complete: the oldest item has waited for 11 s\./)
+      assert.match(
+        readiness.reasons().join(),
+        /^Commits of test do not complete: the oldest item has waited for 11 s\./
+      )
       yield* Deferred.succeed(gate, undefined)
       yield* Effect.andThen(Fiber.join(first), Fiber.join(second))
       yield* group.idle
@@ -220,7 +223,8 @@ describe("CommitQueue", () => {
         const { group } = yield* make((batch) =>
           batch.some((n) => poison.includes(n))
             ? Effect.fail(fault("22P05"))
-            : Effect.sync(() => stored.push(...batch)))
+            : Effect.sync(() => stored.push(...batch))
+        )
         const settled = yield* submitAll(group, upTo(16))
         assert.deepStrictEqual(done(settled), upTo(16).map((n) => poison.includes(n) ? `failed ${n}` : `stored ${n}`))
         assert.deepStrictEqual(stored, upTo(16).filter((n) => !poison.includes(n)))
@@ -233,25 +237,35 @@ describe("CommitQueue", () => {
       const { group } = yield* make((batch) => batch.includes(1) ? Effect.fail(error) : Effect.void)
       const settled = new Map(yield* submitAll(group, upTo(4)))
       assert.deepStrictEqual(settled.get(1), { _tag: "Failed", exit: Exit.die(error) })
-      assert.deepStrictEqual(done([...settled]).filter((one) => one.startsWith("stored")), ["stored 0", "stored 2", "stored 3"])
+      assert.deepStrictEqual(done([...settled]).filter((one) => one.startsWith("stored")), [
+        "stored 0",
+        "stored 2",
+        "stored 3"
+      ])
     }))
 
-  /** Numbers of the same row are equal modulo 10, and the rows in `held` are locked by others: a batch with one of them fails. */
+  /**
+   * Numbers of the same row are equal modulo 10, and the rows in `held` are locked by others: a batch with one of them
+   * fails.
+   */
   const locked = Effect.fnUntraced(function*(held: Map<string, string>) {
     const rowOf = (n: number) => String(n % 10)
     const looks: Array<ReadonlyArray<number>> = []
     const patience: Array<number> = []
-    const made = yield* make((batch) => batch.some((n) => held.has(rowOf(n))) ? Effect.fail(fault("55P03")) : Effect.void, {
-      locks: {
-        of: (n) => [rowOf(n)],
-        held: (items) =>
-          Effect.map(AnswerTimeout, (millis) => {
-            looks.push(items)
-            patience.push(millis)
-            return new Map(items.flatMap((n) => held.has(rowOf(n)) ? [[rowOf(n), held.get(rowOf(n)) ?? ""]] : []))
-          })
+    const made = yield* make(
+      (batch) => batch.some((n) => held.has(rowOf(n))) ? Effect.fail(fault("55P03")) : Effect.void,
+      {
+        locks: {
+          of: (n) => [rowOf(n)],
+          held: (items) =>
+            Effect.map(AnswerTimeout, (millis) => {
+              looks.push(items)
+              patience.push(millis)
+              return new Map(items.flatMap((n) => held.has(rowOf(n)) ? [[rowOf(n), held.get(rowOf(n)) ?? ""]] : []))
+            })
+        }
       }
-    })
+    )
     const settled: Array<readonly [number, string]> = []
     const submit = (...items: ReadonlyArray<number>) => {
       for (const item of items) made.group.submit(item, ({ _tag }) => void settled.push([item, _tag]))
@@ -292,7 +306,11 @@ describe("CommitQueue", () => {
       submit(3)
       yield* turns
       yield* TestClock.adjust("3 seconds")
-      assert.deepStrictEqual([...new Set(patience)], [5_000], "a look at the locks that hangs holds nobody up for longer")
+      assert.deepStrictEqual(
+        [...new Set(patience)],
+        [5_000],
+        "a look at the locks that hangs holds nobody up for longer"
+      )
       submit(13)
       group.submit(23, ({ _tag }) => void settled.push([23, _tag]), 1_000)
       yield* TestClock.adjust("1900 millis")
@@ -364,7 +382,11 @@ describe("CommitQueue", () => {
         const counted = commitMeters(name).failed.all().map(([labels, { value }]) => [...labels, value])
         assert.deepStrictEqual(counted.filter(([, value]) => value !== 0), [["system", 2]])
         // `FullDisks` has one line a minute for all statements.
-        if (code === "53100") assert.match(lines.join(), /^The database cannot write, .*: no space left on the database's disk \(refused\)$/)
+        if (code === "53100")
+          assert.match(
+            lines.join(),
+            /^The database cannot write, .*: no space left on the database's disk \(refused\)$/
+          )
         else assert.deepStrictEqual(lines, [`A commit of ${name} failed`])
       }).pipe(
         // A worker shares the default with other files, which may have written the line of this minute.

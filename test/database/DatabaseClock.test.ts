@@ -1,9 +1,9 @@
+import { follow, SteeredTime } from "#infrastructure/database/DatabaseClock"
+import { Readiness } from "#infrastructure/platform/Readiness"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { follow, SteeredTime } from "#infrastructure/database/DatabaseClock"
-import { Readiness } from "#infrastructure/platform/Readiness"
 
 const HOUR = 3_600_000
 

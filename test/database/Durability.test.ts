@@ -1,6 +1,8 @@
+import { sqlState } from "#infrastructure/database/Sql"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { PGlite } from "@electric-sql/pglite"
 import { NodeFS } from "@electric-sql/pglite/nodefs"
-import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { spawn } from "node:child_process"
@@ -11,8 +13,6 @@ import { tmpdir } from "node:os"
 import * as path from "node:path"
 import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
-import { sqlState } from "#infrastructure/database/Sql"
-import { layerPglite } from "#infrastructure/database/SqlPglite"
 import { databaseSettings } from "../support/Databases.ts"
 import { makeDataDir } from "../support/Server.ts"
 import { missingForDisks, SmallDisk } from "../support/SmallDisk.ts"
@@ -90,24 +90,34 @@ describe("PGlite in a folder", () => {
   it.live("is found out by that check when it is opened without our file system", () =>
     Effect.gen(function*() {
       const dataDir = dataDirOf()
-      const startParams = [...PGlite.defaultStartParams.filter((param) => param !== "-F"), "-c", "fsync=on", "-c", "wal_sync_method=fsync"]
+      const startParams = [
+        ...PGlite.defaultStartParams.filter((param) => param !== "-F"),
+        "-c",
+        "fsync=on",
+        "-c",
+        "wal_sync_method=fsync"
+      ]
       const unsynced = yield* Effect.acquireRelease(
         Effect.promise(() => PGlite.create({ fs: new NodeFS(path.join(dataDir, "database")), startParams })),
         (pglite) => Effect.promise(() => pglite.close())
       )
       yield* Effect.promise(() => unsynced.exec("CREATE TABLE t (n integer)"))
-      const syncs = yield* walSyncs(dataDir, (n) => Effect.promise(() => unsynced.query("INSERT INTO t VALUES ($1)", [n])))
+      const syncs = yield* walSyncs(dataDir, (n) =>
+        Effect.promise(() => unsynced.query("INSERT INTO t VALUES ($1)", [n])))
       assert.isBelow(syncs, COMMITS)
     }))
 
   it.live("runs with every setting that durability rests on", () =>
     Effect.gen(function*() {
-      assert.deepStrictEqual(yield* databaseSettings(["fsync", "synchronous_commit", "full_page_writes", "wal_sync_method"]), [
-        "fsync=on",
-        "full_page_writes=on",
-        "synchronous_commit=on",
-        "wal_sync_method=fsync"
-      ])
+      assert.deepStrictEqual(
+        yield* databaseSettings(["fsync", "synchronous_commit", "full_page_writes", "wal_sync_method"]),
+        [
+          "fsync=on",
+          "full_page_writes=on",
+          "synchronous_commit=on",
+          "wal_sync_method=fsync"
+        ]
+      )
     }).pipe(Effect.provide(layerPglite({ dataDir: dataDirOf() }))))
 
   it.live("has every acknowledged commit after a SIGKILL", () =>
@@ -125,7 +135,9 @@ describe("PGlite in a folder", () => {
       })
       assert.isAtLeast(acknowledged, 200)
       const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
-      const [row] = yield* sql<{ readonly rows: number; readonly last: number }>`SELECT count(*) AS rows, max(n) AS last FROM commits`
+      const [row] = yield* sql<
+        { readonly rows: number; readonly last: number }
+      >`SELECT count(*) AS rows, max(n) AS last FROM commits`
       assert.isAtLeast(row?.last ?? 0, acknowledged)
       assert.strictEqual(row?.rows, row?.last)
     }))
@@ -133,7 +145,9 @@ describe("PGlite in a folder", () => {
   it.live("begins again after a making that was interrupted", () =>
     Effect.gen(function*() {
       const dataDir = path.join(home, "interrupted")
-      fs.cpSync(path.join(home, "made", "database", "base"), path.join(dataDir, "database.creating", "base"), { recursive: true })
+      fs.cpSync(path.join(home, "made", "database", "base"), path.join(dataDir, "database.creating", "base"), {
+        recursive: true
+      })
       fs.writeFileSync(path.join(dataDir, "database.creating", "PG_VERSION"), "18\n")
       const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
       assert.deepStrictEqual(yield* sql`SELECT 1 AS one`, [{ one: 1 }])
@@ -170,46 +184,61 @@ describe("PGlite in a folder", () => {
       assert.deepStrictEqual(yield* sql`SELECT n FROM t`, [{ n: 1 }])
     }).pipe(Effect.provide(layerPglite({ dataDir: dataDirOf() }))))
 
-  it.live.skipIf(missingForDisks !== "")(`keeps what it acknowledged on a full disk, says that the disk is full, and goes on once it has space${missingForDisks}`, () =>
-    Effect.gen(function*() {
-      const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(200)), (disk) => Effect.sync(() => disk.unmount()))
-      const dataDir = path.join(disk.folder, "data")
-      fs.cpSync(path.join(home, "made"), dataDir, { recursive: true })
-      const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
-      yield* sql`CREATE TABLE t (n integer PRIMARY KEY, filler text)`
-      let acknowledged = 0
-      const insert = Effect.suspend(() => sql`INSERT INTO t VALUES (${acknowledged + 1}, ${"x".repeat(1_000)})`).pipe(
-        Effect.tap(() => Effect.sync(() => acknowledged++))
-      )
-      yield* insert
-      disk.fill()
-      // The table cannot grow. What is there can be read.
-      const refused = yield* Effect.flip(Effect.forever(insert))
-      assert.strictEqual(sqlState(refused), "53100")
-      const says = `no space left on ${dataDir} (0.0 MB free): could not extend file`
-      assert.include(refused.message, says)
-      assert.deepStrictEqual(yield* sql`SELECT count(*) AS n FROM t`, [{ n: acknowledged }])
-      // The next file of the log does not fit, which ends PGlite.
-      const log = Effect.forever(sql`SELECT pg_logical_emit_message(true, 'test', repeat('x', 1000000))`)
-      const crashed = yield* Effect.flip(log)
-      assert.strictEqual(sqlState(crashed), "57P02")
-      assert.match(crashed.message, /^no space left on .*could not write to file "pg_wal/)
-      for (let i = 0; i < 3; i++) {
-        const error = yield* Effect.flip(insert)
-        assert.match(error.message, /^no space left on .*the database could not be opened \(could not write to file/)
-      }
-      disk.clear()
-      yield* insert
-      assert.deepStrictEqual(yield* sql`SELECT count(*) AS n, max(n) AS last FROM t`, [{ n: acknowledged, last: acknowledged }])
-    }).pipe(Effect.scoped))
+  it.live.skipIf(missingForDisks !== "")(
+    `keeps what it acknowledged on a full disk, says that the disk is full, and goes on once it has space${missingForDisks}`,
+    () =>
+      Effect.gen(function*() {
+        const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(200)), (disk) =>
+          Effect.sync(() => disk.unmount()))
+        const dataDir = path.join(disk.folder, "data")
+        fs.cpSync(path.join(home, "made"), dataDir, { recursive: true })
+        const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
+        yield* sql`CREATE TABLE t (n integer PRIMARY KEY, filler text)`
+        let acknowledged = 0
+        const insert = Effect.suspend(() =>
+          sql`INSERT INTO t VALUES (${acknowledged + 1}, ${"x".repeat(1_000)})`
+        ).pipe(
+          Effect.tap(() => Effect.sync(() => acknowledged++))
+        )
+        yield* insert
+        disk.fill()
+        // The table cannot grow. What is there can be read.
+        const refused = yield* Effect.flip(Effect.forever(insert))
+        assert.strictEqual(sqlState(refused), "53100")
+        const says = `no space left on ${dataDir} (0.0 MB free): could not extend file`
+        assert.include(refused.message, says)
+        assert.deepStrictEqual(yield* sql`SELECT count(*) AS n FROM t`, [{ n: acknowledged }])
+        // The next file of the log does not fit, which ends PGlite.
+        const log = Effect.forever(sql`SELECT pg_logical_emit_message(true, 'test', repeat('x', 1000000))`)
+        const crashed = yield* Effect.flip(log)
+        assert.strictEqual(sqlState(crashed), "57P02")
+        assert.match(crashed.message, /^no space left on .*could not write to file "pg_wal/)
+        for (let i = 0; i < 3; i++) {
+          const error = yield* Effect.flip(insert)
+          assert.match(error.message, /^no space left on .*the database could not be opened \(could not write to file/)
+        }
+        disk.clear()
+        yield* insert
+        assert.deepStrictEqual(yield* sql`SELECT count(*) AS n, max(n) AS last FROM t`, [{
+          n: acknowledged,
+          last: acknowledged
+        }])
+      }).pipe(Effect.scoped)
+  )
 
-  it.live.skipIf(missingForDisks !== "")(`is not begun on a disk that is too small for it${missingForDisks}`, () =>
-    Effect.gen(function*() {
-      const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(20)), (disk) => Effect.sync(() => disk.unmount()))
-      const error = yield* Effect.flip(Layer.build(layerPglite({ dataDir: disk.folder })))
-      assert.strictEqual(error.message, `no space left on ${disk.folder} (20 MB free): a new database needs 80 MB`)
-      assert.deepStrictEqual(fs.readdirSync(disk.folder), [])
-    }).pipe(Effect.scoped))
+  it.live.skipIf(missingForDisks !== "")(
+    `is not begun on a disk that is too small for it${missingForDisks}`,
+    () =>
+      Effect.gen(function*() {
+        const disk = yield* Effect.acquireRelease(
+          Effect.sync(() => new SmallDisk(20)),
+          (disk) => Effect.sync(() => disk.unmount())
+        )
+        const error = yield* Effect.flip(Layer.build(layerPglite({ dataDir: disk.folder })))
+        assert.strictEqual(error.message, `no space left on ${disk.folder} (20 MB free): a new database needs 80 MB`)
+        assert.deepStrictEqual(fs.readdirSync(disk.folder), [])
+      }).pipe(Effect.scoped)
+  )
 
   it.live("keeps its WAL short", () =>
     Effect.gen(function*() {
@@ -223,7 +252,9 @@ describe("PGlite in a folder", () => {
           yield* sql`SELECT pg_switch_wal()`
           yield* Effect.yieldNow
         }
-        const [row] = yield* sql<{ readonly bytes: number }>`SELECT (pg_current_wal_lsn() - redo_lsn)::bigint AS bytes FROM pg_control_checkpoint()`
+        const [row] = yield* sql<
+          { readonly bytes: number }
+        >`SELECT (pg_current_wal_lsn() - redo_lsn)::bigint AS bytes FROM pg_control_checkpoint()`
         assert.isAtMost(row?.bytes ?? Infinity, 6 * 16 * 1024 * 1024)
       }).pipe(Effect.provide(layerPglite({ dataDir })))
     }))
@@ -233,6 +264,9 @@ describe("PGlite in a folder", () => {
       const dataDir = dataDirOf()
       fs.writeFileSync(path.join(dataDir, "database", "PG_VERSION"), "17\n")
       const error = yield* Effect.flip(Layer.build(layerPglite({ dataDir })))
-      assert.strictEqual(error.message, `${dataDir}/database could not be opened: database files are incompatible with server`)
+      assert.strictEqual(
+        error.message,
+        `${dataDir}/database could not be opened: database files are incompatible with server`
+      )
     }))
 })

@@ -1,8 +1,8 @@
+import { makeCommitQueue, type Settled } from "#infrastructure/database/CommitQueue"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeCommitQueue, type Settled } from "#infrastructure/database/CommitQueue"
-import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 
 interface Item {
   readonly id: number
@@ -88,7 +88,7 @@ const run = Effect.fnUntraced(function*(seed: number) {
             if (code !== "" && (code !== undefined || random() < 0.5)) return yield* fault(code)
             if (slow > 0) yield* Effect.sleep(below(slow) + STEP_MS)
             committed.push(...batch)
-                return code === undefined ? yield* fault() : batch.map(({ id }) => id)
+            return code === undefined ? yield* fault() : batch.map(({ id }) => id)
           }),
           Effect.sync(() => rows.release(token))
         )
@@ -99,10 +99,12 @@ const run = Effect.fnUntraced(function*(seed: number) {
         Effect.gen(function*() {
           if (!calm && random() < faulty / 3) return yield* fault("57014")
           yield* Effect.sleep(below(3) * STEP_MS)
-          return new Map(items.flatMap((item) => item.rows).flatMap((row) => {
-            const holder = rows.holders.get(row)
-            return holder === undefined ? [] : [[row, String(holder)] as const]
-          }))
+          return new Map(
+            items.flatMap((item) => item.rows).flatMap((row) => {
+              const holder = rows.holders.get(row)
+              return holder === undefined ? [] : [[row, String(holder)] as const]
+            })
+          )
         })
     }
   })

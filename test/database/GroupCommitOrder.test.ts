@@ -1,8 +1,8 @@
+import { makeCommitQueue } from "#infrastructure/database/CommitQueue"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeCommitQueue } from "#infrastructure/database/CommitQueue"
-import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 
 /** A message to an inbox, in a conversation. */
 interface Item {
@@ -26,7 +26,10 @@ const pass = Effect.fnUntraced(function*(millis: number) {
   }
 })
 
-/** A group commit on a database in which `locked` rows are held by somebody else; `order` is what was committed, in order. */
+/**
+ * A group commit on a database in which `locked` rows are held by somebody else; `order` is what was committed, in
+ * order.
+ */
 const make = Effect.fnUntraced(function*(lanes: number, before: () => void = () => {}) {
   const locked = new Set<string>()
   const order: Array<string> = []
@@ -44,7 +47,11 @@ const make = Effect.fnUntraced(function*(lanes: number, before: () => void = () 
       Effect.gen(function*() {
         before()
         if (batch.some(({ id }) => id === "culprit")) return yield* fault("22021")
-        for (let waited = 0; batch.some(({ conversation, inbox }) => locked.has(conversation) || locked.has(inbox)); waited += 10) {
+        for (
+          let waited = 0;
+          batch.some(({ conversation, inbox }) => locked.has(conversation) || locked.has(inbox));
+          waited += 10
+        ) {
           if (waited >= 300) return yield* fault("55P03")
           yield* Effect.sleep(10)
         }
@@ -55,7 +62,11 @@ const make = Effect.fnUntraced(function*(lanes: number, before: () => void = () 
       of: ({ conversation, inbox }) => [conversation, inbox],
       held: (items) =>
         Effect.sync(() =>
-          new Map(items.flatMap(({ conversation, inbox }) => [conversation, inbox]).filter((name) => locked.has(name)).map((name) => [name, "1"]))
+          new Map(
+            items.flatMap(({ conversation, inbox }) => [conversation, inbox]).filter((name) => locked.has(name)).map((
+              name
+            ) => [name, "1"])
+          )
         )
     }
   })

@@ -1,8 +1,8 @@
+import { makeCommitQueue } from "#infrastructure/database/CommitQueue"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeCommitQueue } from "#infrastructure/database/CommitQueue"
-import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 
 /** A message to an inbox, in a conversation. */
 interface Item {

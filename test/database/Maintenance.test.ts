@@ -1,9 +1,9 @@
+import * as Maintenance from "#infrastructure/database/Maintenance"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { assert, it, layer } from "@effect/vitest"
 import { Effect, Layer, Logger, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import * as Maintenance from "#infrastructure/database/Maintenance"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { freshDatabase, layerPgliteTest } from "../support/Databases.ts"
 
 layer(Maintenance.layer.pipe(Layer.provideMerge(layerPgliteTest)))((it) => {
@@ -26,10 +26,11 @@ layer(Maintenance.layer.pipe(Layer.provideMerge(layerPgliteTest)))((it) => {
 
 it.effect("a PostgreSQL without autovacuum is named at the start, with what to do; one with it is not", () => {
   const lines: Array<string> = []
-  const start = (url: string) => Layer.build(Maintenance.layer.pipe(Layer.provide(layerPg({ url: Redacted.make(url), poolSize: 2 })))).pipe(
-    Effect.scoped,
-    Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
-  )
+  const start = (url: string) =>
+    Layer.build(Maintenance.layer.pipe(Layer.provide(layerPg({ url: Redacted.make(url), poolSize: 2 })))).pipe(
+      Effect.scoped,
+      Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+    )
   return Effect.gen(function*() {
     const url = yield* Effect.promise(() => freshDatabase())
     yield* start(url)

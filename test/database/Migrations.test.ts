@@ -1,3 +1,5 @@
+import * as Migrations from "#infrastructure/database/Migrations"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
@@ -7,8 +9,6 @@ import * as fs from "node:fs"
 import { tmpdir } from "node:os"
 import * as path from "node:path"
 import { pathToFileURL } from "node:url"
-import * as Migrations from "#infrastructure/database/Migrations"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { eachDatabase, freshDatabase } from "../support/Databases.ts"
 
 const migration = (id: number, text: string, name = `000${id}_number_${id}.sql`): Migrations.Migration => ({
@@ -24,7 +24,9 @@ const third = migration(3, "INSERT INTO one SELECT n FROM two;")
 
 const applied = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  return yield* sql<{ readonly id: number; readonly name: string; readonly applied_at: number }>`SELECT id, name, applied_at FROM migrations ORDER BY id`
+  return yield* sql<
+    { readonly id: number; readonly name: string; readonly applied_at: number }
+  >`SELECT id, name, applied_at FROM migrations ORDER BY id`
 })
 
 const ones = Effect.gen(function*() {
@@ -41,7 +43,10 @@ eachDatabase((_, { version, empty }) => {
       yield* TestClock.setTime(1_700_000_000_000)
       yield* Migrations.run()
       const before = yield* applied
-      assert.deepStrictEqual(before.map(({ name }) => name), fs.readdirSync(new URL("../../schema", import.meta.url)).sort())
+      assert.deepStrictEqual(
+        before.map(({ name }) => name),
+        fs.readdirSync(new URL("../../schema", import.meta.url)).sort()
+      )
       assert.isTrue(before.every((row) => row.applied_at === 1_700_000_000_000))
       yield* TestClock.adjust("1 day")
       yield* Migrations.run()
@@ -85,13 +90,19 @@ eachDatabase((_, { version, empty }) => {
         yield* refusal([first, migration(2, second.text + " "), third]),
         "0002_number_2.sql was edited since it was applied: restore the file as it was and put the change into a new one"
       )
-      assert.match(yield* refusal([first]), /^0002_number_2\.sql was applied to this database and is unknown here: a newer version/)
+      assert.match(
+        yield* refusal([first]),
+        /^0002_number_2\.sql was applied to this database and is unknown here: a newer version/
+      )
       assert.match(
         yield* refusal([first, migration(2, second.text, "0002_other.sql")]),
         /^0002_other\.sql is not 0002_number_2\.sql, which was applied: /
       )
       yield* sql`DELETE FROM migrations WHERE id = 1`
-      assert.match(yield* refusal([first, second]), /^0001_number_1\.sql was not applied, though 0002_number_2\.sql was: /)
+      assert.match(
+        yield* refusal([first, second]),
+        /^0001_number_1\.sql was not applied, though 0002_number_2\.sql was: /
+      )
       assert.deepStrictEqual(yield* ones, [1])
     }).pipe(Effect.provide(empty)))
 
@@ -104,7 +115,9 @@ eachDatabase((_, { version, empty }) => {
       const url = yield* Effect.promise(() => freshDatabase(version, "empty"))
       const nodes = yield* Effect.forEach([1, 2, 3, 4], () => together(url))
       const slow = migration(2, `${second.text} SELECT count(*) FROM generate_series(1, 200000);`)
-      yield* Effect.forEach(nodes, (node) => Effect.provide(Migrations.run([first, slow, third]), node), { concurrency: "unbounded" })
+      yield* Effect.forEach(nodes, (node) => Effect.provide(Migrations.run([first, slow, third]), node), {
+        concurrency: "unbounded"
+      })
       for (const node of nodes) assert.deepStrictEqual(yield* Effect.provide(ones, node), [1, 2])
     }))
 
@@ -155,11 +168,13 @@ describe("the files", () => {
       ])
     }))
 
-  for (const [what, names, culprit] of [
-    ["a gap", ["0001_a.sql", "0003_c.sql"], "0003_c.sql is not number 0002"],
-    ["a number twice", ["0001_a.sql", "0001_b.sql"], "0001_b.sql is not number 0002"],
-    ["a name of another form", ["0001_a.sql", "later.sql"], "later.sql is not number 0002"]
-  ] as const) {
+  for (
+    const [what, names, culprit] of [
+      ["a gap", ["0001_a.sql", "0003_c.sql"], "0003_c.sql is not number 0002"],
+      ["a number twice", ["0001_a.sql", "0001_b.sql"], "0001_b.sql is not number 0002"],
+      ["a name of another form", ["0001_a.sql", "later.sql"], "later.sql is not number 0002"]
+    ] as const
+  ) {
     it.effect(`may not have ${what}`, () =>
       Effect.gen(function*() {
         const error = yield* Effect.flip(reading(names))

@@ -1,8 +1,6 @@
-import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
 import { AgentsRepo } from "#domain/agents/AgentsRepo"
-import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
 import { AttachmentsRepo } from "#domain/attachments/AttachmentsRepo"
+import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
 import { ContactsRepo } from "#domain/contacts/ContactsRepo"
 import { DirectoryRepo } from "#domain/directory/DirectoryRepo"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
@@ -12,6 +10,8 @@ import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 import { Config } from "#infrastructure/platform/Config"
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
 
@@ -30,26 +30,32 @@ const LOOKED_UP: Readonly<Record<string, ReadonlyArray<string>>> = {
 
 it.effect("every statement that no other test of plans knows names what it looks for, although planned on empty tables", () =>
   Effect.gen(function*() {
-    const found = yield* scansOf(Layer.build(Layer.mergeAll(
-      AddressAttemptsRepo.layer,
-      AgentsRepo.layer,
-      AttachmentsRepo.layer,
-      AvatarsRepo.layer,
-      GrantsRepo.layer,
-      ContactsRepo.layer,
-      DirectoryRepo.layer,
-      IdempotencyRepo.layer,
-      RepliesRepo.layer,
-      RequestsRepo.layer,
-      WebhooksRepo.layer
-    ).pipe(Layer.provide(Config.layerTest({})))))
+    const found = yield* scansOf(Layer.build(
+      Layer.mergeAll(
+        AddressAttemptsRepo.layer,
+        AgentsRepo.layer,
+        AttachmentsRepo.layer,
+        AvatarsRepo.layer,
+        GrantsRepo.layer,
+        ContactsRepo.layer,
+        DirectoryRepo.layer,
+        IdempotencyRepo.layer,
+        RepliesRepo.layer,
+        RequestsRepo.layer,
+        WebhooksRepo.layer
+      ).pipe(Layer.provide(Config.layerTest({})))
+    ))
     const wrong = [...found].flatMap(([name, scans]) =>
       scans.filter(({ condition, index }) => condition === "" && !SMALL.includes(index))
-        .map(({ index, table }) => `${name}: ${table} by ${index}`))
+        .map(({ index, table }) => `${name}: ${table} by ${index}`)
+    )
     assert.deepStrictEqual(wrong, [])
     const all = [...found.values()].flat()
     const missing = Object.entries(LOOKED_UP).flatMap(([table, columns]) =>
-      columns.filter((column) => !all.some((scan) => scan.table === table && new RegExp(`\\b${column}\\b`).test(scan.condition)))
-        .map((column) => `${table} by ${column}`))
+      columns.filter((column) =>
+        !all.some((scan) => scan.table === table && new RegExp(`\\b${column}\\b`).test(scan.condition))
+      )
+        .map((column) => `${table} by ${column}`)
+    )
     assert.deepStrictEqual(missing, [])
   }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

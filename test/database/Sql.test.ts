@@ -1,18 +1,26 @@
+import { Database, sqlState } from "#infrastructure/database/Sql"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { Unavailable, wireBody } from "#infrastructure/wire/WireError"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { Unavailable, wireBody } from "#infrastructure/wire/WireError"
 import { PostgresServer } from "../../runners/local/Postgres.ts"
-import { Database, sqlState } from "#infrastructure/database/Sql"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { databaseSettings, eachDatabase, freshDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
+import {
+  databaseSettings,
+  eachDatabase,
+  freshDatabase,
+  layerPgliteTest,
+  layerPostgresTest
+} from "../support/Databases.ts"
 
 const table = (name: string) =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     yield* sql`CREATE TABLE ${sql(name)} (id bigint PRIMARY KEY, note text NOT NULL CHECK (note <> 'bad'))`
-    const ids = Effect.map(sql<{ readonly id: number }>`SELECT id FROM ${sql(name)} ORDER BY id`, (rows) => rows.map(({ id }) => id))
-    const add = (id: number | null, note: string | null = "note") => sql`INSERT INTO ${sql(name)} (id, note) VALUES (${id}, ${note})`
+    const ids = Effect.map(sql<{ readonly id: number }>`SELECT id FROM ${sql(name)} ORDER BY id`, (rows) =>
+      rows.map(({ id }) => id))
+    const add = (id: number | null, note: string | null = "note") =>
+      sql`INSERT INTO ${sql(name)} (id, note) VALUES (${id}, ${note})`
     return { sql, ids, add }
   })
 
@@ -54,20 +62,31 @@ eachDatabase((database, { version }) => {
       it.effect("come back from arrays too", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
-          const texts = ["plain", "", "NULL", "null", null, "a,b", "{x}", "q\"q", "b\\b", "two words", "é\u{1f980}", "'"]
+          const texts = ["plain", "", "NULL", "null", null, "a,b", "{x}", 'q"q', "b\\b", "two words", "é\u{1f980}", "'"]
           const numbers = [1, -2, 9_007_199_254_740_991, null, 0]
           const bytes = [Buffer.from([0, 92, 34]), Buffer.alloc(0)]
-          const [row] = yield* sql`SELECT ${texts}::text[] AS texts, ${numbers}::bigint[] AS numbers, ${[]}::text[] AS none,
+          const [row] =
+            yield* sql`SELECT ${texts}::text[] AS texts, ${numbers}::bigint[] AS numbers, ${[]}::text[] AS none,
             ${[]}::bigint[] AS no_numbers, ${bytes}::bytea[] AS bytes, ${[true, false]}::boolean[] AS booleans`
           assert.deepStrictEqual(row, { texts, numbers, none: [], no_numbers: [], bytes, booleans: [true, false] })
-          for (const some of [texts.filter((text) => text !== null), ["plain", "", "NULL", "null", "a,b", "{x}", " two ", "é\u{1f980}", "'"], ["a\nb\u2028c"], [""]]) {
+          for (
+            const some of [
+              texts.filter((text) => text !== null),
+              ["plain", "", "NULL", "null", "a,b", "{x}", " two ", "é\u{1f980}", "'"],
+              ["a\nb\u2028c"],
+              [""]
+            ]
+          ) {
             assert.deepStrictEqual(yield* sql`SELECT ${some}::text[] AS texts`, [{ texts: some }])
           }
           for (const some of [[0.5, -3, 1e21], [Infinity, 1], [7]]) {
-            const rows = yield* sql`SELECT ${some}::float8[] = ARRAY[${sql.literal(some.map((n) => `'${n}'::float8`).join())}] AS same`
+            const rows = yield* sql`SELECT ${some}::float8[] = ARRAY[${
+              sql.literal(some.map((n) => `'${n}'::float8`).join())
+            }] AS same`
             assert.deepStrictEqual(rows, [{ same: true }])
           }
-          const rows = yield* sql`SELECT * FROM unnest(${texts}::text[], ${numbers}::bigint[]) WITH ORDINALITY AS t(text, number, ord)`
+          const rows =
+            yield* sql`SELECT * FROM unnest(${texts}::text[], ${numbers}::bigint[]) WITH ORDINALITY AS t(text, number, ord)`
           assert.strictEqual(rows.length, texts.length)
           assert.deepStrictEqual(rows[2], { text: "NULL", number: 9_007_199_254_740_991, ord: 3 })
         }))
@@ -75,7 +94,9 @@ eachDatabase((database, { version }) => {
       it.effect("may be whole rows and lists", () =>
         Effect.gen(function*() {
           const { sql, ids } = yield* table("helpers")
-          yield* sql`INSERT INTO helpers ${sql.insert([{ id: 1, note: "a" }, { id: 2, note: "b" }, { id: 3, note: "c" }])}`
+          yield* sql`INSERT INTO helpers ${
+            sql.insert([{ id: 1, note: "a" }, { id: 2, note: "b" }, { id: 3, note: "c" }])
+          }`
           const found = yield* sql`SELECT note FROM helpers WHERE id IN ${sql.in([1, 3])} ORDER BY id`.values
           assert.deepStrictEqual(found, [["a"], ["c"]])
           yield* sql`UPDATE helpers SET ${sql.update({ note: "changed" })} WHERE id = ${2}`
@@ -103,7 +124,9 @@ eachDatabase((database, { version }) => {
       }).pipe((onOneConnection) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(onOneConnection))))
 
     describe("errors", () => {
-      const refusals: ReadonlyArray<readonly [what: string, statement: string, tag: SqlError.SqlErrorReason["_tag"], state: string]> = [
+      const refusals: ReadonlyArray<
+        readonly [what: string, statement: string, tag: SqlError.SqlErrorReason["_tag"], state: string]
+      > = [
         ["a repeated key", "INSERT INTO refusals VALUES (1, 'again')", "UniqueViolation", "23505"],
         ["a missing value", "INSERT INTO refusals VALUES (2, NULL)", "ConstraintError", "23502"],
         ["a value that a check refuses", "INSERT INTO refusals VALUES (2, 'bad')", "ConstraintError", "23514"],
@@ -203,7 +226,9 @@ eachDatabase((database, { version }) => {
       it.effect("take statements that are given to them at once, one after the other", () =>
         Effect.gen(function*() {
           const { sql, ids, add } = yield* table("at_once")
-          yield* sql.withTransaction(Effect.forEach([3, 1, 2], (id) => add(id), { concurrency: "unbounded", discard: true }))
+          yield* sql.withTransaction(
+            Effect.forEach([3, 1, 2], (id) => add(id), { concurrency: "unbounded", discard: true })
+          )
           assert.deepStrictEqual(yield* ids, [1, 2, 3])
         }))
 
@@ -224,8 +249,14 @@ eachDatabase((database, { version }) => {
       it.effect("keep their results apart, one after the other and at once", () =>
         Effect.gen(function*() {
           const { prepared } = yield* Database
-          const square = prepared<{ readonly n: number; readonly square: number }>("square", "SELECT $1::bigint AS n, $1::bigint * $1::bigint AS square")
-          const echo = prepared<{ readonly a: string | null; readonly b: Buffer }>("echo", "SELECT $1::text AS a, $2::bytea AS b")
+          const square = prepared<{ readonly n: number; readonly square: number }>(
+            "square",
+            "SELECT $1::bigint AS n, $1::bigint * $1::bigint AS square"
+          )
+          const echo = prepared<{ readonly a: string | null; readonly b: Buffer }>(
+            "echo",
+            "SELECT $1::text AS a, $2::bytea AS b"
+          )
           for (let n = 0; n < 20; n++) assert.deepStrictEqual(yield* square([n]), [{ n, square: n * n }])
           const all = yield* Effect.forEach(
             Array.from({ length: 100 }, (_, n) => n),
@@ -288,7 +319,10 @@ eachDatabase((database, { version }) => {
       it.effect("may fail in a transaction first, and work outside", () =>
         Effect.gen(function*() {
           const { sql, add } = yield* table("first_failing")
-          const count = (yield* Database).raw<{ readonly n: number }>("first_failing", "SELECT count(*) AS n FROM first_failing")
+          const count = (yield* Database).raw<{ readonly n: number }>(
+            "first_failing",
+            "SELECT count(*) AS n FROM first_failing"
+          )
           const error = yield* Effect.flip(sql.withTransaction(Effect.gen(function*() {
             yield* add(1)
             yield* Effect.ignore(add(1))
@@ -354,7 +388,10 @@ eachDatabase((database, { version }) => {
 
   /** A client with one connection of its own. */
   const connected = (url: Redacted.Redacted) =>
-    Effect.map(Layer.build(Layer.fresh(layerPg({ url, poolSize: 1 }))), (context) => Context.get(context, SqlClient.SqlClient))
+    Effect.map(
+      Layer.build(Layer.fresh(layerPg({ url, poolSize: 1 }))),
+      (context) => Context.get(context, SqlClient.SqlClient)
+    )
 
   layer(layerOfOne, { excludeTestServices: true })("an interrupted fiber", (it) => {
     it.effect("does not wait for its statement, which ends by itself and leaves the connection usable", () =>
@@ -427,7 +464,9 @@ eachDatabase((database, { version }) => {
     const end = (pid: unknown) =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        const ended = yield* sql<{ readonly ended: boolean }>`SELECT pg_terminate_backend(${pid}::integer, 5000) AS ended`
+        const ended = yield* sql<
+          { readonly ended: boolean }
+        >`SELECT pg_terminate_backend(${pid}::integer, 5000) AS ended`
         assert.deepStrictEqual(ended, [{ ended: true }])
       })
 
@@ -494,7 +533,10 @@ eachDatabase((database, { version }) => {
         yield* add(1)
         const locked = yield* Deferred.make<void>()
         const holder = yield* Effect.forkChild(sql.withTransaction(
-          sql`UPDATE locked SET note = 'mine'`.pipe(Effect.andThen(Deferred.succeed(locked, undefined)), Effect.andThen(Effect.never))
+          sql`UPDATE locked SET note = 'mine'`.pipe(
+            Effect.andThen(Deferred.succeed(locked, undefined)),
+            Effect.andThen(Effect.never)
+          )
         ))
         yield* Deferred.await(locked)
         const error = yield* Effect.flip(sql.withTransaction(Effect.andThen(

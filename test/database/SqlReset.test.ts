@@ -1,3 +1,4 @@
+import { AnswerTimeout, layerPg } from "#infrastructure/database/SqlPostgres"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
@@ -5,7 +6,6 @@ import { once } from "node:events"
 import { type AddressInfo, createServer, type Socket } from "node:net"
 import { type Duplex } from "node:stream"
 import { TLSSocket } from "node:tls"
-import { AnswerTimeout, layerPg } from "#infrastructure/database/SqlPostgres"
 import { eventually } from "../support/Eventually.ts"
 
 // Of nobody, for this file.
@@ -74,7 +74,9 @@ describe("a connection whose statement is given up", () => {
           assert.deepStrictEqual(ends, ["ECONNRESET"])
         }).pipe(
           Effect.provideService(AnswerTimeout, 100),
-          Effect.provide(layerPg({ url: Redacted.make(`postgres://somebody@127.0.0.1:${port}/some${options}`), poolSize: 1 }))
+          Effect.provide(
+            layerPg({ url: Redacted.make(`postgres://somebody@127.0.0.1:${port}/some${options}`), poolSize: 1 })
+          )
         )
       }).pipe(Effect.scoped))
   }
@@ -92,7 +94,9 @@ describe("a connection whose statement is given up", () => {
         assert.deepStrictEqual(ends, ["ECONNRESET"])
       }).pipe(
         Effect.scoped,
-        Effect.provide(layerPg({ url: Redacted.make(`postgres://somebody@127.0.0.1:${port}/some`), poolSize: 1, pipeline: true }))
+        Effect.provide(
+          layerPg({ url: Redacted.make(`postgres://somebody@127.0.0.1:${port}/some`), poolSize: 1, pipeline: true })
+        )
       )
     }).pipe(Effect.scoped))
 })

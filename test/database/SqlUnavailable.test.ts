@@ -1,12 +1,12 @@
-import { assert, it } from "@effect/vitest"
-import { Cause, Clock, Effect, Exit, Logger } from "effect"
-import { TestClock } from "effect/testing"
+import { SqlErrorLines, unavailable } from "#infrastructure/database/SqlUnavailable"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { FullDisk, FullDisks } from "#infrastructure/platform/disk/DiskSpace"
 import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
-import { SqlErrorLines, unavailable } from "#infrastructure/database/SqlUnavailable"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { assert, it } from "@effect/vitest"
+import { Cause, Clock, Effect, Exit, Logger } from "effect"
+import { TestClock } from "effect/testing"
 
 const away = sqlError(new DatabaseFault({ code: "57P01", message: "the database is shutting down" }), "execute")
 
@@ -15,7 +15,9 @@ const logged = Effect.fnUntraced(function*<A, E>(effect: Effect.Effect<A, E>) {
   const lines: Array<string> = []
   const value = yield* effect.pipe(
     Effect.provideService(SqlErrorLines, new LogThrottle()),
-    Effect.provide(Logger.layer([Logger.make(({ cause, message }) => void lines.push(`${String(message)} ${Cause.pretty(cause)}`))]))
+    Effect.provide(
+      Logger.layer([Logger.make(({ cause, message }) => void lines.push(`${String(message)} ${Cause.pretty(cause)}`))])
+    )
   )
   return { value, lines }
 })
@@ -36,7 +38,7 @@ it.effect("a statement that fails, or takes too long, is 503 to the caller, and 
 
 it.effect("a full disk is 503 too, and one line a minute that says so without a stack, whichever database it is", () =>
   Effect.gen(function*() {
-    const words = "could not extend file \"base/5/16384\": No space left on device"
+    const words = 'could not extend file "base/5/16384": No space left on device'
     const disks = new FullDisks()
     const faults = [
       new DatabaseFault({ code: "53100", message: words }),
@@ -44,17 +46,19 @@ it.effect("a full disk is 503 too, and one line a minute that says so without a 
       new DatabaseFault({ code: "57P02", message: `PGlite crashed: ${words}` }),
       new DatabaseFault(new Error(`no space left on /data (0.1 MB free): ${words}`))
     ]
-    const { lines, value } = yield* logged(Effect.gen(function*() {
-      const errors = yield* Effect.forEach(faults, (fault) => Effect.flip(unavailable(sqlError(fault, "execute"))))
-      yield* TestClock.adjust("9 seconds")
-      const now = monotonicMillis(yield* Clock.Clock)
-      assert.include(disks.recent(now()), "no space left on /data (0.1 MB free)")
-      yield* TestClock.adjust("50 seconds")
-      assert.isUndefined(disks.recent(now()), "ten seconds after the last failure")
-      yield* Effect.flip(unavailable(sqlError(faults[0], "execute")))
-      yield* TestClock.adjust("1 second")
-      return [...errors, yield* Effect.flip(unavailable(sqlError(faults[1], "execute")))]
-    }).pipe(Effect.provideService(FullDisk, disks)))
+    const { lines, value } = yield* logged(
+      Effect.gen(function*() {
+        const errors = yield* Effect.forEach(faults, (fault) => Effect.flip(unavailable(sqlError(fault, "execute"))))
+        yield* TestClock.adjust("9 seconds")
+        const now = monotonicMillis(yield* Clock.Clock)
+        assert.include(disks.recent(now()), "no space left on /data (0.1 MB free)")
+        yield* TestClock.adjust("50 seconds")
+        assert.isUndefined(disks.recent(now()), "ten seconds after the last failure")
+        yield* Effect.flip(unavailable(sqlError(faults[0], "execute")))
+        yield* TestClock.adjust("1 second")
+        return [...errors, yield* Effect.flip(unavailable(sqlError(faults[1], "execute")))]
+      }).pipe(Effect.provideService(FullDisk, disks))
+    )
     assert.isTrue(value.every((error) => error instanceof Unavailable))
     assert.deepStrictEqual(lines.map((line) => line.trim()), [
       `The database cannot write, and requests that change something are answered with 503: ${words}`,

@@ -1,11 +1,11 @@
+import { exportedFiles } from "#domain/archives/AgentTables"
+import { REMOVE } from "#domain/conversations/MessageRetention"
+import { isAgentTable } from "#infrastructure/database/Tables"
+import * as erasure from "#interfaces/operator/Erasure"
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { globSync, readFileSync } from "node:fs"
-import { exportedFiles } from "#domain/archives/AgentTables"
-import { REMOVE } from "#domain/conversations/MessageRetention"
-import * as erasure from "#interfaces/operator/Erasure"
-import { isAgentTable } from "#infrastructure/database/Tables"
 import { tables } from "../../src/Tables.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 
@@ -23,13 +23,18 @@ const agentTables = tables.filter(isAgentTable)
 /** The files of an export, and the tables that they join. */
 const exportedParts = exportedFiles(tables).flatMap((file) => file.join === undefined ? [file] : [file, file.join])
 
-const jobsOf = ({ retention }: typeof tables[number]): ReadonlyArray<string> => "jobs" in retention ? retention.jobs : []
+const jobsOf = ({ retention }: typeof tables[number]): ReadonlyArray<string> =>
+  "jobs" in retention ? retention.jobs : []
 
 layer(layerPgliteTest)("the tables", (it) => {
   it.effect("each has one module that owns it, and each that a module owns exists", () =>
     Effect.gen(function*() {
       const there = new Set((yield* columnsOfSchema).map(({ table }) => table))
-      assert.sameMembers(owned, [...there], "list a new table in the file …Tables.ts of its module, and a new module in src/Tables.ts")
+      assert.sameMembers(
+        owned,
+        [...there],
+        "list a new table in the file …Tables.ts of its module, and a new module in src/Tables.ts"
+      )
     }))
 
   it.effect("an export has every column of every table of agents, or says why not", () =>
@@ -53,12 +58,18 @@ layer(layerPgliteTest)("the tables", (it) => {
     const OUTSIDE = "backups, exports, logs, and mails in the outbox"
     const named = (lists: ReadonlyArray<ReadonlyArray<string>>) => [...new Set(lists.flat())]
     assert.sameMembers(named(agentTables.map((one) => one.erasure.removes)), erasure.removed.map(({ what }) => what))
-    assert.sameMembers([...named(agentTables.map((one) => one.erasure.keeps)), OUTSIDE], erasure.remains.map(({ what }) => what))
+    assert.sameMembers(
+      [...named(agentTables.map((one) => one.erasure.keeps)), OUTSIDE],
+      erasure.remains.map(({ what }) => what)
+    )
   })
 
   it("the jobs that remove old rows exist", () => {
     const jobs = globSync("src/**/*.ts", { cwd: `${import.meta.dirname}/../..` }).flatMap((file) =>
-      [...readFileSync(`${import.meta.dirname}/../../${file}`, "utf8").matchAll(/\bjob\(\{\s*name: "(\w+)"/g)].map(([, name]) => name))
+      [...readFileSync(`${import.meta.dirname}/../../${file}`, "utf8").matchAll(/\bjob\(\{\s*name: "(\w+)"/g)].map((
+        [, name]
+      ) => name)
+    )
     assert.isAbove(jobs.length, 20)
     assert.includeMembers(jobs, tables.flatMap(jobsOf))
   })
@@ -70,10 +81,17 @@ layer(layerPgliteTest)("the tables", (it) => {
 
   it.effect("a job removes what is about one message alone, whatever table it is in", () =>
     Effect.gen(function*() {
-      const aboutMessages = (yield* columnsOfSchema).filter(({ column }) => column === "seq" || column === "message_id").map(({ table }) => table)
+      const aboutMessages = (yield* columnsOfSchema).filter(({ column }) => column === "seq" || column === "message_id")
+        .map(({ table }) => table)
       assert.includeMembers(aboutMessages, ["envelopes", "messages"])
-      // Tasks and words have jobs of their own, which remove those whose message is gone (src/interfaces/a2a/Tasks.ts, src/domain/search/).
+      // Tasks and words have jobs of their own, which remove those whose message is gone (src/interfaces/a2a/Tasks.ts,
+      // src/domain/search/).
       const jobs = ["messages", "a2a_tasks", "message_words_gone"]
-      assert.deepStrictEqual(tables.filter(({ table }) => aboutMessages.includes(table)).filter((one) => !jobsOf(one).some((job) => jobs.includes(job))), [])
+      assert.deepStrictEqual(
+        tables.filter(({ table }) => aboutMessages.includes(table)).filter((one) =>
+          !jobsOf(one).some((job) => jobs.includes(job))
+        ),
+        []
+      )
     }))
 })

@@ -1,18 +1,18 @@
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
+import { compact, FreezeAge, type TurnWait, Vacuum } from "#infrastructure/database/Vacuum"
+import { Config } from "#infrastructure/platform/Config"
+import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
+import { databaseTimes, jobRuns, transactionAge, vacuumSkipped } from "#infrastructure/platform/Metrics"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Logger, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { readdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { PgliteDatabase } from "#infrastructure/database/Pglite"
-import { compact, FreezeAge, type TurnWait, Vacuum } from "#infrastructure/database/Vacuum"
-import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
-import { Config } from "#infrastructure/platform/Config"
-import { databaseTimes, jobRuns, transactionAge, vacuumSkipped } from "#infrastructure/platform/Metrics"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
-import { Stopwatch } from "../support/Promptly.ts"
 import { layerModules } from "../support/Modules.ts"
+import { Stopwatch } from "../support/Promptly.ts"
 import { makeDataDir } from "../support/Server.ts"
 
 const layerVacuum = (database: TestDatabase, { freezeAge = 1_000_000_000, mb = 256, free = () => Infinity } = {}) =>
@@ -45,9 +45,13 @@ const whileBusy = Effect.fnUntraced(function*<A, E, R>(work: Effect.Effect<A, E,
 })
 
 /** PGlite counts dead rows at most once a second otherwise. */
-const countNow = Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.andThen(sql`SELECT pg_stat_force_next_flush()`, sql`SELECT 1`))
+const countNow = Effect.flatMap(
+  SqlClient.SqlClient,
+  (sql) => Effect.andThen(sql`SELECT pg_stat_force_next_flush()`, sql`SELECT 1`)
+)
 
-const fill = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`
+const fill = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  sql`
   INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at, body)
   SELECT 'agt_1', n::text, '\\x00', '\\x00', 0, 0, convert_to(repeat(md5(n::text), 10), 'UTF8') FROM generate_series(1, 5000) n`)
 
@@ -58,8 +62,12 @@ const dead = Effect.flatMap(SqlClient.SqlClient, (sql) =>
   ))
 
 const sizeOf = (table: string) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    Effect.map(sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${table}::regclass) AS bytes`, ([row]) => row?.bytes ?? 0))
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) =>
+      Effect.map(sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${table}::regclass) AS bytes`, ([row]) =>
+        row?.bytes ?? 0)
+  )
 
 describe("PGlite", () => {
   it.effect("space of deleted rows is used again: four cycles of filling and deleting take no more than one", () =>
@@ -83,7 +91,9 @@ describe("PGlite", () => {
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const age = Effect.map(
-        sql<{ readonly age: number }>`SELECT age(datfrozenxid) AS age FROM pg_database WHERE datname = current_database()`,
+        sql<
+          { readonly age: number }
+        >`SELECT age(datfrozenxid) AS age FROM pg_database WHERE datname = current_database()`,
         ([row]) => row?.age ?? NaN
       )
       for (let i = 0; i < 300; i++) yield* sql`INSERT INTO inboxes (agent_id) VALUES (${`agt_${i}`})`
@@ -99,7 +109,9 @@ describe("PGlite", () => {
     return Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const vacuumed = Effect.map(
-        sql<{ readonly n: number }>`SELECT count(*) AS n FROM pg_stat_user_tables WHERE relname = 'idempotency_keys' AND vacuum_count > 0`,
+        sql<
+          { readonly n: number }
+        >`SELECT count(*) AS n FROM pg_stat_user_tables WHERE relname = 'idempotency_keys' AND vacuum_count > 0`,
         ([row]) => row?.n
       )
       yield* sql`SELECT pg_stat_reset()`
@@ -110,7 +122,10 @@ describe("PGlite", () => {
       yield* steps
       assert.strictEqual(yield* vacuumed, 0)
       assert.strictEqual(lines.length, 1)
-      assert.match(lines[0] ?? "", /^The table idempotency_keys is not vacuumed while the server runs: a vacuum would read \d+ MB, and VACUUM_TABLE_MB is 1\. .*compact/)
+      assert.match(
+        lines[0] ?? "",
+        /^The table idempotency_keys is not vacuumed while the server runs: a vacuum would read \d+ MB, and VACUUM_TABLE_MB is 1\. .*compact/
+      )
       assert.strictEqual(vacuumSkipped.current, 1)
       const { rewrite } = yield* Vacuum
       assert.strictEqual(yield* rewrite("idempotency_keys"), "too large")
@@ -137,9 +152,14 @@ describe("PGlite", () => {
       yield* fill
       for (let i = 0; i < 120; i++) yield* sql`INSERT INTO inboxes (agent_id) VALUES (${`agt_${i}`})`
       yield* steps
-      const [row] = yield* sql<{ readonly age: number }>`SELECT age(relfrozenxid) AS age FROM pg_class WHERE relname = 'idempotency_keys'`
+      const [row] = yield* sql<
+        { readonly age: number }
+      >`SELECT age(relfrozenxid) AS age FROM pg_class WHERE relname = 'idempotency_keys'`
       assert.isBelow(row?.age ?? NaN, 50)
-      assert.include(lines, "The table idempotency_keys has very old transaction ids and is vacuumed now, whatever its size")
+      assert.include(
+        lines,
+        "The table idempotency_keys has very old transaction ids and is vacuumed now, whatever its size"
+      )
     }).pipe(
       Effect.provide(layerVacuum(layerPgliteTest, { freezeAge: 1, mb: 1 })),
       Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
@@ -190,7 +210,11 @@ describe("PGlite", () => {
       assert.isFalse(yield* whileBusy(turn(other)))
       yield* leap("10 minutes")
       assert.isTrue(yield* whileBusy(turn(other)))
-      assert.deepStrictEqual(yield* whileBusy(step), { rows: 1, more: true }, "the turn of another job takes nothing from this one")
+      assert.deepStrictEqual(
+        yield* whileBusy(step),
+        { rows: 1, more: true },
+        "the turn of another job takes nothing from this one"
+      )
       yield* fill
       yield* sql`DELETE FROM idempotency_keys`
       yield* countNow
@@ -220,7 +244,10 @@ describe("PGlite", () => {
       assert.deepStrictEqual(yield* step, { rows: 0, more: false })
       assert.strictEqual(yield* dead, rows)
       assert.strictEqual(lines.length, 1)
-      assert.match(lines[0] ?? "", /^Vacuuming the table \w+ needs up to 6\d MB of free disk, and 63 MB are free\. The server leaves this out until there is enough free space\.$/)
+      assert.match(
+        lines[0] ?? "",
+        /^Vacuuming the table \w+ needs up to 6\d MB of free disk, and 63 MB are free\. The server leaves this out until there is enough free space\.$/
+      )
       const bytes = yield* sizeOf("idempotency_keys")
       free = 64_000_000 + 3 * bytes - 1
       assert.strictEqual(yield* rewrite("idempotency_keys"), "no room")
@@ -228,7 +255,10 @@ describe("PGlite", () => {
       assert.strictEqual(yield* sizeOf("idempotency_keys"), bytes)
       assert.strictEqual(yield* rewrite("inboxes"), "done")
       assert.strictEqual(lines.length, 2)
-      assert.match(lines[1] ?? "", /^Rewriting the table idempotency_keys needs up to \d+ MB of free disk, and \d+ MB are free\./)
+      assert.match(
+        lines[1] ?? "",
+        /^Rewriting the table idempotency_keys needs up to \d+ MB of free disk, and \d+ MB are free\./
+      )
       const refused = yield* Effect.result(Effect.provideService(compact(() => Effect.void), FreeDisk, () => free))
       assert.strictEqual(Result.isFailure(refused) ? refused.failure._tag : "", "DiskSpaceShort")
       assert.strictEqual(yield* sizeOf("idempotency_keys"), bytes)
@@ -252,13 +282,18 @@ describe("PGlite", () => {
       try {
         const first = await PgliteDatabase.open({ dataDir })
         const ages = (database: PgliteDatabase) =>
-          database.session.query("SELECT datname, age(datfrozenxid) FROM pg_database WHERE datname LIKE 'template%' ORDER BY 1", []).rows
-        const [[oid] = []] = first.session.query("SELECT oid::text FROM pg_database WHERE datname = current_database()", []).rows
+          database.session.query(
+            "SELECT datname, age(datfrozenxid) FROM pg_database WHERE datname LIKE 'template%' ORDER BY 1",
+            []
+          ).rows
+        const [[oid] = []] =
+          first.session.query("SELECT oid::text FROM pg_database WHERE datname = current_database()", []).rows
         const base = join(dataDir, "database", "base", String(oid))
         const known = readdirSync(base)
         assert.isTrue(ages(first).every(([, age]) => Number(age) > 20), JSON.stringify(ages(first)))
         await first.close()
-        for (const name of ["99999", "99999.1", "99999_fsm"]) writeFileSync(join(base, name), "bytes of a table that was never finished")
+        for (const name of ["99999", "99999.1", "99999_fsm"])
+          writeFileSync(join(base, name), "bytes of a table that was never finished")
         const second = await PgliteDatabase.open({ dataDir, templateAge: 20 })
         assert.deepStrictEqual(ages(second).map(([name]) => name), ["template0", "template1"])
         assert.isTrue(ages(second).every(([, age]) => Number(age) < 20), JSON.stringify(ages(second)))

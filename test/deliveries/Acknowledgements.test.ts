@@ -1,10 +1,10 @@
+import { ANSWER_MS, makeAcknowledgements } from "#domain/deliveries/Acknowledgements"
+import type { Ack } from "#domain/deliveries/DeliveriesRepo"
+import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
-import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
-import { ANSWER_MS, makeAcknowledgements } from "#domain/deliveries/Acknowledgements"
-import type { Ack } from "#domain/deliveries/DeliveriesRepo"
 
 /** Acknowledgements into a database that is away for the first tries, and the batches that it was given. */
 const acknowledgements = Effect.fnUntraced(function*(away: number, code = "08006") {
@@ -13,7 +13,9 @@ const acknowledgements = Effect.fnUntraced(function*(away: number, code = "08006
   const acks = yield* makeAcknowledgements(
     (batch) => {
       batches.push(batch)
-      const outcome = batches.length > away ? Effect.void : Effect.fail(sqlError(new DatabaseFault({ code, message: "away" }), "execute"))
+      const outcome = batches.length > away
+        ? Effect.void
+        : Effect.fail(sqlError(new DatabaseFault({ code, message: "away" }), "execute"))
       return Effect.flatMap(AnswerTimeout, (millis) => {
         patience.push(millis)
         return outcome

@@ -1,12 +1,12 @@
+import { Conversations } from "#domain/conversations/Conversations"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
+import type { LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { LiveSession } from "#domain/push/LiveAgent"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { Conversations } from "#domain/conversations/Conversations"
-import { Deliveries } from "#domain/deliveries/Deliveries"
-import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { eachDatabase } from "../support/Databases.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
@@ -94,14 +94,21 @@ eachDatabase((database) => {
         const { id, reader, writer } = yield* pair("overlap", 6)
         const frames = yield* listen(writer.id)
         const through = (seq: number) => deliveries.readThrough(reader.id, reader.handle, id, seq)
-        yield* Effect.all([through(4), through(6), through(5), through(6), through(0), through(-1)], { concurrency: "unbounded" })
+        yield* Effect.all([through(4), through(6), through(5), through(6), through(0), through(-1)], {
+          concurrency: "unbounded"
+        })
         const told = frames.map((frame) => frame["payload"] as Json)
-        assert.deepStrictEqual(told.map((payload) => payload["seq"]), [...new Set(told.map((payload) => payload["seq"]))])
+        assert.deepStrictEqual(told.map((payload) => payload["seq"]), [
+          ...new Set(told.map((payload) => payload["seq"]))
+        ])
         assert.strictEqual(told.at(-1)?.["through_seq"], 6)
         assert.strictEqual(told.at(-1)?.["seq"], 6)
         assert.strictEqual(yield* counters(reader.id), 2)
         yield* through(100)
-        assert.deepStrictEqual([frames.at(-1)!["payload"]].map((payload) => [(payload as Json)["seq"], (payload as Json)["through_seq"]]), [[8, 8]])
+        assert.deepStrictEqual(
+          [frames.at(-1)!["payload"]].map((payload) => [(payload as Json)["seq"], (payload as Json)["through_seq"]]),
+          [[8, 8]]
+        )
       }))
 
     it.effect("acknowledging is exact under acknowledgements of every kind at once", () =>
@@ -123,7 +130,9 @@ eachDatabase((database) => {
         ], { concurrency: "unbounded" })
         yield* deliveries.settled
         assert.deepStrictEqual(acked.slice(2), [0, 0, 0, 0])
-        const waiting = (yield* deliveries.sync(reader.id, undefined, 500)).map((row) => deliveries.ids.decode(reader.id, String(parse(row)["delivery_id"])))
+        const waiting = (yield* deliveries.sync(reader.id, undefined, 500)).map((row) =>
+          deliveries.ids.decode(reader.id, String(parse(row)["delivery_id"]))
+        )
         // Inbox number n is seq 1 for the first and n + 1 after the reader's own seq 2; sent[30] is number 32.
         assert.deepStrictEqual(
           waiting,
@@ -132,7 +141,9 @@ eachDatabase((database) => {
         assert.strictEqual(yield* counters(reader.id), waiting.length)
         assert.deepStrictEqual(
           (yield* deliveries.sync(reader.id, cursor(30), 3)).map((row) => parse(row)["delivery_id"]),
-          waiting.filter((inboxNo) => inboxNo! > 30).slice(0, 3).map((inboxNo) => deliveries.ids.encode(reader.id, inboxNo!))
+          waiting.filter((inboxNo) => inboxNo! > 30).slice(0, 3).map((inboxNo) =>
+            deliveries.ids.encode(reader.id, inboxNo!)
+          )
         )
         // A cursor of a time that a restored backup does not know hides nothing.
         const beyond = deliveries.ids.encode(reader.id, 42)
@@ -145,8 +156,10 @@ eachDatabase((database) => {
         const repo = yield* DeliveriesRepo
         const { reader } = yield* pair("gap", 3)
         yield* repo.acknowledge([1, 3].map((inboxNo) => ({ agentId: reader.id, inboxNo, at: 1 })), 60_000)
-        const offered = Effect.map(deliveries.sync(reader.id, undefined, 500), (rows) =>
-          rows.map((row) => deliveries.ids.decode(reader.id, String(parse(row)["delivery_id"]))))
+        const offered = Effect.map(
+          deliveries.sync(reader.id, undefined, 500),
+          (rows) => rows.map((row) => deliveries.ids.decode(reader.id, String(parse(row)["delivery_id"])))
+        )
         assert.deepStrictEqual(yield* offered, [2, 4])
         assert.deepStrictEqual((yield* deliveries.page(reader.id, 0, 100))?.rows.map(({ inboxNo }) => inboxNo), [2, 4])
         yield* repo.acknowledge([{ agentId: reader.id, inboxNo: 2, at: 2 }], 60_000)
@@ -200,7 +213,11 @@ eachDatabase((database) => {
         yield* conversations.send(writer, direct(reader.handle), draft("after"))
         assert.deepStrictEqual((yield* conversations.history(reader.id, id, page)).map((row) => parse(row)["seq"]), [7])
         assert.strictEqual((yield* conversations.list(reader.id, {})).items[0]?.unread_count, 1)
-        assert.strictEqual((yield* conversations.history(writer.id, id, page)).length, 7, "the other side keeps everything")
+        assert.strictEqual(
+          (yield* conversations.history(writer.id, id, page)).length,
+          7,
+          "the other side keeps everything"
+        )
         assert.strictEqual((yield* deliveries.sync(reader.id, undefined, 10)).length, 1)
         const stranger = yield* newAgent("hide-stranger")
         assert.strictEqual((yield* Effect.flip(conversations.hide(stranger.id, id)))._tag, "ConversationNotFound")

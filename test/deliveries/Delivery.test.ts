@@ -1,10 +1,14 @@
+import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 
 const ids = makeDeliveryIds(Buffer.alloc(32, 1))
 const agent = fc.string({ minLength: 1 }).map((text) => `agt_${text}`)
-const inboxNo = fc.oneof(fc.nat(1_000), fc.integer({ min: 0, max: 2 ** 48 - 1 }), fc.constantFrom(0, 1, 2 ** 24 - 1, 2 ** 24, 2 ** 31, 2 ** 48 - 1))
+const inboxNo = fc.oneof(
+  fc.nat(1_000),
+  fc.integer({ min: 0, max: 2 ** 48 - 1 }),
+  fc.constantFrom(0, 1, 2 ** 24 - 1, 2 ** 24, 2 ** 31, 2 ** 48 - 1)
+)
 
 describe("delivery ids", () => {
   it("give back their number to their agent", () => {
@@ -31,7 +35,19 @@ describe("delivery ids", () => {
 
   it("refuse what is malformed", () => {
     const good = ids.encode("agt_a", 5)
-    for (const bad of ["", "del_", good.slice(0, -1), `${good}0`, good.toUpperCase(), good.replace("del_", "dev_"), `${good.slice(0, 24)}zzzzzzzzzzzz`, `${good.slice(0, 24)}   000000000`, `${good.slice(0, 24)}+1e500000000`]) {
+    for (
+      const bad of [
+        "",
+        "del_",
+        good.slice(0, -1),
+        `${good}0`,
+        good.toUpperCase(),
+        good.replace("del_", "dev_"),
+        `${good.slice(0, 24)}zzzzzzzzzzzz`,
+        `${good.slice(0, 24)}   000000000`,
+        `${good.slice(0, 24)}+1e500000000`
+      ]
+    ) {
       assert.isUndefined(ids.decode("agt_a", bad), bad)
     }
     fc.assert(fc.property(fc.string(), (text) => assert.isUndefined(ids.decode("agt_a", text))))

@@ -1,15 +1,15 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import * as fc from "fast-check"
 import { Accounts } from "#domain/agents/Accounts"
 import { Conversations } from "#domain/conversations/Conversations"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Groups } from "#domain/groups/Groups"
-import { WebhookClient } from "#domain/webhooks/WebhookClient"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
+import { WebhookClient } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import * as fc from "fast-check"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
@@ -58,12 +58,22 @@ const step = fc.record<Step>({
 
 /** Steps one after the other, some of them at once. */
 const histories = fc.array(
-  fc.oneof({ weight: 2, arbitrary: step.map((one) => [one]) }, { weight: 1, arbitrary: fc.array(step, { minLength: 2, maxLength: 6 }) }),
+  fc.oneof({ weight: 2, arbitrary: step.map((one) => [one]) }, {
+    weight: 1,
+    arbitrary: fc.array(step, { minLength: 2, maxLength: 6 })
+  }),
   { minLength: 30, maxLength: 40, size: "max" }
 )
 
 /** What is done to a message that waits. */
-const OF_A_ROW: ReadonlySet<Kind> = new Set(["sync and ack", "ack", "read", "read through", "hide message", "hide conversation"])
+const OF_A_ROW: ReadonlySet<Kind> = new Set([
+  "sync and ack",
+  "ack",
+  "read",
+  "read through",
+  "hide message",
+  "hide conversation"
+])
 
 const stepOf = (kind: Kind, agent: number, other = 0): Step => ({ kind, agent, other, pick: 0 })
 
@@ -88,9 +98,17 @@ const internet = Layer.mergeAll(
 
 let serial = 0
 
-for (const [name, database, runs] of [["PGlite", layerPgliteTest, RUNS], ["PostgreSQL 18", layerPostgresTest(), RUNS]] as const) {
+for (
+  const [name, database, runs] of [["PGlite", layerPgliteTest, RUNS], [
+    "PostgreSQL 18",
+    layerPostgresTest(),
+    RUNS
+  ]] as const
+) {
   layer(
-    layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 1 }).pipe(Layer.provideMerge(internet))
+    layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, RETENTION_MESSAGES_DAYS: 1 }).pipe(
+      Layer.provideMerge(internet)
+    )
   )((it) => {
     it.effect(`${runs} histories on ${name}: what waits for an agent is always what its inbox says`, () =>
       Effect.gen(function*() {
@@ -122,7 +140,10 @@ for (const [name, database, runs] of [["PGlite", layerPgliteTest, RUNS], ["Postg
           let admin = 0
 
           const rowsOf = (agent: number) =>
-            Effect.map(deliveries.sync(agents[agent]!.id, undefined, 50), (rows) => rows.map((text) => JSON.parse(text) as Row))
+            Effect.map(
+              deliveries.sync(agents[agent]!.id, undefined, 50),
+              (rows) => rows.map((text) => JSON.parse(text) as Row)
+            )
 
           const perform = Effect.fnUntraced(function*({ agent, kind, other, pick }: Step) {
             const self = agents[agent]!
@@ -165,11 +186,18 @@ for (const [name, database, runs] of [["PGlite", layerPgliteTest, RUNS], ["Postg
                 return
               }
               case "webhook": {
-                const { webhook } = yield* webhooks.create(self.id, "https://hooks.example/", ["message.new"], undefined)
+                const { webhook } = yield* webhooks.create(
+                  self.id,
+                  "https://hooks.example/",
+                  ["message.new"],
+                  undefined
+                )
                 yield* conversations.send(peer, { _tag: "Direct", handle: self.handle }, draft(`r${serial++}`))
-                // Posted and acknowledged behind the send's back; not if another step has deleted the account meanwhile.
+                // Posted and acknowledged behind the send's back; not if another step has deleted the account
+                // meanwhile.
                 yield* Effect.promise(() =>
-                  eventually("the post", async () => await Effect.runPromise(isDone(webhook.id)) || undefined))
+                  eventually("the post", async () => await Effect.runPromise(isDone(webhook.id)) || undefined)
+                )
                 yield* deliveries.settled
                 yield* webhooks.remove(self.id, webhook.id)
                 took.set("webhook", (took.get("webhook") ?? 0) + 1)
@@ -197,9 +225,12 @@ for (const [name, database, runs] of [["PGlite", layerPgliteTest, RUNS], ["Postg
             const [one] = steps
             const agentId = one && agents[one.agent]?.id
             const before = yield* waiting(agentId, context)
-            yield* Effect.forEach(steps, (one) => Effect.catch(perform(one), () => Effect.void), { concurrency: "unbounded" })
+            yield* Effect.forEach(steps, (one) => Effect.catch(perform(one), () => Effect.void), {
+              concurrency: "unbounded"
+            })
             const after = yield* waiting(agentId, `${context}, step ${at}: ${JSON.stringify(steps)}`)
-            if (steps.length === 1 && one !== undefined && after < before) took.set(one.kind, (took.get(one.kind) ?? 0) + 1)
+            if (steps.length === 1 && one !== undefined && after < before)
+              took.set(one.kind, (took.get(one.kind) ?? 0) + 1)
           }
         })
 

@@ -1,14 +1,14 @@
-import { assert, layer } from "@effect/vitest"
-import { Context, Effect, Exit, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
-import { Database } from "#infrastructure/database/Sql"
-import { unavailable } from "#infrastructure/database/SqlUnavailable"
-import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { SLICE_ROWS } from "#domain/deliveries/DeliveriesRepo"
 import { Groups } from "#domain/groups/Groups"
 import { LiveAgents } from "#domain/push/LiveAgents"
+import { Database } from "#infrastructure/database/Sql"
+import { unavailable } from "#infrastructure/database/SqlUnavailable"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
+import { assert, layer } from "@effect/vitest"
+import { Context, Effect, Exit, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
 import { draft, layerModules, newAgent, type Party } from "../support/Modules.ts"
 
@@ -41,9 +41,11 @@ const watched = (database: TestDatabase) => {
       if (ticking) setImmediate(tick).unref()
     }
     tick()
-    yield* Effect.addFinalizer(() => Effect.sync(() => {
-      ticking = false
-    }))
+    yield* Effect.addFinalizer(() =>
+      Effect.sync(() => {
+        ticking = false
+      })
+    )
     const watched = <A, E>(
       name: string,
       run: (params: ReadonlyArray<unknown>) => Effect.Effect<A, E>,
@@ -59,7 +61,8 @@ const watched = (database: TestDatabase) => {
       })
     return Context.make(Database, {
       ...inner,
-      prepared: <Row extends object>(name: string, text: string) => watched(name, inner.prepared<Row>(name, text), unavailable),
+      prepared: <Row extends object>(name: string, text: string) =>
+        watched(name, inner.prepared<Row>(name, text), unavailable),
       raw: <Row extends object>(name: string, text: string) => watched(name, inner.raw<Row>(name, text), Effect.fail)
     }).pipe(Context.add(SqlClient.SqlClient, sql))
   }))
@@ -123,7 +126,10 @@ const listen = Effect.fnUntraced(function*(agent: Party) {
     hint: () => undefined,
     echo: () => undefined,
     event: (frame) => {
-      const { payload, type } = JSON.parse(String(frame)) as { type: string; payload: { seq: number; through_seq: number } }
+      const { payload, type } = JSON.parse(String(frame)) as {
+        type: string
+        payload: { seq: number; through_seq: number }
+      }
       if (type === "message.read") told.push([payload.seq, payload.through_seq])
     },
     close: () => undefined
@@ -153,17 +159,23 @@ eachDatabase((database, { version }) => {
         const { reader } = yield* pair("acks", MORE)
         const other = yield* newAgent("acks-other")
         const cursor = deliveries.ids.encode(reader.id, MORE - 9)
-        const { all, exit, ran } = yield* during("acknowledge_through", Effect.raceFirst(
-          deliveries.acknowledgeThrough(reader.id, cursor),
-          Effect.forever(deliveries.heads([other.id]))
-        ))
+        const { all, exit, ran } = yield* during(
+          "acknowledge_through",
+          Effect.raceFirst(
+            deliveries.acknowledgeThrough(reader.id, cursor),
+            Effect.forever(deliveries.heads([other.id]))
+          )
+        )
         assert.deepStrictEqual(exit, Exit.succeed(MORE - 9))
         assert.strictEqual(ran.length, 3)
         assertTurns(ran)
         if (version === undefined) assertOthers(all, "acknowledge_through")
         const { through, waiting } = yield* look(reader)
         assert.deepStrictEqual([waiting, through], [10, MORE - 9])
-        const few = yield* during("acknowledge_through", deliveries.acknowledgeThrough(reader.id, deliveries.ids.encode(reader.id, MORE)))
+        const few = yield* during(
+          "acknowledge_through",
+          deliveries.acknowledgeThrough(reader.id, deliveries.ids.encode(reader.id, MORE))
+        )
         assert.deepStrictEqual([few.exit, few.ran.length], [Exit.succeed(9), 1])
       }))
 
@@ -199,7 +211,10 @@ eachDatabase((database, { version }) => {
         const { id, reader, told } = yield* pair("reads", MORE)
         const [other, fresh] = [yield* pair("reads-other", 3), yield* newAgent("reads-fresh")]
         const read = (seq: number) => deliveries.readThrough(reader.id, reader.handle, id, seq)
-        const { all, exit, ran } = yield* during("read", Effect.raceFirst(read(MORE - 9), Effect.forever(deliveries.heads([fresh.id]))))
+        const { all, exit, ran } = yield* during(
+          "read",
+          Effect.raceFirst(read(MORE - 9), Effect.forever(deliveries.heads([fresh.id])))
+        )
         assert.isTrue(Exit.isSuccess(exit))
         assert.strictEqual(ran.length, 3)
         assertTurns(ran)
@@ -215,7 +230,10 @@ eachDatabase((database, { version }) => {
         const order: Array<string> = []
         yield* Effect.all([
           Effect.tap(read(2 * MORE + 1), () => Effect.sync(() => order.push("many"))),
-          Effect.tap(deliveries.readThrough(other.reader.id, other.reader.handle, other.id, 4), () => Effect.sync(() => order.push("few")))
+          Effect.tap(
+            deliveries.readThrough(other.reader.id, other.reader.handle, other.id, 4),
+            () => Effect.sync(() => order.push("few"))
+          )
         ], { concurrency: "unbounded" })
         assert.deepStrictEqual(order, ["few", "many"])
         assert.deepStrictEqual(other.told, [[4, 4], [2 * MORE + 1, 2 * MORE + 1]])
@@ -239,7 +257,11 @@ eachDatabase((database, { version }) => {
       Effect.gen(function*() {
         const deliveries = yield* Deliveries
         const groups = yield* Groups
-        const [early, late, reader] = [yield* newAgent("grp-early"), yield* newAgent("grp-late"), yield* newAgent("grp-reader")]
+        const [early, late, reader] = [
+          yield* newAgent("grp-early"),
+          yield* newAgent("grp-late"),
+          yield* newAgent("grp-reader")
+        ]
         const profile = { name: "Band", description: null, avatarUrl: null }
         const { add_results, group } = yield* groups.create(late, { profile, handles: [reader.handle] })
         yield* groups.accept(reader, add_results[0]?.invite_id ?? "")
@@ -249,7 +271,10 @@ eachDatabase((database, { version }) => {
         yield* fill(group.id, late, reader, MORE)
         const told = [yield* listen(early), yield* listen(late)]
         const before = yield* look(reader)
-        const { ran } = yield* during("read", deliveries.readThrough(reader.id, reader.handle, group.id, Number.MAX_SAFE_INTEGER))
+        const { ran } = yield* during(
+          "read",
+          deliveries.readThrough(reader.id, reader.handle, group.id, Number.MAX_SAFE_INTEGER)
+        )
         assert.isAtLeast(ran.length, 3)
         assert.deepStrictEqual(told.map(({ length }) => length), [1, 1])
         const [[[newest, through]], [[last, end]]] = told as unknown as [[[number, number]], [[number, number]]]
@@ -259,13 +284,20 @@ eachDatabase((database, { version }) => {
         assert.isAbove(before.unread, MORE)
         assert.strictEqual((yield* look(reader)).unread, 0)
         // Marks that share a statement have few rows each, and tell nobody twice all the same.
-        for (const [sender, n] of [[early, 1], [late, 400], [early, 1]] as const) yield* fill(group.id, sender, reader, n)
+        for (const [sender, n] of [[early, 1], [late, 400], [early, 1]] as const)
+          yield* fill(group.id, sender, reader, n)
         const reads = (id: string) => deliveries.readThrough(reader.id, reader.handle, id, Number.MAX_SAFE_INTEGER)
-        const shared = yield* during("read", Effect.all([reads(group.id), ...Array.from({ length: 19 }, (_, i) => reads(`conv_none${i}`))], {
-          concurrency: "unbounded"
-        }))
+        const shared = yield* during(
+          "read",
+          Effect.all([reads(group.id), ...Array.from({ length: 19 }, (_, i) => reads(`conv_none${i}`))], {
+            concurrency: "unbounded"
+          })
+        )
         assert.isAbove(shared.ran.length, 1)
-        assert.deepStrictEqual(told.map((seqs) => seqs.slice(1)), [[[last + 402, last + 402]], [[last + 401, last + 402]]])
+        assert.deepStrictEqual(
+          told.map((seqs) => seqs.slice(1)),
+          [[[last + 402, last + 402]], [[last + 401, last + 402]]]
+        )
       }))
   })
 }, { oldest: true, pglite: true })

@@ -1,11 +1,5 @@
-import { assert, describe, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
-import { isInstalled } from "../../runners/local/Postgres.ts"
-import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
 import { Accounts } from "#domain/agents/Accounts"
+import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
 import { Contacts } from "#domain/contacts/Contacts"
 import { Directory, type Sought } from "#domain/directory/Directory"
 import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
@@ -13,6 +7,12 @@ import { COUNT, COUNT_TAG, SEARCH, SEARCH_TAG } from "#domain/directory/Director
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateLimited } from "#infrastructure/wire/WireError"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { isInstalled } from "../../runners/local/Postgres.ts"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
 
@@ -48,7 +48,9 @@ eachDatabase((database) => {
         const me = made.get("lio")!
         yield* contacts.add(me, "lina", null)
         assert.deepStrictEqual(
-          (yield* directory.search(me, by("lin"), {})).items.filter((item) => item.in_contacts === true).map(({ handle }) => handle),
+          (yield* directory.search(me, by("lin"), {})).items.filter((item) => item.in_contacts === true).map((
+            { handle }
+          ) => handle),
           ["lina"]
         )
       }))
@@ -88,13 +90,17 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* found(null, "go"), ["tag-a-"])
         assert.deepStrictEqual(yield* found(null, "Rust"), ["tag-late"])
         assert.deepStrictEqual(yield* found(null, "été"), ["tag-b"])
-        for (const tag of ["G", "Go ", "G%", "G_", "GO", "Gol", "' OR ''='"]) assert.deepStrictEqual(yield* found(null, tag), [], tag)
+        for (const tag of ["G", "Go ", "G%", "G_", "GO", "Gol", "' OR ''='"])
+          assert.deepStrictEqual(yield* found(null, tag), [], tag)
         assert.deepStrictEqual((yield* directory.search(null, by("tag-b"), {})).items[0]?.tags, ["Go", "c++", "été"])
         const first = yield* directory.search(null, by(null, "Go"), { limit: 2 })
         assert.deepStrictEqual([...handlesOf(first), first.total], ["tag-a0", "tag-b", 3])
         const rest = yield* directory.search(null, by(null, "Go"), { limit: 2, cursor: first.nextCursor ?? "" })
         assert.deepStrictEqual([...handlesOf(rest), rest.nextCursor], ["tagger", null])
-        assert.deepStrictEqual(handlesOf(yield* directory.search(null, by(null, "Go"), { limit: 2, offset: 1 })), ["tag-b", "tagger"])
+        assert.deepStrictEqual(handlesOf(yield* directory.search(null, by(null, "Go"), { limit: 2, offset: 1 })), [
+          "tag-b",
+          "tagger"
+        ])
         assert.deepStrictEqual(yield* sql`SELECT tag FROM agent_tags WHERE handle IN ('tag-gone', 'tag-away')`, [])
       }))
 
@@ -121,9 +127,15 @@ eachDatabase((database) => {
           ["many-d", "many-f", "many-h"]
         )
         assert.strictEqual((yield* directory.search(null, by("many-"), { limit: 1_000 })).limit, 50)
-        assert.strictEqual((yield* Effect.flip(directory.search(null, by("ma"), { cursor: "e30", offset: 0 })))._tag, "ValidationFailed")
+        assert.strictEqual(
+          (yield* Effect.flip(directory.search(null, by("ma"), { cursor: "e30", offset: 0 })))._tag,
+          "ValidationFailed"
+        )
         for (const cursor of ["x", "e30", Buffer.from(`{"handle":"a\\u0000"}`).toString("base64url")]) {
-          assert.strictEqual((yield* Effect.flip(directory.search(null, by("ma"), { cursor })))._tag, "ValidationFailed")
+          assert.strictEqual(
+            (yield* Effect.flip(directory.search(null, by("ma"), { cursor })))._tag,
+            "ValidationFailed"
+          )
         }
       }))
   })
@@ -169,7 +181,9 @@ describe.skipIf(!isInstalled(18))("100,000 agents, PostgreSQL 18", () => {
                 "count_tag_plan('', '{', 'tag420')"
               ]
             ) {
-              const rows = yield* sql.unsafe(`EXPLAIN ${statement.startsWith("count") ? "" : "(ANALYZE, TIMING OFF) "}EXECUTE ${statement}`).values
+              const rows = yield* sql.unsafe(
+                `EXPLAIN ${statement.startsWith("count") ? "" : "(ANALYZE, TIMING OFF) "}EXECUTE ${statement}`
+              ).values
               explained.push(rows.map(([line]) => String(line)).join("\n"))
             }
           }
@@ -178,7 +192,13 @@ describe.skipIf(!isInstalled(18))("100,000 agents, PostgreSQL 18", () => {
         assert.strictEqual(plans.length, 20)
         for (const [index, plan] of plans.entries()) {
           // Of each mode, the first four search all agents.
-          assert.match(plan, index % 10 < 4 ? /Index (Only )?Scan using agents_listed on agents/ : /Index (Only )?Scan using agent_tags_pkey/, plan)
+          assert.match(
+            plan,
+            index % 10 < 4
+              ? /Index (Only )?Scan using agents_listed on agents/
+              : /Index (Only )?Scan using agent_tags_pkey/,
+            plan
+          )
           assert.notMatch(plan, /Seq Scan|Sort|Hash|Merge/, plan)
         }
         const found = yield* directory.search(null, by("bulk-0420"), { limit: 2 })
@@ -235,7 +255,11 @@ describe("the directory's limits", () => {
         // 16 full minutes and 40 more.
         const refused = yield* call("agt_a")
         assert.include(refused?.message, "24-hour")
-        assert.deepStrictEqual(refused?.details, { retry_after_ms: 86_400_000 - 16 * 60_000, limit: 1_000, window: "day" })
+        assert.deepStrictEqual(refused?.details, {
+          retry_after_ms: 86_400_000 - 16 * 60_000,
+          limit: 1_000,
+          window: "day"
+        })
         yield* TestClock.adjust(86_400_000 - 16 * 60_000 - 1)
         assert.include((yield* call("agt_a"))?.message, "24-hour")
         yield* TestClock.adjust(1)

@@ -1,10 +1,19 @@
+import { HandleTaken } from "#domain/registration/Code"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { spawn, spawnSync } from "node:child_process"
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs"
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync
+} from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { HandleTaken } from "#domain/registration/Code"
 import { adminHere } from "../support/Admin.ts"
 import { LONGEST_WAIT_MS, within } from "../support/Eventually.ts"
 import { programPath, type Server, sharedServer, startServer } from "../support/Server.ts"
@@ -17,8 +26,12 @@ it("every block of shell commands is one that a shell can read", () => {
   const blocks = DOCUMENTS.flatMap(blocksOf).filter(({ language }) => language === "sh")
   assert.isAbove(blocks.length, 20)
   // One shell starts the others: a process as large as this one takes long to start each.
-  const each = `i=0; while IFS= read -r -d "" block; do bash -n <<< "$block" 2>&1 || echo "in block $i"; i=$((i + 1)); done; echo "$i read"`
-  const { stdout } = spawnSync("bash", ["-c", each], { input: blocks.map(({ text }) => `${text}\0`).join(""), encoding: "utf8" })
+  const each =
+    `i=0; while IFS= read -r -d "" block; do bash -n <<< "$block" 2>&1 || echo "in block $i"; i=$((i + 1)); done; echo "$i read"`
+  const { stdout } = spawnSync("bash", ["-c", each], {
+    input: blocks.map(({ text }) => `${text}\0`).join(""),
+    encoding: "utf8"
+  })
   const said = stdout.replaceAll(/in block (\d+)/g, (_, i: string) => place(blocks[Number(i)]!))
   assert.strictEqual(said, `${blocks.length} read\n`)
 })
@@ -26,7 +39,9 @@ it("every block of shell commands is one that a shell can read", () => {
 /** The package that `npm pack` makes. */
 const PACKED = "parley-0.1.0.tgz"
 
-const missing = ["bash", "curl", "openssl", "npm"].filter((program) => spawnSync(program, ["--help"]).error !== undefined)
+const missing = ["bash", "curl", "openssl", "npm"].filter((program) =>
+  spawnSync(program, ["--help"]).error !== undefined
+)
 
 /** README's blocks that a shell or Node runs, without the first one, which starts the server. */
 const conversation = (): ReadonlyArray<Block> =>
@@ -47,16 +62,25 @@ describe("on a server", () => {
     await server?.stop()
   })
 
-  /** A folder in which a person works who has a checkout: `npm run admin` and the packages are there, and `data` is made. */
+  /**
+   * A folder in which a person works who has a checkout: `npm run admin` and the packages are there, and `data` is
+   * made.
+   */
   const checkout = (): string => {
     const made = mkdtempSync(join(folder, "checkout-"))
     symlinkSync(join(ROOT, "node_modules"), join(made, "node_modules"))
-    writeFileSync(join(made, "package.json"), JSON.stringify({ scripts: { admin: `exec node ${programPath()} admin` } }))
+    writeFileSync(
+      join(made, "package.json"),
+      JSON.stringify({ scripts: { admin: `exec node ${programPath()} admin` } })
+    )
     mkdirSync(join(made, "data"))
     return made
   }
 
-  /** Runs blocks one after the other in a new shell, as a person does who pastes them; what each of them printed, by its place. */
+  /**
+   * Runs blocks one after the other in a new shell, as a person does who pastes them; what each of them printed, by its
+   * place.
+   */
   const paste = async (
     blocks: ReadonlyArray<Block>,
     { at = server, cwd, shell = "bash" }: { readonly at?: Server; readonly cwd: string; readonly shell?: "bash" | "sh" }
@@ -67,22 +91,28 @@ describe("on a server", () => {
         .replaceAll("data/outbox", at.outbox.folder).replaceAll("8080", receiver)
     const script = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for (const block of blocks) {
-      if (block.language === "js") writeFileSync(join(cwd, block.file ?? assert.fail(`${place(block)} has no name`)), here(block.text))
+      if (block.language === "js")
+        writeFileSync(join(cwd, block.file ?? assert.fail(`${place(block)} has no name`)), here(block.text))
       else script.push(`printf "\\n#### %s\\n" "${place(block)}"`, here(block.text))
     }
     const path = `${join(ROOT, "node_modules/.bin")}:${process.env["PATH"]}`
     const env = { ...at.place, PATH: path, HOME: folder, npm_config_update_notifier: "false" }
     const child = spawn(shell, ["-s"], { cwd, env, stdio: ["pipe", "pipe", "pipe"] })
     let output = ""
-    for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
+    for (const stream of [child.stdout, child.stderr])
+      stream.setEncoding("utf8").on("data", (text: string) => (output += text))
     child.stdin.end(script.join("\n"))
     const ended = new Promise<number | null>((resolve) => child.on("close", resolve))
-    const code = await within("the end of the commands", ended, 3 * LONGEST_WAIT_MS).finally(() => child.kill("SIGKILL"))
+    const code = await within("the end of the commands", ended, 3 * LONGEST_WAIT_MS).finally(() =>
+      child.kill("SIGKILL")
+    )
     assert.strictEqual(code, 0, output)
-    return new Map(output.split(/^#### /m).slice(1).map((part) => {
-      const end = part.indexOf("\n")
-      return [part.slice(0, end), part.slice(end + 1)]
-    }))
+    return new Map(
+      output.split(/^#### /m).slice(1).map((part) => {
+        const end = part.indexOf("\n")
+        return [part.slice(0, end), part.slice(end + 1)]
+      })
+    )
   }
 
   it("the README's blocks work in a new terminal, twice in a row, and so does the guide after them", async ({ skip }) => {
@@ -112,7 +142,7 @@ describe("on a server", () => {
     assert.strictEqual(idOf(about("agents create ada bob")), idOf(about("agents create ada bob", first)))
     assert.match(about("hello-2"), /^There is no delivery_id in: \[\]$/m)
     assert.strictEqual(about("register cleo").trim(), about("register cleo", first).trim())
-    for (const of of [first, printed]) assert.include(about("echo.mjs", of), "You wrote: Are you there?")
+    for (const  of of[first, printed]) assert.include(about("echo.mjs", of), "You wrote: Are you there?")
 
     assert.include(about(`"display_name":"Ada"`), `"description":"Watches the harbour"`)
     assert.include(about("/v1/directory"), `"handle":"ada"`)
@@ -123,7 +153,10 @@ describe("on a server", () => {
       assert.isNotEmpty(ids)
       return ids
     })
-    assert.isFalse(groupsOf[1]?.some((id) => groupsOf[0]?.includes(id)), "the block that is pasted again writes to its own group")
+    assert.isFalse(
+      groupsOf[1]?.some((id) => groupsOf[0]?.includes(id)),
+      "the block that is pasted again writes to its own group"
+    )
     assert.include(about("/v1/presence/batch"), `"custom_message":"counting ships"`)
     assert.include(about("/v1/uploads"), "Albatross, Heron\n")
     assert.include(about("/avatar"), `"avatar_url":"${server.url}/`)
@@ -133,11 +166,18 @@ describe("on a server", () => {
     assert.include(about("next_cursor"), `"conversations":[{`)
 
     // What they have written is in folders that git ignores.
-    const written = readdirSync(cwd, { recursive: true, encoding: "utf8" }).filter((name) => !/^(node_modules|package\.json)/.test(name) && name !== "data")
+    const written = readdirSync(cwd, { recursive: true, encoding: "utf8" }).filter((name) =>
+      !/^(node_modules|package\.json)/.test(name) && name !== "data"
+    )
     assert.includeMembers(written, ["data/keys", "data/echo.mjs", "data/receiver.mjs", "data/ships.txt"])
-    const ignored = spawnSync("git", ["check-ignore", "--no-index", "--stdin"], { cwd: ROOT, input: [...written, PACKED].join("\n"), encoding: "utf8" })
+    const ignored = spawnSync("git", ["check-ignore", "--no-index", "--stdin"], {
+      cwd: ROOT,
+      input: [...written, PACKED].join("\n"),
+      encoding: "utf8"
+    })
     // Without git, or outside its checkout, nobody can commit them.
-    if (ignored.status === 0 || ignored.status === 1) assert.deepStrictEqual(ignored.stdout.trim().split("\n"), [...written, PACKED])
+    if (ignored.status === 0 || ignored.status === 1)
+      assert.deepStrictEqual(ignored.stdout.trim().split("\n"), [...written, PACKED])
   })
 
   it("the README's registration says why an agent is refused", async ({ skip }) => {
@@ -150,7 +190,10 @@ describe("on a server", () => {
     const shown = { ...block, text: "wc -l < data/keys" }
     const before = { ...block, text: `BASE=${server.url}\n${field}` }
     const printed = await paste(
-      [before, registration, shown, { ...block, text: ": > data/keys" }, { ...registration, text: `${registration.text} || true` }, shown]
+      [before, registration, shown, { ...block, text: ": > data/keys" }, {
+        ...registration,
+        text: `${registration.text} || true`
+      }, shown]
         .map((one, i) => ({ ...one, line: i })),
       { cwd }
     )
@@ -170,7 +213,10 @@ describe("on a server", () => {
     }
     assert.include(prose, `npx ./${PACKED}`)
     assert.strictEqual(PACKED, `parley-${version}.tgz`)
-    const named = Array.from(prose.matchAll(/`(?:[A-Z_]+=\S+ )*npm (?:run )?([\w:]+)(?: -- ([^`]*))?`/g), ([, name = "", rest]) => ({ name, rest }))
+    const named = Array.from(
+      prose.matchAll(/`(?:[A-Z_]+=\S+ )*npm (?:run )?([\w:]+)(?: -- ([^`]*))?`/g),
+      ([, name = "", rest]) => ({ name, rest })
+    )
     assert.isAtLeast(named.length, 6)
     for (const { name, rest } of named) {
       if (!["ci", "pack", "install"].includes(name)) assert.property(scripts, name)
@@ -179,21 +225,31 @@ describe("on a server", () => {
       assert.strictEqual(tried.code, 0, rest)
     }
     const others = blocksOf("README.md").filter((block) => !conversation().some(({ line }) => line === block.line))
-    assert.deepStrictEqual(others.map(({ text }) => text.split(" ").slice(0, 3).join(" ")), ["npm ci\nnpm start", "claude mcp add"])
+    assert.deepStrictEqual(others.map(({ text }) => text.split(" ").slice(0, 3).join(" ")), [
+      "npm ci\nnpm start",
+      "claude mcp add"
+    ])
   })
 
   it("the secrets of Compose are made once, when the lines are pasted again too, and for the owner alone", ({ skip }) => {
     if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
-    const { text } = blocksOf("docs/operations.md").find(({ text }) => text.includes("docker compose up")) ?? assert.fail("no block of Compose")
+    const { text } = blocksOf("docs/operations.md").find(({ text }) => text.includes("docker compose up")) ??
+      assert.fail("no block of Compose")
     const [making] = text.split("docker compose up")
-    assert.include(readFileSync(join(ROOT, "docker-compose.yml"), "utf8"), (making ?? "").replaceAll(/^/gm, "#   ").trimEnd().replace(/\n#$/, ""))
+    assert.include(
+      readFileSync(join(ROOT, "docker-compose.yml"), "utf8"),
+      (making ?? "").replaceAll(/^/gm, "#   ").trimEnd().replace(/\n#$/, "")
+    )
     const made = mkdtempSync(join(folder, "compose-"))
     const env = join(made, ".env")
     writeFileSync(env, "BIND=0.0.0.0:80\nPOSTGRES_PASSWORD=kept\n")
     const paste = () => assert.strictEqual(spawnSync("bash", ["-euc", making ?? ""], { cwd: made }).status, 0)
     paste()
     const once = readFileSync(env, "utf8")
-    assert.match(once, /^BIND=0\.0\.0\.0:80\nPOSTGRES_PASSWORD=kept\nRUNNER_SECRET=[0-9a-f]{32}\nS3_SECRET_ACCESS_KEY=[0-9a-f]{32}\n$/)
+    assert.match(
+      once,
+      /^BIND=0\.0\.0\.0:80\nPOSTGRES_PASSWORD=kept\nRUNNER_SECRET=[0-9a-f]{32}\nS3_SECRET_ACCESS_KEY=[0-9a-f]{32}\n$/
+    )
     paste()
     assert.strictEqual(readFileSync(env, "utf8"), once)
     assert.strictEqual(statSync(env).mode & 0o777, 0o600)
@@ -204,10 +260,14 @@ describe("on a server", () => {
     const without = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "" } })
     try {
       const guide = blocksOf("docs/guide.md")
-      const [receiver, hook] = [guide.find(({ file }) => file === "data/receiver.mjs"), blockOf(guide, "node data/receiver.mjs")]
+      const [receiver, hook] = [
+        guide.find(({ file }) => file === "data/receiver.mjs"),
+        blockOf(guide, "node data/receiver.mjs")
+      ]
       if (receiver === undefined) return assert.fail("the guide has no receiver")
       const before = [blockOf(conversation(), "agents create"), blockOf(conversation(), "field() {")]
-      const printed = (await paste([...before, receiver, hook], { at: without, cwd: checkout() })).get(place(hook)) ?? ""
+      const printed = (await paste([...before, receiver, hook], { at: without, cwd: checkout() })).get(place(hook)) ??
+        ""
       assert.match(printed, /^There is no webhook\. .*WEBHOOK_ALLOW_PRIVATE=loopback npm start$/m)
       assert.include(printed, "There is no secret in: ")
     } finally {

@@ -1,7 +1,7 @@
+import { settings } from "#infrastructure/platform/Config"
 import { assert, it } from "@effect/vitest"
 import { readFileSync } from "node:fs"
 import { configurationPage } from "../../docs/configuration.ts"
-import { settings } from "#infrastructure/platform/Config"
 
 it("docs/configuration.md is what the settings in the code say", () => {
   const page = readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8")

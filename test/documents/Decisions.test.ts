@@ -31,10 +31,13 @@ describe("the decisions", () => {
   })
 
   it("have one line each in the index, in order", () => {
-    const listed = Array.from(read(INDEX).matchAll(/^- \[(\d{4})\]\((.+?)\): .+\.$/gm), ([, number = "", file = ""]) => {
-      assert.isTrue(file.startsWith(`${number}-`), file)
-      return file
-    })
+    const listed = Array.from(
+      read(INDEX).matchAll(/^- \[(\d{4})\]\((.+?)\): .+\.$/gm),
+      ([, number = "", file = ""]) => {
+        assert.isTrue(file.startsWith(`${number}-`), file)
+        return file
+      }
+    )
     assert.deepStrictEqual(listed, files)
   })
 })

@@ -1,17 +1,23 @@
+import { settings } from "#infrastructure/platform/Config"
 import { assert, describe, it } from "@effect/vitest"
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
-import { settings } from "#infrastructure/platform/Config"
 
 const ROOT = new URL("../..", import.meta.url).pathname
 
 /** What in a source file is a door: it lets peers in, or shows them what comes. */
-const OPENS = /\bcreateServer\(|new WebSocketServer\(|new EventStream\(|HttpServerResponse\.stream\(|\bnew Server\(\{ allow/
+const OPENS =
+  /\bcreateServer\(|new WebSocketServer\(|new EventStream\(|HttpServerResponse\.stream\(|\bnew Server\(\{ allow/
 
 const table = (): ReadonlyArray<ReadonlyArray<string>> => {
   const text = readFileSync(join(ROOT, "docs/architecture.md"), "utf8")
-  const section = text.slice(text.indexOf("## What a peer can make a node hold"), text.indexOf("## Reads of more than 256 kB"))
-  return section.split("\n").filter((line) => line.startsWith("| ") && !line.startsWith("| door") && !line.startsWith("| ---"))
+  const section = text.slice(
+    text.indexOf("## What a peer can make a node hold"),
+    text.indexOf("## Reads of more than 256 kB")
+  )
+  return section.split("\n").filter((line) =>
+    line.startsWith("| ") && !line.startsWith("| door") && !line.startsWith("| ---")
+  )
     .map((line) => line.slice(2, -2).split(" | "))
 }
 
@@ -40,13 +46,21 @@ describe("the table of what a peer can make a node hold (docs/architecture.md)",
       "Operators' socket",
       "Caches"
     ])
-    const named = new Set(table().flatMap(([door = ""]) => [...door.matchAll(/`([\w/]+\.ts)`/g)].map(([, file]) => file)))
+    const named = new Set(
+      table().flatMap(([door = ""]) => [...door.matchAll(/`([\w/]+\.ts)`/g)].map(([, file]) => file))
+    )
     for (const file of named) assert.isNotEmpty(readFileSync(join(ROOT, file!), "utf8"))
     // What is in clients/ runs on other machines than the nodes.
     const opening = readdirSync(join(ROOT, "src"), { encoding: "utf8", recursive: true }).map((file) => `src/${file}`)
-      .filter((file) => file.endsWith(".ts") && !file.startsWith("src/clients/") && OPENS.test(readFileSync(join(ROOT, file), "utf8")))
+      .filter((file) =>
+        file.endsWith(".ts") && !file.startsWith("src/clients/") && OPENS.test(readFileSync(join(ROOT, file), "utf8"))
+      )
     assert.isAbove(opening.length, 6)
-    assert.deepStrictEqual(opening.filter((file) => !named.has(file)), [], "files that open a door the table does not name")
+    assert.deepStrictEqual(
+      opening.filter((file) => !named.has(file)),
+      [],
+      "files that open a door the table does not name"
+    )
   })
 
   it("has a bound of the peer and one of the node in each row, and the figures of the settings and the code", () => {
@@ -54,16 +68,25 @@ describe("the table of what a peer can make a node hold (docs/architecture.md)",
     for (const [door = "", keeps = "", peer = "", node = "", ...more] of table()) {
       assert.deepStrictEqual(more, [], door)
       for (const cell of [keeps, peer, node]) assert.isNotEmpty(cell, door)
-      for (const [, name = "", figure, file] of `${peer}; ${node}`.matchAll(/`([A-Z_]+)`(?: \(([\d,]+)(?: in `([\w/]+\.ts)`)?\))?/g)) {
+      for (
+        const [, name = "", figure, file] of `${peer}; ${node}`.matchAll(
+          /`([A-Z_]+)`(?: \(([\d,]+)(?: in `([\w/]+\.ts)`)?\))?/g
+        )
+      ) {
         if (name in settings) {
           const { fallback } = settings[name as keyof typeof settings]
-          if (figure === undefined) assert.isUndefined(fallback, `${door}: ${name} has a default, which belongs into the table`)
+          if (figure === undefined)
+            assert.isUndefined(fallback, `${door}: ${name} has a default, which belongs into the table`)
           else assert.strictEqual(numberOf(figure), fallback, `${door}: ${name}`)
         } else {
           // A constant is in a file of its door, unless the cell names another one.
-          const files = file === undefined ? Array.from(door.matchAll(/`([\w/]+\.ts)`/g), ([, own = ""]) => own) : [file]
+          const files = file === undefined
+            ? Array.from(door.matchAll(/`([\w/]+\.ts)`/g), ([, own = ""]) => own)
+            : [file]
           const constant = new RegExp(`const ${name} = ([\\d_]+)$`, "m")
-          const value = files.map((file) => constant.exec(readFileSync(join(ROOT, file), "utf8"))?.[1]).find((found) => found !== undefined)
+          const value = files.map((file) => constant.exec(readFileSync(join(ROOT, file), "utf8"))?.[1]).find((found) =>
+            found !== undefined
+          )
           assert.isDefined(value, `${door}: ${name} is no setting, and a constant of none of ${files.join(", ")}`)
           assert.strictEqual(numberOf(figure ?? ""), numberOf(value ?? ""), `${door}: ${name}`)
         }

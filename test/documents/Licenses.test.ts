@@ -12,7 +12,9 @@ describe("the licences of others", () => {
   it("have a text for each installed package that a server needs", () => {
     const text = collect()
     const parts = text.split(/^={80}\n/m).slice(1)
-    const { dependencies } = JSON.parse(read("package.json")) as { readonly dependencies: Readonly<Record<string, string>> }
+    const { dependencies } = JSON.parse(read("package.json")) as {
+      readonly dependencies: Readonly<Record<string, string>>
+    }
     for (const [name, version] of Object.entries(dependencies)) {
       const part = parts.find((part) => part.startsWith(`${name} ${version}: `))
       assert.isAbove(part?.length ?? 0, 300, name)
@@ -37,7 +39,10 @@ describe("the licences of others", () => {
   })
 
   it("include the GNU licences in full", () => {
-    assert.match(read("licenses/LGPL-3.0.txt"), /GNU LESSER GENERAL PUBLIC LICENSE\s+Version 3[^]+Library as you received it[^]+permanent authorization for you to choose that version for the\s+Library\.\s*$/)
+    assert.match(
+      read("licenses/LGPL-3.0.txt"),
+      /GNU LESSER GENERAL PUBLIC LICENSE\s+Version 3[^]+Library as you received it[^]+permanent authorization for you to choose that version for the\s+Library\.\s*$/
+    )
     assert.match(read("licenses/GPL-3.0.txt"), /GNU GENERAL PUBLIC LICENSE\s+Version 3[^]+END OF TERMS AND CONDITIONS/)
   })
 

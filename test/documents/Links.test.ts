@@ -13,7 +13,8 @@ it("every link within the repository leads to a file and a heading that are ther
       tried++
       const [path = "", anchor] = target.split("#")
       const file = path === "" ? document : relative(ROOT, join(ROOT, document, "..", path))
-      const isThere = existsSync(join(ROOT, file)) && (anchor === undefined || (file.endsWith(".md") && anchors(file).has(anchor)))
+      const isThere = existsSync(join(ROOT, file)) &&
+        (anchor === undefined || (file.endsWith(".md") && anchors(file).has(anchor)))
       if (!isThere) broken.push(`${document}: ${link}`)
     }
   }
@@ -56,7 +57,9 @@ const pathsBelow = (folder: string): ReadonlyArray<string> =>
 
 /** Paths from the root (of a folder too), and names of files without a folder, that a text has in back-ticks. */
 const namesIn = (text: string): ReadonlyArray<string> =>
-  Array.from(text.matchAll(/`([\w.][\w./-]*)`/g), ([, name = ""]) => name).filter((name) => PATH.test(name) || FILE.test(name))
+  Array.from(text.matchAll(/`([\w.][\w./-]*)`/g), ([, name = ""]) => name).filter((name) =>
+    PATH.test(name) || FILE.test(name)
+  )
 
 it("every file and folder of the repository that a document names is there", () => {
   const paths = new Set(pathsBelow("."))
@@ -76,6 +79,7 @@ it("every file and folder of the repository that a document names is there", () 
 })
 
 it("names of paths in a text are found, and a path of another machine is not one", () => {
-  const text = "`src/infrastructure/http/FastPath.ts`, `deploy/`, `Session.ts`, `/var/lib/parley`, `npm test`, `src`, `echo.mjs`, `data/outbox`"
+  const text =
+    "`src/infrastructure/http/FastPath.ts`, `deploy/`, `Session.ts`, `/var/lib/parley`, `npm test`, `src`, `echo.mjs`, `data/outbox`"
   assert.deepStrictEqual(namesIn(text), ["src/infrastructure/http/FastPath.ts", "deploy/", "Session.ts"])
 })

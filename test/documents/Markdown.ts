@@ -8,8 +8,12 @@ export const DOCUMENTS: ReadonlyArray<string> = [
   "README.md",
   "CONTRIBUTING.md",
   "CHANGELOG.md",
-  ...readdirSync(join(ROOT, "docs"), { encoding: "utf8", recursive: true }).filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`),
-  ...readdirSync(join(ROOT, "verification")).filter((name) => name.endsWith(".md")).map((name) => `verification/${name}`)
+  ...readdirSync(join(ROOT, "docs"), { encoding: "utf8", recursive: true }).filter((name) => name.endsWith(".md")).map((
+    name
+  ) => `docs/${name}`),
+  ...readdirSync(join(ROOT, "verification")).filter((name) => name.endsWith(".md")).map((name) =>
+    `verification/${name}`
+  )
 ]
 
 export const read = (document: string): string => readFileSync(join(ROOT, document), "utf8")

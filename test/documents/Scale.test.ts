@@ -1,7 +1,16 @@
 import { assert, it } from "@effect/vitest"
 import { readFileSync } from "node:fs"
-import { cellsFor, clusterFor, crossings, demand, HABITS, knees, LIMITS, nodesFor } from "../../verification/scale/Model.ts"
-import { type Prices, PRICES } from "../../verification/scale/Prices.ts"
+import {
+  cellsFor,
+  clusterFor,
+  crossings,
+  demand,
+  HABITS,
+  knees,
+  LIMITS,
+  nodesFor
+} from "../../verification/scale/Model.ts"
+import { PRICES, type Prices } from "../../verification/scale/Prices.ts"
 import { DOCUMENT, PICTURE, picture, renewed } from "../../verification/scale/Scale.ts"
 
 const FREE: Prices = {
@@ -16,7 +25,15 @@ const FREE: Prices = {
   bytes: { socket: 0, known: 0, message: 0 }
 }
 /** A message a second of each agent at the peak, all of them connected, nothing else. */
-const STEADY = { ...HABITS, connected: 1, messagesPerDay: 86_400, peak: 1, connectsPerDay: 0, strangers: 0, retentionDays: 1 }
+const STEADY = {
+  ...HABITS,
+  connected: 1,
+  messagesPerDay: 86_400,
+  peak: 1,
+  connectsPerDay: 0,
+  strangers: 0,
+  retentionDays: 1
+}
 
 it("what is asked is the sum of rates times prices", () => {
   const asked = (prices: Partial<Prices>, nodes = 2) => demand(1_000, nodes, STEADY, { ...FREE, ...prices })
@@ -25,7 +42,8 @@ it("what is asked is the sum of rates times prices", () => {
   assert.closeTo(asked({ message: { server: 400, database: 100, redis: 50 } }).node, 0.2, 1e-9)
   assert.closeTo(asked({ message: { server: 400, database: 100, redis: 50 } }).database, 0.1, 1e-9)
   assert.closeTo(asked({ message: { server: 400, database: 100, redis: 50 } }).redis, 0.05, 1e-9)
-  // One push crosses for each message between two nodes: half of the recipients' and half of the senders' sockets are on the other.
+  // One push crosses for each message between two nodes: half of the recipients' and half of the senders' sockets are
+  // on the other.
   assert.closeTo(asked({ push: 100 }).node, 0.05, 1e-9)
   assert.closeTo(asked({ several: 50 }).node, 0.025, 1e-9)
   assert.strictEqual(asked({ several: 50 }, 1).node, 0)

@@ -1,8 +1,3 @@
-import { assert, describe, it, layer, type Vitest } from "@effect/vitest"
-import { Clock, Effect, Layer, Redacted, type Scope } from "effect"
-import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
-import { isInstalled } from "../../runners/local/Postgres.ts"
 import { Accounts } from "#domain/agents/Accounts"
 import { Agents } from "#domain/agents/Agents"
 import { Contacts } from "#domain/contacts/Contacts"
@@ -10,26 +5,34 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { EnforcementRepo } from "#domain/enforcement/EnforcementRepo"
 import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import type { LiveSession } from "#domain/push/LiveAgent"
 import { Groups } from "#domain/groups/Groups"
-import type { Settings } from "#infrastructure/platform/Config"
+import type { LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
+import type { Settings } from "#infrastructure/platform/Config"
+import { assert, describe, it, layer, type Vitest } from "@effect/vitest"
+import { Clock, Effect, Layer, Redacted, type Scope } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { isInstalled } from "../../runners/local/Postgres.ts"
 import { freshDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, layerModules, newAgents, type Party } from "../support/Modules.ts"
 
 let serial = 0
 
 const say = (from: Party, to: Party) =>
-  Effect.flatMap(Conversations, (conversations) =>
-    conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(`m${serial++}`)))
+  Effect.flatMap(
+    Conversations,
+    (conversations) => conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(`m${serial++}`))
+  )
 
 const tagOf = <A, E extends { readonly _tag: string }, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.match(effect, { onSuccess: () => "ok", onFailure: ({ _tag }) => _tag as string })
 
 const block = (from: Party, to: Party) => Effect.flatMap(Contacts, (contacts) => contacts.block(from.id, to.handle))
 const unblock = (from: Party, to: Party) => Effect.flatMap(Contacts, (contacts) => contacts.unblock(from.id, to.handle))
-const report = (from: Party, to: Party) => Effect.flatMap(Contacts, (contacts) => contacts.report(from.id, to.handle, "spam"))
+const report = (from: Party, to: Party) =>
+  Effect.flatMap(Contacts, (contacts) => contacts.report(from.id, to.handle, "spam"))
 
 /** As the rest of the world is told. */
 const statusOf = (agent: Party) =>
@@ -156,7 +159,10 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       yield* unblock(early!, target)
       yield* say(target, early!)
       yield* block(early!, target)
-      const { reportsToSuspend } = yield* Effect.flatMap(Enforcement, (enforcement) => enforcement.tally(target.id, null))
+      const { reportsToSuspend } = yield* Effect.flatMap(
+        Enforcement,
+        (enforcement) => enforcement.tally(target.id, null)
+      )
       assert.strictEqual(reportsToSuspend, 1)
       for (const other of others.slice(0, 3)) {
         yield* block(other, target)
@@ -183,7 +189,12 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       const [target, others] = yield* spammer(3)
       const conversations = yield* Conversations
       for (const { id } of others) {
-        yield* conversations.block({ agentId: id, blockedId: target.id, at: yield* Clock.currentTimeMillis, report: null })
+        yield* conversations.block({
+          agentId: id,
+          blockedId: target.id,
+          at: yield* Clock.currentTimeMillis,
+          report: null
+        })
       }
       assert.strictEqual(yield* statusOf(target), "active")
       yield* Effect.flatMap(Enforcement, (enforcement) => enforcement.sweep)
@@ -252,7 +263,12 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       const agents = yield* Agents
       const [target] = yield* newAgents(1)
       const closed: Array<number> = []
-      liveAgents.attach(target!.id, { hint: () => {}, echo: () => {}, event: () => {}, close: ({ code }) => void closed.push(code) })
+      liveAgents.attach(target!.id, {
+        hint: () => {},
+        echo: () => {},
+        event: () => {},
+        close: ({ code }) => void closed.push(code)
+      })
       yield* watch.look
       assert.strictEqual((yield* agents.byHandle(target!.handle))?.status, "active")
       // Another node's clock is behind this one's, or its commit took a while.
@@ -270,7 +286,8 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       const enforcement = yield* Enforcement
       const at = yield* Clock.currentTimeMillis
       const [target, others] = yield* spammer(3)
-      const found = (agentId: string) => Effect.map(repo.load(agentId, at - 300_000, { blocks: 5, reports: 2 }), (one) => one!)
+      const found = (agentId: string) =>
+        Effect.map(repo.load(agentId, at - 300_000, { blocks: 5, reports: 2 }), (one) => one!)
       const stale = (agentId: string, judged: number, due: ReadonlyArray<number>) => ({ agentId, judged, due, at })
       for (const { id } of others) {
         yield* conversations.block({ agentId: id, blockedId: target.id, at, report: { id: `rpt_${id}`, reason: null } })
@@ -279,7 +296,11 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       assert.lengthOf(damning.reports, 2)
       yield* enforcement.restore({ agentId: target.id, operator: "ops", reason: null })
       assert.isFalse(
-        yield* repo.judge({ ...stale(target.id, damning.judged, damning.due), restrictedUntil: at + 60_000, suspension: "2 reports" })
+        yield* repo.judge({
+          ...stale(target.id, damning.judged, damning.due),
+          restrictedUntil: at + 60_000,
+          suspension: "2 reports"
+        })
       )
       assert.strictEqual(yield* statusOf(target), "active")
       assert.deepStrictEqual((yield* found(target.id)).due, damning.due, "what was refused answers no recount")
@@ -291,7 +312,11 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       const restricting = yield* found(other.id)
       yield* unblock(blockers[0]!, other)
       assert.isFalse(
-        yield* repo.judge({ ...stale(other.id, restricting.judged, restricting.due), restrictedUntil: at + 60_000, suspension: null })
+        yield* repo.judge({
+          ...stale(other.id, restricting.judged, restricting.due),
+          restrictedUntil: at + 60_000,
+          suspension: null
+        })
       )
       assert.strictEqual(yield* statusOf(other), "active")
     }))
@@ -346,7 +371,8 @@ const twoNodes = Effect.gen(function*() {
   const url = Redacted.make(yield* Effect.promise(() => freshDatabase(18)))
   const node = Effect.map(
     Layer.build(Layer.fresh(layerModules(layerPg({ url, poolSize: 8 }), { LIMITS_SENDS_PER_SECOND: 1_000_000 }))),
-    (context) => <A, E>(
+    (context) =>
+    <A, E>(
       effect: Effect.Effect<A, E, Agents | Contacts | Conversations | Enforcement | SqlClient.SqlClient>
     ) => Effect.provide(effect, context)
   )
@@ -373,11 +399,16 @@ describe.skipIf(!isInstalled(18))("enforcement over two nodes, PostgreSQL 18", (
       }
       const [target, others] = yield* nodes[0](spammer(15))
       yield* Effect.all(
-        others.map((other, i) => nodes[i % 2]!(i === 0 ? Effect.andThen(block(other, target), unblock(other, target)) : block(other, target))),
+        others.map((other, i) =>
+          nodes[i % 2]!(i === 0 ? Effect.andThen(block(other, target), unblock(other, target)) : block(other, target))
+        ),
         { concurrency: "unbounded" }
       )
       assert.strictEqual(yield* nodes[0](statusOf(target)), "active")
-      assert.deepStrictEqual(yield* nodes[0](Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT no FROM recounts`)), [])
+      assert.deepStrictEqual(
+        yield* nodes[0](Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT no FROM recounts`)),
+        []
+      )
     })))
 
   it.effect("a restore beside the report that would suspend is not lost, nor is a suspension beside an unblock", () =>
@@ -391,8 +422,12 @@ describe.skipIf(!isInstalled(18))("enforcement over two nodes, PostgreSQL 18", (
         yield* Effect.all([
           ...others.slice(9).map((other, i) => nodes[i % 2]!(report(other, target))),
           ...others.slice(0, 3).map((other, i) => nodes[i % 2]!(unblock(other, target))),
-          nodes[round % 2]!(Effect.flatMap(Enforcement, (enforcement) =>
-            restores ? enforcement.restore(decision) : enforcement.suspend(decision)))
+          nodes[round % 2]!(
+            Effect.flatMap(
+              Enforcement,
+              (enforcement) => restores ? enforcement.restore(decision) : enforcement.suspend(decision)
+            )
+          )
         ], { concurrency: "unbounded" })
         // Either the three reports came before, and count no more, or they are the only ones since.
         assert.strictEqual(yield* nodes[0](statusOf(target)), restores ? "active" : "suspended", `round ${round}`)

@@ -1,6 +1,6 @@
+import { judge, type Thresholds } from "#domain/enforcement/EnforcementPolicy"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { judge, type Thresholds } from "#domain/enforcement/EnforcementPolicy"
 
 const HOUR = 3_600_000
 const DAY = 24 * HOUR
@@ -17,7 +17,10 @@ const times = (n: number, at = 0): ReadonlyArray<number> => Array.from({ length:
 describe("what counts against an agent", () => {
   it("15 blocks in 24 hours restrict until the 15th newest is 24 hours old, to the millisecond", () => {
     const blocks = [...times(14, 10 * HOUR), 2 * HOUR, HOUR]
-    assert.deepStrictEqual(judge({ blocks, reports: [] }, defaults, 11 * HOUR), { suspend: null, restrictedUntil: 26 * HOUR })
+    assert.deepStrictEqual(judge({ blocks, reports: [] }, defaults, 11 * HOUR), {
+      suspend: null,
+      restrictedUntil: 26 * HOUR
+    })
     assert.strictEqual(judge({ blocks, reports: [] }, defaults, 26 * HOUR - 1).restrictedUntil, 26 * HOUR)
     assert.isNull(judge({ blocks, reports: [] }, defaults, 26 * HOUR).restrictedUntil)
     assert.isNull(judge({ blocks: blocks.slice(0, 14), reports: [] }, defaults, 11 * HOUR).restrictedUntil)
@@ -36,7 +39,9 @@ describe("what counts against an agent", () => {
 
   it("agrees with counting, whatever the times, windows and thresholds", () => {
     const small = fc.integer({ min: 1, max: 6 })
-    const made = fc.array(fc.integer({ min: 0, max: 40 }), { maxLength: 10 }).map((all) => all.toSorted((a, b) => b - a))
+    const made = fc.array(fc.integer({ min: 0, max: 40 }), { maxLength: 10 }).map((all) =>
+      all.toSorted((a, b) => b - a)
+    )
     fc.assert(fc.property(made, made, small, small, small, small, small, fc.integer({ min: 0, max: 60 }), (
       blocks,
       reports,
@@ -53,7 +58,8 @@ describe("what counts against an agent", () => {
       const verdict = judge({ blocks, reports }, thresholds, now)
       assert.strictEqual(
         verdict.suspend !== null,
-        counted(blocks, suspendWindowMs, now) >= suspendBlocks || counted(reports, suspendWindowMs, now) >= suspendReports
+        counted(blocks, suspendWindowMs, now) >= suspendBlocks ||
+          counted(reports, suspendWindowMs, now) >= suspendReports
       )
       for (let at = now; at <= now + 10; at++) {
         assert.strictEqual(

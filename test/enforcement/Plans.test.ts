@@ -1,6 +1,6 @@
+import { EnforcementRepo } from "#domain/enforcement/EnforcementRepo"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { EnforcementRepo } from "#domain/enforcement/EnforcementRepo"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { assertWays, scansOf, type Ways } from "../support/Plans.ts"
 

@@ -14,7 +14,10 @@ const latency = (...sends: ReadonlyArray<readonly [began: number, ended?: number
 
 describe("latencyOfSends", () => {
   it("times the accepted sends that began in the span", () => {
-    expect(latency([999, 9_999], [1_000, 1_010], [1_500, 1_520], [1_600], [1_999, 2_099], [2_000, 9_999])).toEqual({ median: 20, p95: 100 })
+    expect(latency([999, 9_999], [1_000, 1_010], [1_500, 1_520], [1_600], [1_999, 2_099], [2_000, 9_999])).toEqual({
+      median: 20,
+      p95: 100
+    })
   })
 })
 

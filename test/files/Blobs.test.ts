@@ -1,3 +1,10 @@
+import { Secrets } from "#infrastructure/database/Secrets"
+import { BlobParts } from "#infrastructure/files/BlobParts"
+import { Blobs, contentDisposition, type Upload } from "#infrastructure/files/Blobs"
+import { BlobsLive } from "#infrastructure/files/BlobsLive"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { isWireFailure } from "#infrastructure/wire/WireError"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Layer, Logger, Redacted } from "effect"
 import { createHash } from "node:crypto"
@@ -9,13 +16,6 @@ import { join } from "node:path"
 import { Readable } from "node:stream"
 import { pipeline } from "node:stream/promises"
 import S3rver from "s3rver"
-import { BlobParts } from "#infrastructure/files/BlobParts"
-import { Blobs, contentDisposition, type Upload } from "#infrastructure/files/Blobs"
-import { BlobsLive } from "#infrastructure/files/BlobsLive"
-import { Config, type Settings } from "#infrastructure/platform/Config"
-import { Ids } from "#infrastructure/platform/Ids"
-import { Secrets } from "#infrastructure/database/Secrets"
-import { isWireFailure } from "#infrastructure/wire/WireError"
 import { eventually } from "../support/Eventually.ts"
 
 const folder = Effect.acquireRelease(
@@ -50,14 +50,21 @@ const serve = (blobs: Blobs["Service"], request: IncomingMessage, response: Serv
       response.end()
     } else {
       const { bytes, contentType, disposition, size } = yield* files.open(token)
-      response.writeHead(200, { "content-type": contentType, "content-disposition": disposition, "content-length": size })
+      response.writeHead(200, {
+        "content-type": contentType,
+        "content-disposition": disposition,
+        "content-length": size
+      })
       yield* Effect.promise(() => pipeline(bytes(), response))
     }
-  }).pipe(Effect.scoped, Effect.catch((error) =>
-    Effect.sync(() => {
-      response.writeHead(isWireFailure(error) ? error.status : 500).end(isWireFailure(error) ? error.code : "")
-    })
-  ))
+  }).pipe(
+    Effect.scoped,
+    Effect.catch((error) =>
+      Effect.sync(() => {
+        response.writeHead(isWireFailure(error) ? error.status : 500).end(isWireFailure(error) ? error.code : "")
+      })
+    )
+  )
 
 const onDisk = Layer.unwrap(Effect.gen(function*() {
   const DATA_DIR = yield* folder
@@ -81,7 +88,13 @@ type BeforeAnswer = (method: string, path: string) => Promise<unknown>
 const layerS3 = (settings: Partial<Settings>, beforeAnswer?: BeforeAnswer) =>
   Layer.unwrap(Effect.gen(function*() {
     const directory = yield* folder
-    const store = new S3rver({ port: 0, address: "127.0.0.1", silent: true, directory, configureBuckets: [{ name: "parley" }] })
+    const store = new S3rver({
+      port: 0,
+      address: "127.0.0.1",
+      silent: true,
+      directory,
+      configureBuckets: [{ name: "parley" }]
+    })
     if (beforeAnswer !== undefined) {
       store.middleware.unshift(async ({ method, path }, next) => {
         try {
@@ -153,7 +166,7 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         assert.strictEqual((yield* put(url, bytes)).status, 200)
         assert.strictEqual(yield* blobs.verify(upload), "stored")
         assert.strictEqual(yield* blobs.verify(upload), "stored")
-        const filename = "Größe \"50%\"; é😀.txt"
+        const filename = 'Größe "50%"; é😀.txt'
         const from = yield* blobs.downloadUrl(upload.id, { contentType: "text/markdown", filename })
         for (let i = 0; i < 2; i++) {
           const got = yield* get(from)
@@ -172,7 +185,9 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         const upload = uploadOf(Buffer.from("bytes"))
         yield* put(yield* blobs.uploadUrl(upload), Buffer.from("bytes"))
         assert.strictEqual(yield* blobs.verify(upload), "stored")
-        const got = yield* get(yield* blobs.downloadUrl(upload.id, { ...TEXT, filename: "../../\r\netc\\gr\u00fc\u202etxt" }))
+        const got = yield* get(
+          yield* blobs.downloadUrl(upload.id, { ...TEXT, filename: "../../\r\netc\\gr\u00fc\u202etxt" })
+        )
         assert.strictEqual(got.disposition, "attachment; filename=\"gr_txt\"; filename*=UTF-8''gr%C3%BCtxt")
       }).pipe(Effect.provide(store)))
 
@@ -212,7 +227,8 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         for (const bytes of ["one", "one's and more"]) {
           const refused = yield* put(url, Buffer.from(bytes))
           if (name === "disk") assert.deepStrictEqual(refused, { status: 400, text: "SIZE_MISMATCH" })
-          // The length is a part of the signature, which a store would check; s3rver does not, and the bytes are not taken.
+          // The length is a part of the signature, which a store would check; s3rver does not, and the bytes are not
+          // taken.
           else assert.strictEqual(new URL(url).searchParams.get("X-Amz-SignedHeaders"), "content-length;host")
           assert.strictEqual(yield* blobs.verify(one), name === "disk" ? "missing" : "size")
         }
@@ -230,8 +246,11 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         assert.strictEqual((yield* get(yield* blobs.uploadUrl(two))).status, 403)
         assert.strictEqual((yield* put(from, Buffer.from("two's"))).status, 403)
         const [grant = "", mac = ""] = from.slice(from.lastIndexOf("/") + 1).split(".")
-        for (const [part, other] of [["get", "put"], [two.id, one.id], ["text/plain", "text/html"], ["a.txt", "b.txt"]]) {
-          const bent = Buffer.from(Buffer.from(grant, "base64url").toString().replace(part ?? "", other ?? "")).toString("base64url")
+        for (
+          const [part, other] of [["get", "put"], [two.id, one.id], ["text/plain", "text/html"], ["a.txt", "b.txt"]]
+        ) {
+          const bent = Buffer.from(Buffer.from(grant, "base64url").toString().replace(part ?? "", other ?? ""))
+            .toString("base64url")
           assert.notStrictEqual(bent, grant)
           for (const method of [get, (at: string) => put(at, Buffer.from("one's"))]) {
             assert.strictEqual((yield* method(from.replace(grant, bent))).status, 403)
@@ -334,7 +353,11 @@ describe("Blobs on disk", () => {
         const blobs = yield* Blobs
         const files = blobs.signedFiles ?? assert.fail()
         const upload = uploadOf(Buffer.alloc(1_000_000, 7))
-        yield* files.accept((yield* blobs.uploadUrl(upload)).replace(/^.*\//, ""), Readable.from([Buffer.alloc(1_000_000, 7)]), undefined)
+        yield* files.accept(
+          (yield* blobs.uploadUrl(upload)).replace(/^.*\//, ""),
+          Readable.from([Buffer.alloc(1_000_000, 7)]),
+          undefined
+        )
         const token = (yield* blobs.downloadUrl(upload.id, TEXT)).replace(/^.*\//, "")
         const open = Effect.promise(async () => {
           const names = await readdir("/proc/self/fd")
@@ -350,7 +373,9 @@ describe("Blobs on disk", () => {
           for (let turn = 0; turn < turns; turn++) yield* Effect.yieldNow
           yield* Fiber.interrupt(opening)
         }
-        yield* Effect.promise(() => eventually("the file to be closed", async () => await Effect.runPromise(open) === 0 || undefined))
+        yield* Effect.promise(() =>
+          eventually("the file to be closed", async () => await Effect.runPromise(open) === 0 || undefined)
+        )
       }).pipe(Effect.provide(onDisk))
   )
 })
@@ -367,7 +392,13 @@ it.live("a store that clients reach elsewhere than the servers has both addresse
   }).pipe(Effect.provide(layerS3({ S3_ENDPOINT: "https://files.example.invalid" }))))
 
 describe("a file on S3 that is checked twice at once", () => {
-  for (const [step, method, place] of [["looked for the file", "HEAD", "files"], ["read the upload", "GET", "uploads"]] as const) {
+  for (
+    const [step, method, place] of [["looked for the file", "HEAD", "files"], [
+      "read the upload",
+      "GET",
+      "uploads"
+    ]] as const
+  ) {
     it.live(`is stored for both checks, when one comes to its end after the other has ${step}`, () => {
       let between: (() => Promise<unknown>) | undefined
       const store = layerS3({ S3_INTERNAL_ENDPOINT: undefined }, async (given, path) => {
@@ -399,10 +430,10 @@ it.live("a bucket that is not there is told of at the start", () =>
   }).pipe(Effect.scoped))
 
 it("a filename cannot end its header, or say anything else in it", () => {
-  const hostile = contentDisposition("a\"; x=\"\r\nset-cookie: y=1%\u202e.txt")
+  const hostile = contentDisposition('a"; x="\r\nset-cookie: y=1%\u202e.txt')
   assert.strictEqual(
     hostile,
-    "attachment; filename=\"a_; x=_set-cookie: y=1_.txt\"; " +
+    'attachment; filename="a_; x=_set-cookie: y=1_.txt"; ' +
       "filename*=UTF-8''a%22%3B%20x%3D%22set-cookie%3A%20y%3D1%25.txt"
   )
 })
@@ -433,7 +464,10 @@ it("a file is saved under a name, never under a path, and there is nothing in it
       ["\u05d0\u200e(1).txt", "\u05d0\u200e(1).txt"]
     ] as const
   ) {
-    const exact = contentDisposition(given).replace(/^attachment; filename="[\x20-\x7e]+"; filename\*=UTF-8''(?=[\w.~!%-]+$)/, "")
+    const exact = contentDisposition(given).replace(
+      /^attachment; filename="[\x20-\x7e]+"; filename\*=UTF-8''(?=[\w.~!%-]+$)/,
+      ""
+    )
     assert.strictEqual(decodeURIComponent(exact), saved, JSON.stringify(given))
   }
 })

@@ -15,7 +15,9 @@ const form = (...lines: ReadonlyArray<string>) => ({
 
 describe("the S3 server of the tests", () => {
   it("reads forms without dicer", () => {
-    const { packages } = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as { readonly packages: object }
+    const { packages } = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
+      readonly packages: object
+    }
     assert.deepStrictEqual(Object.keys(packages).filter((path) => /(^|\/)dicer$/.test(path)), [])
   })
 
@@ -24,11 +26,17 @@ describe("the S3 server of the tests", () => {
     const store = await FileStore.start(folder, "127.0.0.1")
     try {
       const url = `${store.url}/parley`
-      const refused = await fetch(url, form(" Content-Disposition: form-data; name=\"key\"", "", "x"))
+      const refused = await fetch(url, form(' Content-Disposition: form-data; name="key"', "", "x"))
       assert.strictEqual(refused.status, 400, await refused.text())
       const good = form(
-        "Content-Disposition: form-data; name=\"key\"", "", "note.txt", "--edge",
-        "Content-Disposition: form-data; name=\"file\"; filename=\"note.txt\"", "Content-Type: text/plain", "", "Hello"
+        'Content-Disposition: form-data; name="key"',
+        "",
+        "note.txt",
+        "--edge",
+        'Content-Disposition: form-data; name="file"; filename="note.txt"',
+        "Content-Type: text/plain",
+        "",
+        "Hello"
       )
       const stored = await fetch(url, good)
       assert.strictEqual(stored.status, 204, await stored.text())

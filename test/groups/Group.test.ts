@@ -1,5 +1,3 @@
-import { assert, describe, it } from "@effect/vitest"
-import * as fc from "fast-check"
 import {
   type Change,
   decideDelete,
@@ -14,6 +12,8 @@ import {
   type GroupState,
   type Member
 } from "#domain/groups/Group"
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
 
 const MAX = 6
 
@@ -37,7 +37,20 @@ interface Step {
 }
 
 const step: fc.Arbitrary<Step> = fc.record({
-  kind: fc.constantFrom("join", "join", "join", "leave", "remove", "promote", "promote", "demote", "rename", "delete", "suspend", "replace"),
+  kind: fc.constantFrom(
+    "join",
+    "join",
+    "join",
+    "leave",
+    "remove",
+    "promote",
+    "promote",
+    "demote",
+    "rename",
+    "delete",
+    "suspend",
+    "replace"
+  ),
   actor: fc.nat(8),
   target: fc.nat(8)
 }) as fc.Arbitrary<Step>
@@ -66,41 +79,48 @@ const suspend = (state: GroupState, agentId: string): GroupState => ({
   members: state.members.map((member) => member.agentId === agentId ? { ...member, suspended: true } : member)
 })
 
-const acting = (members: ReadonlyArray<Member>) => members.filter((member) => member.role === "admin" && !member.suspended)
+const acting = (members: ReadonlyArray<Member>) =>
+  members.filter((member) => member.role === "admin" && !member.suspended)
 
 describe("the rules of a group", () => {
   it("keep an admin, the seats, and tell each change to everybody whom it concerns", () => {
-    fc.assert(fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
-      let state = begun
-      for (const one of steps) {
-        if (state.deleted !== null) return
-        if (one.kind === "suspend") {
-          const member = find(state, `a${one.actor}`)
-          if (member === undefined) continue
-          state = suspend(state, member.agentId)
-          const replacement = decideReplacement(state, { ...member, suspended: true })
-          if (replacement !== undefined) state = evolve(state, replacement, 1, String)
-        } else {
-          const change = decide(state, one)
-          if (change === undefined) continue
-          const before = state
-          state = evolve(state, change, 1, (id) => id)
-          assert.strictEqual(state.version, before.version + 1)
-          for (const { event, recipients, senderId } of change.messages) {
-            const told = new Set(recipients)
-            assert.strictEqual(told.size, recipients.length, "nobody is told twice")
-            assert.isFalse(told.has(senderId), "the sender has no envelope")
-            const audience = event.event === "member_removed" || event.event === "group_deleted" ? before.members : state.members
-            const expected = audience.flatMap(({ agentId }) => agentId === senderId ? [] : agentId)
-            assert.sameMembers([...recipients], expected)
+    fc.assert(
+      fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+        let state = begun
+        for (const one of steps) {
+          if (state.deleted !== null) return
+          if (one.kind === "suspend") {
+            const member = find(state, `a${one.actor}`)
+            if (member === undefined) continue
+            state = suspend(state, member.agentId)
+            const replacement = decideReplacement(state, { ...member, suspended: true })
+            if (replacement !== undefined) state = evolve(state, replacement, 1, String)
+          } else {
+            const change = decide(state, one)
+            if (change === undefined) continue
+            const before = state
+            state = evolve(state, change, 1, (id) => id)
+            assert.strictEqual(state.version, before.version + 1)
+            for (const { event, recipients, senderId } of change.messages) {
+              const told = new Set(recipients)
+              assert.strictEqual(told.size, recipients.length, "nobody is told twice")
+              assert.isFalse(told.has(senderId), "the sender has no envelope")
+              const audience = event.event === "member_removed" || event.event === "group_deleted"
+                ? before.members
+                : state.members
+              const expected = audience.flatMap(({ agentId }) => agentId === senderId ? [] : agentId)
+              assert.sameMembers([...recipients], expected)
+            }
           }
+          assert.isAtMost(state.members.length, MAX)
+          assert.strictEqual(new Set(state.members.map((member) => member.agentId)).size, state.members.length)
+          if (state.members.length === 0) assert.isNotNull(state.deleted, "the last member takes the group along")
+          if (state.members.some((member) => !member.suspended))
+            assert.isNotEmpty(acting(state.members), "an admin that can act")
         }
-        assert.isAtMost(state.members.length, MAX)
-        assert.strictEqual(new Set(state.members.map((member) => member.agentId)).size, state.members.length)
-        if (state.members.length === 0) assert.isNotNull(state.deleted, "the last member takes the group along")
-        if (state.members.some((member) => !member.suspended)) assert.isNotEmpty(acting(state.members), "an admin that can act")
-      }
-    }), { numRuns: 500 })
+      }),
+      { numRuns: 500 }
+    )
   })
 
   const trio: GroupState = {
@@ -125,7 +145,10 @@ describe("the rules of a group", () => {
   it("a suspended admin does not count, and a suspended member does not inherit", () => {
     const halted = suspend(suspend(trio, "a0"), "b")
     assert.strictEqual(decideReplacement(halted, halted.members[0]!)?.roles[0]?.agentId, "c")
-    assert.strictEqual(decideDemote({ ...halted, members: halted.members.map((m) => ({ ...m, role: "admin" })) }, b, "c"), "LastAdmin")
+    assert.strictEqual(
+      decideDemote({ ...halted, members: halted.members.map((m) => ({ ...m, role: "admin" })) }, b, "c"),
+      "LastAdmin"
+    )
   })
 
   it("only the creator deletes while it is a member that can act, else any admin", () => {

@@ -1,8 +1,8 @@
-import { assert, describe, it } from "@effect/vitest"
 import type { GroupState } from "#domain/groups/Group"
 import { decideInGroup, settleInGroup } from "#domain/groups/GroupActor"
 import type { GroupAppend, GroupAppended } from "#domain/groups/GroupAppend"
 import type { GroupSendCommand } from "#domain/groups/GroupEntity"
+import { assert, describe, it } from "@effect/vitest"
 import { draft } from "../support/Modules.ts"
 
 const STATE: GroupState = {

@@ -1,24 +1,30 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Agents } from "#domain/agents/Agents"
+import { Contacts } from "#domain/contacts/Contacts"
+import { Conversations } from "#domain/conversations/Conversations"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import type { PendingInvite } from "#domain/groups/Group"
+import { GroupEntity } from "#domain/groups/GroupEntity"
+import { Groups } from "#domain/groups/Groups"
+import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import type { Settings } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import type { Page } from "#infrastructure/wire/Page"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { isInstalled } from "../../runners/local/Postgres.ts"
-import { Accounts } from "#domain/agents/Accounts"
-import { Agents } from "#domain/agents/Agents"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { Contacts } from "#domain/contacts/Contacts"
-import { Conversations } from "#domain/conversations/Conversations"
-import { Deliveries } from "#domain/deliveries/Deliveries"
-import { GroupEntity } from "#domain/groups/GroupEntity"
-import { Groups } from "#domain/groups/Groups"
-import type { Settings } from "#infrastructure/platform/Config"
-import { Ids } from "#infrastructure/platform/Ids"
-import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
-import type { PendingInvite } from "#domain/groups/Group"
-import type { Page } from "#infrastructure/wire/Page"
 import { entityClient } from "../support/AsACaller.ts"
-import { eachDatabase, freshDatabase, layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import {
+  eachDatabase,
+  freshDatabase,
+  layerPgliteTest,
+  layerPostgresTest,
+  type TestDatabase
+} from "../support/Databases.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { leap, setBack } from "../support/Leap.ts"
 import { draft, layerModules, newAgents as agents, type Party } from "../support/Modules.ts"
@@ -41,8 +47,11 @@ const joinedGroup = (creator: Party, members: ReadonlyArray<Party>) =>
   })
 
 const say = (from: Party, groupId: string, text: string) =>
-  Effect.flatMap(Conversations, (conversations) =>
-    conversations.send(from, { _tag: "Conversation", id: groupId }, draft(`${from.id} ${text}`, text)))
+  Effect.flatMap(
+    Conversations,
+    (conversations) =>
+      conversations.send(from, { _tag: "Conversation", id: groupId }, draft(`${from.id} ${text}`, text))
+  )
 
 interface Row {
   readonly id: string
@@ -61,8 +70,11 @@ const inbox = (agent: Party) =>
   Effect.flatMap(Deliveries, (deliveries) => Effect.map(deliveries.sync(agent.id, undefined, 500), rows))
 
 const history = (agent: Party, groupId: string) =>
-  Effect.flatMap(Conversations, (conversations) =>
-    Effect.map(conversations.history(agent.id, groupId, { limit: 200, before: null, after: 0, around: null }), rows))
+  Effect.flatMap(
+    Conversations,
+    (conversations) =>
+      Effect.map(conversations.history(agent.id, groupId, { limit: 200, before: null, after: 0, around: null }), rows)
+  )
 
 const saidOf = (all: ReadonlyArray<Row>) => all.map((row) => row.content.data?.["event"] ?? row.content.text)
 
@@ -75,7 +87,12 @@ const assertSound = Effect.gen(function*() {
 })
 
 const modules = (database: TestDatabase, changes: Partial<Settings> = {}) =>
-  layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS_GROUP_INVITES_PER_DAY: 20, LIMITS_GROUP_MEMBERS: 6, ...changes })
+  layerModules(database, {
+    LIMITS_SENDS_PER_SECOND: 1_000_000,
+    LIMITS_GROUP_INVITES_PER_DAY: 20,
+    LIMITS_GROUP_MEMBERS: 6,
+    ...changes
+  })
 
 eachDatabase((database) => {
   describe("groups", () => {
@@ -92,10 +109,25 @@ eachDatabase((database) => {
         assert.deepStrictEqual(saidOf(yield* inbox(a)), ["member_joined", "member_joined", "to all"])
         assert.deepStrictEqual(saidOf(yield* inbox(b)), ["to b", "member_joined"])
         assert.deepStrictEqual(saidOf(yield* inbox(c)), ["to all"])
-        assert.deepStrictEqual(saidOf(yield* history(a, group.id)), ["alone", "member_joined", "to b", "member_joined", "to all"])
-        assert.deepStrictEqual(saidOf(yield* history(b, group.id)), ["member_joined", "to b", "member_joined", "to all"])
+        assert.deepStrictEqual(saidOf(yield* history(a, group.id)), [
+          "alone",
+          "member_joined",
+          "to b",
+          "member_joined",
+          "to all"
+        ])
+        assert.deepStrictEqual(saidOf(yield* history(b, group.id)), [
+          "member_joined",
+          "to b",
+          "member_joined",
+          "to all"
+        ])
         assert.deepStrictEqual(saidOf(yield* history(c, group.id)), ["member_joined", "to all"])
-        assert.deepStrictEqual((yield* inbox(c))[0]?.context.conversation, { type: "group", group_name: "Band", member_count: 3 })
+        assert.deepStrictEqual((yield* inbox(c))[0]?.context.conversation, {
+          type: "group",
+          group_name: "Band",
+          member_count: 3
+        })
         assert.strictEqual(yield* tagOf(say(out, group.id, "x")), "GroupNotFound")
         assert.strictEqual(yield* tagOf(history(out, group.id)), "ConversationNotFound")
         assert.strictEqual(yield* tagOf(groups.get(out.id, group.id)), "GroupNotFound")
@@ -114,7 +146,9 @@ eachDatabase((database) => {
         const [a, b] = (yield* agents(2)) as [Party, Party]
         const groupId = yield* joinedGroup(a, [b])
         const groups = yield* Groups
-        const all = yield* Effect.all(Array.from({ length: 8 }, () => say(b, groupId, "once")), { concurrency: "unbounded" })
+        const all = yield* Effect.all(Array.from({ length: 8 }, () => say(b, groupId, "once")), {
+          concurrency: "unbounded"
+        })
         assert.strictEqual(all.filter(({ created }) => created).length, 1)
         assert.strictEqual(new Set(all.map(({ body }) => (JSON.parse(body) as Row).id)).size, 1)
         yield* groups.leave(b.id, groupId)
@@ -303,7 +337,10 @@ eachDatabase((database) => {
         assert.deepStrictEqual([yield* reject(["msg_r1"]), yield* reject(["msg_r1"])], ["Done", "Done"])
         assert.deepStrictEqual([yield* cancel(["msg_c1"]), yield* cancel(["msg_c1"])], ["Done", "Done"])
         // Other requests, and other invites, are not answered by these.
-        assert.deepStrictEqual([yield* reject(["msg_r2"]), yield* cancel(["msg_c2"])], ["InviteNotFound", "InviteNotFound"])
+        assert.deepStrictEqual([yield* reject(["msg_r2"]), yield* cancel(["msg_c2"])], [
+          "InviteNotFound",
+          "InviteNotFound"
+        ])
         assert.strictEqual(yield* reject(["msg_r3"], third), "InviteNotFound")
         assert.strictEqual(yield* cancel(["msg_c3"], third), "Done")
         // The second attempt refuses and takes back nothing more.
@@ -352,7 +389,11 @@ eachDatabase((database) => {
         const [a, b, c] = (yield* agents(3)) as [Party, Party, Party]
         const groups = yield* Groups
         const again = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-          Effect.provideService(Effect.all([effect, effect]), CurrentAttempt, { agentId: a.id, key: "once", createdAt: 1_000 })
+          Effect.provideService(Effect.all([effect, effect]), CurrentAttempt, {
+            agentId: a.id,
+            key: "once",
+            createdAt: 1_000
+          })
         const [first, second] = yield* again(newGroup(a, [b]))
         assert.deepStrictEqual(second, first)
         assert.strictEqual((yield* groups.invites(b.id)).length, 1)
@@ -369,12 +410,18 @@ eachDatabase((database) => {
         const groups = yield* Groups
         const groupId = yield* joinedGroup(a, [])
         const invite = (to: Party) =>
-          Effect.tap(Effect.map(groups.add(a, groupId, to.handle), ({ invite_id }) => invite_id ?? ""), () => leap("1 second"))
+          Effect.tap(
+            Effect.map(groups.add(a, groupId, to.handle), ({ invite_id }) => invite_id ?? ""),
+            () => leap("1 second")
+          )
         const ids = yield* Effect.forEach(others.slice(0, 6), invite)
         const seen: Array<string> = []
         let cursor: string | null = null
         for (const [n, goes] of [ids[0]!, ids[4]!, ids[1]!].entries()) {
-          const page: Page<typeof PendingInvite.Type> = yield* groups.pending(a.id, groupId, { limit: 2, ...(cursor === null ? {} : { cursor }) })
+          const page: Page<typeof PendingInvite.Type> = yield* groups.pending(a.id, groupId, {
+            limit: 2,
+            ...(cursor === null ? {} : { cursor })
+          })
           seen.push(...page.items.map(({ id }) => id))
           cursor = page.nextCursor
           yield* groups.cancel(a.id, groupId, goes)
@@ -429,7 +476,10 @@ eachDatabase((database) => {
         const other = (yield* newGroup(d, [a])).group.id
         yield* groups.add(a, groupId, d.handle)
         yield* (yield* Accounts).remove(a.id)
-        assert.deepStrictEqual((yield* groups.get(b.id, groupId)).members.map(({ handle }) => handle), [b.handle, c.handle])
+        assert.deepStrictEqual((yield* groups.get(b.id, groupId)).members.map(({ handle }) => handle), [
+          b.handle,
+          c.handle
+        ])
         assert.strictEqual((yield* groups.get(b.id, groupId)).your_role, "admin")
         const told = (yield* inbox(c)).slice(-2)
         assert.deepStrictEqual(saidOf(told), ["member_left", "admin_promoted"])
@@ -452,7 +502,8 @@ describe("groups with two owners, PGlite", () => {
   const twoOwners = (changes: Partial<Settings> = {}) =>
     Effect.gen(function*() {
       const database = Layer.succeedContext(yield* Layer.build(layerPgliteTest))
-      const owner = Effect.map(Layer.build(Layer.fresh(modules(database, changes))), (context) => Effect.provideContext(context))
+      const owner = Effect.map(Layer.build(Layer.fresh(modules(database, changes))), (context) =>
+        Effect.provideContext(context))
       return [yield* owner, yield* owner] as const
     })
 
@@ -483,7 +534,11 @@ it.effect("a group that is created after a send to its id was refused takes send
   Effect.gen(function*() {
     const [a] = (yield* agents(1)) as [Party]
     const attempt = { agentId: a.id, key: "later", createdAt: 1_000 }
-    const groupId = yield* Effect.provideService(Effect.flatMap(IdempotentIds, (ids) => ids.make("grp")), CurrentAttempt, attempt)
+    const groupId = yield* Effect.provideService(
+      Effect.flatMap(IdempotentIds, (ids) => ids.make("grp")),
+      CurrentAttempt,
+      attempt
+    )
     assert.strictEqual(yield* tagOf(say(a, groupId, "early")), "GroupNotFound")
     assert.strictEqual((yield* Effect.provideService(newGroup(a, []), CurrentAttempt, attempt)).group.id, groupId)
     assert.strictEqual(yield* tagOf(say(a, groupId, "in time")), "Done")
@@ -499,7 +554,8 @@ it.effect("a replay takes no place in the group's limit (wire.md C.6, G.3)", () 
     assert.strictEqual(yield* tagOf(say(a, groupId, "third")), "RateLimited")
   }).pipe(Effect.provide(modules(layerPgliteTest, { LIMITS_GROUP_SENDS_PER_SECOND: 2 }))))
 
-const live = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.provideService(effect, Clock.Clock, Clock.Clock.defaultValue())
+const live = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.provideService(effect, Clock.Clock, Clock.Clock.defaultValue())
 
 describe.skipIf(!isInstalled(18))("how long a refused group waits, PostgreSQL 18", () => {
   it.effect("is a setting", () =>
@@ -525,7 +581,8 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
         LIMITS_GROUP_INVITES_PER_DAY: 1_000,
         LIMITS_GROUP_MEMBERS: 256
       }))),
-      (context) => <A, E>(
+      (context) =>
+      <A, E>(
         effect: Effect.Effect<A, E, Groups | Conversations | Deliveries | SqlClient.SqlClient | LiveAgents>
       ) => Effect.provide(effect, context)
     )
@@ -552,17 +609,28 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
             DELETE FROM group_invites
           ) UPDATE groups SET member_count = 255`
       }))
-      const invites = yield* one(Effect.flatMap(Groups, (groups) =>
-        Effect.forEach(everybody.slice(255), (agent) => groups.add(creator, group.id, agent.handle))))
+      const invites = yield* one(
+        Effect.flatMap(
+          Groups,
+          (groups) => Effect.forEach(everybody.slice(255), (agent) => groups.add(creator, group.id, agent.handle))
+        )
+      )
       const outcomes = yield* Effect.all(
         invites.map(({ invite_id }, i) =>
-          nodes[i % 2]!(Effect.flatMap(Groups, (groups) => tagOf(groups.accept(everybody[255 + i]!, invite_id ?? ""))))),
+          nodes[i % 2]!(Effect.flatMap(Groups, (groups) => tagOf(groups.accept(everybody[255 + i]!, invite_id ?? ""))))
+        ),
         { concurrency: "unbounded" }
       )
       assert.strictEqual(outcomes.filter((outcome) => outcome === "Done").length, 1)
       assert.strictEqual(outcomes.filter((outcome) => outcome === "GroupFull").length, 199)
-      assert.strictEqual((yield* one(Effect.flatMap(Groups, (groups) => groups.get(creator.id, group.id)))).member_count, 256)
-      assert.strictEqual((yield* one(Effect.flatMap(Groups, (groups) => groups.pending(creator.id, group.id, {})))).total, 199)
+      assert.strictEqual(
+        (yield* one(Effect.flatMap(Groups, (groups) => groups.get(creator.id, group.id)))).member_count,
+        256
+      )
+      assert.strictEqual(
+        (yield* one(Effect.flatMap(Groups, (groups) => groups.pending(creator.id, group.id, {})))).total,
+        199
+      )
       yield* one(say(creator, group.id, "a full house"))
       yield* one(assertSound)
     }))))
@@ -575,7 +643,10 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
       const groupId = yield* one(joinedGroup(a, [b, c]))
       for (let round = 0; round < 20; round++) {
         const talk = Effect.all(
-          Array.from({ length: 10 }, (_, i) => nodes[i % 2]!(tagOf(say(i % 3 === 0 ? a : b, groupId, `${round} ${i}`)))),
+          Array.from(
+            { length: 10 },
+            (_, i) => nodes[i % 2]!(tagOf(say(i % 3 === 0 ? a : b, groupId, `${round} ${i}`)))
+          ),
           { concurrency: "unbounded" }
         )
         const [sent, removed] = yield* Effect.all(

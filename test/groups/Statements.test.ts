@@ -1,11 +1,11 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
-import { vi } from "vitest"
 import { Agents } from "#domain/agents/Agents"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
 import { PgliteSession } from "#infrastructure/database/PgliteSession"
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { vi } from "vitest"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, layerModules } from "../support/Modules.ts"
 
@@ -26,7 +26,11 @@ const statementsOf = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<
   for (const [, text] of prepared.mock.calls) texts.push(text)
   query.mockRestore()
   prepared.mockRestore()
-  return { made, all: texts.length, writing: texts.filter((text) => /\b(INSERT INTO|UPDATE|DELETE FROM|BEGIN)\b/.test(text)).length }
+  return {
+    made,
+    all: texts.length,
+    writing: texts.filter((text) => /\b(INSERT INTO|UPDATE|DELETE FROM|BEGIN)\b/.test(text)).length
+  }
 })
 
 layer(layerModules(layerPgliteTest))((it) => {
@@ -90,7 +94,8 @@ layer(layerModules(layerPgliteTest))((it) => {
       const groups = yield* Groups
       const conversations = yield* Conversations
       const { group } = yield* groups.create(creator, { profile, handles: [] })
-      const send = (key: string) => conversations.send({ ...creator, displayName: null }, { _tag: "Conversation", id: group.id }, draft(key))
+      const send = (key: string) =>
+        conversations.send({ ...creator, displayName: null }, { _tag: "Conversation", id: group.id }, draft(key))
       yield* send("first")
       assert.strictEqual((yield* statementsOf(send("second"))).all, 1)
     }))

@@ -1,6 +1,6 @@
+import { type Bounds, BufferAccount, type BufferEntry } from "#infrastructure/http/BufferedBytes"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { type Bounds, type BufferEntry, BufferAccount } from "#infrastructure/http/BufferedBytes"
 
 const KB = 1_024
 
@@ -41,7 +41,10 @@ class Fake {
 
 const setup = (bounds: Partial<Bounds> = {}) => {
   const time = { now: 0 }
-  const account = new BufferAccount({ connection: 30 * KB, peer: 60 * KB, process: 200 * KB, ...bounds }, () => time.now)
+  const account = new BufferAccount(
+    { connection: 30 * KB, peer: 60 * KB, process: 200 * KB, ...bounds },
+    () => time.now
+  )
   return { time, account, connection: (peer: string) => new Fake(account, peer) }
 }
 
@@ -135,7 +138,10 @@ describe("the account of what peers make a process hold", () => {
 
   it("never counts more than its bounds, and always counts what is held, whatever happens", () => {
     fc.assert(fc.property(
-      fc.array(fc.tuple(fc.nat(11), fc.nat(40 * KB), fc.constantFrom("holds", "release", "sweep", "progress", "time")), { maxLength: 200 }),
+      fc.array(
+        fc.tuple(fc.nat(11), fc.nat(40 * KB), fc.constantFrom("holds", "release", "sweep", "progress", "time")),
+        { maxLength: 200 }
+      ),
       (steps) => {
         const { account, connection, time } = setup()
         const all = Array.from({ length: 12 }, (_, i) => connection(`peer ${i % 4}`))
@@ -150,7 +156,10 @@ describe("the account of what peers make a process hold", () => {
           assert.strictEqual(account.total, living.reduce((sum, { bytes }) => sum + bytes, 0))
           assert.isAtMost(account.total, 200 * KB)
           for (const peer of new Set(all.map(({ peer }) => peer))) {
-            assert.isAtMost(living.filter((one) => one.peer === peer).reduce((sum, { bytes }) => sum + bytes, 0), 60 * KB)
+            assert.isAtMost(
+              living.filter((one) => one.peer === peer).reduce((sum, { bytes }) => sum + bytes, 0),
+              60 * KB
+            )
           }
         }
         for (const one of all) one.release()

@@ -1,5 +1,5 @@
-import { assert, describe, it } from "@effect/vitest"
 import { addressKey, clientAddress } from "#infrastructure/http/ClientAddress"
+import { assert, describe, it } from "@effect/vitest"
 
 describe("the client's address", () => {
   it("is the peer's when no proxy is trusted, whatever a header claims", () => {

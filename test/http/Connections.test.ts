@@ -1,8 +1,8 @@
+import { boundsOf, openFilesLimit } from "#infrastructure/http/Connections"
+import { Config, type Settings } from "#infrastructure/platform/Config"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { rm } from "node:fs/promises"
-import { boundsOf, openFilesLimit } from "#infrastructure/http/Connections"
-import { Config, type Settings } from "#infrastructure/platform/Config"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { Crowd, freshSend, median, untilQuiet } from "../support/Crowd.ts"
 import { eventually, within } from "../support/Eventually.ts"
@@ -58,9 +58,15 @@ describe("the bounds of connections", () => {
     Effect.gen(function*() {
       const low = yield* bounds(STANDALONE, 512)
       assert.strictEqual(low.clients, 128)
-      assert.match(low.warnings.join("\n"), /ulimit -n is 512\. The server needs 792 for itself and 128 for connections of clients/)
+      assert.match(
+        low.warnings.join("\n"),
+        /ulimit -n is 512\. The server needs 792 for itself and 128 for connections of clients/
+      )
       const wanted = yield* bounds({ ...STANDALONE, HTTP_CONNECTIONS: 5_000 }, 4_096)
-      assert.match(wanted.warnings.join("\n"), /ulimit -n is 4096\. The server needs 792 for itself and 5000 for connections/)
+      assert.match(
+        wanted.warnings.join("\n"),
+        /ulimit -n is 4096\. The server needs 792 for itself and 5000 for connections/
+      )
       const blind = yield* bounds({ TRUST_PROXY: 1, HTTP_CONNECTIONS_PER_PEER: 10 }, 65_536)
       assert.match(blind.warnings.join("\n"), /HTTP_CONNECTIONS_PER_PEER has no effect/)
     }))
@@ -80,7 +86,9 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
     ;[small, strict, hasty] = await Promise.all([
       startServer({ env: { HTTP_CONNECTIONS: "6" } }),
       // 127.0.0.1 is trusted, and other addresses of this machine are not. No connection ends because it sends nothing.
-      startServer({ env: { HTTP_CONNECTIONS_PER_PEER: "5", TRUST_PROXY_ADDRESSES: "127.0.0.1", HTTP_FIRST_BYTE_SECONDS: "60" } }),
+      startServer({
+        env: { HTTP_CONNECTIONS_PER_PEER: "5", TRUST_PROXY_ADDRESSES: "127.0.0.1", HTTP_FIRST_BYTE_SECONDS: "60" }
+      }),
       // Less than the time that the server leaves for the head of a request that has begun.
       startServer({ env: { HTTP_FIRST_BYTE_SECONDS: "5" } })
     ])
@@ -94,8 +102,10 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
     return answer.split("\r\n")[0] ?? ""
   }
   const OK = "HTTP/1.1 200 OK"
-  const isOver = (connection: RawConnection): Promise<true> => within("a connection to end", connection.closed).then(() => true)
-  const turnedAway = (server: Server, reason: string) => metricOf(server, "connections_turned_away_total", { port: "http", reason })
+  const isOver = (connection: RawConnection): Promise<true> =>
+    within("a connection to end", connection.closed).then(() => true)
+  const turnedAway = (server: Server, reason: string) =>
+    metricOf(server, "connections_turned_away_total", { port: "http", reason })
 
   it("without a byte, more than it may have files open, end for others, and sends of another agent are stored as before", async () => {
     const dataDir = await makeDataDir()
@@ -112,13 +122,18 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
       await say(bob, alice)
       crowd.more(i % 20 === 0 ? 200 : 5)
     }
-    assert.isAtMost(await metricOf(server, "connections_open", { port: "http" }), await metricOf(server, "connections_bound", { port: "http" }))
+    assert.isAtMost(
+      await metricOf(server, "connections_open", { port: "http" }),
+      await metricOf(server, "connections_bound", { port: "http" })
+    )
     assert.isAbove(await turnedAway(server, "gave_way"), MANY / 2)
     assert.isBelow(median(during), Math.max(3 * median(before), 1_000), `${before} -> ${during}`)
     crowd.leave()
     const texts = (await inbox(bob)).map(({ content }) => content["text"])
     for (let i = 0; i < 60; i++) assert.include(texts, `during ${i}`)
-    const lines = server.stderr.split("\n").filter((line) => line.includes("Closed an idle connection from 127.0.0.1 for a new one"))
+    const lines = server.stderr.split("\n").filter((line) =>
+      line.includes("Closed an idle connection from 127.0.0.1 for a new one")
+    )
     assert.isAtLeast(lines.length, 1)
     // Once a minute.
     assert.isBelow(lines.length, 5)
@@ -145,9 +160,16 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
       await eventually("a pong", () => one.received.includes(`{"type":"pong"}`) || undefined)
     }
     for (const one of sockets) one.drop()
-    await eventually("places", async () => (await asked(small)) === OK && await metricOf(small, "connections_open", { port: "http" }) < 3 || undefined)
+    await eventually(
+      "places",
+      async () =>
+        (await asked(small)) === OK && await metricOf(small, "connections_open", { port: "http" }) < 3 || undefined
+    )
     assert.isAtLeast(await turnedAway(small, "full"), 1)
-    assert.include(small.stderr, "Refused a connection from 127.0.0.1: 6 connections are open and have work under way (HTTP_CONNECTIONS).")
+    assert.include(
+      small.stderr,
+      "Refused a connection from 127.0.0.1: 6 connections are open and have work under way (HTTP_CONNECTIONS)."
+    )
   })
 
   it("between two requests give way before new ones, if there are more of them", async () => {
@@ -173,8 +195,14 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
       const open = await metricOf(strict, "connections_open", { port: "http" })
       const crowd = await Crowd.gather(strict.url, count, from)
       // The server may accept the last of them a little later.
-      await eventually("the last of them", async () => await turnedAway(strict, "peer") - refused >= count - kept || undefined)
-      await eventually("the open ones", async () => await metricOf(strict, "connections_open", { port: "http" }) >= open + kept || undefined)
+      await eventually(
+        "the last of them",
+        async () => await turnedAway(strict, "peer") - refused >= count - kept || undefined
+      )
+      await eventually(
+        "the open ones",
+        async () => await metricOf(strict, "connections_open", { port: "http" }) >= open + kept || undefined
+      )
       assert.strictEqual(await turnedAway(strict, "peer") - refused, count - kept)
       await eventually("the others to end", () => crowd.open === kept || undefined)
     }

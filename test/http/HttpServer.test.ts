@@ -1,28 +1,28 @@
-import { assert, describe, it } from "@effect/vitest"
+import { deferred, DeferredResponse } from "#infrastructure/http/DeferredResponse"
+import * as Endpoints from "#infrastructure/http/Endpoints"
+import { HttpServer, type ServerTimeouts } from "#infrastructure/http/HttpServer"
+import type { ServerResponse } from "#infrastructure/http/ServerResponse"
+import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { refusals } from "#infrastructure/platform/Metrics"
+import { Readiness } from "#infrastructure/platform/Readiness"
+import { StallGuard } from "#infrastructure/platform/StallGuard"
+import { Forbidden, Unauthorized } from "#infrastructure/wire/WireError"
+import { refuse, WireErrors } from "#infrastructure/wire/WireErrors"
+import { mcpProtocol } from "#interfaces/mcp/McpProtocol"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { assert, describe, it } from "@effect/vitest"
 import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Schema, Scope, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { request as nodeRequest } from "node:http"
 import { subscribe, unsubscribe } from "node:diagnostics_channel"
+import { request as nodeRequest } from "node:http"
 import { connect } from "node:net"
-import { Config, type Settings } from "#infrastructure/platform/Config"
-import type { ServerResponse } from "#infrastructure/http/ServerResponse"
-import * as Endpoints from "#infrastructure/http/Endpoints"
-import { mcpProtocol } from "#interfaces/mcp/McpProtocol"
-import { HttpServer, type ServerTimeouts } from "#infrastructure/http/HttpServer"
-import { deferred, DeferredResponse } from "#infrastructure/http/DeferredResponse"
-import { Ids } from "#infrastructure/platform/Ids"
-import { refusals } from "#infrastructure/platform/Metrics"
-import { Forbidden, Unauthorized } from "#infrastructure/wire/WireError"
-import { refuse, WireErrors } from "#infrastructure/wire/WireErrors"
-import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
-import { StallGuard } from "#infrastructure/platform/StallGuard"
-import { Readiness } from "#infrastructure/platform/Readiness"
-import { layerLeapingClock, leap } from "../support/Leap.ts"
 import { eventually, LONGEST_WAIT_MS } from "../support/Eventually.ts"
+import { layerLeapingClock, leap } from "../support/Leap.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 
 const Thing = Schema.Struct({ name: Schema.String, n: Schema.optionalKey(Schema.Int) })
@@ -114,8 +114,10 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
       .handle("touch", ({ params }) => Effect.succeed({ id: params.id }))
       .handle("remove", ({ params }) => Effect.succeed({ id: params.id }))
       .handle("defect", () => Effect.die(new Error("the secret of the house")))
-      .handle("sql", () =>
-        Effect.die(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: "gone" }) })))
+      .handle(
+        "sql",
+        () => Effect.die(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: "gone" }) }))
+      )
       .handle("denied", () => Effect.fail(new Unauthorized()))
       .handle("badAnswer", () => Effect.succeed({ n: 1.5 }))
       .handle("badHeader", () => Effect.succeed(HttpServerResponse.text("fine", { headers: { "x-name": "one\ntwo" } })))
@@ -130,7 +132,10 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
           HttpServerResponse.stream(Stream.concat(Stream.make(Buffer.from("0")), rest))
         )
       })
-      .handle("varied", () => Effect.succeed(HttpServerResponse.text("fine", { headers: { vary: "X-AgentChat-Client, User-Agent" } })))
+      .handle(
+        "varied",
+        () => Effect.succeed(HttpServerResponse.text("fine", { headers: { vary: "X-AgentChat-Client, User-Agent" } }))
+      )
       .handle("wait", () => waiting)
       .handle("late", () => Effect.sync(() => deferred(new Never(gate))))
       .handle("waitByRpc", () => waiting)
@@ -166,7 +171,10 @@ interface Server {
   readonly close: Effect.Effect<void>
 }
 
-const started = (settings: Partial<Settings> = {}, patience: Partial<ServerTimeouts> = {}): Effect.Effect<Server, unknown, Scope.Scope> =>
+const started = (
+  settings: Partial<Settings> = {},
+  patience: Partial<ServerTimeouts> = {}
+): Effect.Effect<Server, unknown, Scope.Scope> =>
   Effect.gen(function*() {
     const events: Array<string> = []
     const scope = yield* Effect.acquireRelease(Scope.make(), (scope, exit) => Scope.close(scope, exit))
@@ -255,8 +263,8 @@ describe("HttpServer", () => {
         const post = (body: string, headers = {}) => call(server, "/v1/things", { method: "POST", body, headers })
         assertWire(yield* call(server, "/v1/nothing"), 404, "NOT_FOUND")
         assertWire(yield* call(server, "/nothing/at/all?x=1"), 404, "NOT_FOUND")
-        assertWire(yield* post("{\"name\": "), 400, "VALIDATION_ERROR")
-        assertWire(yield* post("{\"name\": 5}"), 400, "VALIDATION_ERROR")
+        assertWire(yield* post('{"name": '), 400, "VALIDATION_ERROR")
+        assertWire(yield* post('{"name": 5}'), 400, "VALIDATION_ERROR")
         assertWire(yield* post("[]"), 400, "VALIDATION_ERROR")
         assertWire(yield* post(""), 400, "VALIDATION_ERROR")
         assertWire(yield* call(server, "/v1/things/%zz"), 400, "VALIDATION_ERROR")
@@ -273,7 +281,8 @@ describe("HttpServer", () => {
   it.live("answers the same whether the router runs an endpoint or not", () =>
     withServer((server) =>
       Effect.gen(function*() {
-        // A target with scheme and host goes through the router; it is not under /v1, so that no page is told it may read it.
+        // A target with scheme and host goes through the router; it is not under /v1, so that no page is told it may
+        // read it.
         const replies = (method: string, path: string, body: string) =>
           Effect.forEach(["", "http://x"], (origin) =>
             Effect.map(
@@ -293,8 +302,8 @@ describe("HttpServer", () => {
             ["GET", "/v1/things/a", "{}"],
             ["GET", "/v1/nothing"],
             ["HEAD", "/v1/things/a"],
-            ["POST", "/v1/things", "{\"name\":\"☃\",\"n\":1,\"x\":2}"],
-            ["POST", "/v1/things", "{\"name\":1}"],
+            ["POST", "/v1/things", '{"name":"☃","n":1,"x":2}'],
+            ["POST", "/v1/things", '{"name":1}'],
             ["POST", "/v1/things", "{"],
             ["POST", "/v1/things"],
             ["DELETE", "/v1/things/a"],
@@ -311,7 +320,24 @@ describe("HttpServer", () => {
         }
         assert.deepStrictEqual(
           statuses,
-          ["200", "400", "400", "200", "404", "200", "200", "400", "400", "400", "200", "500", "503", "401", "500", "200"]
+          [
+            "200",
+            "400",
+            "400",
+            "200",
+            "404",
+            "200",
+            "200",
+            "400",
+            "400",
+            "400",
+            "200",
+            "500",
+            "503",
+            "401",
+            "500",
+            "200"
+          ]
         )
       })
     ))
@@ -319,7 +345,7 @@ describe("HttpServer", () => {
   it.live("names the field that is wrong", () =>
     withServer((server) =>
       Effect.gen(function*() {
-        const reply = yield* call(server, "/v1/things", { method: "POST", body: "{\"name\":\"a\",\"n\":\"x\"}" })
+        const reply = yield* call(server, "/v1/things", { method: "POST", body: '{"name":"a","n":"x"}' })
         assertWire(reply, 400, "VALIDATION_ERROR")
         const { details } = reply.body as { details: { fields: Record<string, ReadonlyArray<string>> } }
         assert.deepStrictEqual(Object.keys(details.fields), ["n"])
@@ -334,7 +360,9 @@ describe("HttpServer", () => {
         const chunk = `8000\r\n${"x".repeat(0x8000)}\r\n`
         const chunked = yield* raw(
           server,
-          `POST /v1/things HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n${chunk.repeat(40)}0\r\n\r\n`
+          `POST /v1/things HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n${
+            chunk.repeat(40)
+          }0\r\n\r\n`
         )
         assertRawWire(chunked, 413, "PAYLOAD_TOO_LARGE")
         const most = JSON.stringify({ name: "x".repeat(1_048_576 - 11) })
@@ -353,7 +381,7 @@ describe("HttpServer", () => {
             "GET /v1/things/next HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
         )
         assert.match(received, /^HTTP\/1\.1 413 /)
-        assert.include(received, "{\"id\":\"next\"}")
+        assert.include(received, '{"id":"next"}')
       })
     ))
 
@@ -361,22 +389,29 @@ describe("HttpServer", () => {
     withServer((server) =>
       Effect.gen(function*() {
         const post = (body: string) => call(server, "/v1/things", { method: "POST", body })
-        for (const many of ["{},".repeat(21_000) + "{}", "[".repeat(21_000) + "]".repeat(21_000), "1,".repeat(20_001) + "1"]) {
+        for (
+          const many of [
+            "{},".repeat(21_000) + "{}",
+            "[".repeat(21_000) + "]".repeat(21_000),
+            "1,".repeat(20_001) + "1"
+          ]
+        ) {
           const refused = yield* post(`{"name":"x","more":[${many}]}`)
           assertWire(refused, 400, "VALIDATION_ERROR")
           assert.include(JSON.stringify(refused.body), "more than 20000 values")
         }
-        for (const few of ["1,".repeat(19_000) + "1", JSON.stringify(`${"\\\",[{".repeat(20_000)}`)]) {
+        for (const few of ["1,".repeat(19_000) + "1", JSON.stringify(`${'\\",[{'.repeat(20_000)}`)]) {
           assert.strictEqual((yield* post(`{"name":"x","more":[${few}]}`)).status, 200)
         }
-      })))
+      })
+    ))
 
   it.live("refuses a body that is not UTF-8", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const body = Buffer.from("7b226e616d65223a22ff227d", "hex")
         assertWire(yield* call(server, "/v1/things", { method: "POST", body }), 400, "VALIDATION_ERROR")
-        const snow = yield* call(server, "/v1/things", { method: "POST", body: "{\"name\":\"☃\"}" })
+        const snow = yield* call(server, "/v1/things", { method: "POST", body: '{"name":"☃"}' })
         assert.deepStrictEqual(snow.body, { name: "☃" })
       })
     ))
@@ -425,7 +460,8 @@ describe("HttpServer", () => {
         assert.strictEqual((yield* call(server, "/")).status, 200)
         late = false
         assert.notStrictEqual((yield* call(server, "/v1/things/1", { method: "DELETE" })).status, 503)
-      })).pipe(Effect.provideService(StallGuard, { listensOn: () => {}, stalledLately: () => late }))
+      })
+    ).pipe(Effect.provideService(StallGuard, { listensOn: () => {}, stalledLately: () => late }))
   })
 
   it.effect("answers the first change after a start that took long, and counts from then", () =>
@@ -440,14 +476,16 @@ describe("HttpServer", () => {
           assert.strictEqual(yield* remove, 200, "the timer has fired")
           yield* leap("6 seconds")
           assert.strictEqual(yield* remove, 503)
-        }))
+        })
+      )
     }).pipe(Effect.provide(StallGuard.layer), Effect.provide(layerLeapingClock)))
 
   it.live("keeps a caller's request id when it is harmless, and gives one otherwise", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const idFor = (id: string, path = "/") =>
-          Effect.map(call(server, path, { headers: { "x-request-id": id } }), (reply) => reply.headers.get("x-request-id"))
+          Effect.map(call(server, path, { headers: { "x-request-id": id } }), (reply) =>
+            reply.headers.get("x-request-id"))
         assert.strictEqual(yield* idFor("mine-1~"), "mine-1~")
         assert.strictEqual(yield* idFor("x".repeat(128), "/v1/nothing"), "x".repeat(128))
         assert.match((yield* idFor("x".repeat(129))) ?? "", /^req_/)
@@ -463,7 +501,7 @@ describe("HttpServer", () => {
         for (const type of ["text/plain", "application/x-www-form-urlencoded", "image/png", "multipart/form-data"]) {
           const reply = yield* call(server, "/v1/things", {
             method: "POST",
-            body: "{\"name\":\"a\"}",
+            body: '{"name":"a"}',
             headers: { "content-type": type }
           })
           assert.strictEqual(reply.status, 200, type)
@@ -471,7 +509,10 @@ describe("HttpServer", () => {
         for (const [method, path] of [["POST", "/v1/things/a/touch"], ["DELETE", "/v1/things/a"]] as const) {
           assert.deepStrictEqual((yield* call(server, path, { method })).body, { id: "a" })
           for (const framing of ["content-length: 0\r\n", ""]) {
-            const received = yield* raw(server, `${method} ${path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n${framing}\r\n`)
+            const received = yield* raw(
+              server,
+              `${method} ${path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n${framing}\r\n`
+            )
             assert.match(received, /^HTTP\/1\.1 200 /)
           }
         }
@@ -482,7 +523,7 @@ describe("HttpServer", () => {
     withServer((server) =>
       Effect.gen(function*() {
         const received = yield* raw(server, "GET //v1//things/%2540a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
-        assert.include(received, "{\"id\":\"%40a\"}")
+        assert.include(received, '{"id":"%40a"}')
         assert.deepStrictEqual((yield* call(server, "/v1/things/%40Alice")).body, { id: "@Alice" })
       })
     ))
@@ -527,7 +568,10 @@ describe("HttpServer", () => {
         assert.strictEqual(good.get("vary"), "Origin")
         assert.isNull((yield* from("https://evil.example")).get("access-control-allow-origin"))
         const upgrade = (origin: string) =>
-          raw(server, `GET /v1/ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\norigin: ${origin}\r\n\r\n`)
+          raw(
+            server,
+            `GET /v1/ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\norigin: ${origin}\r\n\r\n`
+          )
         assert.notInclude(yield* upgrade("https://evil.example"), "met the gateway")
         assert.include(yield* upgrade("https://b.example"), "met the gateway")
       }), { ALLOWED_ORIGINS: "https://a.example, https://b.example" }))
@@ -600,7 +644,7 @@ describe("HttpServer", () => {
             })
             request.on("continue", () => {
               continued = true
-              request.end("{\"name\":\"a\"}")
+              request.end('{"name":"a"}')
             })
             request.on("response", (response) => {
               response.resume()
@@ -615,32 +659,40 @@ describe("HttpServer", () => {
     ))
 
   it.live("gives up on a body or headers that do not arrive", () =>
-    withServer((server) =>
-      Effect.gen(function*() {
-        assertRawWire(
-          yield* raw(server, "POST /v1/things HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{\"name\""),
-          408,
-          "VALIDATION_ERROR"
-        )
-        assertRawWire(yield* raw(server, "POST /v1/things HTTP/1.1\r\nhost"), 408, "VALIDATION_ERROR")
-      }), {}, { headers: 150, request: 150, check: 30 }))
+    withServer(
+      (server) =>
+        Effect.gen(function*() {
+          assertRawWire(
+            yield* raw(server, 'POST /v1/things HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"name"'),
+            408,
+            "VALIDATION_ERROR"
+          )
+          assertRawWire(yield* raw(server, "POST /v1/things HTTP/1.1\r\nhost"), 408, "VALIDATION_ERROR")
+        }),
+      {},
+      { headers: 150, request: 150, check: 30 }
+    ))
 
   it.live("gives up on a head within a second of its time, also on a connection that had an answer", () =>
-    withServer((server) =>
-      Effect.gen(function*() {
-        const late = (before: string, received: string) =>
-          Effect.gen(function*() {
-            const watch = new Stopwatch()
-            const answers = yield* raw(server, `${before}GET / HTTP/1.1\r\nhost: x\r\nx-slow: `)
-            // A server that looked at half of HTTP_HEADERS_SECONDS, 10, would take 5 s longer.
-            watch.endsWithin(4_000)
-            assert.match(answers, new RegExp(received, "s"))
-          })
-        yield* Effect.all([
-          late("", "^HTTP/1\\.1 408 "),
-          late("GET / HTTP/1.1\r\nhost: x\r\n\r\n", "^HTTP/1\\.1 200 .*HTTP/1\\.1 408 ")
-        ], { concurrency: "unbounded" })
-      }), {}, { headers: 2_000 }))
+    withServer(
+      (server) =>
+        Effect.gen(function*() {
+          const late = (before: string, received: string) =>
+            Effect.gen(function*() {
+              const watch = new Stopwatch()
+              const answers = yield* raw(server, `${before}GET / HTTP/1.1\r\nhost: x\r\nx-slow: `)
+              // A server that looked at half of HTTP_HEADERS_SECONDS, 10, would take 5 s longer.
+              watch.endsWithin(4_000)
+              assert.match(answers, new RegExp(received, "s"))
+            })
+          yield* Effect.all([
+            late("", "^HTTP/1\\.1 408 "),
+            late("GET / HTTP/1.1\r\nhost: x\r\n\r\n", "^HTTP/1\\.1 200 .*HTTP/1\\.1 408 ")
+          ], { concurrency: "unbounded" })
+        }),
+      {},
+      { headers: 2_000 }
+    ))
 
   it.live("finishes what is in flight before it closes, and takes nothing new", () =>
     withServer((server) =>
@@ -668,73 +720,107 @@ describe("HttpServer", () => {
     ))
 
   it.live("ends the work for a client that hangs up, and counts no refusal for it", () =>
-    Effect.forEach(["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"], (target) =>
-      withServer((server) =>
-        Effect.gen(function*() {
-          const refused = () => refusals.at("http", "UNAVAILABLE").value
-          const before = refused()
-          const socket = connect(server.port, "127.0.0.1", () => socket.write(`GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`))
-          yield* Deferred.await(server.gate.entered)
-          socket.destroy()
-          yield* Deferred.await(server.gate.left)
-          yield* server.close
-          assert.strictEqual(refused(), before, target)
-        }))))
+    Effect.forEach(
+      ["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"],
+      (target) =>
+        withServer((server) =>
+          Effect.gen(function*() {
+            const refused = () => refusals.at("http", "UNAVAILABLE").value
+            const before = refused()
+            const socket = connect(
+              server.port,
+              "127.0.0.1",
+              () => socket.write(`GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`)
+            )
+            yield* Deferred.await(server.gate.entered)
+            socket.destroy()
+            yield* Deferred.await(server.gate.left)
+            yield* server.close
+            assert.strictEqual(refused(), before, target)
+          })
+        )
+    ))
 
   it.live("ends the work also for requests that a client sent behind another one", () =>
-    Effect.forEach(["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"], (target) =>
-      withServer((server) =>
-        Effect.gen(function*() {
-          const request = `GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`
-          const socket = connect(server.port, "127.0.0.1", () => socket.write(request + request))
-          socket.on("error", () => {})
-          const { inside } = server.gate
-          yield* Effect.promise(() => eventually("both requests", () => inside.count === 2 || undefined))
-          socket.destroy()
-          yield* Effect.promise(() => eventually("the end of both", () => inside.count === 0 || undefined))
-          yield* server.close
-        }), {}, { drain: LONGEST_WAIT_MS * 10 })))
+    Effect.forEach(
+      ["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"],
+      (target) =>
+        withServer(
+          (server) =>
+            Effect.gen(function*() {
+              const request = `GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`
+              const socket = connect(server.port, "127.0.0.1", () => socket.write(request + request))
+              socket.on("error", () => {})
+              const { inside } = server.gate
+              yield* Effect.promise(() => eventually("both requests", () => inside.count === 2 || undefined))
+              socket.destroy()
+              yield* Effect.promise(() => eventually("the end of both", () => inside.count === 0 || undefined))
+              yield* server.close
+            }),
+          {},
+          { drain: LONGEST_WAIT_MS * 10 }
+        )
+    ))
 
   it.live("cuts a connection on which a client sends very many requests before the first is answered", () =>
-    withServer((server) =>
-      Effect.gen(function*() {
-        const request = "GET /v1/wait HTTP/1.1\r\nhost: x\r\n\r\n"
-        let parsed = 0
-        const count = () => parsed++
-        subscribe("http.server.request.start", count)
-        const socket = connect(server.port, "127.0.0.1", () => socket.write(request.repeat(500)))
-        socket.on("error", () => {})
-        const closed = new Promise((resolve) => socket.once("close", resolve))
-        yield* Effect.promise(() => closed)
-        unsubscribe("http.server.request.start", count)
-        // Node makes nothing of the rest of the packet.
-        assert.isAtMost(parsed, 66)
-        const { inside } = server.gate
-        yield* Effect.promise(() => eventually("the end of those that had begun", () => inside.count === 0 || undefined))
-        yield* server.close
-      }), {}, { drain: LONGEST_WAIT_MS * 10 }))
+    withServer(
+      (server) =>
+        Effect.gen(function*() {
+          const request = "GET /v1/wait HTTP/1.1\r\nhost: x\r\n\r\n"
+          let parsed = 0
+          const count = () => parsed++
+          subscribe("http.server.request.start", count)
+          const socket = connect(server.port, "127.0.0.1", () => socket.write(request.repeat(500)))
+          socket.on("error", () => {})
+          const closed = new Promise((resolve) => socket.once("close", resolve))
+          yield* Effect.promise(() => closed)
+          unsubscribe("http.server.request.start", count)
+          // Node makes nothing of the rest of the packet.
+          assert.isAtMost(parsed, 66)
+          const { inside } = server.gate
+          yield* Effect.promise(() =>
+            eventually("the end of those that had begun", () => inside.count === 0 || undefined)
+          )
+          yield* server.close
+        }),
+      {},
+      { drain: LONGEST_WAIT_MS * 10 }
+    ))
 
   it.live("does not wait for ever for what is in flight, and answers it", () =>
-    Effect.forEach(["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"], (target) =>
-      withServer((server) =>
-        Effect.gen(function*() {
-          const waiting = yield* Effect.forkChild(raw(server, `GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`))
-          yield* Deferred.await(server.gate.entered)
-          yield* server.close
-          assertRawWire(yield* Fiber.join(waiting), 503, "UNAVAILABLE")
-          assert.deepStrictEqual(server.events, ["turn away", "drain"])
-        }), {}, { drain: 100 })))
+    Effect.forEach(
+      ["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"],
+      (target) =>
+        withServer(
+          (server) =>
+            Effect.gen(function*() {
+              const waiting = yield* Effect.forkChild(raw(server, `GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`))
+              yield* Deferred.await(server.gate.entered)
+              yield* server.close
+              assertRawWire(yield* Fiber.join(waiting), 503, "UNAVAILABLE")
+              assert.deepStrictEqual(server.events, ["turn away", "drain"])
+            }),
+          {},
+          { drain: 100 }
+        )
+    ))
 
   it.live("answers what is in flight on /mcp as that protocol does", () =>
-    withServer((server) =>
-      Effect.gen(function*() {
-        const waiting = yield* Effect.forkChild(raw(server, "POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"))
-        yield* Deferred.await(server.gate.entered)
-        yield* server.close
-        const [head = "", body = ""] = (yield* Fiber.join(waiting)).split("\r\n\r\n")
-        assert.match(head, /^HTTP\/1\.1 503 /)
-        assert.deepInclude(JSON.parse(body), { jsonrpc: "2.0", id: null })
-      }), {}, { drain: 100 }))
+    withServer(
+      (server) =>
+        Effect.gen(function*() {
+          const waiting = yield* Effect.forkChild(
+            raw(server, "POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+          )
+          yield* Deferred.await(server.gate.entered)
+          yield* server.close
+          const [head = "", body = ""] = (yield* Fiber.join(waiting)).split("\r\n\r\n")
+          assert.match(head, /^HTTP\/1\.1 503 /)
+          assert.deepInclude(JSON.parse(body), { jsonrpc: "2.0", id: null })
+        }),
+      {},
+      { drain: 100 }
+    ))
 
   it.live("says in one line that its port is taken", () =>
     withServer((server) =>

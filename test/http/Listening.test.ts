@@ -1,9 +1,9 @@
+import { listen } from "#infrastructure/http/Listening"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Effect, Exit } from "effect"
 import { createServer } from "node:http"
 import { type AddressInfo, connect, type Server, type Socket } from "node:net"
 import { setImmediate as turn } from "node:timers/promises"
-import { listen } from "#infrastructure/http/Listening"
 import { eventually } from "../support/Eventually.ts"
 
 const CLIENTS = 256
@@ -22,7 +22,8 @@ const listening = Effect.fnUntraced(function*(settings = config) {
     Effect.sync(() => {
       stop()
       for (const socket of [...taken, ...clients]) socket.destroy()
-    }))
+    })
+  )
   const port = portOf(server)
   const client = () => {
     const socket = connect({ host: "127.0.0.1", port })
@@ -34,22 +35,27 @@ const listening = Effect.fnUntraced(function*(settings = config) {
 })
 
 describe("Listening", () => {
-  it.live.skipIf(process.platform !== "linux")("accepts many connections in one turn of the event loop", () =>
-    Effect.gen(function*() {
-      const { client, taken } = yield* listening()
-      for (let i = 0; i < CLIENTS; i++) client()
-      let turns = 0
-      for (; taken.length < CLIENTS; turns++) yield* Effect.promise(() => turn())
-      // One for each turn would be 256. The system spreads them unevenly.
-      assert.isBelow(turns, CLIENTS / 4)
-    }))
+  it.live.skipIf(process.platform !== "linux")(
+    "accepts many connections in one turn of the event loop",
+    () =>
+      Effect.gen(function*() {
+        const { client, taken } = yield* listening()
+        for (let i = 0; i < CLIENTS; i++) client()
+        let turns = 0
+        for (; taken.length < CLIENTS; turns++) yield* Effect.promise(() => turn())
+        // One for each turn would be 256. The system spreads them unevenly.
+        assert.isBelow(turns, CLIENTS / 4)
+      })
+  )
 
   it.live("answers on each of its sockets, and stops on all of them", () =>
     Effect.gen(function*() {
       const { client, port, stop, taken } = yield* listening()
       const ask = (socket: Socket) =>
         Effect.promise(async () => {
-          const answered = new Promise((resolve) => socket.once("data", (data) => resolve(String(data).split("\r\n")[0])))
+          const answered = new Promise((resolve) =>
+            socket.once("data", (data) => resolve(String(data).split("\r\n")[0]))
+          )
           socket.write("GET / HTTP/1.1\r\nhost: here\r\n\r\n")
           return answered
         })
@@ -68,7 +74,8 @@ describe("Listening", () => {
               socket.on("error", () => resolve(true))
             })))
           return refused.every(Boolean) ? true : undefined
-        }))
+        })
+      )
     }))
 
   it.live("refuses a port that another server has", () =>

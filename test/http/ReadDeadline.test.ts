@@ -1,10 +1,3 @@
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { assert, layer } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Layer, type Scope } from "effect"
-import { HttpEffect, HttpRouter, type HttpServerRequest, type HttpServerResponse } from "effect/http"
-import { HttpApi, HttpApiBuilder } from "effect/http-api"
-import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
 import { AccountsApi } from "#domain/accounts/AccountsApi"
 import { AccountsHttp } from "#domain/accounts/AccountsHttp"
 import { Auth } from "#domain/auth/Auth"
@@ -13,17 +6,24 @@ import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
 import { OptionalAuthorization } from "#domain/auth/OptionalAuthorization"
 import { MessagesApi } from "#domain/conversations/MessagesApi"
 import { MessagesHttp } from "#domain/conversations/MessagesHttp"
-import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
 import { DirectoryApi } from "#domain/directory/DirectoryApi"
+import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
 import { DirectoryHttp } from "#domain/directory/DirectoryHttp"
-import { withReadDeadline } from "#infrastructure/http/Endpoints"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { PresenceApi } from "#domain/presence/PresenceApi"
 import { PresenceHttp } from "#domain/presence/PresenceHttp"
 import { RepliesApi } from "#domain/replies/RepliesApi"
 import { RepliesHttp } from "#domain/replies/RepliesHttp"
+import { withReadDeadline } from "#infrastructure/http/Endpoints"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { WireErrors } from "#infrastructure/wire/WireErrors"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { assert, layer } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Layer, type Scope } from "effect"
+import { HttpEffect, HttpRouter, type HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { HttpApi, HttpApiBuilder } from "effect/http-api"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { eachDatabase } from "../support/Databases.ts"
 import { breath, eventually } from "../support/Eventually.ts"
 import { hang, layerHanging, waited } from "../support/HangingDatabase.ts"
@@ -69,13 +69,21 @@ const READS: ReadonlyArray<Asked> = [
 
 const sum = (counts: Iterable<number>): number => [...counts].reduce((all, count) => all + count, 0)
 
-const send = (to: string, id: string): Asked => ["POST", "/v1/messages", { to, client_msg_id: id, content: { text: id } }]
+const send = (
+  to: string,
+  id: string
+): Asked => ["POST", "/v1/messages", { to, client_msg_id: id, content: { text: id } }]
 
 layer(Layer.mergeAll(Auth.layer, Budgets.layer).pipe(Layer.provideMerge(layerModules(layerHanging))))((it) => {
   const make = Effect.gen(function*() {
-    const app: Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, HttpServerRequest.HttpServerRequest | Scope.Scope> =
-      yield* HttpRouter.toHttpEffect(routes)
-    const handle = HttpEffect.toWebHandlerWith<never, HttpServerRequest.HttpServerRequest | Scope.Scope>(yield* Effect.context<never>())(app)
+    const app: Effect.Effect<
+      HttpServerResponse.HttpServerResponse,
+      unknown,
+      HttpServerRequest.HttpServerRequest | Scope.Scope
+    > = yield* HttpRouter.toHttpEffect(routes)
+    const handle = HttpEffect.toWebHandlerWith<never, HttpServerRequest.HttpServerRequest | Scope.Scope>(
+      yield* Effect.context<never>()
+    )(app)
     return (key: string, [method, path, body]: Asked) =>
       Effect.promise(async () => {
         const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" }
@@ -87,16 +95,18 @@ layer(Layer.mergeAll(Auth.layer, Budgets.layer).pipe(Layer.provideMerge(layerMod
       })
   })
 
-  // Two of the statements for claims and leases run at once, so three wait; one of the two sends has a statement. All requests
-  // that check a key share one statement.
-  for (const [what, isKnown, statements] of [["its rows", true, READS.length - 3 + 1], ["the key", false, 1]] as const) {
+  // Two of the statements for claims and leases run at once, so three wait; one of the two sends has a statement. All
+  // requests that check a key share one statement.
+  for (
+    const [what, isKnown, statements] of [["its rows", true, READS.length - 3 + 1], ["the key", false, 1]] as const
+  ) {
     it.effect(`a read or a call of reply coordination is answered with 503 after 3.5 s, and a send after 5 s, if ${what} cannot be read`, () =>
       Effect.gen(function*() {
         const ask = yield* make
         const name = isKnown ? "known" : "new"
         const [one, other] = [yield* newAgent(`${name}-one`), yield* newAgent(`${name}-other`)]
         // A key that was checked less than a second ago is not checked again.
-        if (isKnown) for (const { key } of [one, other]) yield* ask(key, ["GET", "/v1/agents/me"])
+        if (isKnown) { for (const { key } of [one, other]) yield* ask(key, ["GET", "/v1/agents/me"]) }
         const goOn = yield* hang
         const begin = (asked: Asked) => Effect.forkChild(ask(one.key, asked), { startImmediately: true })
         const reads = yield* Effect.forEach(READS, begin)
@@ -106,7 +116,8 @@ layer(Layer.mergeAll(Auth.layer, Budgets.layer).pipe(Layer.provideMerge(layerMod
         const untilAnswered = (fibers: typeof reads) =>
           Effect.promise(() => eventually("the answers", () => answered(fibers) === fibers.length || undefined))
         yield* Effect.promise(() =>
-          eventually("the statements of all requests", () => sum(waited.values()) >= statements || undefined))
+          eventually("the statements of all requests", () => sum(waited.values()) >= statements || undefined)
+        )
         yield* TestClock.adjust("3400 millis")
         assert.strictEqual(answered(reads), 0)
         yield* TestClock.adjust("200 millis")
@@ -115,7 +126,11 @@ layer(Layer.mergeAll(Auth.layer, Budgets.layer).pipe(Layer.provideMerge(layerMod
           assert.deepStrictEqual(yield* Fiber.join(fiber), [503, "UNAVAILABLE", "2"], READS[i]!.join(" "))
         }
         const atOnce = (waited.get("claim_replies") ?? 0) + (waited.get("end_reply_lease") ?? 0)
-        assert.strictEqual(atOnce, isKnown ? 2 : 0, "callers that have stopped waiting let no others go to the database")
+        assert.strictEqual(
+          atOnce,
+          isKnown ? 2 : 0,
+          "callers that have stopped waiting let no others go to the database"
+        )
         yield* TestClock.adjust("1300 millis")
         assert.strictEqual(answered(sends), 0)
         yield* TestClock.adjust("2 seconds")
@@ -145,8 +160,10 @@ eachDatabase((database, { version }) => {
         yield* Deferred.await(locked)
         // On PostgreSQL these wait for the row, and on PGlite for the session.
         const read = sql.withTransaction(sql`INSERT INTO held VALUES (1) ON CONFLICT DO NOTHING`)
-        const reads = yield* Effect.forEach([1, 2, 3], () =>
-          Effect.forkChild(Effect.exit(withReadDeadline(read)), { startImmediately: true }))
+        const reads = yield* Effect.forEach(
+          [1, 2, 3],
+          () => Effect.forkChild(Effect.exit(withReadDeadline(read)), { startImmediately: true })
+        )
         if (version !== undefined) {
           const waiting = sql<{ n: number }>`SELECT count(DISTINCT pid) AS n FROM pg_locks WHERE NOT granted`
           while ((yield* waiting)[0]?.n !== reads.length) yield* Effect.promise(breath)

@@ -1,5 +1,5 @@
-import { assert, describe, it } from "@effect/vitest"
 import { SlotList } from "#infrastructure/http/SlotList"
+import { assert, describe, it } from "@effect/vitest"
 
 describe("SlotList", () => {
   it("has all that was added and not removed, and gives free places to others", () => {

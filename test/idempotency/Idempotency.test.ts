@@ -1,19 +1,27 @@
+import { CurrentAgent } from "#domain/auth/Authorization"
+import { Idempotency, RawBodyLimit, sweepIdempotencyKeys } from "#domain/idempotency/Idempotency"
+import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
+import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { Forbidden, RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { WireErrors } from "#infrastructure/wire/WireErrors"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Context, Deferred, Effect, Exit, Fiber, Layer, Schema, Scope } from "effect"
 import { HttpEffect, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
+import {
+  HttpApi,
+  HttpApiBuilder,
+  HttpApiEndpoint,
+  HttpApiGroup,
+  HttpApiMiddleware,
+  HttpApiSchema,
+  OpenApi
+} from "effect/http-api"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { Api } from "../../src/Api.ts"
-import { CurrentAgent } from "#domain/auth/Authorization"
-import { Config } from "#infrastructure/platform/Config"
-import { Idempotency, RawBodyLimit, sweepIdempotencyKeys } from "#domain/idempotency/Idempotency"
-import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
-import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
-import { Ids } from "#infrastructure/platform/Ids"
-import { Forbidden, RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
-import { WireErrors } from "#infrastructure/wire/WireErrors"
 import { away, back } from "../support/Away.ts"
 import { eachDatabase, layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
 
@@ -23,14 +31,20 @@ const LAPSE_MILLIS = 55_000
 
 /** Whoever the header names; the real Authorization is tested with its own module. */
 class AsAgent extends HttpApiMiddleware.Service<AsAgent, { provides: CurrentAgent }>()("test/platform/AsAgent") {
-  static readonly layer = Layer.succeed(AsAgent, (httpEffect) =>
-    Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers }) =>
-      Effect.provideService(httpEffect, CurrentAgent, {
-        id: headers["x-agent"] ?? "agt_a",
-        handle: "somebody",
-        displayName: null,
-        status: "active"
-      })))
+  static readonly layer = Layer.succeed(
+    AsAgent,
+    (httpEffect) =>
+      Effect.flatMap(
+        HttpServerRequest.HttpServerRequest,
+        ({ headers }) =>
+          Effect.provideService(httpEffect, CurrentAgent, {
+            id: headers["x-agent"] ?? "agt_a",
+            handle: "somebody",
+            displayName: null,
+            status: "active"
+          })
+      )
+  )
 }
 
 const Thing = Schema.Struct({ id: Schema.String, name: Schema.String })
@@ -68,41 +82,44 @@ class Seam extends Context.Service<Seam, {
 }
 
 /** Made anew for each process, as the layers of two would not be shared. */
-const handlers = () => HttpApiBuilder.group(ThingApi, "things", (group) =>
-  Effect.gen(function*() {
-    const ids = yield* IdempotentIds
-    const seam = yield* Seam
-    const sql = yield* SqlClient.SqlClient
-    const effect = Effect.suspend(() => {
-      seam.effects++
-      return seam.afterEffect
-    })
-    return group.handleAll({
-      create: Effect.fnUntraced(function*({ payload }) {
-        const id = yield* ids.make("grp")
-        yield* Effect.orDie(sql`INSERT INTO things (id, name) VALUES (${id}, ${payload.name}) ON CONFLICT (id) DO NOTHING`)
-        yield* effect
-        return HttpServerResponse.text(`{ "id": "${id}",  "name": "${payload.name}" }`, {
-          status: 201,
-          contentType: "application/json",
-          headers: { location: `/v1/things/${id}`, "x-backlog-warning": "somebody=5001" }
-        })
-      }),
-      rename: Effect.fnUntraced(function*({ params, payload }) {
-        yield* Effect.orDie(effect)
-        return { id: params.id, name: payload.name }
-      }),
-      remove: () => Effect.asVoid(Effect.orDie(effect)),
-      picture: Effect.fnUntraced(function*({ request }) {
-        yield* Effect.orDie(effect)
-        return { size: (yield* Effect.orDie(request.arrayBuffer)).byteLength }
-      }),
-      unkeyed: Effect.fnUntraced(function*() {
-        yield* Effect.orDie(effect)
-        return { effects: seam.effects }
+const handlers = () =>
+  HttpApiBuilder.group(ThingApi, "things", (group) =>
+    Effect.gen(function*() {
+      const ids = yield* IdempotentIds
+      const seam = yield* Seam
+      const sql = yield* SqlClient.SqlClient
+      const effect = Effect.suspend(() => {
+        seam.effects++
+        return seam.afterEffect
       })
-    })
-  }))
+      return group.handleAll({
+        create: Effect.fnUntraced(function*({ payload }) {
+          const id = yield* ids.make("grp")
+          yield* Effect.orDie(
+            sql`INSERT INTO things (id, name) VALUES (${id}, ${payload.name}) ON CONFLICT (id) DO NOTHING`
+          )
+          yield* effect
+          return HttpServerResponse.text(`{ "id": "${id}",  "name": "${payload.name}" }`, {
+            status: 201,
+            contentType: "application/json",
+            headers: { location: `/v1/things/${id}`, "x-backlog-warning": "somebody=5001" }
+          })
+        }),
+        rename: Effect.fnUntraced(function*({ params, payload }) {
+          yield* Effect.orDie(effect)
+          return { id: params.id, name: payload.name }
+        }),
+        remove: () => Effect.asVoid(Effect.orDie(effect)),
+        picture: Effect.fnUntraced(function*({ request }) {
+          yield* Effect.orDie(effect)
+          return { size: (yield* Effect.orDie(request.arrayBuffer)).byteLength }
+        }),
+        unkeyed: Effect.fnUntraced(function*() {
+          yield* Effect.orDie(effect)
+          return { effects: seam.effects }
+        })
+      })
+    }))
 
 interface Sent {
   readonly status: number
@@ -190,9 +207,14 @@ const setting = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   seam.effects = 0
   seam.afterEffect = Effect.void
-  const things = Effect.map(sql<{ readonly id: string }>`SELECT id FROM things ORDER BY id`, (rows) => rows.map(({ id }) => id))
-  const marks = Effect.map(sql<{ readonly key: string }>`SELECT key FROM idempotency_keys`, (rows) =>
-    rows.map(({ key }) => key))
+  const things = Effect.map(
+    sql<{ readonly id: string }>`SELECT id FROM things ORDER BY id`,
+    (rows) => rows.map(({ id }) => id)
+  )
+  const marks = Effect.map(
+    sql<{ readonly key: string }>`SELECT key FROM idempotency_keys`,
+    (rows) => rows.map(({ key }) => key)
+  )
   yield* sql`DELETE FROM things`
   return { one, two, seam, sql, things, marks }
 })
@@ -546,7 +568,13 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* claim("old", 100), { _tag: "Claimed", createdAt: 100 })
         assert.deepStrictEqual(yield* claim("new", 109), { _tag: "Running" })
         assert.deepStrictEqual(yield* claim("new", 110), { _tag: "Claimed", createdAt: 100 })
-        for (const late of [repo.finish(attempt("old"), said("old")), repo.release(attempt("old")), repo.forget(attempt("old"))]) {
+        for (
+          const late of [
+            repo.finish(attempt("old"), said("old")),
+            repo.release(attempt("old")),
+            repo.forget(attempt("old"))
+          ]
+        ) {
           yield* late
           assert.deepStrictEqual(yield* claim("third", 119), { _tag: "Running" })
         }
@@ -575,7 +603,10 @@ layer(layerNodes(layerPgliteTest))("a claim", (it) => {
       const at = 1_700_000_000_000
       assert.deepStrictEqual([yield* claim(1, at), yield* claim(2, at + 1)], ["Claimed", "Running"])
       const after = at - 3_600_000
-      assert.deepStrictEqual([yield* claim(3, after), yield* claim(4, after + 59_999), yield* claim(5, after + 60_000)], ["Running", "Running", "Claimed"])
+      assert.deepStrictEqual(
+        [yield* claim(3, after), yield* claim(4, after + 59_999), yield* claim(5, after + 60_000)],
+        ["Running", "Running", "Claimed"]
+      )
     }))
 })
 
@@ -655,7 +686,8 @@ describe("the OpenAPI document", () => {
     readonly components: Record<string, Record<string, Record<string, unknown>>>
   }
   const operations = Object.entries(document.paths).flatMap(([path, item]) =>
-    Object.entries(item).map(([method, operation]) => [`${method.toUpperCase()} ${path}`, operation] as const))
+    Object.entries(item).map(([method, operation]) => [`${method.toUpperCase()} ${path}`, operation] as const)
+  )
 
   /** They need a key and take no Idempotency-Key (wire.md C.0, L). */
   const exempt = [
@@ -670,7 +702,11 @@ describe("the OpenAPI document", () => {
 
   it("names the key on every operation that changes something for an agent, but those exempt", () => {
     const parameter = document.components["parameters"]?.["IdempotencyKey"]
-    assert.deepStrictEqual([parameter?.["name"], parameter?.["in"], parameter?.["required"]], ["Idempotency-Key", "header", false])
+    assert.deepStrictEqual([parameter?.["name"], parameter?.["in"], parameter?.["required"]], [
+      "Idempotency-Key",
+      "header",
+      false
+    ])
     let count = 0
     for (const [name, { parameters, responses, security }] of operations) {
       const changes = security.length > 0 && !name.startsWith("GET ") && !exempt.includes(name)
@@ -686,7 +722,11 @@ describe("the OpenAPI document", () => {
       assert.strictEqual(text("422").includes("/IdempotencyKeyConflict"), changes, name)
       if (!changes) continue
       assert.strictEqual(responses["409"]?.headers["retry-after"]?.$ref, "#/components/headers/RetryAfter", name)
-      assert.strictEqual(responses["403"]?.headers["idempotent-replay"]?.$ref, "#/components/headers/IdempotentReplay", name)
+      assert.strictEqual(
+        responses["403"]?.headers["idempotent-replay"]?.$ref,
+        "#/components/headers/IdempotentReplay",
+        name
+      )
     }
     assert.isAtLeast(count, 7)
   })

@@ -1,8 +1,8 @@
+import { IdempotencyRepo, type StoredAnswer } from "#domain/idempotency/IdempotencyRepo"
+import { StoredAnswers, withoutTexts } from "#domain/idempotency/StoredAnswers"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { IdempotencyRepo, type StoredAnswer } from "#domain/idempotency/IdempotencyRepo"
-import { StoredAnswers, withoutTexts } from "#domain/idempotency/StoredAnswers"
 import { layerPgliteTest } from "../support/Databases.ts"
 
 const answer = (body: unknown, headers: Readonly<Record<string, string>> = {}): StoredAnswer => ({
@@ -12,12 +12,23 @@ const answer = (body: unknown, headers: Readonly<Record<string, string>> = {}): 
 })
 const bodyOf = (stored: StoredAnswer | undefined): unknown => JSON.parse(stored?.body?.toString("utf8") ?? "null")
 
-const card = (handle: string) => ({ handle, display_name: "Mona", description: "paints", avatar_url: "https://x/1", status: "active" })
+const card = (handle: string) => ({
+  handle,
+  display_name: "Mona",
+  description: "paints",
+  avatar_url: "https://x/1",
+  status: "active"
+})
 const cleared = (handle: string) => ({ ...card(handle), display_name: null, description: null, avatar_url: null })
 
 describe("the answer to a repeated request without an agent's texts", () => {
   it("has null for each of them, wherever the agent stands in it; everything else is the same", () => {
-    const group = (mona: object) => ({ name: "Mona's", description: "of mona", created_by: "mona", members: [card("mona-2"), { ...mona, role: "admin" }] })
+    const group = (mona: object) => ({
+      name: "Mona's",
+      description: "of mona",
+      created_by: "mona",
+      members: [card("mona-2"), { ...mona, role: "admin" }]
+    })
     const given = { group: group(card("mona")), add_results: [{ handle: "mona", outcome: "invited" }] }
     assert.deepStrictEqual(bodyOf(withoutTexts(answer(given), "mona")), { ...given, group: group(cleared("mona")) })
     const contact = { ...card("mona"), notes: "owes me a picture" }
@@ -25,7 +36,12 @@ describe("the answer to a repeated request without an agent's texts", () => {
   })
 
   it("keeps what agents wrote: content and metadata of messages", () => {
-    const read = (context: object) => ({ sender: "mona", content: { data: card("mona") }, metadata: { by: card("mona") }, context: { sender: context } })
+    const read = (context: object) => ({
+      sender: "mona",
+      content: { data: card("mona") },
+      metadata: { by: card("mona") },
+      context: { sender: context }
+    })
     assert.deepStrictEqual(bodyOf(withoutTexts(answer(read(card("mona"))), "mona")), read(cleared("mona")))
     assert.isUndefined(withoutTexts(answer(read({ handle: "lisa" })), "mona"))
   })
@@ -33,11 +49,19 @@ describe("the answer to a repeated request without an agent's texts", () => {
   it("has the length of its new body, and the status and other headers of before", () => {
     const before = answer(card("mona"), { "content-length": "999", "content-type": "application/json" })
     const after = withoutTexts(before, "mona")
-    assert.deepInclude(after, { status: 201, headers: { "content-length": String(after?.body?.length), "content-type": "application/json" } })
+    assert.deepInclude(after, {
+      status: 201,
+      headers: { "content-length": String(after?.body?.length), "content-type": "application/json" }
+    })
   })
 
   it("is not there if nothing changes: other agents, agents without texts, no body", () => {
-    for (const body of [card("mona-2"), card("xmona"), cleared("mona"), { ok: true }, { handle: "mona", description: null }]) {
+    for (
+      const body of [card("mona-2"), card("xmona"), cleared("mona"), { ok: true }, {
+        handle: "mona",
+        description: null
+      }]
+    ) {
       assert.isUndefined(withoutTexts(answer(body), "mona"))
     }
     assert.isUndefined(withoutTexts({ status: 204, headers: {}, body: null }, "mona"))
@@ -58,6 +82,14 @@ it.effect("every stored answer is read, slice by slice, whenever it was stored; 
     yield* (yield* StoredAnswers).eraseTexts("agt_1", "mona")
     const texts = yield* sql<{ readonly body: string; readonly rows: number }>`
       SELECT convert_from(body, 'UTF8') AS body, count(*) AS rows FROM idempotency_keys WHERE body IS NOT NULL AND status = 201 GROUP BY body ORDER BY rows`
-    assert.deepStrictEqual(texts.map(({ body, rows }) => [JSON.parse(body) as unknown, Number(rows)]), [[card("mona"), 1], [cleared("mona"), ROWS - 1]])
-    assert.deepStrictEqual(yield* sql`SELECT status, body FROM idempotency_keys WHERE key = 'running'`, [{ status: null, body: null }])
-  }).pipe(Effect.provide(StoredAnswers.layer.pipe(Layer.provide(IdempotencyRepo.layer), Layer.provideMerge(layerPgliteTest)))))
+    assert.deepStrictEqual(texts.map(({ body, rows }) => [JSON.parse(body) as unknown, Number(rows)]), [[
+      card("mona"),
+      1
+    ], [cleared("mona"), ROWS - 1]])
+    assert.deepStrictEqual(yield* sql`SELECT status, body FROM idempotency_keys WHERE key = 'running'`, [{
+      status: null,
+      body: null
+    }])
+  }).pipe(
+    Effect.provide(StoredAnswers.layer.pipe(Layer.provide(IdempotencyRepo.layer), Layer.provideMerge(layerPgliteTest)))
+  ))

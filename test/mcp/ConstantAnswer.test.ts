@@ -1,7 +1,7 @@
+import { answerConstant } from "#interfaces/mcp/ConstantAnswer"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { answerConstant } from "#interfaces/mcp/ConstantAnswer"
 
 const textOf = ({ body }: HttpServerResponse.HttpServerResponse): unknown =>
   body._tag === "Uint8Array" ? JSON.parse(Buffer.from(body.body).toString()) : undefined
@@ -23,7 +23,7 @@ it.effect("the library answers once for each key of a set of tools, and a refusa
     yield* ask("refused", 1, 400)
     yield* ask("refused", 2, 400)
     assert.strictEqual(made, 2)
-    for (const id of [1, "two", "\"3\"", -4]) {
+    for (const id of [1, "two", '"3"', -4]) {
       assert.deepStrictEqual(yield* ask("one", id), { result: { tools: ["one"] }, jsonrpc: "2.0", id })
     }
     assert.deepStrictEqual(yield* ask("other", 5), { result: { tools: ["other"] }, jsonrpc: "2.0", id: 5 })

@@ -1,7 +1,7 @@
-import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
-import { ServerResponse } from "#infrastructure/http/ServerResponse"
 import { ServerRequest } from "#infrastructure/http/ServerRequest"
+import { ServerResponse } from "#infrastructure/http/ServerResponse"
 import { DeferredAnswer } from "#interfaces/mcp/DeferredAnswer"
+import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
 import { Socket } from "node:net"
 import { PassThrough } from "node:stream"
 
@@ -12,7 +12,9 @@ describe("an answer of /mcp that may come late", () => {
   /** A response whose bytes are collected. */
   const begin = () => {
     const wire = new PassThrough().setEncoding("latin1")
-    const response = new ServerResponse(Object.assign(new ServerRequest(new Socket()), { httpVersionMajor: 1, httpVersionMinor: 1 }))
+    const response = new ServerResponse(
+      Object.assign(new ServerRequest(new Socket()), { httpVersionMajor: 1, httpVersionMinor: 1 })
+    )
     response.assignSocket(wire as unknown as Socket)
     let sent = ""
     wire.on("data", (chunk: string) => void (sent += chunk))
@@ -46,7 +48,13 @@ describe("an answer of /mcp that may come late", () => {
     const { answer, response, state, succeed } = begin()
     vi.advanceTimersByTime(20_000)
     const { head } = await answer()
-    for (const header of ["content-type: text/event-stream", "cache-control: no-cache, no-transform", "x-accel-buffering: no"]) {
+    for (
+      const header of [
+        "content-type: text/event-stream",
+        "cache-control: no-cache, no-transform",
+        "x-accel-buffering: no"
+      ]
+    ) {
       assert.include(head, header)
     }
     vi.advanceTimersByTime(40_000)

@@ -1,14 +1,14 @@
-import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import * as fc from "fast-check"
 import { Agents } from "#domain/agents/Agents"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { Replies } from "#domain/replies/Replies"
-import { EventFeed, type Look } from "#interfaces/mcp/events/EventFeed"
 import type { Position } from "#interfaces/mcp/events/EventCursor"
+import { EventFeed, type Look } from "#interfaces/mcp/events/EventFeed"
 import { type EventType, eventTypeOf } from "#interfaces/mcp/events/EventTypes"
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import * as fc from "fast-check"
 
 const owner = { id: "agt_owner", handle: "owner" }
 const SENDERS = ["agt_a", "agt_b", "agt_c"]
@@ -60,13 +60,17 @@ class World {
   }
 
   readonly layer = EventFeed.layer.pipe(Layer.provide(Layer.mergeAll(
-    Layer.mock(ActiveMutes)({ all: () => Effect.sync(() => [...this.muted].map((target_id) => ({ target_id, muted_until: null }))) }),
+    Layer.mock(ActiveMutes)({
+      all: () => Effect.sync(() => [...this.muted].map((target_id) => ({ target_id, muted_until: null })))
+    }),
     Layer.mock(Agents)({
       forget: () => {},
       avatarUrl: () => null,
       byIds: (ids) => Effect.succeed(new Map(ids.map((id) => [id, { id, handle: id.slice(4) } as never])))
     }),
-    Layer.mock(Replies)({ leases: () => Effect.sync(() => ({ sessions: this.leased ? 1 : 0, expiresIn: this.leased ? 60 : 0 })) }),
+    Layer.mock(Replies)({
+      leases: () => Effect.sync(() => ({ sessions: this.leased ? 1 : 0, expiresIn: this.leased ? 60 : 0 }))
+    }),
     Layer.mock(Deliveries)({
       acknowledge: () => {},
       ids: makeDeliveryIds(Buffer.from("a key")),
@@ -112,7 +116,13 @@ it("what is reported, in order, is exactly what waits and is unmuted when it is 
           const feed = yield* EventFeed
           let position: Position = { no: 0, reportedAt: null }
           const all: Array<number> = []
-          for (const given of [...commands, { kind: "free" as const }, ...Array.from({ length: 5 }, () => ({ kind: "look" as const, limit: 100 }))]) {
+          for (
+            const given of [
+              ...commands,
+              { kind: "free" as const },
+              ...Array.from({ length: 5 }, () => ({ kind: "look" as const, limit: 100 }))
+            ]
+          ) {
             if (given.kind === "receive") world.receive(given.sender)
             else if (given.kind === "acknowledge") world.acknowledge(given.no)
             else if (given.kind === "mute") world.toggle(given.sender)
@@ -127,9 +137,13 @@ it("what is reported, in order, is exactly what waits and is unmuted when it is 
               }
               const told = numbersOf(look)
               // A look ends early, and says so, when it has read as many texts as it may.
-              assert.deepStrictEqual(told, due.slice(0, Math.min(given.limit, told.length === 4 * TEXTS ? told.length : due.length)))
+              assert.deepStrictEqual(
+                told,
+                due.slice(0, Math.min(given.limit, told.length === 4 * TEXTS ? told.length : due.length))
+              )
               for (const row of world.inbox) {
-                if (row.no > position.no && row.no <= look.position.no) assert.isTrue(told.includes(row.no) || !world.waits(row))
+                if (row.no > position.no && row.no <= look.position.no)
+                  assert.isTrue(told.includes(row.no) || !world.waits(row))
               }
               if (!look.more) assert.strictEqual(look.position.no, world.inbox.length)
               for (const { after, occurrence } of look.reported) {
@@ -176,7 +190,8 @@ it.effect("a look reads the texts of what it reports, and no others", () => {
     Effect.gen(function*() {
       const feed = yield* EventFeed
       for (let i = 0; i < 400; i++) world.receive(SENDERS[i % 3]!)
-      const look = (name: string, given: object, limit = 100) => feed.look(owner, typeOf(name, given), "s", { no: 0, reportedAt: null }, limit)
+      const look = (name: string, given: object, limit = 100) =>
+        feed.look(owner, typeOf(name, given), "s", { no: 0, reportedAt: null }, limit)
       const none = yield* look("message.received", { from: "nobody" })
       assert.deepStrictEqual([none.reported, none.position.no, none.more], [[], 400, false])
       const { reported: [edge] } = yield* look("inbox.waiting", { from: "a" })
@@ -195,7 +210,8 @@ it.effect("a look goes through 1,000 messages, and reads texts by 4 statements; 
     Effect.gen(function*() {
       const feed = yield* EventFeed
       for (let i = 0; i < 1_500; i++) world.receive("agt_a", i === 30 || i === 1_499 ? "Hello, @owner" : "")
-      const look = (given: object, no: number) => feed.look(owner, typeOf("message.received", given), "s", { no, reportedAt: null }, 100)
+      const look = (given: object, no: number) =>
+        feed.look(owner, typeOf("message.received", given), "s", { no, reportedAt: null }, 100)
       const far = yield* look({ from: "nobody" }, 0)
       assert.deepStrictEqual([far.position.no, far.more], [1_000, true])
       const rest = yield* look({ from: "nobody" }, 1_000)
@@ -228,8 +244,14 @@ it.effect("a cursor from after a restored backup begins again with all that wait
       assert.deepStrictEqual(yield* at(2), { position: { no: 2, reportedAt: null }, truncated: false })
       assert.deepStrictEqual(yield* at(3), { position: { no: 3, reportedAt: null }, truncated: false })
       assert.deepStrictEqual(yield* at(9), { position: { no: 0, reportedAt: null }, truncated: true })
-      assert.deepStrictEqual(yield* feed.start(owner, type, null), { position: { no: 3, reportedAt: null }, truncated: false })
-      assert.deepStrictEqual((yield* feed.start(owner, typeOf("message.received", { include_waiting: true }), null))?.position.no, 0)
+      assert.deepStrictEqual(yield* feed.start(owner, type, null), {
+        position: { no: 3, reportedAt: null },
+        truncated: false
+      })
+      assert.deepStrictEqual(
+        (yield* feed.start(owner, typeOf("message.received", { include_waiting: true }), null))?.position.no,
+        0
+      )
       assert.isUndefined(yield* feed.start(owner, type, "nonsense"))
     }),
     world.layer

@@ -41,7 +41,8 @@ export class EventReceiver {
         const post: EventPost = { headers: request.headers, text, body: JSON.parse(text) }
         if (post.body.type === "verification") {
           this.challenges.push(post)
-          const answer = () => void response.writeHead(200).end(this.echo ?? JSON.stringify({ challenge: post.body.challenge }))
+          const answer = () =>
+            void response.writeHead(200).end(this.echo ?? JSON.stringify({ challenge: post.body.challenge }))
           if (this.held === undefined) answer()
           else void this.held.then(answer)
           return

@@ -1,10 +1,10 @@
-import { assert, describe, it } from "@effect/vitest"
-import * as fc from "fast-check"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import type { StoredMessage } from "#domain/messages/Message"
 import { decodeCursor, encodeCursor } from "#interfaces/mcp/events/EventCursor"
 import { type EventType, eventTypeOf, listed, storedEventType } from "#interfaces/mcp/events/EventTypes"
 import { isSelected, mentions, type ReadCandidate, received, waiting } from "#interfaces/mcp/events/Occurrence"
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
 import { unfenced } from "./Mcp.ts"
 
 const typeOf = (name: string, given: unknown): EventType => {
@@ -42,17 +42,37 @@ describe("the arguments of events", () => {
   it("have one canonical form, whatever their order and whichever defaults are written out", () => {
     const written = { mentions_only: false, from: "@Ada", conversation_id: null, include_text: true }
     assert.strictEqual(typeOf("message.received", written).canonical, `{"from":"ada","include_text":true}`)
-    assert.strictEqual(typeOf("message.received", { include_text: true, from: "ada" }).canonical, `{"from":"ada","include_text":true}`)
+    assert.strictEqual(
+      typeOf("message.received", { include_text: true, from: "ada" }).canonical,
+      `{"from":"ada","include_text":true}`
+    )
     for (const none of [undefined, null, {}]) assert.strictEqual(typeOf("inbox.waiting", none).canonical, "{}")
-    assert.deepStrictEqual(storedEventType("message.received", `{"from":"ada"}`), typeOf("message.received", { from: "ada" }))
+    assert.deepStrictEqual(
+      storedEventType("message.received", `{"from":"ada"}`),
+      typeOf("message.received", { from: "ada" })
+    )
     assert.isUndefined(storedEventType("message.gone", "{}"))
   })
 
   it("are refused if the event has no such argument or it has the wrong form; an unknown event is not found", () => {
-    for (const given of [[], "x", { nothing: 1 }, { constructor: 1 }, { mentions_only: "yes" }, { from: "" }, { from: "@" }, { conversation_id: 7 }, { from: "x".repeat(257) }, { quiet_seconds: 5 }]) {
+    for (
+      const given of [
+        [],
+        "x",
+        { nothing: 1 },
+        { constructor: 1 },
+        { mentions_only: "yes" },
+        { from: "" },
+        { from: "@" },
+        { conversation_id: 7 },
+        { from: "x".repeat(257) },
+        { quiet_seconds: 5 }
+      ]
+    ) {
       assert.strictEqual(codeOf("message.received", given), -32_602, JSON.stringify(given))
     }
-    for (const quiet_seconds of [0, 3_601, 1.5, "10"]) assert.strictEqual(codeOf("inbox.waiting", { quiet_seconds }), -32_602)
+    for (const quiet_seconds of [0, 3_601, 1.5, "10"])
+      assert.strictEqual(codeOf("inbox.waiting", { quiet_seconds }), -32_602)
     assert.strictEqual(codeOf("inbox.waiting", { include_text: true }), -32_602)
     assert.strictEqual(codeOf(7, {}), -32_602)
     assert.strictEqual(codeOf("message.gone", {}), -32_011)
@@ -70,12 +90,21 @@ describe("the arguments of events", () => {
 
 describe("the cursor", () => {
   it("holds the number and the time for its agent, and is no cursor of another agent", () => {
-    fc.assert(fc.property(fc.nat(2 ** 31), fc.option(fc.nat(2 ** 31).map((seconds) => seconds * 1_000)), (no, reportedAt) => {
-      const cursor = encodeCursor(ids, owner.id, { no, reportedAt })
-      assert.deepStrictEqual(decodeCursor(ids, owner.id, cursor), { no, reportedAt })
-      assert.isUndefined(decodeCursor(ids, "agt_other", cursor))
-    }))
-    for (const cursor of ["", "evc_", "del_" + "0".repeat(32), `${encodeCursor(ids, owner.id, { no: 1, reportedAt: null })}x`]) {
+    fc.assert(
+      fc.property(fc.nat(2 ** 31), fc.option(fc.nat(2 ** 31).map((seconds) => seconds * 1_000)), (no, reportedAt) => {
+        const cursor = encodeCursor(ids, owner.id, { no, reportedAt })
+        assert.deepStrictEqual(decodeCursor(ids, owner.id, cursor), { no, reportedAt })
+        assert.isUndefined(decodeCursor(ids, "agt_other", cursor))
+      })
+    )
+    for (
+      const cursor of [
+        "",
+        "evc_",
+        "del_" + "0".repeat(32),
+        `${encodeCursor(ids, owner.id, { no: 1, reportedAt: null })}x`
+      ]
+    ) {
       assert.isUndefined(decodeCursor(ids, owner.id, cursor), cursor)
     }
   })
@@ -91,12 +120,20 @@ describe("what is reported", () => {
     assert.isFalse(isSelected(all, { ...owner, id: "agt_ada" }, unmuted, one))
     assert.isFalse(isSelected(all, owner, (sender) => sender === "agt_ada", one))
     assert.isFalse(isSelected(all, owner, (_, conversation) => conversation === "conv_1", one))
-    const selects = (given: object, message = one) => isSelected(typeOf("message.received", given).arguments, owner, unmuted, message)
-    assert.deepStrictEqual([selects({ conversation_id: "conv_1" }), selects({ conversation_id: "conv_2" })], [true, false])
+    const selects = (given: object, message = one) =>
+      isSelected(typeOf("message.received", given).arguments, owner, unmuted, message)
+    assert.deepStrictEqual([selects({ conversation_id: "conv_1" }), selects({ conversation_id: "conv_2" })], [
+      true,
+      false
+    ])
     assert.deepStrictEqual([selects({ from: "@ADA" }), selects({ from: "bob" })], [true, false])
     assert.isFalse(selects({ from: "ada" }, messageOf(2, { type: "system" })))
     const code = messageOf(3, { content: JSON.stringify({ text: "npm i @owner/node, then `@owner`" }) })
-    assert.deepStrictEqual([one, messageOf(2), code].map(({ message }) => mentions(owner, message)), [true, false, false])
+    assert.deepStrictEqual([one, messageOf(2), code].map(({ message }) => mentions(owner, message)), [
+      true,
+      false,
+      false
+    ])
   })
 
   it("shows ids and facts, and the text only on request, marked and bounded", () => {
@@ -129,7 +166,13 @@ describe("what is reported", () => {
     assert.match(edge.eventId, /^wak_[A-Za-z0-9_-]{22}$/)
     assert.notStrictEqual(waiting("t", owner, [first!, ...rest]).eventId, edge.eventId)
     assert.notStrictEqual(waiting("s", owner, [first!]).eventId, edge.eventId)
-    const { conversations, waiting: count } = edge.data as { readonly conversations: ReadonlyArray<object>; readonly waiting: number }
-    assert.deepStrictEqual([count, conversations.length, conversations[0]], [60, 20, { conversation_id: "conv_0", waiting: 3 }])
+    const { conversations, waiting: count } = edge.data as {
+      readonly conversations: ReadonlyArray<object>
+      readonly waiting: number
+    }
+    assert.deepStrictEqual([count, conversations.length, conversations[0]], [60, 20, {
+      conversation_id: "conv_0",
+      waiting: 3
+    }])
   })
 })

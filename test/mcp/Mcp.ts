@@ -1,13 +1,22 @@
-import { assert } from "@effect/vitest"
-import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
-import { allTools } from "#interfaces/mcp/Toolset"
 import { CLOSE, label, OPEN } from "#infrastructure/wire/UntrustedText"
+import { allTools } from "#interfaces/mcp/Toolset"
+import { assert } from "@effect/vitest"
+import {
+  type CallToolResult,
+  Client,
+  StreamableHTTPClientTransport,
+  type VersionNegotiationMode
+} from "@modelcontextprotocol/client"
 import { within } from "../support/Eventually.ts"
 import { patient } from "../support/Patient.ts"
 import type { Server, TestAgent } from "../support/Server.ts"
 
 /** The official client, unmodified, with an agent's key. */
-export const connect = async (server: Server, agent: TestAgent, mode: VersionNegotiationMode = "auto"): Promise<Client> => {
+export const connect = async (
+  server: Server,
+  agent: TestAgent,
+  mode: VersionNegotiationMode = "auto"
+): Promise<Client> => {
   const client = new Client({ name: "test", version: "1.0.0" }, { versionNegotiation: { mode } })
   await client.connect(
     new StreamableHTTPClientTransport(new URL(`${server.url}/mcp`), {
@@ -47,7 +56,9 @@ export const unfenced = (text: string): Json => {
 export const ageless = <A>(answer: A): A => JSON.parse(JSON.stringify(answer).replace(/(age_seconds\\*":)\d+/g, "$10"))
 
 /** The refusal that a result is, and the advice after it. */
-export const refusalIn = (result: CallToolResult): { readonly refusal: Record<string, Json>; readonly advice: string | undefined } => {
+export const refusalIn = (
+  result: CallToolResult
+): { readonly refusal: Record<string, Json>; readonly advice: string | undefined } => {
   assert.deepStrictEqual([result.isError, result.content.map(({ type }) => type)], [true, ["text"]])
   assert.notProperty(result, "structuredContent")
   const [, json = "{}", advice] = /^Refused: (\{.*\})(?:\n([^\n]+))?$/.exec(textsOf(result)[0] ?? "") ?? []
@@ -68,7 +79,10 @@ export const answerIn = (name: string, result: CallToolResult): Record<string, J
 }
 
 export const call = async (client: Client, name: string, args: object = {}, options: object = {}): Promise<Outcome> => {
-  const result = await within(name, client.callTool({ name, arguments: args as Record<string, unknown> }, options)) as CallToolResult
+  const result = await within(
+    name,
+    client.callTool({ name, arguments: args as Record<string, unknown> }, options)
+  ) as CallToolResult
   return { result, value: result.isError === true ? {} : answerIn(name, result), texts: textsOf(result) }
 }
 
@@ -80,7 +94,12 @@ export const granted = async (client: Client, name: string, args: object = {}): 
 }
 
 /** Calls a tool, which must be refused with this code; returns the refusal. */
-export const refused = async (client: Client, name: string, args: object, code: string): Promise<Record<string, Json>> => {
+export const refused = async (
+  client: Client,
+  name: string,
+  args: object,
+  code: string
+): Promise<Record<string, Json>> => {
   const { result, texts } = await call(client, name, args)
   assert.strictEqual(result.isError, true, `${name} ${JSON.stringify(args)} was granted: ${JSON.stringify(result)}`)
   const { refusal } = refusalIn(result)
@@ -134,7 +153,10 @@ export const initialize = (protocolVersion: string): object =>
   rpc("initialize", { protocolVersion, capabilities: {}, clientInfo: { name: "test", version: "1" } })
 
 /** A request of the revision of 2026, with its headers. */
-export const newest = (method: string, params: Record<string, unknown> = {}): readonly [object, Record<string, string>] => [
+export const newest = (
+  method: string,
+  params: Record<string, unknown> = {}
+): readonly [object, Record<string, string>] => [
   rpc(method, {
     ...params,
     _meta: {

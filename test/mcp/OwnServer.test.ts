@@ -36,12 +36,25 @@ describe("/mcp on a server of its own", () => {
       const answer = await post(server, alice.key, status, { ...older, origin })
       assert.deepStrictEqual([answer.status, answer.headers.get("access-control-allow-origin")], [200, origin])
       for (const path of ["/mcp", "/mcp/join"]) {
-        const asked = await fetch(server.url + path, { method: "OPTIONS", headers: { origin, "access-control-request-method": "POST" } })
+        const asked = await fetch(server.url + path, {
+          method: "OPTIONS",
+          headers: { origin, "access-control-request-method": "POST" }
+        })
         assert.strictEqual(asked.headers.get("access-control-allow-origin"), origin)
-        for (const header of ["MCP-Protocol-Version", "X-MCP-Toolsets"]) assert.include(asked.headers.get("access-control-allow-headers") ?? "", header)
+        for (const header of ["MCP-Protocol-Version", "X-MCP-Toolsets"])
+          assert.include(asked.headers.get("access-control-allow-headers") ?? "", header)
       }
     }
-    for (const origin of ["http://parley.example", "https://parley.example:444", "https://app.example.evil.example", server.url, "null", "*"]) {
+    for (
+      const origin of [
+        "http://parley.example",
+        "https://parley.example:444",
+        "https://app.example.evil.example",
+        server.url,
+        "null",
+        "*"
+      ]
+    ) {
       const answer = await post(server, alice.key, status, { ...older, origin })
       assert.deepStrictEqual([answer.status, answer.body.error.data.code], [403, "FORBIDDEN"], origin)
       assert.isNull(answer.headers.get("access-control-allow-origin"), origin)
@@ -64,7 +77,13 @@ describe("/mcp on a server of its own", () => {
   it("a body that stalls, is too large or is no text is refused as JSON-RPC has it, and a head that is too large as HTTP has it", async () => {
     const carol = await newAgent(server, "carol")
     const head = (more: ReadonlyArray<string>) =>
-      [`POST /mcp HTTP/1.1`, "host: parley.example", `authorization: Bearer ${carol.key}`, "content-type: application/json", ...more].join("\r\n") + "\r\n"
+      [
+        `POST /mcp HTTP/1.1`,
+        "host: parley.example",
+        `authorization: Bearer ${carol.key}`,
+        "content-type: application/json",
+        ...more
+      ].join("\r\n") + "\r\n"
     const bodyOf = (received: string): Json => JSON.parse(received.slice(received.indexOf("\r\n\r\n") + 4))
     const stalled = await RawConnection.open(server)
     stalled.write(`${head(["content-length: 1000"])}\r\n{"jsonrpc"`)
@@ -81,7 +100,9 @@ describe("/mcp on a server of its own", () => {
       if (chunked.received !== "") break
       await breath()
     }
-    const large = bodyOf(await eventually("the refusal", () => /\r\n\r\n\{.*\}$/s.test(chunked.received) ? chunked.received : undefined))
+    const large = bodyOf(
+      await eventually("the refusal", () => /\r\n\r\n\{.*\}$/s.test(chunked.received) ? chunked.received : undefined)
+    )
     assert.deepStrictEqual([large.jsonrpc, large.error.data.code], ["2.0", "PAYLOAD_TOO_LARGE"])
     chunked.drop()
     const overlong = await RawConnection.open(server)
@@ -100,9 +121,17 @@ describe("/mcp on a server of its own", () => {
     const late = bodyOf(ended)
     assert.deepStrictEqual([late.jsonrpc, late.id, late.error.data.code], ["2.0", null, "VALIDATION_ERROR"])
     const rpcLate = bodyOf(await rpcStalled.end())
-    assert.deepStrictEqual([rpcLate.jsonrpc, rpcLate.id, rpcLate.error.data[0].metadata.code], ["2.0", null, "VALIDATION_ERROR"])
+    assert.deepStrictEqual([rpcLate.jsonrpc, rpcLate.id, rpcLate.error.data[0].metadata.code], [
+      "2.0",
+      null,
+      "VALIDATION_ERROR"
+    ])
     const restLate = bodyOf(await restStalled.end()).error
-    assert.deepStrictEqual([restLate.code, restLate.status, restLate.details[0].metadata.code], [408, "DEADLINE_EXCEEDED", "VALIDATION_ERROR"])
+    assert.deepStrictEqual([restLate.code, restLate.status, restLate.details[0].metadata.code], [
+      408,
+      "DEADLINE_EXCEEDED",
+      "VALIDATION_ERROR"
+    ])
   })
 
   it("waits by the hundred of one agent are refused beyond the 20th, and none of them is left when the caller goes", async () => {
@@ -118,7 +147,9 @@ describe("/mcp on a server of its own", () => {
         method: "POST",
         signal: end.signal,
         headers: { authorization: `Bearer ${dave.key}`, "content-type": "application/json", ...older },
-        body: JSON.stringify(rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 50 } }))
+        body: JSON.stringify(
+          rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 50 } })
+        )
       }).then(async (answer) => {
         const { result } = await answer.json() as Json
         codes.push(refusalIn(result).refusal["code"])
@@ -136,7 +167,10 @@ describe("/mcp on a server of its own", () => {
 
   it("a request counts once, whatever it takes inside, and what is refused says for how long", async () => {
     const carol = await newAgent(server, "carol")
-    const add = rpc("tools/call", { name: "agentchat_add_contact", arguments: { handle: "nobody-has-this", note: "x" } })
+    const add = rpc("tools/call", {
+      name: "agentchat_add_contact",
+      arguments: { handle: "nobody-has-this", note: "x" }
+    })
     const left = Number((await post(server, carol.key, add, older)).headers.get("ratelimit-remaining"))
     assert.strictEqual(Number((await post(server, carol.key, add, older)).headers.get("ratelimit-remaining")), left - 1)
     for (let i = 0; i < left - 1; i++) await post(server, carol.key, add, older)
@@ -160,11 +194,16 @@ describe("/mcp on a server of its own", () => {
       const { status } = (await alice.http.get(`/v1/presence/${bob.handle}`)).body as { readonly status: string }
       return status === "online" || undefined
     })
-    const [body, headers] = newest("subscriptions/listen", { notifications: { resourceSubscriptions: ["parley://inbox"] } })
+    const [body, headers] = newest("subscriptions/listen", {
+      notifications: { resourceSubscriptions: ["parley://inbox"] }
+    })
     const listening = post(server, bob.key, body, headers)
     await eventually("the stream", async () => await metricOf(server, "waits_open") === 2 || undefined)
     server.terminate()
-    assert.strictEqual(answerIn("agentchat_wait_for_messages", (await within("the answer of the wait", waiting)).body.result)["outcome"], "moved")
+    assert.strictEqual(
+      answerIn("agentchat_wait_for_messages", (await within("the answer of the wait", waiting)).body.result)["outcome"],
+      "moved"
+    )
     assert.include((await within("the end of the stream", listening)).text, "notifications/subscriptions/acknowledged")
     await server.stop()
   })

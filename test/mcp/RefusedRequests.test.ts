@@ -1,6 +1,6 @@
-import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { hostFamily } from "#interfaces/mcp/HostFamily"
 import { MCP_HOSTS } from "#infrastructure/platform/Metrics"
+import { hostFamily } from "#interfaces/mcp/HostFamily"
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { newPair } from "../contract/Talk.ts"
 import { eventually } from "../support/Eventually.ts"
 import { type Server, sharedServer, type TestAgent } from "../support/Server.ts"
@@ -20,29 +20,73 @@ describe("refused requests of /mcp", () => {
   /** The line of the log about one request. */
   const lineOf = async ({ headers }: Pick<Raw, "headers">): Promise<Json> => {
     const id = headers.get("x-request-id") ?? ""
-    const line = await eventually("the line of the log", () =>
-      server.log.split("\n").slice(0, -1).find((one) => one.includes(id) && /"(?:Refused|Answered)"/.test(one)))
+    const line = await eventually(
+      "the line of the log",
+      () => server.log.split("\n").slice(0, -1).find((one) => one.includes(id) && /"(?:Refused|Answered)"/.test(one))
+    )
     return JSON.parse(line)
   }
 
   const counted = async (): Promise<ReadonlyMap<string, number>> => {
     const { text } = await server.http().get("/internal/metrics")
-    return new Map([...text.matchAll(/^mcp_requests_total\{(.*)\} (\d+)$/gm)].map(([, labels = "", value]) => [labels, Number(value)]))
+    return new Map(
+      [...text.matchAll(/^mcp_requests_total\{(.*)\} (\d+)$/gm)].map((
+        [, labels = "", value]
+      ) => [labels, Number(value)])
+    )
   }
 
   const call = (name: string, args: object = {}): object => rpc("tools/call", { name, arguments: args })
   const [unknownMethod, newestHeaders] = newest("tools/unknown")
 
-  const cases: ReadonlyArray<readonly [what: string, make: () => Promise<Pick<Raw, "headers" | "status">>, status: number, code: string, why: RegExp]> = [
+  const cases: ReadonlyArray<
+    readonly [
+      what: string,
+      make: () => Promise<Pick<Raw, "headers" | "status">>,
+      status: number,
+      code: string,
+      why: RegExp
+    ]
+  > = [
     ["no key", () => post(server, undefined, rpc("tools/list"), older), 401, "UNAUTHORIZED", /no Authorization header/],
-    ["a header without a key", () => post(server, undefined, rpc("tools/list"), { ...older, authorization: "ac_x" }), 401, "UNAUTHORIZED", /does not begin with `Bearer `/],
-    ["a dead key", () => post(server, `${alice.key}x`, rpc("tools/list"), older), 401, "UNAUTHORIZED", /No agent has this key/],
-    ["another page", () => post(server, alice.key, rpc("tools/list"), { ...older, origin: "https://evil.example" }), 403, "FORBIDDEN", /ALLOWED_ORIGINS/],
+    [
+      "a header without a key",
+      () => post(server, undefined, rpc("tools/list"), { ...older, authorization: "ac_x" }),
+      401,
+      "UNAUTHORIZED",
+      /does not begin with `Bearer `/
+    ],
+    [
+      "a dead key",
+      () => post(server, `${alice.key}x`, rpc("tools/list"), older),
+      401,
+      "UNAUTHORIZED",
+      /No agent has this key/
+    ],
+    [
+      "another page",
+      () => post(server, alice.key, rpc("tools/list"), { ...older, origin: "https://evil.example" }),
+      403,
+      "FORBIDDEN",
+      /ALLOWED_ORIGINS/
+    ],
     ["no JSON", () => post(server, alice.key, "{", older), 400, "-32700", /not valid JSON/],
-    ["an unknown revision", () => post(server, alice.key, rpc("tools/list"), { "mcp-protocol-version": "1999-01-01" }), 400, "-32000", /Unsupported/],
+    [
+      "an unknown revision",
+      () => post(server, alice.key, rpc("tools/list"), { "mcp-protocol-version": "1999-01-01" }),
+      400,
+      "-32000",
+      /Unsupported/
+    ],
     [
       "a number that would be changed",
-      () => post(server, alice.key, `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"agentchat_send_message","arguments":{"data":{"id":9007199254740993}}}}`, older),
+      () =>
+        post(
+          server,
+          alice.key,
+          `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"agentchat_send_message","arguments":{"data":{"id":9007199254740993}}}}`,
+          older
+        ),
       200,
       "-32602",
       /^params\.arguments\.data\.id: .* write it as a string$/
@@ -54,12 +98,42 @@ describe("refused requests of /mcp", () => {
       "-32600",
       /^id: .* write it as a string$/
     ],
-    ["a compressed body", () => post(server, alice.key, rpc("tools/list"), { ...older, "content-encoding": "gzip" }), 415, "UNSUPPORTED_ENCODING", /without Content-Encoding/],
-    ["an unknown tool", () => post(server, alice.key, call("agentchat_nothing"), older), 200, "-32602", /no tool of this name/],
+    [
+      "a compressed body",
+      () => post(server, alice.key, rpc("tools/list"), { ...older, "content-encoding": "gzip" }),
+      415,
+      "UNSUPPORTED_ENCODING",
+      /without Content-Encoding/
+    ],
+    [
+      "an unknown tool",
+      () => post(server, alice.key, call("agentchat_nothing"), older),
+      200,
+      "-32602",
+      /no tool of this name/
+    ],
     ["an unknown method", () => post(server, alice.key, unknownMethod, newestHeaders), 404, "-32601", /./],
-    ["a refused call", () => post(server, alice.key, call("agentchat_get_group", { group_id: "grp_none" }), older), 200, "GROUP_NOT_FOUND", /^agentchat_get_group: /],
-    ["a refused wait", () => post(server, alice.key, call("agentchat_wait_for_messages", { limit: 0 }), older), 200, "VALIDATION_ERROR", /^agentchat_wait_for_messages: limit: /],
-    ["the old transport", () => fetch(`${server.url}/mcp`, { headers: { authorization: `Bearer ${alice.key}` } }), 405, "METHOD_NOT_ALLOWED", /./]
+    [
+      "a refused call",
+      () => post(server, alice.key, call("agentchat_get_group", { group_id: "grp_none" }), older),
+      200,
+      "GROUP_NOT_FOUND",
+      /^agentchat_get_group: /
+    ],
+    [
+      "a refused wait",
+      () => post(server, alice.key, call("agentchat_wait_for_messages", { limit: 0 }), older),
+      200,
+      "VALIDATION_ERROR",
+      /^agentchat_wait_for_messages: limit: /
+    ],
+    [
+      "the old transport",
+      () => fetch(`${server.url}/mcp`, { headers: { authorization: `Bearer ${alice.key}` } }),
+      405,
+      "METHOD_NOT_ALLOWED",
+      /./
+    ]
   ]
   for (const [what, make, status, code, why] of cases) {
     it(`${what}: a line of the log says why`, async () => {
@@ -76,14 +150,23 @@ describe("refused requests of /mcp", () => {
   }
 
   it("a request of the API without a live key has such a line too, and one that is granted has none", async () => {
-    const refused = await lineOf(await fetch(`${server.url}/v1/agents/me`, { headers: { authorization: "Bearer ac_nothing" } }))
+    const refused = await lineOf(
+      await fetch(`${server.url}/v1/agents/me`, { headers: { authorization: "Bearer ac_nothing" } })
+    )
     assert.deepStrictEqual([refused.message, refused.code], ["Refused", "UNAUTHORIZED"])
     assert.match(refused.why, /No agent has this key/)
     // A call inside that is refused, and of which the tool makes a good answer, does not count.
-    const granted = await lineOf(await post(server, alice.key, call("agentchat_get_conversation", {
-      conversation_id: conversation,
-      attention_message_ids: ["msg_unknown"]
-    }), older))
+    const granted = await lineOf(
+      await post(
+        server,
+        alice.key,
+        call("agentchat_get_conversation", {
+          conversation_id: conversation,
+          attention_message_ids: ["msg_unknown"]
+        }),
+        older
+      )
+    )
     assert.strictEqual(granted.message, "Answered")
     assert.notProperty(granted, "code")
   })
@@ -129,7 +212,8 @@ describe("refused requests of /mcp", () => {
       "": "none",
       "curl/8.5.0": "other"
     }
-    for (const [userAgent, family] of Object.entries(known)) assert.strictEqual(hostFamily(userAgent), family, userAgent)
+    for (const [userAgent, family] of Object.entries(known))
+      assert.strictEqual(hostFamily(userAgent), family, userAgent)
     assert.strictEqual(hostFamily(undefined), "none")
     for (let i = 0; i < 100; i++) assert.include(MCP_HOSTS, hostFamily(`agent-${i}/${"x".repeat(i * 100)}`))
   })

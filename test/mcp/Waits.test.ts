@@ -48,7 +48,10 @@ describe("waiting on /mcp", () => {
     assert.deepStrictEqual(waited["messages"].map((one: Json) => one.message_id), [said.id])
     socket.send({ type: "ack", message_id: said.id })
     await eventually("the acknowledgement", async () => (await inbox(bob)).length === 0 || undefined)
-    assert.strictEqual((await granted(mcp, "agentchat_wait_for_messages", { timeout_seconds: 1 }))["outcome"], "timeout")
+    assert.strictEqual(
+      (await granted(mcp, "agentchat_wait_for_messages", { timeout_seconds: 1 }))["outcome"],
+      "timeout"
+    )
     await socket.close()
   })
 
@@ -62,7 +65,9 @@ describe("waiting on /mcp", () => {
       })
       const said = await say(alice, bob)
       const waited = await waiting
-      assert.deepStrictEqual([waited["outcome"], waited["messages"].map((one: Json) => one.message_id)], ["messages", [said.id]])
+      assert.deepStrictEqual([waited["outcome"], waited["messages"].map((one: Json) => one.message_id)], ["messages", [
+        said.id
+      ]])
       through = waited["acknowledge_through"]
     }
   })
@@ -78,7 +83,9 @@ describe("waiting on /mcp", () => {
     await clear()
     const silent = await say(alice, bob)
     const over = await granted(mcp, "agentchat_wait_for_messages", { timeout_seconds: 1 })
-    assert.deepStrictEqual([over["outcome"], over["messages"].map((one: Json) => one.message_id)], ["timeout", [silent.id]])
+    assert.deepStrictEqual([over["outcome"], over["messages"].map((one: Json) => one.message_id)], ["timeout", [
+      silent.id
+    ]])
     await bob.http.delete(`/v1/mutes/agent/${alice.handle}`)
     await clear()
   })
@@ -167,7 +174,13 @@ describe("waiting on /mcp", () => {
     const own = `parley://conversations/${conversation}`
     const foreign = `parley://conversations/${others.conversation}`
     const subscription = await client.listen({
-      resourceSubscriptions: ["parley://inbox", own, foreign, "parley://conversations/conv_unknown", `parley://agents/${alice.handle}`]
+      resourceSubscriptions: [
+        "parley://inbox",
+        own,
+        foreign,
+        "parley://conversations/conv_unknown",
+        `parley://agents/${alice.handle}`
+      ]
     })
     assert.deepStrictEqual(subscription.honoredFilter.resourceSubscriptions, ["parley://inbox", own])
     await say(others.alice, others.bob)

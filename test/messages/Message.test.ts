@@ -1,8 +1,8 @@
+import { Listing } from "#domain/conversations/Listing"
+import { mentionsOf } from "#domain/messages/Mentions"
+import { messageJson, renderMessage, sentMessage, statusOf } from "#domain/messages/Message"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { Listing } from "#domain/conversations/Listing"
-import { messageJson, renderMessage, sentMessage, statusOf } from "#domain/messages/Message"
-import { mentionsOf } from "#domain/messages/Mentions"
 
 describe("a rendered message", () => {
   const time = fc.integer({ min: 0, max: 4_000_000_000_000 })
@@ -15,7 +15,9 @@ describe("a rendered message", () => {
         clientMsgId: text,
         seq: fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
         type: fc.constantFrom("text" as const, "structured" as const, "file" as const),
-        content: fc.record({ text, data: fc.dictionary(text, fc.jsonValue()), attachment_id: text }, { requiredKeys: [] }),
+        content: fc.record({ text, data: fc.dictionary(text, fc.jsonValue()), attachment_id: text }, {
+          requiredKeys: []
+        }),
         metadata: fc.dictionary(text, fc.jsonValue()),
         createdAt: time,
         deliveredAt: moment,
@@ -84,8 +86,8 @@ describe("a preview in the list", () => {
 
   it("is a label for what has no text", () => {
     assert.strictEqual(preview("   "), "Message")
-    assert.strictEqual(Listing.preview("text", "{\"data\":{}}"), "Message")
-    assert.strictEqual(Listing.preview("structured", "{\"text\":\"hidden\"}"), "Structured message")
+    assert.strictEqual(Listing.preview("text", '{"data":{}}'), "Message")
+    assert.strictEqual(Listing.preview("structured", '{"text":"hidden"}'), "Structured message")
     assert.strictEqual(Listing.preview("file", "{}"), "File")
     assert.strictEqual(Listing.preview("system", "{}"), "System message")
   })

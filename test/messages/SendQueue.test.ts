@@ -1,13 +1,13 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Logger } from "effect"
-import { ConversationActor } from "#domain/conversations/ConversationActor"
 import type { Append, Appended } from "#domain/conversations/Conversation"
-import type { Settled } from "#infrastructure/database/CommitQueue"
+import { ConversationActor } from "#domain/conversations/ConversationActor"
 import { GroupActor, type GroupDependencies } from "#domain/groups/GroupActor"
 import type { GroupAppended } from "#domain/groups/GroupAppend"
 import type { Published } from "#domain/messages/Published"
+import type { Settled } from "#infrastructure/database/CommitQueue"
 import { forTrace, startTracing, type TraceContext } from "#infrastructure/platform/Tracing"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber, Logger } from "effect"
 import { makeDependencies } from "../support/ActorDependencies.ts"
 import { draft } from "../support/Modules.ts"
 
@@ -48,7 +48,10 @@ type Result<A = unknown> = Exit.Exit<A, { readonly _tag: string }>
 /** A conversation of either kind. */
 interface World {
   readonly actor: { readonly idle: boolean; readonly timeOutCallers: (before: number) => void }
-  readonly send: (key: string, attachmentId?: string) => Effect.Effect<Result<{ readonly created: boolean; readonly body: string } | null>>
+  readonly send: (
+    key: string,
+    attachmentId?: string
+  ) => Effect.Effect<Result<{ readonly created: boolean; readonly body: string } | null>>
   /** A change that is committed once `statement` succeeds. It raises the version of the conversation. */
   readonly change: (statement: Effect.Effect<void, Unavailable>) => Effect.Effect<Result>
   readonly commits: Array<Commit>
@@ -84,34 +87,36 @@ const direct: Kind = {
       const seq = ++row.seq
       return { _tag: "Stored", seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null }
     }
-    const actor = ConversationActor.make(yield* makeDependencies({
-      appends: {
-        submit: (append, settle, age, trace) =>
-          commits.push({
-            key: append.draft.clientMsgId,
-            version: append.version,
-            age,
-            trace,
-            settle: settling(settle, (ending) => outcome(append, ending))
-          })
-      },
-      newMessageId: () => `msg_${row.seq + 1}`,
-      load: () =>
-        Effect.suspend(() => {
-          loads++
-          return Effect.map(beforeLoad, () => ({
-            epoch: row.epoch,
-            version: row.version,
-            state: { initiatorId: a.id, createdAt: 0, established: true, blocked: false }
-          }))
-        }),
-      facts: () => ({}),
-      publish: (stored) => published.push(stored),
-      useAttachment: (_sender, _recipient, _id, asks) => useAttachment(asks)
-    }, {
-      monotonic,
-      original: () => Effect.succeed({ created: false, body: "the original", backlog: null })
-    }))("conv_1")
+    const actor = ConversationActor.make(
+      yield* makeDependencies({
+        appends: {
+          submit: (append, settle, age, trace) =>
+            commits.push({
+              key: append.draft.clientMsgId,
+              version: append.version,
+              age,
+              trace,
+              settle: settling(settle, (ending) => outcome(append, ending))
+            })
+        },
+        newMessageId: () => `msg_${row.seq + 1}`,
+        load: () =>
+          Effect.suspend(() => {
+            loads++
+            return Effect.map(beforeLoad, () => ({
+              epoch: row.epoch,
+              version: row.version,
+              state: { initiatorId: a.id, createdAt: 0, established: true, blocked: false }
+            }))
+          }),
+        facts: () => ({}),
+        publish: (stored) => published.push(stored),
+        useAttachment: (_sender, _recipient, _id, asks) => useAttachment(asks)
+      }, {
+        monotonic,
+        original: () => Effect.succeed({ created: false, body: "the original", backlog: null })
+      })
+    )("conv_1")
     const send = (key: string, attachmentId?: string) =>
       Effect.exit(actor.send({ sender: a, recipient: b, draft: { ...draft(key), attachmentId } }))
     if (!isNew) {
@@ -123,7 +128,8 @@ const direct: Kind = {
     return {
       actor,
       send,
-      change: (statement) => Effect.exit(actor.unblock(Effect.tap(statement, () => Effect.sync(() => void row.version++)))),
+      change: (statement) =>
+        Effect.exit(actor.unblock(Effect.tap(statement, () => Effect.sync(() => void row.version++)))),
       commits,
       loads: () => loads,
       published
@@ -189,7 +195,8 @@ const group: Kind = {
           return { base: row.seq++, envelopes: [[]], reached: new Map() }
         })
     } as GroupDependencies)("grp_1")
-    const send = (key: string, attachmentId?: string) => Effect.exit(actor.send({ sender: a, draft: { ...draft(key), attachmentId } }))
+    const send = (key: string, attachmentId?: string) =>
+      Effect.exit(actor.send({ sender: a, draft: { ...draft(key), attachmentId } }))
     if (!isNew) {
       const first = yield* start(send("first"))
       commits[0]!.settle("Stored")
@@ -216,7 +223,9 @@ const defect = new TypeError("a defect")
 const BROKEN = { _tag: "Failed", exit: Exit.die(defect) } as const
 
 const tagOf = (exit: Result): string =>
-  Exit.isSuccess(exit) ? "done" : exit.cause.reasons.map((reason) => reason._tag === "Fail" ? reason.error._tag : reason._tag).join()
+  Exit.isSuccess(exit)
+    ? "done"
+    : exit.cause.reasons.map((reason) => reason._tag === "Fail" ? reason.error._tag : reason._tag).join()
 const defectsOf = (exit: Result) =>
   Exit.isSuccess(exit) ? [] : exit.cause.reasons.flatMap((reason) => reason._tag === "Die" ? [reason.defect] : [])
 const keysOf = (commits: ReadonlyArray<Commit>) => commits.map(({ key }) => key)
@@ -264,12 +273,19 @@ for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
     it.effect("carry their trace and their age into the commit", () =>
       Effect.gen(function*() {
         const spans: Array<string> = []
-        const stop = startTracing({ record: (span) => spans.push(span.name), sampler: { followsParent: true, ratio: 1 } })
+        const stop = startTracing({
+          record: (span) => spans.push(span.name),
+          sampler: { followsParent: true, ratio: 1 }
+        })
         yield* Effect.gen(function*() {
           let time = 1_000
           const read = Deferred.makeUnsafe<void>()
           const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-          const { commits, published, send } = yield* makeWorld({ isNew: true, monotonic: () => time, beforeLoad: Deferred.await(read) })
+          const { commits, published, send } = yield* makeWorld({
+            isNew: true,
+            monotonic: () => time,
+            beforeLoad: Deferred.await(read)
+          })
           const sending = yield* start(forTrace(trace, send("m1")))
           time = 1_250
           yield* Deferred.succeed(read, undefined)
@@ -375,7 +391,11 @@ for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
       Effect.gen(function*() {
         let time = 1_000
         const read = Deferred.makeUnsafe<void>()
-        const { actor, commits, loads, send } = yield* makeWorld({ isNew: true, monotonic: () => time, beforeLoad: Deferred.await(read) })
+        const { actor, commits, loads, send } = yield* makeWorld({
+          isNew: true,
+          monotonic: () => time,
+          beforeLoad: Deferred.await(read)
+        })
         const early = [yield* start(send("m1")), yield* start(send("m2"))]
         time = 9_000
         const late = yield* start(send("m3"))
@@ -440,10 +460,11 @@ for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
         const { change, commits, send } = world
         const statements = [Deferred.makeUnsafe<void>(), Deferred.makeUnsafe<void>()] as const
         let began = 0
-        const waiting = (i: 0 | 1) => Effect.suspend(() => {
-          began++
-          return Deferred.await(statements[i])
-        })
+        const waiting = (i: 0 | 1) =>
+          Effect.suspend(() => {
+            began++
+            return Deferred.await(statements[i])
+          })
         const before = yield* start(send("before"))
         const first = yield* start(change(waiting(0)))
         assert.strictEqual(began, 1, "a commit in flight does not delay it")
@@ -467,7 +488,10 @@ for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
         yield* settled
         commits.find(({ key }) => key === "behind")!.settle("Stored")
         yield* settled
-        assert.deepStrictEqual(commits.slice(2).map(({ key, version }) => [key, version]), [["behind", 2], ["before", 2]])
+        assert.deepStrictEqual(commits.slice(2).map(({ key, version }) => [key, version]), [["behind", 2], [
+          "before",
+          2
+        ]])
         commits[3]!.settle("Stored")
         assert.strictEqual(tagOf(yield* Fiber.join(before)), "done")
         assert.deepStrictEqual(keysOfPublished(world), ["between", "behind", "before"])
@@ -510,11 +534,14 @@ for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
         const read = Deferred.makeUnsafe<void>()
         const { actor, commits, send } = yield* makeWorld({
           isNew: true,
-          beforeLoad: Effect.andThen(Deferred.await(read), Effect.suspend(() => {
-            if (!isBroken) return Effect.void
-            isBroken = false
-            return Effect.die(defect)
-          }))
+          beforeLoad: Effect.andThen(
+            Deferred.await(read),
+            Effect.suspend(() => {
+              if (!isBroken) return Effect.void
+              isBroken = false
+              return Effect.die(defect)
+            })
+          )
         })
         const met = yield* start(send("m1"))
         const behind = yield* start(send("m2"))

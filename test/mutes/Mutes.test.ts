@@ -1,14 +1,14 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Conversations } from "#domain/conversations/Conversations"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { Mutes } from "#domain/mutes/Mutes"
+import type { LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { parseInstant } from "#infrastructure/wire/Text"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { Accounts } from "#domain/agents/Accounts"
-import type { LiveSession } from "#domain/push/LiveAgent"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { Conversations } from "#domain/conversations/Conversations"
-import { Deliveries } from "#domain/deliveries/Deliveries"
-import { parseInstant } from "#infrastructure/wire/Text"
-import { Mutes } from "#domain/mutes/Mutes"
 import { eachDatabase } from "../support/Databases.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
@@ -129,7 +129,10 @@ eachDatabase((database) => {
         assert.strictEqual(yield* refusal({ kind: "agent", handle: "nobody" }), "AgentNotFound")
         assert.strictEqual(yield* refusal({ kind: "agent", id: conversation }), "AgentNotFound")
         assert.strictEqual(yield* refusal({ kind: "conversation", id: conversation }, outsider), "ConversationNotFound")
-        assert.strictEqual(yield* refusal({ kind: "conversation", id: "conv_AAAAAAAAAAAAAAAA" }), "ConversationNotFound")
+        assert.strictEqual(
+          yield* refusal({ kind: "conversation", id: "conv_AAAAAAAAAAAAAAAA" }),
+          "ConversationNotFound"
+        )
         const at = yield* Clock.currentTimeMillis
         yield* mutes.mute(a.id, { kind: "agent", handle: b.handle }, at + 1_000)
         yield* mutes.mute(a.id, { kind: "agent", handle: outsider.handle }, null)

@@ -1,19 +1,19 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import { createHash, randomBytes } from "node:crypto"
+import { Accounts } from "#domain/agents/Accounts"
 import { readAuthorization } from "#domain/oauth/AuthorizationRequest"
 import { AuthorizationRequests, REQUEST_MS } from "#domain/oauth/AuthorizationRequests"
 import { cacheMs, documentUrl, MAX_DOCUMENT_BYTES, readDocument } from "#domain/oauth/ClientDocument"
 import { readRegistration } from "#domain/oauth/ClientMetadata"
 import { Clients } from "#domain/oauth/Clients"
+import { DocumentFailed, DocumentFetch, type Fetched } from "#domain/oauth/DocumentFetch"
 import { Grants } from "#domain/oauth/Grants"
 import { GrantsRepo } from "#domain/oauth/GrantsRepo"
-import { DocumentFailed, DocumentFetch, type Fetched } from "#domain/oauth/DocumentFetch"
 import { redirectTo } from "#domain/oauth/RedirectUri"
 import { RequestsRepo } from "#domain/oauth/RequestsRepo"
-import { Accounts } from "#domain/agents/Accounts"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { Secrets } from "#infrastructure/database/Secrets"
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { createHash, randomBytes } from "node:crypto"
 import { eachDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
@@ -27,7 +27,8 @@ const challenge = createHash("sha256").update(verifier).digest("base64url")
 /** The documents that hosts serve, and how often each was fetched. */
 const documents = new Map<string, Fetched>()
 const fetched: Array<string> = []
-const document = (changes: object = {}) => JSON.stringify({ client_id: HOST, client_name: "Host", redirect_uris: [CALLBACK], ...changes })
+const document = (changes: object = {}) =>
+  JSON.stringify({ client_id: HOST, client_name: "Host", redirect_uris: [CALLBACK], ...changes })
 
 let serial = 0
 
@@ -40,14 +41,22 @@ eachDatabase((database) => {
     Layer.provideMerge(Layer.succeed(DocumentFetch, (url) => {
       fetched.push(url.href)
       const found = documents.get(url.href)
-      return found === undefined ? Effect.fail(new DocumentFailed({ reason: "its host answered 404" })) : Effect.succeed(found)
+      return found === undefined
+        ? Effect.fail(new DocumentFailed({ reason: "its host answered 404" }))
+        : Effect.succeed(found)
     }))
   ))((it) => {
     const begin = Effect.fnUntraced(function*(changes: Record<string, string> = {}) {
       documents.set(HOST, { text: document(), cacheControl: undefined })
       const client = yield* (yield* Clients).find(HOST)
       const query = new URLSearchParams({
-        response_type: "code", client_id: HOST, redirect_uri: CALLBACK, code_challenge: challenge, code_challenge_method: "S256", state: "s 1", ...changes
+        response_type: "code",
+        client_id: HOST,
+        redirect_uri: CALLBACK,
+        code_challenge: challenge,
+        code_challenge_method: "S256",
+        state: "s 1",
+        ...changes
       })
       const read = readAuthorization(query, client, BASE, [])
       if (read._tag !== "Request") throw new Error(JSON.stringify(read))
@@ -65,11 +74,21 @@ eachDatabase((database) => {
         const url = new URL((yield* requests.allow(reference, ["agent:read", "agent:act"]))!)
         assert.strictEqual(url.origin + url.pathname, CALLBACK)
         assert.deepStrictEqual([url.searchParams.get("state"), url.searchParams.get("iss")], ["s 1", BASE])
-        const issued = yield* (yield* Grants).redeem({ code: url.searchParams.get("code")!, clientId: HOST, redirectUri: CALLBACK, verifier })
+        const issued = yield* (yield* Grants).redeem({
+          code: url.searchParams.get("code")!,
+          clientId: HOST,
+          redirectUri: CALLBACK,
+          verifier
+        })
         assert.isTrue("access" in issued)
         const [connection] = yield* (yield* Grants).list(agent.id)
-        assert.deepStrictEqual([connection?.clientName, connection?.clientHost, connection?.scopes], ["Host", "host.example", "agent:read agent:act"])
-        for (const again of [yield* requests.allow(reference, ["agent:read"]), yield* requests.deny(reference)]) assert.isUndefined(again)
+        assert.deepStrictEqual([connection?.clientName, connection?.clientHost, connection?.scopes], [
+          "Host",
+          "host.example",
+          "agent:read agent:act"
+        ])
+        for (const again of [yield* requests.allow(reference, ["agent:read"]), yield* requests.deny(reference)])
+          assert.isUndefined(again)
         assert.isUndefined(yield* requests.find(reference))
       }))
 
@@ -90,7 +109,12 @@ eachDatabase((database) => {
     it.effect("act can be left out, and nothing can be added that was not asked for", () =>
       Effect.gen(function*() {
         const requests = yield* AuthorizationRequests
-        for (const [asked, allowed, stored] of [["agent:read agent:act", ["agent:read"], "agent:read"], ["agent:read", ["agent:read", "agent:act"], "agent:read"]] as const) {
+        for (
+          const [asked, allowed, stored] of [["agent:read agent:act", ["agent:read"], "agent:read"], ["agent:read", [
+            "agent:read",
+            "agent:act"
+          ], "agent:read"]] as const
+        ) {
           const agent = yield* newcomer
           const reference = yield* begin({ scope: asked })
           yield* requests.signIn(reference, agent.id)
@@ -115,7 +139,10 @@ eachDatabase((database) => {
         assert.isUndefined(yield* requests.deny(stolen))
         yield* requests.signIn(mine, agent.id)
         assert.isUndefined(yield* requests.allow(stolen, ["agent:read"]))
-        assert.strictEqual(yield* requests.deny(mine), `${CALLBACK}?error=access_denied&state=s+1&iss=https%3A%2F%2Fparley.example`)
+        assert.strictEqual(
+          yield* requests.deny(mine),
+          `${CALLBACK}?error=access_denied&state=s+1&iss=https%3A%2F%2Fparley.example`
+        )
         yield* requests.signIn(other, agent.id)
         yield* leap(REQUEST_MS)
         assert.isUndefined(yield* requests.find(other))
@@ -139,7 +166,12 @@ eachDatabase((database) => {
         assert.strictEqual((yield* Effect.flip(find(url)))._tag, "DocumentFailed")
         documents.set(url, { text: document({ client_id: url }), cacheControl: "max-age=600" })
         const before = fetched.length
-        assert.deepStrictEqual(yield* find(url), { id: url, source: "document", redirectUris: [CALLBACK], name: "Host" })
+        assert.deepStrictEqual(yield* find(url), {
+          id: url,
+          source: "document",
+          redirectUris: [CALLBACK],
+          name: "Host"
+        })
         yield* leap("9 minutes")
         yield* find(url)
         assert.strictEqual(fetched.length, before + 1)
@@ -155,20 +187,40 @@ eachDatabase((database) => {
         const { find } = yield* Clients
         const claude = "https://claude.ai/oauth/mcp-oauth-client-metadata"
         const callback = "https://claude.ai/api/mcp/auth_callback"
-        assert.deepStrictEqual(yield* find(claude), { id: claude, source: "document", redirectUris: [callback], name: "Claude" })
-        documents.set(claude, { text: document({ client_id: claude, client_name: "New", redirect_uris: [CALLBACK] }), cacheControl: undefined })
+        assert.deepStrictEqual(yield* find(claude), {
+          id: claude,
+          source: "document",
+          redirectUris: [callback],
+          name: "Claude"
+        })
+        documents.set(claude, {
+          text: document({ client_id: claude, client_name: "New", redirect_uris: [CALLBACK] }),
+          cacheControl: undefined
+        })
         assert.deepStrictEqual((yield* find(claude))?.redirectUris, [CALLBACK])
-        // Claude Code's document has no port, and its requests have one (claude-code 37747). opencode's path is not in its document (50510).
-        const paths = [["claude-code-client-metadata", "/callback", "Request"], ["claude-code-client-metadata", "/other", "Page"]] as const
+        // Claude Code's document has no port, and its requests have one (claude-code 37747). opencode's path is not in
+        // its document (50510).
+        const paths = [["claude-code-client-metadata", "/callback", "Request"], [
+          "claude-code-client-metadata",
+          "/other",
+          "Page"
+        ]] as const
         for (const [name, path, outcome] of paths) {
           const client = yield* find(`https://claude.ai/oauth/${name}`)
           const query = new URLSearchParams({
-            response_type: "code", client_id: client!.id, redirect_uri: `http://localhost:3118${path}`, code_challenge: challenge, code_challenge_method: "S256"
+            response_type: "code",
+            client_id: client!.id,
+            redirect_uri: `http://localhost:3118${path}`,
+            code_challenge: challenge,
+            code_challenge_method: "S256"
           })
           assert.strictEqual(readAuthorization(query, client, BASE, [])._tag, outcome)
         }
         const opencode = yield* find("https://opencode.ai/oauth/opencode/client.json")
-        assert.strictEqual(redirectTo("http://127.0.0.1:19876/mcp/oauth/callback", opencode!.redirectUris, []), undefined)
+        assert.strictEqual(
+          redirectTo("http://127.0.0.1:19876/mcp/oauth/callback", opencode!.redirectUris, []),
+          undefined
+        )
       }))
 
     it.effect("a caller's limit for documents counts only what is fetched", () =>
@@ -188,11 +240,18 @@ eachDatabase((database) => {
         const metadata = { redirectUris: ["http://localhost/cb"], name: "A host" }
         const open = clients.register({ ...metadata, method: "none" })
         assert.isNull(open.secret)
-        assert.deepStrictEqual(yield* clients.find(open.id), { id: open.id, source: "registered", redirectUris: metadata.redirectUris, name: "A host" })
+        assert.deepStrictEqual(yield* clients.find(open.id), {
+          id: open.id,
+          source: "registered",
+          redirectUris: metadata.redirectUris,
+          name: "A host"
+        })
         assert.isTrue(clients.authenticate({ clientId: open.id, secret: null, method: "none" }))
         assert.isFalse(clients.authenticate({ clientId: open.id, secret: "x", method: "client_secret_post" }))
         const closed = clients.register({ ...metadata, method: "client_secret_basic" })
-        assert.isTrue(clients.authenticate({ clientId: closed.id, secret: closed.secret, method: "client_secret_basic" }))
+        assert.isTrue(
+          clients.authenticate({ clientId: closed.id, secret: closed.secret, method: "client_secret_basic" })
+        )
         for (
           const wrong of [
             { secret: closed.secret, method: "client_secret_post" },
@@ -209,10 +268,17 @@ eachDatabase((database) => {
     it.effect("documents on internal addresses are not fetched", () =>
       Effect.gen(function*() {
         const fetch = DocumentFetch.defaultValue()
-        for (const [host, address] of [["10.0.0.1", ""], ["localhost", ""], ["[::1]", ""], ["inside.example", "169.254.169.254"], ["two.example", "127.0.0.1"]] as const) {
-          const failed = yield* Effect.flip(fetch(new URL(`https://${host}/client.json`)).pipe(
-            Effect.provideService(NameLookup, () => Effect.succeed([address]))
-          ))
+        for (
+          const [host, address] of [["10.0.0.1", ""], ["localhost", ""], ["[::1]", ""], [
+            "inside.example",
+            "169.254.169.254"
+          ], ["two.example", "127.0.0.1"]] as const
+        ) {
+          const failed = yield* Effect.flip(
+            fetch(new URL(`https://${host}/client.json`)).pipe(
+              Effect.provideService(NameLookup, () => Effect.succeed([address]))
+            )
+          )
           assert.strictEqual(failed.reason, "leads to a private network")
         }
       }))
@@ -224,24 +290,55 @@ eachDatabase((database) => {
         assert.strictEqual(documentUrl(HOST)?.href, HOST)
         for (
           const other of [
-            "http://host.example/client.json", "https://host.example", "https://host.example/", "https://host.example:8443/c", "https://host.example:443/c",
-            "https://user@host.example/c", "https://host.example/c#x", "https://host.example/c#", "https://host.example/a/../c", "https://host.example/a/%2e%2e/c",
-            "https://HOST.example/c", "occ_x", "", `https://host.example/${"c".repeat(2_048)}`
+            "http://host.example/client.json",
+            "https://host.example",
+            "https://host.example/",
+            "https://host.example:8443/c",
+            "https://host.example:443/c",
+            "https://user@host.example/c",
+            "https://host.example/c#x",
+            "https://host.example/c#",
+            "https://host.example/a/../c",
+            "https://host.example/a/%2e%2e/c",
+            "https://HOST.example/c",
+            "occ_x",
+            "",
+            `https://host.example/${"c".repeat(2_048)}`
           ]
         ) assert.isUndefined(documentUrl(other), other)
-        assert.deepStrictEqual(readDocument(HOST, document({ redirect_uris: [CALLBACK, "javascript:alert(1)"], more: 1 }), [])?.redirectUris, [CALLBACK])
+        assert.deepStrictEqual(
+          readDocument(HOST, document({ redirect_uris: [CALLBACK, "javascript:alert(1)"], more: 1 }), [])?.redirectUris,
+          [CALLBACK]
+        )
         for (
           const text of [
-            "", "[]", "{", document({ client_id: "https://host.example/other.json" }), document({ redirect_uris: [] }), document({ redirect_uris: ["javascript:1"] }),
-            document({ token_endpoint_auth_method: "client_secret_post" }), document({ redirect_uris: "x" })
+            "",
+            "[]",
+            "{",
+            document({ client_id: "https://host.example/other.json" }),
+            document({ redirect_uris: [] }),
+            document({ redirect_uris: ["javascript:1"] }),
+            document({ token_endpoint_auth_method: "client_secret_post" }),
+            document({ redirect_uris: "x" })
           ]
         ) assert.isUndefined(readDocument(HOST, text, []), text)
         // ChatGPT's document prefers another method, and lists `none`.
-        const chatgpt = document({ token_endpoint_auth_method: "private_key_jwt", token_endpoint_auth_methods_supported: ["none", "private_key_jwt"] })
+        const chatgpt = document({
+          token_endpoint_auth_method: "private_key_jwt",
+          token_endpoint_auth_methods_supported: ["none", "private_key_jwt"]
+        })
         assert.strictEqual(readDocument(HOST, chatgpt, [])?.name, "Host")
         assert.isTrue(document().length < MAX_DOCUMENT_BYTES)
         assert.deepStrictEqual(
-          [undefined, "no-store", "max-age=10", "public, max-age=600", 'max-age="900"', "max-age=999999999", "max-age=x"].map(cacheMs),
+          [
+            undefined,
+            "no-store",
+            "max-age=10",
+            "public, max-age=600",
+            'max-age="900"',
+            "max-age=999999999",
+            "max-age=x"
+          ].map(cacheMs),
           [300_000, 300_000, 300_000, 600_000, 900_000, 86_400_000, 300_000]
         )
       }))
@@ -249,17 +346,31 @@ eachDatabase((database) => {
     it.effect("registrations: what is accepted and what is refused", () =>
       Effect.sync(() => {
         const uris = ["cursor://x/cb", "http://localhost:8787/cb"]
-        assert.deepStrictEqual(readRegistration({ redirect_uris: uris, client_name: "Cursor", grant_types: ["x"] }, ["cursor"]), {
-          redirectUris: uris, name: "Cursor", method: "none"
-        })
+        assert.deepStrictEqual(
+          readRegistration({ redirect_uris: uris, client_name: "Cursor", grant_types: ["x"] }, ["cursor"]),
+          {
+            redirectUris: uris,
+            name: "Cursor",
+            method: "none"
+          }
+        )
         const errorOf = (body: unknown) => {
           const read = readRegistration(body, [])
           return "error" in read ? read.error : undefined
         }
-        for (const body of [null, [], "x", {}, { redirect_uris: "x" }, { redirect_uris: [1] }, { redirect_uris: [CALLBACK], token_endpoint_auth_method: "private_key_jwt" }, { redirect_uris: [CALLBACK], client_name: "a\0b" }]) {
+        for (
+          const body of [null, [], "x", {}, { redirect_uris: "x" }, { redirect_uris: [1] }, {
+            redirect_uris: [CALLBACK],
+            token_endpoint_auth_method: "private_key_jwt"
+          }, { redirect_uris: [CALLBACK], client_name: "a\0b" }]
+        ) {
           assert.strictEqual(errorOf(body), "invalid_client_metadata", JSON.stringify(body))
         }
-        for (const redirect_uris of [[], ["cursor://x"], Array.from({ length: 11 }, () => CALLBACK), [`https://host.example/${"x".repeat(1_200)}`], [CALLBACK, "http://evil.example/"]]) {
+        for (
+          const redirect_uris of [[], ["cursor://x"], Array.from({ length: 11 }, () => CALLBACK), [
+            `https://host.example/${"x".repeat(1_200)}`
+          ], [CALLBACK, "http://evil.example/"]]
+        ) {
           assert.strictEqual(errorOf({ redirect_uris }), "invalid_redirect_uri", JSON.stringify(redirect_uris))
         }
       }))

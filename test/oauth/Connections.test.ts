@@ -1,13 +1,13 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { createHash, randomBytes } from "node:crypto"
 import { Accounts } from "#domain/agents/Accounts"
 import { Grants, type Issued, type NotIssued } from "#domain/oauth/Grants"
 import { GrantsRepo, lastUsedAt } from "#domain/oauth/GrantsRepo"
 import { REPEAT_MS } from "#domain/oauth/Tokens"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { type Mail, MailQueue } from "#infrastructure/platform/Mailer"
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { createHash, randomBytes } from "node:crypto"
 import { eachDatabase } from "../support/Databases.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
@@ -28,7 +28,11 @@ const tagOf = (issued: Issued | NotIssued) => "_tag" in issued ? issued._tag : "
 const mails: Array<Mail> = []
 const recording = Layer.succeed(
   MailQueue,
-  MailQueue.of({ ready: Effect.void, deliver: (mail) => Effect.sync(() => void mails.push(mail)), begin: (sending) => Effect.ignore(sending) })
+  MailQueue.of({
+    ready: Effect.void,
+    deliver: (mail) => Effect.sync(() => void mails.push(mail)),
+    begin: (sending) => Effect.ignore(sending)
+  })
 )
 
 /** The entries of the audit log about an agent, the oldest first. */
@@ -44,31 +48,38 @@ let serial = 0
 
 eachDatabase((database) => {
   // The modules have this service too, with mails of their own.
-  layer(Layer.fresh(Grants.layer).pipe(
-    Layer.provideMerge(GrantsRepo.layer),
-    Layer.provideMerge(Layer.merge(Secrets.layer, recording)),
-    Layer.provideMerge(layerModules(database))
-  ))((it) => {
-    const begin = Effect.fnUntraced(function*(scopes: ReadonlyArray<"agent:read" | "agent:act"> = ["agent:read", "agent:act"]) {
-      const agent = yield* newAgent(`host-${serial++}`)
-      const connections = yield* Grants
-      const code = yield* connections.connect({
-        agentId: agent.id,
-        clientId,
-        clientName: null,
-        clientHost: "host.example",
-        redirectUri,
-        scopes,
-        challenge
-      })
-      return { agent, code, connections, redeemed: { code, clientId, redirectUri, verifier } }
-    })
+  layer(
+    Layer.fresh(Grants.layer).pipe(
+      Layer.provideMerge(GrantsRepo.layer),
+      Layer.provideMerge(Layer.merge(Secrets.layer, recording)),
+      Layer.provideMerge(layerModules(database))
+    )
+  )((it) => {
+    const begin = Effect.fnUntraced(
+      function*(scopes: ReadonlyArray<"agent:read" | "agent:act"> = ["agent:read", "agent:act"]) {
+        const agent = yield* newAgent(`host-${serial++}`)
+        const connections = yield* Grants
+        const code = yield* connections.connect({
+          agentId: agent.id,
+          clientId,
+          clientName: null,
+          clientHost: "host.example",
+          redirectUri,
+          scopes,
+          challenge
+        })
+        return { agent, code, connections, redeemed: { code, clientId, redirectUri, verifier } }
+      }
+    )
     const connect = Effect.gen(function*() {
       const { redeemed, ...begun } = yield* begin()
       return { ...begun, first: issuedOf(yield* begun.connections.redeem(redeemed)) }
     })
     const isLive = (token: string) =>
-      Effect.flatMap(Grants, ({ authenticate }) => Effect.match(authenticate(token), { onFailure: () => false, onSuccess: () => true }))
+      Effect.flatMap(
+        Grants,
+        ({ authenticate }) => Effect.match(authenticate(token), { onFailure: () => false, onSuccess: () => true })
+      )
 
     it.effect("a code gives a pair that acts for the agent with the scopes that were allowed", () =>
       Effect.gen(function*() {
@@ -79,7 +90,8 @@ eachDatabase((database) => {
         const found = yield* connections.authenticate(issued.access)
         assert.strictEqual(found.agent.id, agent.id)
         assert.deepStrictEqual(found.scopes, ["agent:read"])
-        for (const other of [issued.refresh, redeemed.code, agent.key, `oat_${"A".repeat(43)}`, ""]) assert.isFalse(yield* isLive(other))
+        for (const other of [issued.refresh, redeemed.code, agent.key, `oat_${"A".repeat(43)}`, ""])
+          assert.isFalse(yield* isLive(other))
       }))
 
     it.effect("a code is refused to another client, for another redirect, without its verifier, and after a minute; it stays good for its owner", () =>
@@ -107,7 +119,10 @@ eachDatabase((database) => {
         const { access, refresh } = issuedOf(yield* connections.redeem(redeemed))
         const again = yield* connections.redeem(redeemed)
         assert.strictEqual(tagOf(again), "Reused")
-        assert.deepStrictEqual(yield* notedAbout(agent.id), [GRANTED, "server: end connection con: a code was used again"])
+        assert.deepStrictEqual(yield* notedAbout(agent.id), [
+          GRANTED,
+          "server: end connection con: a code was used again"
+        ])
         assert.isFalse(yield* isLive(access))
         assert.strictEqual(tagOf(yield* connections.refresh(refresh, clientId)), "Unknown")
         assert.deepStrictEqual(yield* connections.list(agent.id), [])
@@ -116,7 +131,9 @@ eachDatabase((database) => {
     it.effect("of 20 exchanges of one code at once, one gets the pair and the connection ends", () =>
       Effect.gen(function*() {
         const { connections, redeemed } = yield* begin()
-        const answers = yield* Effect.forEach(Array.from({ length: 20 }), () => connections.redeem(redeemed), { concurrency: "unbounded" })
+        const answers = yield* Effect.forEach(Array.from({ length: 20 }), () => connections.redeem(redeemed), {
+          concurrency: "unbounded"
+        })
         assert.deepStrictEqual(answers.map(tagOf).filter((tag) => tag === "Issued"), ["Issued"])
         assert.strictEqual(answers.map(tagOf).filter((tag) => tag === "Reused").length, 1)
         assert.isFalse(yield* isLive(issuedOf(answers.find((one) => tagOf(one) === "Issued")!).access))
@@ -125,8 +142,11 @@ eachDatabase((database) => {
     it.effect("two processes that refresh at once get the same pair (Claude Code)", () =>
       Effect.gen(function*() {
         const { connections, first } = yield* connect
-        const answers = yield* Effect.forEach(Array.from({ length: 10 }), () => connections.refresh(first.refresh, clientId), { concurrency: "unbounded" })
-        const pairs = new Set(answers.map((one) => `${issuedOf(one).access} ${issuedOf(one).refresh}`))
+        const answers = yield* Effect.forEach(Array.from({ length: 10 }), () =>
+          connections.refresh(first.refresh, clientId), { concurrency: "unbounded" })
+        const pairs = new Set(answers.map((one) =>
+          `${issuedOf(one).access} ${issuedOf(one).refresh}`
+        ))
         assert.strictEqual(pairs.size, 1)
         const { access, refresh } = issuedOf(answers[0]!)
         assert.notStrictEqual(access, first.access)
@@ -158,7 +178,10 @@ eachDatabase((database) => {
           yield* leap(1_000)
           const reused = yield* connections.refresh(first.refresh, clientId)
           assert.strictEqual(tagOf(reused), "Reused")
-          assert.deepStrictEqual(yield* notedAbout(agent.id), [GRANTED, "server: end connection con: a refresh token was used again"])
+          assert.deepStrictEqual(yield* notedAbout(agent.id), [
+            GRANTED,
+            "server: end connection con: a refresh token was used again"
+          ])
           yield* leap(1_000)
           assert.isFalse(yield* isLive(second.access))
         }
@@ -167,7 +190,10 @@ eachDatabase((database) => {
     it.effect("another client's refresh token is refused and nothing ends; an idle one expires after 90 days, used ones never", () =>
       Effect.gen(function*() {
         const { connections, first } = yield* connect
-        assert.strictEqual(tagOf(yield* connections.refresh(first.refresh, "https://thief.example/client.json")), "Unknown")
+        assert.strictEqual(
+          tagOf(yield* connections.refresh(first.refresh, "https://thief.example/client.json")),
+          "Unknown"
+        )
         let { refresh } = first
         for (let i = 0; i < 4; i++) {
           yield* leap("80 days")
@@ -192,7 +218,13 @@ eachDatabase((database) => {
         for (const end of ["rotation", "deletion"] as const) {
           const { agent, code, connections, first } = yield* connect
           const other = yield* connections.connect({
-            agentId: agent.id, clientId, clientName: null, clientHost: null, redirectUri, scopes: ["agent:read"], challenge
+            agentId: agent.id,
+            clientId,
+            clientName: null,
+            clientHost: null,
+            redirectUri,
+            scopes: ["agent:read"],
+            challenge
           })
           assert.isTrue(yield* isLive(first.access))
           if (end === "rotation") {
@@ -202,11 +234,21 @@ eachDatabase((database) => {
           assert.isFalse((yield* notedAbout(agent.id)).some((entry) => entry.includes("end connection")))
           assert.isFalse(yield* isLive(first.access))
           assert.strictEqual(tagOf(yield* connections.refresh(first.refresh, clientId)), "Unknown")
-          for (const one of [code, other]) assert.strictEqual(tagOf(yield* connections.redeem({ code: one, clientId, redirectUri, verifier })), "Unknown")
+          for (const one of [code, other])
+            assert.strictEqual(
+              tagOf(yield* connections.redeem({ code: one, clientId, redirectUri, verifier })),
+              "Unknown"
+            )
           assert.deepStrictEqual(yield* connections.list(agent.id), [])
           if (end === "deletion") {
             const late = yield* Effect.flip(connections.connect({
-              agentId: agent.id, clientId, clientName: null, clientHost: null, redirectUri, scopes: ["agent:read"], challenge
+              agentId: agent.id,
+              clientId,
+              clientName: null,
+              clientHost: null,
+              redirectUri,
+              scopes: ["agent:read"],
+              challenge
             }))
             assert.strictEqual(late._tag, "Unauthorized")
           }
@@ -220,7 +262,10 @@ eachDatabase((database) => {
           assert.isUndefined(yield* connections.revoke(first[kind], "https://thief.example/client.json"))
           assert.isDefined(yield* connections.revoke(first[kind], clientId))
           assert.isUndefined(yield* connections.revoke(first[kind], clientId))
-          assert.deepStrictEqual(yield* notedAbout(agent.id), [GRANTED, "server: end connection con: revoked by the host"])
+          assert.deepStrictEqual(yield* notedAbout(agent.id), [
+            GRANTED,
+            "server: end connection con: revoked by the host"
+          ])
           yield* leap("1 second")
           assert.isFalse(yield* isLive(first.access))
         }
@@ -230,7 +275,10 @@ eachDatabase((database) => {
         assert.isUndefined(yield* connections.end(stranger.agent.id, id))
         assert.isTrue(yield* isLive(first.access))
         assert.strictEqual((yield* connections.end(agent.id, id))?.clientHost, "host.example")
-        assert.deepStrictEqual(yield* notedAbout(agent.id), [GRANTED, "server: end connection con: disconnected by the agent"])
+        assert.deepStrictEqual(yield* notedAbout(agent.id), [
+          GRANTED,
+          "server: end connection con: disconnected by the agent"
+        ])
         yield* leap("1 second")
         assert.isFalse(yield* isLive(first.access))
         assert.isTrue(yield* isLive(stranger.first.access))
@@ -259,16 +307,35 @@ eachDatabase((database) => {
         const { agent, connections, first } = yield* connect
         for (let i = 0; i < 49; i++) {
           yield* leap("1 second")
-          yield* connections.connect({ agentId: agent.id, clientId: `c${i}`, clientName: null, clientHost: null, redirectUri, scopes: [], challenge })
+          yield* connections.connect({
+            agentId: agent.id,
+            clientId: `c${i}`,
+            clientName: null,
+            clientHost: null,
+            redirectUri,
+            scopes: [],
+            challenge
+          })
         }
         yield* leap("2 minutes")
         assert.isTrue(yield* isLive(first.access))
-        yield* connections.connect({ agentId: agent.id, clientId: "c49", clientName: null, clientHost: null, redirectUri, scopes: [], challenge })
+        yield* connections.connect({
+          agentId: agent.id,
+          clientId: "c49",
+          clientName: null,
+          clientHost: null,
+          redirectUri,
+          scopes: [],
+          challenge
+        })
         const left = (yield* connections.list(agent.id)).map(({ clientId }) => clientId)
         assert.strictEqual(left.length, 50)
         assert.isTrue(left.includes(clientId))
         assert.isFalse(left.includes("c0"))
-        assert.strictEqual((yield* notedAbout(agent.id)).at(-1), "server: end connection con: replaced by newer connections")
+        assert.strictEqual(
+          (yield* notedAbout(agent.id)).at(-1),
+          "server: end connection con: replaced by newer connections"
+        )
       }))
 
     it.effect("the owner of an agent gets a mail about each new connection; an agent without an e-mail address gets none", () =>
@@ -277,12 +344,23 @@ eachDatabase((database) => {
         mails.length = 0
         const { agent, connections } = yield* begin()
         yield* Effect.promise(() => eventually("the mail", () => mails.length > 0 || undefined))
-        assert.deepStrictEqual(mails.map(({ subject, to }) => [to, subject]), [[`${agent.handle}@example.com`, `A program may now act for @${agent.handle}`]])
+        assert.deepStrictEqual(mails.map(({ subject, to }) => [to, subject]), [[
+          `${agent.handle}@example.com`,
+          `A program may now act for @${agent.handle}`
+        ]])
         const { id } = (yield* connections.list(agent.id))[0]!
         assert.include(mails[0]!.text, `/v1/connections/${id}`)
         yield* sql`UPDATE agents SET email = ${`${agent.handle}@agents.invalid`} WHERE id = ${agent.id}`
         yield* leap("2 seconds")
-        yield* connections.connect({ agentId: agent.id, clientId, clientName: null, clientHost: null, redirectUri, scopes: ["agent:read"], challenge })
+        yield* connections.connect({
+          agentId: agent.id,
+          clientId,
+          clientName: null,
+          clientHost: null,
+          redirectUri,
+          scopes: ["agent:read"],
+          challenge
+        })
         yield* Effect.promise(() => chanceFor("a second mail"))
         assert.strictEqual(mails.length, 1)
       }))
@@ -298,7 +376,8 @@ eachDatabase((database) => {
           while ((yield* connections.sweep).more);
         })
         yield* sweep
-        const rows = yield* sql`SELECT FROM oauth_tokens t JOIN oauth_connections c ON c.id = t.connection_id WHERE c.agent_id = ${agent.id}`
+        const rows =
+          yield* sql`SELECT FROM oauth_tokens t JOIN oauth_connections c ON c.id = t.connection_id WHERE c.agent_id = ${agent.id}`
         assert.isAtMost(rows.length, 22)
         assert.strictEqual(tagOf(yield* connections.refresh(refresh, clientId)), "Issued")
         yield* connections.removeAgent(agent.id)
@@ -312,7 +391,8 @@ eachDatabase((database) => {
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const { agent, code, first } = yield* connect
-        const rows = yield* sql`SELECT t::text AS t, c::text AS c FROM oauth_tokens t JOIN oauth_connections c ON c.id = t.connection_id WHERE c.agent_id = ${agent.id}`
+        const rows =
+          yield* sql`SELECT t::text AS t, c::text AS c FROM oauth_tokens t JOIN oauth_connections c ON c.id = t.connection_id WHERE c.agent_id = ${agent.id}`
         assert.strictEqual(rows.length, 3)
         for (const secret of [code, first.access, first.refresh, agent.key]) {
           for (const form of [secret, secret.slice(4), Buffer.from(secret.slice(4), "base64url").toString("hex")]) {

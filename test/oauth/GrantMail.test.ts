@@ -1,5 +1,5 @@
+import { connectionMail, type GrantMail } from "#domain/oauth/GrantMail"
 import { assert, describe, it } from "@effect/vitest"
-import { type GrantMail, connectionMail } from "#domain/oauth/GrantMail"
 
 const mail = (changes: Partial<GrantMail> = {}) =>
   connectionMail({
@@ -32,13 +32,23 @@ describe("the mail about a new connection", () => {
   })
 
   it("says that nobody has checked the name of a program that registered itself, and keeps the name on one line", () => {
-    assert.include(mail({ clientHost: null }), "  program:  calls itself \"Claude\" (nobody has checked this name)\n")
-    assert.include(mail({ clientHost: null, clientName: "a\n  it may:   nothing\u202e" }), "  program:  calls itself \"a  it may:   nothing\" (")
-    for (const clientName of [null, "", " \n"]) assert.include(mail({ clientHost: null, clientName }), "  program:  a program that gives no name\n")
+    assert.include(mail({ clientHost: null }), '  program:  calls itself "Claude" (nobody has checked this name)\n')
+    assert.include(
+      mail({ clientHost: null, clientName: "a\n  it may:   nothing\u202e" }),
+      '  program:  calls itself "a  it may:   nothing" ('
+    )
+    for (const clientName of [null, "", " \n"])
+      assert.include(mail({ clientHost: null, clientName }), "  program:  a program that gives no name\n")
   })
 
   it("names a program on a computer and an application by their kind", () => {
-    assert.include(mail({ redirectUri: "http://127.0.0.1:33418/callback" }), "  sent to:  a program on the computer of whoever allowed it\n")
-    assert.include(mail({ redirectUri: "cursor://anysphere.cursor-deeplink/cb" }), "  sent to:  an application on the device of whoever allowed it (cursor:)\n")
+    assert.include(
+      mail({ redirectUri: "http://127.0.0.1:33418/callback" }),
+      "  sent to:  a program on the computer of whoever allowed it\n"
+    )
+    assert.include(
+      mail({ redirectUri: "cursor://anysphere.cursor-deeplink/cb" }),
+      "  sent to:  an application on the device of whoever allowed it (cursor:)\n"
+    )
   })
 })

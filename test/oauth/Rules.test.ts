@@ -1,16 +1,16 @@
-import { describe, expect, it } from "@effect/vitest"
-import { Effect } from "effect"
-import * as fc from "fast-check"
-import { createHash, randomBytes } from "node:crypto"
 import { type Client, readAuthorization, responseUrl } from "#domain/oauth/AuthorizationRequest"
 import { readDocument } from "#domain/oauth/ClientDocument"
 import { clientIdOf, isSecretOf, registeredOf, SALT_BYTES, secretOf, shownName } from "#domain/oauth/ClientId"
 import { readRegistration } from "#domain/oauth/ClientMetadata"
-import { redirectTo, redirectUriOf } from "#domain/oauth/RedirectUri"
 import { challenge, isOwnResource, offersOAuth, resourceMetadata } from "#domain/oauth/Discovery"
+import { redirectTo, redirectUriOf } from "#domain/oauth/RedirectUri"
 import { permits, SCOPES, scopesOf, scopeText } from "#domain/oauth/Scopes"
-import { Config, type Settings } from "#infrastructure/platform/Config"
 import { isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome, REPEAT_MS } from "#domain/oauth/Tokens"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import { describe, expect, it } from "@effect/vitest"
+import { Effect } from "effect"
+import * as fc from "fast-check"
+import { createHash, randomBytes } from "node:crypto"
 
 const SCHEMES = ["cursor", "vscode"]
 const key = randomBytes(32)
@@ -82,7 +82,9 @@ describe("redirect URIs", () => {
 
   it("are compared exactly; of a loopback address the port is free (Claude Code, VS Code)", () => {
     const registered = ["http://localhost/callback", "https://example.com:443/cb", "http://127.0.0.1:1/a?b=c"]
-    expect(redirectTo("http://localhost:51234/callback", registered, SCHEMES)?.uri).toBe("http://localhost:51234/callback")
+    expect(redirectTo("http://localhost:51234/callback", registered, SCHEMES)?.uri).toBe(
+      "http://localhost:51234/callback"
+    )
     expect(redirectTo("http://127.0.0.1:65535/a?b=c", registered, SCHEMES)).toBeDefined()
     for (
       const other of [
@@ -99,15 +101,23 @@ describe("redirect URIs", () => {
   })
 
   it("one registration may mix them (Cursor)", () => {
-    const registered = ["cursor://anysphere.cursor-mcp/oauth/callback", "https://www.cursor.com/agents/mcp/oauth/callback", "http://localhost:8787/callback"]
+    const registered = [
+      "cursor://anysphere.cursor-mcp/oauth/callback",
+      "https://www.cursor.com/agents/mcp/oauth/callback",
+      "http://localhost:8787/callback"
+    ]
     for (const uri of registered) expect(redirectTo(uri, registered, SCHEMES)?.uri).toBe(uri)
   })
 
   it("nothing but the port of a loopback address can differ", () => {
-    fc.assert(fc.property(fc.webUrl({ withQueryParameters: true }), fc.webUrl({ withQueryParameters: true }), (a, b) => {
-      const [one, other] = [a, b].map((url) => url.replace(/^http:/, "https:"))
-      expect(redirectTo(one!, [other!], SCHEMES) !== undefined).toBe(one === other && redirectUriOf(one!, SCHEMES) !== undefined)
-    }))
+    fc.assert(
+      fc.property(fc.webUrl({ withQueryParameters: true }), fc.webUrl({ withQueryParameters: true }), (a, b) => {
+        const [one, other] = [a, b].map((url) => url.replace(/^http:/, "https:"))
+        expect(redirectTo(one!, [other!], SCHEMES) !== undefined).toBe(
+          one === other && redirectUriOf(one!, SCHEMES) !== undefined
+        )
+      })
+    )
   })
 })
 
@@ -163,7 +173,8 @@ describe("the name of a client", () => {
   const uri = "https://host.example/cb"
   const url = "https://host.example/client.json"
   const registration = (metadata: object) => readRegistration({ redirect_uris: [uri], ...metadata }, SCHEMES)
-  const document = (metadata: object) => readDocument(url, JSON.stringify({ client_id: url, redirect_uris: [uri], ...metadata }), SCHEMES)
+  const document = (metadata: object) =>
+    readDocument(url, JSON.stringify({ client_id: url, redirect_uris: [uri], ...metadata }), SCHEMES)
 
   it.each([
     ["Claude", "Claude"],
@@ -180,34 +191,47 @@ describe("the name of a client", () => {
     expect(document({ client_name })).toMatchObject({ name })
   })
 
-  it.each(["\0", "a\0b", "\ud800", "a\nb", "a\u202eb", "a\u2066b", " ", "\u200b", "\u3164", "\u0301"])("%j is refused", (client_name) => {
-    expect(registration({ client_name })).toMatchObject({ error: "invalid_client_metadata" })
-    expect(document({ client_name })).toBeUndefined()
-  })
+  it.each(["\0", "a\0b", "\ud800", "a\nb", "a\u202eb", "a\u2066b", " ", "\u200b", "\u3164", "\u0301"])(
+    "%j is refused",
+    (client_name) => {
+      expect(registration({ client_name })).toMatchObject({ error: "invalid_client_metadata" })
+      expect(document({ client_name })).toBeUndefined()
+    }
+  )
 
   it("in an id from an earlier release is shown without what a name may not have", () => {
-    const idOf = (name: string) => clientIdOf(key, { redirectUris: [uri], name, method: "none" }, randomBytes(SALT_BYTES))
+    const idOf = (name: string) =>
+      clientIdOf(key, { redirectUris: [uri], name, method: "none" }, randomBytes(SALT_BYTES))
     expect(registeredOf([key], idOf("a\0\u202eb "))?.name).toBe("ab")
     expect(registeredOf([key], idOf("\0"))?.name).toBeNull()
   })
 
   it("and any other optional field may be null, which means absent (RFC 7591)", () => {
-    expect(registration({ token_endpoint_auth_method: null, client_uri: null, scope: null })).toMatchObject({ method: "none" })
-    expect(document({ token_endpoint_auth_method: null, token_endpoint_auth_methods_supported: null })).toMatchObject({ redirectUris: [uri] })
+    expect(registration({ token_endpoint_auth_method: null, client_uri: null, scope: null })).toMatchObject({
+      method: "none"
+    })
+    expect(document({ token_endpoint_auth_method: null, token_endpoint_auth_methods_supported: null })).toMatchObject({
+      redirectUris: [uri]
+    })
     expect(readRegistration({ redirect_uris: null }, SCHEMES)).toMatchObject({ error: "invalid_client_metadata" })
   })
 })
 
 describe("the id of a registered client", () => {
   const arbitrary = fc.record({
-    redirectUris: fc.array(fc.webUrl(), { minLength: 1, maxLength: 10 }).filter((uris) => uris.join("").length <= 1_200),
+    redirectUris: fc.array(fc.webUrl(), { minLength: 1, maxLength: 10 }).filter((uris) =>
+      uris.join("").length <= 1_200
+    ),
     name: fc.option(fc.string({ unit: "grapheme", minLength: 1, maxLength: 60 }).map(shownName), { nil: null }),
     method: fc.constantFrom("none", "client_secret_post", "client_secret_basic")
   })
 
   it("holds what the client has registered, and differs each time", () => {
     fc.assert(fc.property(arbitrary, (registered) => {
-      const ids = [clientIdOf(key, registered, randomBytes(SALT_BYTES)), clientIdOf(key, registered, randomBytes(SALT_BYTES))]
+      const ids = [
+        clientIdOf(key, registered, randomBytes(SALT_BYTES)),
+        clientIdOf(key, registered, randomBytes(SALT_BYTES))
+      ]
       expect(ids[0]).not.toBe(ids[1])
       for (const id of ids) expect(registeredOf([key], id)).toEqual({ ...registered, key })
     }))
@@ -215,7 +239,11 @@ describe("the id of a registered client", () => {
 
   it("made with a former key is still known, and its secret still fits (VS Code and Codex keep ids for ever)", () => {
     const former = randomBytes(32)
-    const id = clientIdOf(former, { redirectUris: ["https://a.example/"], name: null, method: "client_secret_post" }, randomBytes(SALT_BYTES))
+    const id = clientIdOf(
+      former,
+      { redirectUris: ["https://a.example/"], name: null, method: "client_secret_post" },
+      randomBytes(SALT_BYTES)
+    )
     const known = registeredOf([key, former], id)
     expect(known?.key).toBe(former)
     expect(isSecretOf(former, id, secretOf(former, id))).toBe(true)
@@ -223,18 +251,28 @@ describe("the id of a registered client", () => {
   })
 
   it("with one changed character is unknown", () => {
-    const id = clientIdOf(key, { redirectUris: ["https://a.example/"], name: "a", method: "none" }, randomBytes(SALT_BYTES))
-    fc.assert(fc.property(fc.integer({ min: 4, max: id.length - 1 }), fc.constantFrom(..."AZaz09_-"), (at, character) => {
-      const changed = id.slice(0, at) + character + id.slice(at + 1)
-      fc.pre(!Buffer.from(changed.slice(4), "base64url").equals(Buffer.from(id.slice(4), "base64url")))
-      expect(registeredOf([key], changed)).toBeUndefined()
-    }))
-    for (const other of ["", "occ_", id.slice(4), `${id} `, `occ_${"A".repeat(5_000)}`]) expect(registeredOf([key], other)).toBeUndefined()
+    const id = clientIdOf(
+      key,
+      { redirectUris: ["https://a.example/"], name: "a", method: "none" },
+      randomBytes(SALT_BYTES)
+    )
+    fc.assert(
+      fc.property(fc.integer({ min: 4, max: id.length - 1 }), fc.constantFrom(..."AZaz09_-"), (at, character) => {
+        const changed = id.slice(0, at) + character + id.slice(at + 1)
+        fc.pre(!Buffer.from(changed.slice(4), "base64url").equals(Buffer.from(id.slice(4), "base64url")))
+        expect(registeredOf([key], changed)).toBeUndefined()
+      })
+    )
+    for (const other of ["", "occ_", id.slice(4), `${id} `, `occ_${"A".repeat(5_000)}`])
+      expect(registeredOf([key], other)).toBeUndefined()
   })
 
   it("is no secret, and the secret of another client is refused", () => {
     const registered = { redirectUris: ["https://a.example/"], name: null, method: "client_secret_basic" } as const
-    const [one, other] = [clientIdOf(key, registered, randomBytes(SALT_BYTES)), clientIdOf(key, registered, randomBytes(SALT_BYTES))]
+    const [one, other] = [
+      clientIdOf(key, registered, randomBytes(SALT_BYTES)),
+      clientIdOf(key, registered, randomBytes(SALT_BYTES))
+    ]
     expect(secretOf(key, one)).toMatch(/^ocs_[A-Za-z0-9_-]{43}$/)
     expect(isSecretOf(key, one, secretOf(key, one))).toBe(true)
     expect(isSecretOf(key, one, secretOf(key, other))).toBe(false)
@@ -274,17 +312,31 @@ describe("a request for authorization", () => {
   const registered: Client = { id: "occ_x", source: "registered", redirectUris: [loopback, site], name: "Host" }
   const document: Client = { ...registered, id: "https://host.example/client.json", source: "document" }
   const challenge = createHash("sha256").update("verifier").digest("base64url")
-  const valid = { response_type: "code", client_id: "x", redirect_uri: site, code_challenge: challenge, code_challenge_method: "S256", state: "s" }
+  const valid = {
+    response_type: "code",
+    client_id: "x",
+    redirect_uri: site,
+    code_challenge: challenge,
+    code_challenge_method: "S256",
+    state: "s"
+  }
   const read = (client: Client | undefined, changes: Record<string, string | undefined>, more = "") => {
     const query = new URLSearchParams()
-    for (const [name, value] of Object.entries({ ...valid, ...changes })) if (value !== undefined) query.append(name, value)
+    for (const [name, value] of Object.entries({ ...valid, ...changes }))
+      if (value !== undefined) query.append(name, value)
     return readAuthorization(new URLSearchParams(`${query}${more}`), client, base, SCHEMES)
   }
 
   it("is read with its scopes and state", () => {
     expect(read(registered, { scope: "agent:read", resource: `${base}/mcp` })).toEqual({
       _tag: "Request",
-      request: { client: registered, redirect: { uri: site, kind: "https", shown: "host.example" }, challenge, state: "s", scopes: ["agent:read"] }
+      request: {
+        client: registered,
+        redirect: { uri: site, kind: "https", shown: "host.example" },
+        challenge,
+        state: "s",
+        scopes: ["agent:read"]
+      }
     })
     expect(read(registered, { state: undefined })).toMatchObject({ request: { state: null, scopes: SCOPES } })
   })
@@ -312,11 +364,18 @@ describe("a request for authorization", () => {
     ["prompt=none", { prompt: "none" }, "login_required"]
   ]
   const cases = errors.map(([given, changes, error, more]) => ({ given, changes, error, more }))
-  it.each(cases)("with $given: a redirect for a document and for loopback, a page for a registered site", ({ changes, error, more }) => {
-    expect(read(document, changes, more)).toMatchObject({ _tag: "Error", error, redirect: { uri: site } })
-    expect(read(registered, { ...changes, redirect_uri: loopback }, more)).toMatchObject({ _tag: "Error", error, redirect: { uri: loopback } })
-    expect(read(registered, changes, more)._tag).toBe("Page")
-  })
+  it.each(cases)(
+    "with $given: a redirect for a document and for loopback, a page for a registered site",
+    ({ changes, error, more }) => {
+      expect(read(document, changes, more)).toMatchObject({ _tag: "Error", error, redirect: { uri: site } })
+      expect(read(registered, { ...changes, redirect_uri: loopback }, more)).toMatchObject({
+        _tag: "Error",
+        error,
+        redirect: { uri: loopback }
+      })
+      expect(read(registered, changes, more)._tag).toBe("Page")
+    }
+  )
 
   it("ends at the redirect URI, with state and issuer", () => {
     const redirect = redirectUriOf("https://host.example/cb?x=1", SCHEMES)!

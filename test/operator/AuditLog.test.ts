@@ -1,5 +1,5 @@
-import { assert, it } from "@effect/vitest"
 import { withoutAddresses } from "#interfaces/operator/AuditLog"
+import { assert, it } from "@effect/vitest"
 
 it("the audit log keeps what an operator asked for, without e-mail addresses", () => {
   const written: ReadonlyArray<readonly [string, string]> = [

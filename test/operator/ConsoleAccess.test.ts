@@ -1,13 +1,17 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
 import { Ids } from "#infrastructure/platform/Ids"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
 import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
 
-const module = Layer.merge(ConsoleAccess.layer, AuditLog.layer).pipe(Layer.provide(Ids.layer), Layer.provideMerge(layerPgliteTest), Layer.provideMerge(layerLeapingClock))
+const module = Layer.merge(ConsoleAccess.layer, AuditLog.layer).pipe(
+  Layer.provide(Ids.layer),
+  Layer.provideMerge(layerPgliteTest),
+  Layer.provideMerge(layerLeapingClock)
+)
 
 layer(module)((it) => {
   it.effect("a token of npm run admin is good for its minute, and is neither a session nor a change", () =>
@@ -21,7 +25,10 @@ layer(module)((it) => {
       assert.strictEqual((yield* access.check("token", token, false))?.operator, "ada")
       assert.deepStrictEqual((yield* access.list).map(({ id }) => id), [program.access.id])
       const actions = (looks: boolean) =>
-        Effect.map(audit.list({ handle: null, operator: "ada", looks, before: null, limit: 10 }), (entries) => entries.map(({ action }) => action))
+        Effect.map(
+          audit.list({ handle: null, operator: "ada", looks, before: null, limit: 10 }),
+          (entries) => entries.map(({ action }) => action)
+        )
       assert.deepStrictEqual(yield* actions(false), ["make program token"])
       assert.deepStrictEqual(yield* actions(true), ["ask a server", "make program token"])
     }))
@@ -49,7 +56,10 @@ layer(module)((it) => {
       const session = (yield* access.redeem(link.token))?.token ?? ""
       const credentials = [["token", token], ["session", session]] as const
       const ask = (reads: boolean) =>
-        Effect.forEach(credentials, ([kind, credential]) => Effect.map(Effect.exit(access.check(kind, credential, reads)), ({ _tag }) => _tag))
+        Effect.forEach(
+          credentials,
+          ([kind, credential]) => Effect.map(Effect.exit(access.check(kind, credential, reads)), ({ _tag }) => _tag)
+        )
       assert.deepStrictEqual(yield* ask(false), ["Success", "Success"])
       yield* away("console_access")
       assert.deepStrictEqual(yield* ask(true), ["Success", "Success"])

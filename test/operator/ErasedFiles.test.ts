@@ -1,3 +1,15 @@
+import { Deletions } from "#domain/agents/Deletions"
+import { backUp } from "#domain/archives/Backup"
+import * as Cluster from "#infrastructure/cluster/Cluster"
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
+import { Database } from "#infrastructure/database/Sql"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
+import { Config } from "#infrastructure/platform/Config"
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
+import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
+import { Ids } from "#infrastructure/platform/Ids"
+import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
+import { Erasure } from "#interfaces/operator/Erasure"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Exit, Fiber, Layer, Scope } from "effect"
 import { SqlClient } from "effect/sql"
@@ -6,21 +18,9 @@ import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { readdirSync, readFileSync, rmSync, statSync } from "node:fs"
 import { join } from "node:path"
-import { Deletions } from "#domain/agents/Deletions"
-import { backUp } from "#domain/archives/Backup"
-import { PgliteDatabase } from "#infrastructure/database/Pglite"
-import { Database } from "#infrastructure/database/Sql"
-import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
-import { layerPglite } from "#infrastructure/database/SqlPglite"
-import * as Cluster from "#infrastructure/cluster/Cluster"
-import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
-import { Erasure } from "#interfaces/operator/Erasure"
-import { Config } from "#infrastructure/platform/Config"
-import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import * as Entities from "../../src/Services.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
-import { Ids } from "#infrastructure/platform/Ids"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
 import { newAgent } from "../support/Modules.ts"
 import { makeDataDir, programEnv, programPath } from "../support/Server.ts"
@@ -33,14 +33,21 @@ const dataDirOf = Effect.acquireRelease(
 /** The files below a folder that have these bytes anywhere. */
 const filesWith = (folder: string, text: string): ReadonlyArray<string> =>
   readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((name) =>
-    statSync(join(folder, name)).isFile() && readFileSync(join(folder, name)).includes(text))
+    statSync(join(folder, name)).isFile() && readFileSync(join(folder, name)).includes(text)
+  )
 
-/** Rows of other agents around an agent's, statistics with its address, which is the first of all, and files of the log that are used again. */
+/**
+ * Rows of other agents around an agent's, statistics with its address, which is the first of all, and files of the log
+ * that are used again.
+ */
 const spread = Effect.fnUntraced(function*(handle: string) {
   const sql = yield* SqlClient.SqlClient
-  const others = (from: number) => sql`
+  const others = (from: number) =>
+    sql`
     INSERT INTO agents (id, handle, email, created_at, updated_at)
-    SELECT 'agt_o' || n, 'o' || n, 'o' || n || '@example.com', 0, 0 FROM generate_series(${from}::integer, ${from + 99}::integer) n`
+    SELECT 'agt_o' || n, 'o' || n, 'o' || n || '@example.com', 0, 0 FROM generate_series(${from}::integer, ${
+      from + 99
+    }::integer) n`
   yield* others(0)
   const agent = yield* newAgent(handle)
   yield* others(100)
@@ -61,7 +68,9 @@ const spread = Effect.fnUntraced(function*(handle: string) {
 /** The modules without their jobs. */
 const layerOf = (dataDir: string, free?: () => number) =>
   Erasure.layer.pipe(
-    Layer.provideMerge(free === undefined ? Entities.services : Layer.provide(Entities.services, Layer.succeed(FreeDisk, free))),
+    Layer.provideMerge(
+      free === undefined ? Entities.services : Layer.provide(Entities.services, Layer.succeed(FreeDisk, free))
+    ),
     Layer.provideMerge(Layer.provide(Cluster.layerStandalone, Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))),
     Layer.provideMerge(layerPglite({ dataDir })),
     Layer.provideMerge(Layer.mergeAll(Config.layerTest({}), Ids.layer)),
@@ -69,8 +78,8 @@ const layerOf = (dataDir: string, free?: () => number) =>
   )
 
 /**
- * All batches of the job; each waits a second. On a busy machine one may find that too much is under way. A job that waits for room on
- * the disk tries again each time, so it is left after ten times.
+ * All batches of the job; each waits a second. On a busy machine one may find that too much is under way. A job that
+ * waits for room on the disk tries again each time, so it is left after ten times.
  */
 const sweep = Effect.gen(function*() {
   for (let idle = 0, passes = 0; idle < 3 && passes < 10;) {
@@ -92,7 +101,10 @@ describe("after an erasure", () => {
         const folder = join(dataDir, "database")
         const { id, handle } = yield* spread("a-nina-of-the-files")
         const address = `${handle}@example.com`
-        const rounds = Effect.map(sql<{ readonly n: number }>`SELECT count(*) AS n FROM audit_log WHERE action = 'rewrite files'`, ([row]) => row?.n)
+        const rounds = Effect.map(
+          sql<{ readonly n: number }>`SELECT count(*) AS n FROM audit_log WHERE action = 'rewrite files'`,
+          ([row]) => row?.n
+        )
         const erased = yield* (yield* Erasure).erase({ agentId: id, handle, operator: "ops", reason: null })
         assert.match(JSON.stringify(erased.remains), /old bytes in the database's files and write-ahead log/)
         assert.strictEqual((yield* sql`SELECT 1 FROM agents WHERE email = ${address}`).length, 0)
@@ -132,19 +144,33 @@ describe("after an erasure, on a disk without room for a large table", () => {
       let free = Infinity
       yield* Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        const rounds = Effect.map(sql<{ readonly n: number }>`SELECT count(*) AS n FROM audit_log WHERE action = 'rewrite files'`, ([row]) => row?.n)
+        const rounds = Effect.map(
+          sql<{ readonly n: number }>`SELECT count(*) AS n FROM audit_log WHERE action = 'rewrite files'`,
+          ([row]) => row?.n
+        )
         const pathOf = (table: string) =>
-          Effect.map(sql<{ readonly path: string }>`SELECT pg_relation_filepath(${table}) AS path`, ([row]) => row?.path)
+          Effect.map(
+            sql<{ readonly path: string }>`SELECT pg_relation_filepath(${table}) AS path`,
+            ([row]) => row?.path
+          )
         const { id, handle } = yield* newAgent("a-nell-of-the-files")
         // The first of the tables by name.
         yield* sql`CREATE TABLE a_large AS SELECT n, repeat(md5(n::text), 20) AS text FROM generate_series(1, 10000) n`
         yield* (yield* Erasure).erase({ agentId: id, handle, operator: "ops", reason: null })
         yield* leap("61 seconds")
         yield* (yield* Deletions).sweep
-        const before = { large: yield* pathOf("a_large"), agents: yield* pathOf("agents"), webhooks: yield* pathOf("webhooks") }
+        const before = {
+          large: yield* pathOf("a_large"),
+          agents: yield* pathOf("agents"),
+          webhooks: yield* pathOf("webhooks")
+        }
         free = 70_000_000
         yield* sweep
-        const first = { large: yield* pathOf("a_large"), agents: yield* pathOf("agents"), webhooks: yield* pathOf("webhooks") }
+        const first = {
+          large: yield* pathOf("a_large"),
+          agents: yield* pathOf("agents"),
+          webhooks: yield* pathOf("webhooks")
+        }
         assert.strictEqual(first.large, before.large)
         assert.notStrictEqual(first.agents, before.agents)
         assert.notStrictEqual(first.webhooks, before.webhooks)
@@ -183,12 +209,18 @@ describe("parley admin compact", () => {
       yield* Scope.close(scope, Exit.void)
       const done = yield* Effect.promise(() => adminHere({ DATA_DIR: dataDir }, "compact", "--json"))
       assert.strictEqual(done.code, 0, done.stderr)
-      const figures = JSON.parse(done.stdout) as { readonly bytes_before: number; readonly bytes_after: number; readonly unfinished_erasures: number }
+      const figures = JSON.parse(done.stdout) as {
+        readonly bytes_before: number
+        readonly bytes_after: number
+        readonly unfinished_erasures: number
+      }
       assert.strictEqual(figures.unfinished_erasures, 1)
       assert.isAbove(figures.bytes_before - figures.bytes_after, 5_000_000)
       assert.match(done.stderr, /^filler: \d\.\d MB → 0\.\d MB$/m)
       assert.deepStrictEqual(filesWith(dataDir, address), [])
-      const postgres = yield* Effect.promise(() => adminHere({ DATABASE_URL: "postgres://localhost/parley" }, "compact"))
+      const postgres = yield* Effect.promise(() =>
+        adminHere({ DATABASE_URL: "postgres://localhost/parley" }, "compact")
+      )
       assert.match(postgres.stderr, /VACUUM FULL/)
     }).pipe(Effect.scoped))
 
@@ -197,19 +229,33 @@ describe("parley admin compact", () => {
       const dataDir = await makeDataDir()
       try {
         const made = await PgliteDatabase.open({ dataDir })
-        made.session.query("CREATE TABLE filler AS SELECT n, repeat(md5(n::text), 20) AS text FROM generate_series(1, 10000) n", [])
+        made.session.query(
+          "CREATE TABLE filler AS SELECT n, repeat(md5(n::text), 20) AS text FROM generate_series(1, 10000) n",
+          []
+        )
         made.session.query("CREATE INDEX filler_text ON filler (md5(text))", [])
         made.session.query("DELETE FROM filler WHERE n % 2 = 0", [])
         await made.close()
         const base = join(dataDir, "database", "base", "5")
         const nodes = (database: PgliteDatabase) =>
-          new Set(database.session.query("SELECT pg_relation_filenode(oid)::text FROM pg_class", []).rows.map(([node]) => node))
+          new Set(
+            database.session.query("SELECT pg_relation_filenode(oid)::text FROM pg_class", []).rows.map(([node]) =>
+              node
+            )
+          )
         const whole = new Set(readdirSync(base))
         const written = () =>
-          Math.max(...readdirSync(base).filter((name) => !whole.has(name)).map((name) => statSync(join(base, name), { throwIfNoEntry: false })?.size ?? 0))
+          Math.max(
+            ...readdirSync(base).filter((name) => !whole.has(name)).map((name) =>
+              statSync(join(base, name), { throwIfNoEntry: false })?.size ?? 0
+            )
+          )
         let unfinished = 0
         for (const bytes of [0, 1_000_000]) {
-          const child = spawn(process.execPath, [programPath(), "admin", "compact"], { env: { ...programEnv(), DATA_DIR: dataDir }, stdio: "ignore" })
+          const child = spawn(process.execPath, [programPath(), "admin", "compact"], {
+            env: { ...programEnv(), DATA_DIR: dataDir },
+            stdio: "ignore"
+          })
           const exit = once(child, "exit")
           // When the first new file is there, and when that of the largest table is.
           await eventually("a new file", () => child.exitCode !== null || written() >= bytes ? true : undefined)
@@ -217,7 +263,10 @@ describe("parley admin compact", () => {
           await exit
           const left = readdirSync(base)
           const database = await PgliteDatabase.open({ dataDir })
-          const { rows } = database.session.query("SELECT count(*), count(DISTINCT n), max(length(text)) FROM filler", [])
+          const { rows } = database.session.query(
+            "SELECT count(*), count(DISTINCT n), max(length(text)) FROM filler",
+            []
+          )
           assert.deepStrictEqual(rows, [[5_000, 5_000, 640]])
           const known = nodes(database)
           const strange = readdirSync(base).filter((name) => /^\d/.test(name) && !known.has(/^\d+/.exec(name)?.[0]))

@@ -1,37 +1,43 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { createHash, randomBytes } from "node:crypto"
 import { Contacts } from "#domain/contacts/Contacts"
 import { Groups } from "#domain/groups/Groups"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { Clients } from "#domain/oauth/Clients"
 import { Grants } from "#domain/oauth/Grants"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
-import { AuditLog } from "#interfaces/operator/AuditLog"
-import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
-import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
-import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
-import { Erasure } from "#interfaces/operator/Erasure"
-import { LimitChanges } from "#interfaces/operator/LimitChanges"
-import { NewAgents } from "#interfaces/operator/NewAgents"
-import { Nodes } from "#interfaces/operator/Nodes"
-import { NodeSampler } from "#interfaces/operator/NodeSampler"
-import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
-import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { Operator } from "#interfaces/admin/Operator"
 import type { OperatorCommand } from "#interfaces/admin/OperatorCommand"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
+import { Erasure } from "#interfaces/operator/Erasure"
+import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import { NewAgents } from "#interfaces/operator/NewAgents"
+import { Nodes } from "#interfaces/operator/Nodes"
+import { NodeSampler } from "#interfaces/operator/NodeSampler"
+import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
 import { Reports } from "#interfaces/operator/Reports"
+import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { createHash, randomBytes } from "node:crypto"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerModules, newAgent, newAgents, type Party } from "../support/Modules.ts"
 
 /** No socket is open. */
 const noSockets = Layer.succeed(
   UpgradeHandler,
-  UpgradeHandler.of({ upgrade: () => undefined, turnAway: () => undefined, drain: Effect.void, welcomeAgain: () => undefined, size: () => 0 })
+  UpgradeHandler.of({
+    upgrade: () => undefined,
+    turnAway: () => undefined,
+    drain: Effect.void,
+    welcomeAgain: () => undefined,
+    size: () => 0
+  })
 )
 
 const module = Layer.mergeAll(
@@ -55,19 +61,28 @@ const module = Layer.mergeAll(
 )
 
 /** The data of a command's answer. */
-const run = (command: OperatorCommand) => Effect.flatMap(Operator, (operator) => Effect.map(operator.run(command), ({ data }) => data))
+const run = (command: OperatorCommand) =>
+  Effect.flatMap(Operator, (operator) => Effect.map(operator.run(command), ({ data }) => data))
 
 /** The actions and details of an operator's changes, the newest first. */
 const changesBy = (operator: string) =>
-  Effect.flatMap(AuditLog, (audit) =>
-    Effect.map(audit.list({ handle: null, operator, looks: false, before: null, limit: 10 }), (entries) =>
-      entries.map(({ action, detail }) => [action, detail])))
+  Effect.flatMap(
+    AuditLog,
+    (audit) =>
+      Effect.map(audit.list({ handle: null, operator, looks: false, before: null, limit: 10 }), (entries) =>
+        entries.map(({ action, detail }) => [action, detail]))
+  )
 
 /** The changes of an agent that the audit log has, the newest first. */
 const changesOf = (agent: Party) =>
-  Effect.flatMap(AuditLog, (audit) =>
-    Effect.map(audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: 10 }), (entries) =>
-      entries.map(({ action, detail, operator }) => ({ action, detail, operator }))))
+  Effect.flatMap(
+    AuditLog,
+    (audit) =>
+      Effect.map(
+        audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: 10 }),
+        (entries) => entries.map(({ action, detail, operator }) => ({ action, detail, operator }))
+      )
+  )
 
 layer(module)((it) => {
   it.effect("agents list shows every account once, in pages, and those with one status", () =>
@@ -78,7 +93,10 @@ layer(module)((it) => {
       const { run: perform } = yield* Operator
       const list = (given: Partial<Extract<OperatorCommand, { readonly _tag: "Agents" }>>) =>
         perform({ _tag: "Agents", limit: 1_000, status: null, cursor: null, operator, ...given })
-      type Page = { readonly agents: ReadonlyArray<{ readonly handle: string; readonly status: string }>; readonly next_cursor: string | null }
+      type Page = {
+        readonly agents: ReadonlyArray<{ readonly handle: string; readonly status: string }>
+        readonly next_cursor: string | null
+      }
       const all = (yield* list({})).data as unknown as Page
       assert.includeMembers(all.agents.map(({ handle }) => handle), [one!.handle, two!.handle, three!.handle])
       assert.isNull(all.next_cursor)
@@ -111,7 +129,8 @@ layer(module)((it) => {
       yield* run({ _tag: "Show", handle: agent!.handle, operator: "eve" })
       yield* run({ _tag: "Reports", limit: 1, state: null, operator: "eve" })
       const command = { _tag: "Audit", limit: 10, handle: null, by: "eve", operator: "ada" } as const
-      const actions = (entries: unknown) => (entries as ReadonlyArray<{ readonly action: string }>).map(({ action }) => action)
+      const actions = (entries: unknown) =>
+        (entries as ReadonlyArray<{ readonly action: string }>).map(({ action }) => action)
       assert.deepStrictEqual(actions(yield* run({ ...command, looks: false })), ["make program token"])
       const all = yield* audit.list({ handle: null, operator: "eve", looks: true, before: null, limit: 10 })
       assert.deepStrictEqual(actions(all), ["list reports", "show", "ask a server", "make program token"])
@@ -127,15 +146,34 @@ layer(module)((it) => {
       const { id } = (yield* open())[0]!
       const decision = { id, operator: "ada", note: "a quarrel" } as const
       const decided = yield* reports.decide({ ...decision, state: "dismissed" })
-      assert.deepInclude(decided, { reported: reported!.handle, state: "dismissed", decidedBy: "ada", note: "a quarrel", counts: false })
+      assert.deepInclude(decided, {
+        reported: reported!.handle,
+        state: "dismissed",
+        decidedBy: "ada",
+        note: "a quarrel",
+        counts: false
+      })
       assert.deepStrictEqual(yield* open(), [])
       const again = yield* Effect.flip(reports.decide({ ...decision, state: "upheld", operator: "eve" }))
       assert.deepInclude(again, { _tag: "Conflict", message: "ada has already dismissed this report." })
       const unknown = yield* Effect.flip(reports.decide({ ...decision, id: "rpt_none", state: "upheld" }))
       assert.strictEqual(unknown._tag, "NotFound")
-      assert.deepStrictEqual(yield* changesOf(reported!), [{ action: "dismiss report", detail: `${id}: a quarrel`, operator: "ada" }])
-      const listed = (yield* run({ _tag: "Reports", limit: 10, state: "dismissed", operator: "ada" })) as ReadonlyArray<object>
-      assert.deepInclude(listed[0], { id, reporter: reporter!.handle, reported: reported!.handle, reason: "spam", state: "dismissed", counts: false })
+      assert.deepStrictEqual(yield* changesOf(reported!), [{
+        action: "dismiss report",
+        detail: `${id}: a quarrel`,
+        operator: "ada"
+      }])
+      const listed = (yield* run({ _tag: "Reports", limit: 10, state: "dismissed", operator: "ada" })) as ReadonlyArray<
+        object
+      >
+      assert.deepInclude(listed[0], {
+        id,
+        reporter: reporter!.handle,
+        reported: reported!.handle,
+        reason: "spam",
+        state: "dismissed",
+        counts: false
+      })
     }))
 
   it.effect("a retry makes dead deliveries due, activates and wakes their webhook, and has one entry in the audit log", () =>
@@ -148,13 +186,22 @@ layer(module)((it) => {
       const webhook = `whk_${agent!.handle}`
       yield* sql`
         INSERT INTO webhooks (id, agent_id, slot, url, events, secret, active, dead_in_a_row, paused_until, created_at)
-        VALUES (${webhook}, ${agent!.id}, 1, 'https://example.com/', ARRAY['message.new'], 'x', false, 9, ${Number.MAX_SAFE_INTEGER}, 0)`
+        VALUES (${webhook}, ${
+        agent!.id
+      }, 1, 'https://example.com/', ARRAY['message.new'], 'x', false, 9, ${Number.MAX_SAFE_INTEGER}, 0)`
       yield* sql`
         INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, attempts, finished_at, delivered, failure)
         SELECT ${webhook}, 'message.new', 'msg_' || i, i, 6, i, false, 'answered 500' FROM generate_series(1, 3) i`
       const dead = () => deadDeliveries.list({ agent: agent!.handle, webhook: null, after: null, limit: 10 })
       const [last, ...others] = yield* dead()
-      assert.deepInclude(last, { agent: agent!.handle, webhookId: webhook, active: false, attempts: 6, failure: "answered 500", deadAt: 3 })
+      assert.deepInclude(last, {
+        agent: agent!.handle,
+        webhookId: webhook,
+        active: false,
+        attempts: 6,
+        failure: "answered 500",
+        deadAt: 3
+      })
       assert.deepStrictEqual(yield* run({ _tag: "DeadWebhooks", limit: 1, operator: "ada" }), [
         {
           no: last!.no,
@@ -168,7 +215,10 @@ layer(module)((it) => {
         }
       ])
       assert.strictEqual(yield* deadDeliveries.retry({ no: last!.no }, "ada"), 1)
-      assert.deepStrictEqual((yield* dead()).map(({ active, no }) => ({ active, no })), others.map(({ no }) => ({ active: true, no })))
+      assert.deepStrictEqual(
+        (yield* dead()).map(({ active, no }) => ({ active, no })),
+        others.map(({ no }) => ({ active: true, no }))
+      )
       assert.strictEqual(yield* deadDeliveries.retry({ agent: agent!.handle }, "ada"), 2)
       assert.deepStrictEqual(woken, [agent!.id, agent!.id])
       assert.strictEqual(yield* deadDeliveries.retry({ no: last!.no }, "ada"), 0)
@@ -190,7 +240,10 @@ layer(module)((it) => {
       const again = { _tag: "Suspend", handle: `@${agent!.handle}`, operator: "eve", reason: null } as const
       assert.strictEqual((yield* Effect.flip(run(again))).message, `${agent!.handle} is suspended already.`)
       yield* agents.restore(found, because)
-      assert.deepStrictEqual(yield* changesOf(agent!), ["restore", "suspend"].map((action) => ({ action, detail: "a test", operator: "ada" })))
+      assert.deepStrictEqual(
+        yield* changesOf(agent!),
+        ["restore", "suspend"].map((action) => ({ action, detail: "a test", operator: "ada" }))
+      )
       yield* sql`UPDATE agents SET deleted_at = 0 WHERE id = ${agent!.id}`
       const deleted = yield* agents.find(agent!.handle)
       for (const change of [agents.suspend, agents.restore]) {
@@ -205,7 +258,15 @@ layer(module)((it) => {
       const [agent] = yield* newAgents(1)
       const limits = yield* LimitChanges
       const change = (changed: Partial<Parameters<typeof limits.change>[0]>) =>
-        limits.change({ name: "LIMITS_CARDS_PER_MINUTE", agent: null, operator: "lima", value: 7, until: null, reason: null, ...changed })
+        limits.change({
+          name: "LIMITS_CARDS_PER_MINUTE",
+          agent: null,
+          operator: "lima",
+          value: 7,
+          until: null,
+          reason: null,
+          ...changed
+        })
       const refused = [
         [{ name: "LIMITS_NONE" }, "NotFound"],
         [{ name: "LIMITS_BODY_BYTES", value: 2_000 }, "Conflict"],
@@ -215,8 +276,12 @@ layer(module)((it) => {
         [{ agent: "nobody-at-all" }, "NotFound"],
         [{ name: "LIMITS_REGISTER_PER_HOUR", agent: agent!.handle }, "ValidationFailed"]
       ] as const
-      for (const [changed, tag] of refused) assert.strictEqual((yield* Effect.flip(change(changed)))._tag, tag, JSON.stringify(changed))
-      assert.strictEqual((yield* Effect.flip(limits.takeBack({ name: "LIMITS_CARDS_PER_MINUTE", agent: null, operator: "lima" })))._tag, "NotFound")
+      for (const [changed, tag] of refused)
+        assert.strictEqual((yield* Effect.flip(change(changed)))._tag, tag, JSON.stringify(changed))
+      assert.strictEqual(
+        (yield* Effect.flip(limits.takeBack({ name: "LIMITS_CARDS_PER_MINUTE", agent: null, operator: "lima" })))._tag,
+        "NotFound"
+      )
       assert.deepStrictEqual(yield* changesBy("lima"), [])
 
       assert.deepInclude(yield* change({}), { value: 7, per: "agent", canChange: true })
@@ -247,8 +312,14 @@ layer(module)((it) => {
       assert.strictEqual((yield* nodes.logLevel(self, "debug", "nora")).log_level, "debug")
       yield* nodes.logLevel(self, before ?? "info", "nora")
       const found = yield* agents.find(agent!.handle)
-      assert.deepStrictEqual(yield* nodes.disconnect(found, { operator: "nora", reason: "a test" }), { closed: 0, silent: [] })
-      assert.strictEqual((yield* Effect.flip(nodes.disconnect({ ...found, deletedAt: 0 }, { operator: "nora", reason: null })))._tag, "NotFound")
+      assert.deepStrictEqual(yield* nodes.disconnect(found, { operator: "nora", reason: "a test" }), {
+        closed: 0,
+        silent: []
+      })
+      assert.strictEqual(
+        (yield* Effect.flip(nodes.disconnect({ ...found, deletedAt: 0 }, { operator: "nora", reason: null })))._tag,
+        "NotFound"
+      )
       assert.deepStrictEqual(yield* changesBy("nora"), [
         ["disconnect", "a test"],
         ["set log level", `${self} ${before}`],
@@ -264,10 +335,22 @@ layer(module)((it) => {
   const client = { clientId: "https://host.example/client.json", redirectUri: "https://host.example/callback" }
   /** Makes a connection of the agent, and returns its code. */
   const connect = (agentId: string, changes: Partial<typeof client> = {}) =>
-    Effect.flatMap(Grants, (connections) =>
-      connections.connect({ agentId, ...client, clientName: null, clientHost: "host.example", scopes: ["agent:read"], challenge, ...changes }))
+    Effect.flatMap(
+      Grants,
+      (connections) =>
+        connections.connect({
+          agentId,
+          ...client,
+          clientName: null,
+          clientHost: "host.example",
+          scopes: ["agent:read"],
+          challenge,
+          ...changes
+        })
+    )
   /** How many connections the agent has. */
-  const connectionsOf = (agentId: string) => Effect.flatMap(Grants, (connections) => Effect.map(connections.list(agentId), ({ length }) => length))
+  const connectionsOf = (agentId: string) =>
+    Effect.flatMap(Grants, (connections) => Effect.map(connections.list(agentId), ({ length }) => length))
 
   it.effect("the connections of an agent, or of all, are counted and ended, with one entry in the audit log for the action and for each end", () =>
     Effect.gen(function*() {
@@ -283,8 +366,18 @@ layer(module)((it) => {
       assert.strictEqual(yield* admin.endAll({ operator: "cora", reason: "a leak" }), 2)
       assert.strictEqual(yield* admin.count, 0)
       const ended = ["end connection", "con: ended by an operator"]
-      const entries = (yield* changesBy("cora")).map(([action, detail]) => [action, detail?.replace(/^con_[\w-]+/, "con") ?? null])
-      assert.deepStrictEqual(entries, [ended, ended, ["end all connections", "a leak"], ["end connections", null], ended, ended, ["end connections", "a test"]])
+      const entries = (yield* changesBy("cora")).map((
+        [action, detail]
+      ) => [action, detail?.replace(/^con_[\w-]+/, "con") ?? null])
+      assert.deepStrictEqual(entries, [
+        ended,
+        ended,
+        ["end all connections", "a leak"],
+        ["end connections", null],
+        ended,
+        ended,
+        ["end connections", "a test"]
+      ])
     }))
 
   it.effect("a refused client, or host of redirects, gets no token, its connections end, and it is allowed again, each with one entry", () =>
@@ -294,7 +387,11 @@ layer(module)((it) => {
       const clients = yield* Clients
       const connections = yield* Grants
       const because = { operator: "rita", reason: "a test" }
-      const registered = clients.register({ redirectUris: [client.redirectUri, "cursor://cb", "https://other.example/cb"], name: "A", method: "none" }).id
+      const registered = clients.register({
+        redirectUris: [client.redirectUri, "cursor://cb", "https://other.example/cb"],
+        name: "A",
+        method: "none"
+      }).id
       const urisOf = Effect.map(clients.find(registered), (found) => found?.redirectUris.length ?? 0)
       const token = Effect.fnUntraced(function*(code: string, clientId: string) {
         const issued = yield* connections.redeem({ ...client, clientId, code, verifier })
@@ -308,7 +405,10 @@ layer(module)((it) => {
       ) {
         const before = yield* token(yield* connect(agent.id, { clientId: registered }), registered)
         if (typeof before === "string") throw new Error(before)
-        const spared = yield* connect(agent.id, { clientId: "https://spared.example/c", redirectUri: "https://spared.example/cb" })
+        const spared = yield* connect(agent.id, {
+          clientId: "https://spared.example/c",
+          redirectUri: "https://spared.example/cb"
+        })
         assert.strictEqual(yield* admin.refuse(refused, because), 1)
         assert.strictEqual((yield* Effect.flip(admin.refuse(refused, because)))._tag, "Conflict")
         assert.strictEqual(yield* urisOf, left)
@@ -322,11 +422,18 @@ layer(module)((it) => {
         assert.strictEqual((yield* Effect.flip(admin.allow(refused, because)))._tag, "NotFound")
         assert.isObject(yield* token(late, registered))
         assert.strictEqual(yield* urisOf, 3)
-        const spare = yield* connections.redeem({ code: spared, clientId: "https://spared.example/c", redirectUri: "https://spared.example/cb", verifier })
+        const spare = yield* connections.redeem({
+          code: spared,
+          clientId: "https://spared.example/c",
+          redirectUri: "https://spared.example/cb",
+          verifier
+        })
         assert.isTrue("access" in spare)
         yield* admin.endOf(yield* (yield* AgentAdmin).find(agent.handle), { operator: "ron", reason: null })
       }
-      const entries = (yield* changesBy("rita")).map(([action, detail]) => [action, detail?.replace(/^con_[\w-]+/, "con")])
+      const entries = (yield* changesBy("rita")).map((
+        [action, detail]
+      ) => [action, detail?.replace(/^con_[\w-]+/, "con")])
       const ended = ["end connection", "con: ended by an operator"]
       const shown = `${registered.slice(0, 300)}: a test`
       assert.deepStrictEqual(entries, [
@@ -351,7 +458,8 @@ layer(module)((it) => {
         [{ handles: ["created-one"], email: "none" }, "is not an e-mail address"],
         [{ displayName: " " }, "A display name"]
       ] as const
-      for (const [changed, message] of refused) assert.include((yield* Effect.flip(created.create({ ...given, ...changed }))).message, message)
+      for (const [changed, message] of refused)
+        assert.include((yield* Effect.flip(created.create({ ...given, ...changed }))).message, message)
       assert.deepStrictEqual(yield* changesBy("cara"), [])
       const made = yield* created.create(given)
       assert.deepStrictEqual(made.map(({ email, handle }) => [handle, email]), [
@@ -367,7 +475,12 @@ layer(module)((it) => {
       const [agent] = yield* newAgents(1)
       const erasure = yield* Erasure
       for (let i = 0; i < 2; i++) {
-        const erased = yield* erasure.erase({ agentId: agent!.id, handle: agent!.handle, operator: "ada", reason: "asked by mail" })
+        const erased = yield* erasure.erase({
+          agentId: agent!.id,
+          handle: agent!.handle,
+          operator: "ada",
+          reason: "asked by mail"
+        })
         assert.include(erased.remains.map(({ what }) => what), "handle")
       }
       const entry = { action: "erase", detail: "asked by mail", operator: "ada" }
@@ -378,8 +491,14 @@ layer(module)((it) => {
     Effect.gen(function*() {
       const [founder, invited] = yield* newAgents(2)
       const groups = yield* OperatedGroups
-      const { group } = yield* Effect.flatMap(Groups, (all) =>
-        all.create(founder!, { profile: { name: "The Harbour Watch", description: null, avatarUrl: null }, handles: [invited!.handle] }))
+      const { group } = yield* Effect.flatMap(
+        Groups,
+        (all) =>
+          all.create(founder!, {
+            profile: { name: "The Harbour Watch", description: null, avatarUrl: null },
+            handles: [invited!.handle]
+          })
+      )
       for (const query of [{ name: "harbour", member: null }, { name: "", member: founder!.handle }]) {
         const found = yield* groups.find({ ...query, after: "", limit: 10 })
         assert.deepStrictEqual(found.map(({ id }) => id), [group.id])

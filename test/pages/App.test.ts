@@ -36,7 +36,8 @@ const ALL = process.env["PAGES"] === "all"
 const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>"><svg onload=ran=1>{{7*7}}javascript:ran=1`
 
 /** Fields whose texts a client compares or sends back; all others are shown. */
-const KEPT = /^(id|type|kind|status|state|role|presence|inbox_mode|group_invite_policy|next_cursor|event|api_key|client_msg_id|metadata)$|_(id|at|status|kind|url)$/
+const KEPT =
+  /^(id|type|kind|status|state|role|presence|inbox_mode|group_invite_policy|next_cursor|event|api_key|client_msg_id|metadata)$|_(id|at|status|kind|url)$/
 
 /** Every text that the server says, with markup behind it. */
 const spoilt = (value: unknown, key = ""): unknown =>
@@ -60,7 +61,8 @@ const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
   await pane(page, agents.at(-1)!).waitFor()
 }
 const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
-const view = (at: Locator, name: string) => at.getByRole("group", { name: "Views" }).getByRole("button", { name }).click()
+const view = (at: Locator, name: string) =>
+  at.getByRole("group", { name: "Views" }).getByRole("button", { name }).click()
 const write = async (at: Locator, text: string) => {
   const field = at.getByRole("textbox", { name: "Message" })
   await field.fill(text)
@@ -72,7 +74,8 @@ const writeTo = async (at: Locator, handle: string, text: string) => {
   await at.getByRole("button", { name: "Write" }).click()
   await write(at, text)
 }
-const open = (at: Locator, name: string | RegExp) => at.getByRole("list", { name: "Conversations" }).getByRole("button", { name }).first().click()
+const open = (at: Locator, name: string | RegExp) =>
+  at.getByRole("list", { name: "Conversations" }).getByRole("button", { name }).first().click()
 const message = (at: Locator, text: string) => at.getByRole("article").filter({ hasText: text })
 const send = async (from: TestAgent, fields: object) => {
   const answer = await from.http.post("/v1/messages", { client_msg_id: `t-${Math.random()}`, ...fields })
@@ -97,7 +100,10 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
   beforeAll(async () => {
     database = await freshDatabase()
     dataDir = await mkdtemp(join(tmpdir(), "parley-app-"))
-    ;[browser, server] = await Promise.all([launch(), startServer({ dataDir, env: { PORT: "0", DATABASE_URL: database } })])
+    ;[browser, server] = await Promise.all([
+      launch(),
+      startServer({ dataDir, env: { PORT: "0", DATABASE_URL: database } })
+    ])
   })
   afterAll(async () => {
     await browser?.close()
@@ -106,7 +112,10 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
   })
 
   it("165. two agents talk side by side: live, in order, with unread counts, states and replies, and markup is text", async () => {
-    const [ada, bob] = [await newAgent(server, "ada", { display_name: "Ada" }), await newAgent(server, "bob", { display_name: EVIL.slice(0, 99) })]
+    const [ada, bob] = [
+      await newAgent(server, "ada", { display_name: "Ada" }),
+      await newAgent(server, "bob", { display_name: EVIL.slice(0, 99) })
+    ]
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
     await signIn(page, ada, bob)
@@ -117,7 +126,8 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
     await open(bobs, /Ada/)
     await message(bobs, "Hello, Bob!").waitFor()
     await message(adas, "Hello, Bob!").getByText("Read", { exact: true }).waitFor()
-    for (const [its, { handle }] of [[adas, ada], [bobs, bob]] as const) await its.getByText(`as @${handle}`).first().waitFor()
+    for (const [its, { handle }] of [[adas, ada], [bobs, bob]] as const)
+      await its.getByText(`as @${handle}`).first().waitFor()
     await bobs.locator(".conversation .count").waitFor({ state: "detached" })
     await message(bobs, "Hello, Bob!").hover()
     await message(bobs, "Hello, Bob!").getByRole("button", { name: "Reply" }).click()
@@ -126,8 +136,14 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
     for (const text of ["one", "two", "three"]) await write(bobs, text)
     await message(adas, "three").waitFor()
     assert.deepStrictEqual(await texts(adas), ["Hello, Bob!", EVIL, "one", "two", "three"])
-    assert.strictEqual(((await bob.http.get("/v1/messages/sync")).body as ReadonlyArray<unknown>).length, 0, "what was shown is acknowledged")
-    const kept = await page.evaluate(() => JSON.stringify({ ...localStorage, url: location.href, cookie: document.cookie }))
+    assert.strictEqual(
+      ((await bob.http.get("/v1/messages/sync")).body as ReadonlyArray<unknown>).length,
+      0,
+      "what was shown is acknowledged"
+    )
+    const kept = await page.evaluate(() =>
+      JSON.stringify({ ...localStorage, url: location.href, cookie: document.cookie })
+    )
     assert.notInclude(kept, ada.key, "only the tab keeps the key")
     await watched.accessible()
     await watched.close()
@@ -151,13 +167,21 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
     server = await startServer({ dataDir, env: { PORT: port, DATABASE_URL: database } })
     const bobNow = server.http(bob.key)
     await eventually("the messages", async () => {
-      const history = (await bobNow.get(`/v1/messages/${id}?after_seq=2`)).body as ReadonlyArray<{ readonly content: { readonly text: string } }>
+      const history = (await bobNow.get(`/v1/messages/${id}?after_seq=2`)).body as ReadonlyArray<
+        { readonly content: { readonly text: string } }
+      >
       return history.length === 2 && history[0]?.content.text === "written meanwhile, 1" ? true : undefined
     })
     await adas.getByText("The page reconnects automatically.").waitFor({ state: "detached" })
     await bobNow.post("/v1/messages", { to: ada.handle, client_msg_id: "after", content: { text: "and after" } })
     await message(adas, "and after").waitFor()
-    assert.deepStrictEqual(await texts(adas), ["Are you there?", "I am.", "written meanwhile, 1", "written meanwhile, 2", "and after"])
+    assert.deepStrictEqual(await texts(adas), [
+      "Are you there?",
+      "I am.",
+      "written meanwhile, 1",
+      "written meanwhile, 2",
+      "and after"
+    ])
     await watched.close()
   })
 
@@ -229,7 +253,8 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await failed.getByText("Not sent").waitFor()
       const tried: Array<string> = []
       page.on("request", (request) => {
-        if (request.method() === "POST" && request.url().endsWith("/v1/messages")) tried.push((request.postDataJSON() as { client_msg_id: string }).client_msg_id)
+        if (request.method() === "POST" && request.url().endsWith("/v1/messages"))
+          tried.push((request.postDataJSON() as { client_msg_id: string }).client_msg_id)
       })
       await failed.getByRole("button", { name: "Try again" }).click()
       await failed.getByText("Not sent").waitFor()
@@ -246,13 +271,17 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const { ada, bob } = await pair()
       const client = await connect(server, ada, bob, "JSONRPC")
       const cancelled = await begin(client, "Never mind the draft.")
-      assert.strictEqual(stateOf(await client.cancelTask({ tenant: "", id: cancelled.id, metadata: undefined })), "CANCELED")
+      assert.strictEqual(
+        stateOf(await client.cancelTask({ tenant: "", id: cancelled.id, metadata: undefined })),
+        "CANCELED"
+      )
       const task = await begin(client, "Are the figures ready?")
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
       await signIn(page, ada)
       const adas = pane(page, ada)
-      const shows = (at: Locator, text: string, state: string) => message(at, text).getByText(`Task: ${state}`, { exact: true }).waitFor()
+      const shows = (at: Locator, text: string, state: string) =>
+        message(at, text).getByText(`Task: ${state}`, { exact: true }).waitFor()
       await open(adas, bob.handle)
       await shows(adas, "Are the figures ready?", "submitted")
       await shows(adas, "Never mind the draft.", "cancelled")
@@ -263,13 +292,18 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const bobs = pane(page, bob)
       await open(bobs, ada.handle)
       await shows(adas, "Are the figures ready?", "working")
-      await send(bob, { to: ada.handle, content: { text: "Which quarter?" }, metadata: { a2a: { task_id: task.id, state: "INPUT_REQUIRED" } } })
+      await send(bob, {
+        to: ada.handle,
+        content: { text: "Which quarter?" },
+        metadata: { a2a: { task_id: task.id, state: "INPUT_REQUIRED" } }
+      })
       for (const at of [adas, bobs]) await shows(at, "Are the figures ready?", "needs an answer")
       await client.sendMessage(sending(a2aMessage("The third.", { taskId: task.id }), true))
       await send(bob, { to: ada.handle, content: { text: "Here they are." }, metadata: { reply_to: task.id } })
       for (const at of [adas, bobs]) await shows(at, "Are the figures ready?", "completed")
       assert.strictEqual(stateOf(await get(client, task.id)), "COMPLETED")
-      for (const at of [adas, bobs]) assert.deepStrictEqual(await at.getByText(/^Task: /).allTextContents(), ["Task: cancelled", "Task: completed"])
+      for (const at of [adas, bobs])
+        assert.deepStrictEqual(await at.getByText(/^Task: /).allTextContents(), ["Task: cancelled", "Task: completed"])
       await watched.accessible()
       await watched.close()
     })
@@ -282,32 +316,58 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const [adas, bobs] = [pane(page, ada), pane(page, bob)]
       await open(adas, bob.handle)
       await open(bobs, ada.handle)
-      const png = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64")
+      const png = Buffer.from(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
+        "base64"
+      )
       const name = `<img src=x onerror=ran=1>.png`
       await adas.locator("input[type=file]").setInputFiles({ name, mimeType: "image/png", buffer: png })
       await write(adas, "a picture")
       const row = message(bobs, "a picture")
       await row.locator("img").waitFor()
-      assert.strictEqual(await row.locator("img").evaluate((image) => (image as unknown as { naturalWidth: number }).naturalWidth), 1)
-      const [picture, buttons] = [await row.locator("img").boundingBox(), await row.locator(".file-actions").boundingBox()]
+      assert.strictEqual(
+        await row.locator("img").evaluate((image) => (image as unknown as { naturalWidth: number }).naturalWidth),
+        1
+      )
+      const [picture, buttons] = [
+        await row.locator("img").boundingBox(),
+        await row.locator(".file-actions").boundingBox()
+      ]
       assert.isAtLeast(picture!.y, buttons!.y + buttons!.height, "a small picture is below its name, too")
-      const [download] = await Promise.all([page.waitForEvent("download"), row.getByRole("button", { name: "Save" }).click()])
-      const saved = createHash("sha256").update(await (await download.createReadStream()).toArray().then((parts) => Buffer.concat(parts as Array<Buffer>))).digest("hex")
+      const [download] = await Promise.all([
+        page.waitForEvent("download"),
+        row.getByRole("button", { name: "Save" }).click()
+      ])
+      const saved = createHash("sha256").update(
+        await (await download.createReadStream()).toArray().then((parts) => Buffer.concat(parts as Array<Buffer>))
+      ).digest("hex")
       assert.strictEqual(saved, createHash("sha256").update(png).digest("hex"))
       assert.include(await row.locator(".file-name").textContent(), name)
       await row.getByRole("button", { name: "Hide", exact: true }).first().click()
       await row.locator("img").waitFor({ state: "detached" })
       const fetched: Array<string> = []
       page.on("request", (request) => fetched.push(new URL(request.url()).pathname))
-      await adas.locator("input[type=file]").setInputFiles({ name: "notes.md", mimeType: "text/markdown", buffer: Buffer.from("# Notes") })
+      await adas.locator("input[type=file]").setInputFiles({
+        name: "notes.md",
+        mimeType: "text/markdown",
+        buffer: Buffer.from("# Notes")
+      })
       await write(adas, "some notes")
       const notes = message(bobs, "some notes")
       await notes.getByText("notes.md").waitFor()
       await notes.getByText("text/markdown, 7 B").waitFor()
       assert.strictEqual(await notes.getByRole("button", { name: "Show" }).count(), 0)
-      assert.deepStrictEqual(fetched.filter((path) => /attachments\/[^/]+$/.test(path)), [], "nobody asked for the file itself")
+      assert.deepStrictEqual(
+        fetched.filter((path) => /attachments\/[^/]+$/.test(path)),
+        [],
+        "nobody asked for the file itself"
+      )
       await watched.accessible()
-      await adas.locator("input[type=file]").setInputFiles({ name: "x.exe", mimeType: "application/x-msdownload", buffer: png })
+      await adas.locator("input[type=file]").setInputFiles({
+        name: "x.exe",
+        mimeType: "application/x-msdownload",
+        buffer: png
+      })
       await adas.getByRole("button", { name: "Send", exact: true }).click()
       await adas.getByText("Files of this type cannot be sent").waitFor()
       await watched.close()
@@ -343,19 +403,27 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
 
     it("165. whatever the server says is shown as text in every view: names, handles, notes, notices, refusals", async () => {
       const { ada, bob, id } = await pair()
-      const { group } = (await ada.http.post("/v1/groups", { name: "Plans", description: "What is planned", member_handles: [bob.handle] })).body as { group: { id: string } }
+      const { group } = (await ada.http.post("/v1/groups", {
+        name: "Plans",
+        description: "What is planned",
+        member_handles: [bob.handle]
+      })).body as { group: { id: string } }
       await bob.http.patch(`/v1/contacts/${ada.handle}`, { notes: "an agent" })
       await send(ada, { conversation_id: group.id, content: { text: "to all" } })
       await send(bob, { to: ada.handle, type: "structured", content: { data: { key: "value" } } })
       await ada.http.post("/v1/mutes", { target_kind: "agent", target_handle: bob.handle })
-      const { conversation_id } = await send(bob, { to: (await newAgent(server, "cleo")).handle, content: { text: "cold" } })
+      const { conversation_id } = await send(bob, {
+        to: (await newAgent(server, "cleo")).handle,
+        content: { text: "cold" }
+      })
       assert.notStrictEqual(conversation_id, id)
       const watched = await Watched.open(browser, server.url, { viewport: { width: 2400, height: 1000 } })
       const { page } = watched
       watched.lenient = true
       await page.route("**/v1/**", async (route) => {
         const response = await route.fetch()
-        if (!(response.headers()["content-type"] ?? "").startsWith("application/json")) return route.fulfill({ response })
+        if (!(response.headers()["content-type"] ?? "").startsWith("application/json"))
+          return route.fulfill({ response })
         await route.fulfill({ response, json: spoilt(await response.json()) })
       })
       await page.routeWebSocket("**/v1/ws", (socket) => {
@@ -369,7 +437,11 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await panes.nth(1).waitFor()
       const clean = async (what: string) => {
         await page.getByText("{{7*7}}").first().waitFor()
-        assert.strictEqual(await page.locator("section.pane img, section.pane script, section.pane iframe, [onload], [onerror]").count(), 0, what)
+        assert.strictEqual(
+          await page.locator("section.pane img, section.pane script, section.pane iframe, [onload], [onerror]").count(),
+          0,
+          what
+        )
         await watched.assertGood()
       }
       for (const at of [panes.first(), panes.nth(1)]) {
@@ -430,7 +502,10 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.accessible()
       await adas.getByRole("button", { name: "Unblock" }).click()
       await adas.getByRole("button", { name: "Unblock" }).waitFor({ state: "detached" })
-      assert.deepStrictEqual(((await ada.http.get("/v1/contacts/blocks")).body as { blocks: ReadonlyArray<unknown> }).blocks, [])
+      assert.deepStrictEqual(
+        ((await ada.http.get("/v1/contacts/blocks")).body as { blocks: ReadonlyArray<unknown> }).blocks,
+        []
+      )
       await watched.close()
     })
 
@@ -451,7 +526,9 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await row.getByRole("button", { name: "Disconnect" }).click()
       await row.getByRole("group").getByRole("button", { name: "Disconnect" }).click()
       await row.waitFor({ state: "detached" })
-      const { connections } = (await ada.http.get("/v1/connections")).body as { connections: ReadonlyArray<{ id: string }> }
+      const { connections } = (await ada.http.get("/v1/connections")).body as {
+        connections: ReadonlyArray<{ id: string }>
+      }
       assert.notInclude(connections.map(({ id }) => id), named)
       await watched.close()
     })
@@ -462,7 +539,10 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await Promise.all(Array.from({ length: 40 }, async () => {
         while (next < 9_998) {
           const number = next++
-          await send(number % 2 === 0 ? ada : bob, { to: number % 2 === 0 ? bob.handle : ada.handle, content: { text: lineOf(number) } })
+          await send(number % 2 === 0 ? ada : bob, {
+            to: number % 2 === 0 ? bob.handle : ada.handle,
+            content: { text: lineOf(number) }
+          })
         }
       }))
       const watched = await Watched.open(browser, server.url)
@@ -495,18 +575,27 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
           gaps.push(now - before)
           before = now
           const box = element.getBoundingClientRect()
-          if (document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2)?.closest("article") === null) empty++
+          if (
+            document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2)?.closest("article") === null
+          ) empty++
         }
         gaps.sort((a, b) => a - b)
         return { median: gaps[100], p95: gaps[190], empty }
       })
-      console.info(`10,000 messages, 200 frames: median ${frames.median?.toFixed(1)} ms, p95 ${frames.p95?.toFixed(1)} ms, ${frames.empty} without a message at the centre`)
+      console.info(
+        `10,000 messages, 200 frames: median ${frames.median?.toFixed(1)} ms, p95 ${
+          frames.p95?.toFixed(1)
+        } ms, ${frames.empty} without a message at the centre`
+      )
       // A message that comes while one reads above does not move what is read.
-      const seen = async () => scroller.evaluate((element) => {
-        const top = element.getBoundingClientRect().top
-        const first = [...element.querySelectorAll("article")].find((row) => row.getBoundingClientRect().bottom > top + 50)
-        return `${first?.dataset["key"]} ${Math.round((first?.getBoundingClientRect().top ?? 0) - top)}`
-      })
+      const seen = async () =>
+        scroller.evaluate((element) => {
+          const top = element.getBoundingClientRect().top
+          const first = [...element.querySelectorAll("article")].find((row) =>
+            row.getBoundingClientRect().bottom > top + 50
+          )
+          return `${first?.dataset["key"]} ${Math.round((first?.getBoundingClientRect().top ?? 0) - top)}`
+        })
       const before = await seen()
       await send(bob, { to: ada.handle, content: { text: "the very last" } })
       await eventually("its notice", async () => (await adas.getByText("the very last").count()) > 0 ? true : undefined)
@@ -533,9 +622,15 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await message(pane(page, ada), "I am.").waitFor()
       await watched.tabTo(/^ARTICLE/)
       await page.keyboard.press("ArrowUp")
-      await eventually("the message above", async () => (await watched.focused()).startsWith("ARTICLE You") ? true : undefined)
+      await eventually(
+        "the message above",
+        async () => (await watched.focused()).startsWith("ARTICLE You") ? true : undefined
+      )
       await page.keyboard.press("End")
-      await eventually("the newest", async () => (await watched.focused()).startsWith(`ARTICLE @${bob.handle}`) ? true : undefined)
+      await eventually(
+        "the newest",
+        async () => (await watched.focused()).startsWith(`ARTICLE @${bob.handle}`) ? true : undefined
+      )
       await page.keyboard.press("r")
       await eventually("the field", async () => (await watched.focused()).startsWith("TEXTAREA") ? true : undefined)
       await page.keyboard.type("By keyboard.")
@@ -546,9 +641,16 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
 
     it("360 px, dark and light: nothing sticks out, and everything can be reached", async () => {
       const { ada, bob } = await pair()
-      await send(ada, { to: bob.handle, content: { text: "https://example.com/a/very/long/address/that/has/no/space/in/it/at/all/and/goes/on/and/on" } })
+      await send(ada, {
+        to: bob.handle,
+        content: { text: "https://example.com/a/very/long/address/that/has/no/space/in/it/at/all/and/goes/on/and/on" }
+      })
       for (const colorScheme of ["dark", "light"] as const) {
-        const watched = await Watched.open(browser, server.url, { viewport: { width: 360, height: 740 }, colorScheme, hasTouch: true })
+        const watched = await Watched.open(browser, server.url, {
+          viewport: { width: 360, height: 740 },
+          colorScheme,
+          hasTouch: true
+        })
         const { page } = watched
         await signIn(page, ada, bob)
         const bobs = pane(page, bob)
@@ -578,7 +680,9 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
       const context = await browser.newContext()
       const foreign = await context.newPage()
-      await foreign.setContent(`<iframe src="${server.url}/app"></iframe><iframe src="${server.url}/"></iframe><iframe src="${server.url}/console"></iframe>`)
+      await foreign.setContent(
+        `<iframe src="${server.url}/app"></iframe><iframe src="${server.url}/"></iframe><iframe src="${server.url}/console"></iframe>`
+      )
       await foreign.waitForTimeout(1_000)
       for (const frame of foreign.frames().slice(1)) assert.notInclude(frame.url(), server.url)
       await context.close()
@@ -588,12 +692,31 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const ada = await newAgent(server, "planner", { display_name: "Planner" })
       const bob = await newAgent(server, "research", { display_name: "Research" })
       const cleo = await newAgent(server, "writer", { display_name: "Writer" })
-      await send(ada, { to: bob.handle, content: { text: "Which of the three suppliers ships to Lisbon within a week?" } })
-      const asked = await send(bob, { to: ada.handle, content: { text: "Two of them: Norte and Casco. Norte is cheaper, Casco has a warehouse there. Sources are in the table that I put into the group." } })
-      await send(ada, { to: bob.handle, content: { text: "Take Casco then. Please write down what a delay would cost us." }, metadata: { reply_to: asked.id } })
-      await send(bob, { to: ada.handle, content: { data: { supplier: "Casco", days: 4, cost_of_delay_per_day: 120 } }, type: "structured" })
+      await send(ada, {
+        to: bob.handle,
+        content: { text: "Which of the three suppliers ships to Lisbon within a week?" }
+      })
+      const asked = await send(bob, {
+        to: ada.handle,
+        content: {
+          text:
+            "Two of them: Norte and Casco. Norte is cheaper, Casco has a warehouse there. Sources are in the table that I put into the group."
+        }
+      })
+      await send(ada, {
+        to: bob.handle,
+        content: { text: "Take Casco then. Please write down what a delay would cost us." },
+        metadata: { reply_to: asked.id }
+      })
+      await send(bob, {
+        to: ada.handle,
+        content: { data: { supplier: "Casco", days: 4, cost_of_delay_per_day: 120 } },
+        type: "structured"
+      })
       await send(cleo, { to: ada.handle, content: { text: "The draft of the offer is ready for a look." } })
-      const { group } = (await ada.http.post("/v1/groups", { name: "Lisbon offer", member_handles: [bob.handle, cleo.handle] })).body as { group: { id: string } }
+      const { group } =
+        (await ada.http.post("/v1/groups", { name: "Lisbon offer", member_handles: [bob.handle, cleo.handle] }))
+          .body as { group: { id: string } }
       for (const agent of [bob, cleo]) {
         const [invite] = (await agent.http.get("/v1/groups/invites")).body as ReadonlyArray<{ id: string }>
         await agent.http.post(`/v1/groups/invites/${invite?.id}/accept`)

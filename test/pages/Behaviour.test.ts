@@ -1,12 +1,16 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Browser, Locator, Page } from "playwright-core"
 import { eventually } from "../support/Eventually.ts"
-import { newAgent, sharedServer, type Server, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
 
 declare const document: {
   readonly documentElement: { readonly scrollWidth: number }
-  readonly activeElement: { readonly tagName: string; readonly textContent: string | null; readonly getAttribute: (name: string) => string | null } | null
+  readonly activeElement: {
+    readonly tagName: string
+    readonly textContent: string | null
+    readonly getAttribute: (name: string) => string | null
+  } | null
 }
 declare const localStorage: Readonly<Record<string, unknown>>
 declare const sessionStorage: Readonly<Record<string, unknown>>
@@ -25,9 +29,11 @@ const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
   await pane(page, agents.at(-1)!).waitFor()
 }
 const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
-const view = (at: Locator, name: string) => at.getByRole("group", { name: "Views" }).getByRole("button", { name }).click()
+const view = (at: Locator, name: string) =>
+  at.getByRole("group", { name: "Views" }).getByRole("button", { name }).click()
 const field = (at: Locator) => at.getByRole("textbox", { name: "Message" })
-const open = (at: Locator, name: string | RegExp) => at.getByRole("list", { name: "Conversations" }).getByRole("button", { name }).first().click()
+const open = (at: Locator, name: string | RegExp) =>
+  at.getByRole("list", { name: "Conversations" }).getByRole("button", { name }).first().click()
 const title = (at: Locator, name: string) => at.getByRole("heading", { name, exact: true, level: 2 }).waitFor()
 const message = (at: Locator, text: string) => at.getByRole("article").filter({ hasText: text })
 const hash = (page: Page) => new URL(page.url()).hash
@@ -73,7 +79,10 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     await open(adas, bob!.handle)
     await title(adas, bob!.handle)
     assert.strictEqual(hash(page), `#/${ada.handle}/${ids[0]}`)
-    await eventually("the title", async () => await page.title() === `(1) ${bob!.handle} · @${ada.handle} · Parley` ? true : undefined)
+    await eventually(
+      "the title",
+      async () => await page.title() === `(1) ${bob!.handle} · @${ada.handle} · Parley` ? true : undefined
+    )
     await hasFocus(page, /^TEXTAREA/)
     await field(adas).fill("half a thought")
     await open(adas, carl!.handle)
@@ -94,7 +103,11 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     await message(adas, "I am.").waitFor()
     assert.strictEqual(await field(adas).inputValue(), "half a thought")
     await hasFocus(page, /^TEXTAREA/)
-    assert.notInclude(await page.evaluate(() => JSON.stringify({ ...localStorage })), ada.key, "only the tab keeps the key")
+    assert.notInclude(
+      await page.evaluate(() => JSON.stringify({ ...localStorage })),
+      ada.key,
+      "only the tab keeps the key"
+    )
     assert.notInclude(page.url(), ada.key)
 
     await view(adas, "Agent")
@@ -145,13 +158,17 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     }
     await hide()
     await page.reload()
-    const texts = async () => ((await ada.http.get(`/v1/messages/${id}`)).body as ReadonlyArray<{ content: { text: string } }>).map(({ content }) => content.text)
+    const texts = async () =>
+      ((await ada.http.get(`/v1/messages/${id}`)).body as ReadonlyArray<{ content: { text: string } }>).map((
+        { content }
+      ) => content.text)
     await eventually("the hidden message", async () => (await texts()).includes("I am.") ? undefined : true)
     // A conversation: from the panel, undone, then for good.
     const hideConversation = async () => {
       await adas.getByRole("button", { name: "About" }).click()
       await adas.getByRole("complementary").getByRole("button", { name: "Hide conversation" }).click()
-      await adas.getByRole("complementary").getByRole("group").getByRole("button", { name: "Hide conversation" }).click()
+      await adas.getByRole("complementary").getByRole("group").getByRole("button", { name: "Hide conversation" })
+        .click()
       await adas.getByText("The conversation is hidden").waitFor()
     }
     await title(adas, bob!.handle)
@@ -171,7 +188,11 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
   describe.skipIf(!ALL)(`the rest${ALL ? "" : " (npm run test:pages)"}`, () => {
     it("a link opens a conversation at a message, marks it, and loads what is around it in both directions", async () => {
       const { ada, ids: [id], others: [bob] } = await world("bob")
-      for (let i = 3; i <= 260; i++) await send(i % 2 === 0 ? ada : bob!, { to: i % 2 === 0 ? bob!.handle : ada.handle, content: { text: `line ${i}.` } })
+      for (let i = 3; i <= 260; i++)
+        await send(i % 2 === 0 ? ada : bob!, {
+          to: i % 2 === 0 ? bob!.handle : ada.handle,
+          content: { text: `line ${i}.` }
+        })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
       await page.goto(`${server.url}/app#/${ada.handle}/${id}?at=100`)
@@ -183,8 +204,13 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       assert.include(await message(adas, "line 100.").getAttribute("class"), "marked")
       await hasFocus(page, /^ARTICLE You/)
       await eventually("the message in view", async () => {
-        const [row, box] = [await message(adas, "line 100.").boundingBox(), await adas.locator(".scroller").boundingBox()]
-        return row !== null && box !== null && row.y >= box.y && row.y + row.height <= box.y + box.height ? true : undefined
+        const [row, box] = [
+          await message(adas, "line 100.").boundingBox(),
+          await adas.locator(".scroller").boundingBox()
+        ]
+        return row !== null && box !== null && row.y >= box.y && row.y + row.height <= box.y + box.height
+          ? true
+          : undefined
       })
       await watched.accessible()
       // Its number is a link to the message itself.
@@ -218,8 +244,15 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
 
     it("finds messages, shows them with what is around the words, and opens the conversation at one, by keyboard", async () => {
       const { ada, ids: [id, other], others: [bob, carl] } = await world("bob", "carl")
-      await send(bob!, { to: ada.handle, content: { text: `${"Before it. ".repeat(20)}The *harbour* of Lisbon is open. ${"After it. ".repeat(20)}` } })
-      for (let i = 0; i < 120; i++) await send(i % 2 === 0 ? ada : bob!, { to: i % 2 === 0 ? bob!.handle : ada.handle, content: { text: `line ${i}.` } })
+      await send(bob!, {
+        to: ada.handle,
+        content: { text: `${"Before it. ".repeat(20)}The *harbour* of Lisbon is open. ${"After it. ".repeat(20)}` }
+      })
+      for (let i = 0; i < 120; i++)
+        await send(i % 2 === 0 ? ada : bob!, {
+          to: i % 2 === 0 ? bob!.handle : ada.handle,
+          content: { text: `line ${i}.` }
+        })
       await send(carl!, { to: ada.handle, content: { text: "<b>harbour</b> master" } })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
@@ -229,7 +262,12 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
         asked.push(new URL(route.request().url()).searchParams.get("q") ?? "")
         const response = await route.fetch()
         const body = await response.json() as { readonly messages: ReadonlyArray<unknown> }
-        await route.fulfill({ response, json: asked.length === 1 ? { ...body, messages: body.messages.slice(0, 1), complete: false } : { ...body, complete: true } })
+        await route.fulfill({
+          response,
+          json: asked.length === 1
+            ? { ...body, messages: body.messages.slice(0, 1), complete: false }
+            : { ...body, complete: true }
+        })
       })
       await signIn(page, ada)
       const adas = pane(page, ada)
@@ -239,7 +277,11 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await watched.accessible()
       const hits = adas.getByRole("list", { name: "Found messages" }).getByRole("button")
       await hits.nth(1).waitFor()
-      assert.deepStrictEqual(asked, ["harb*", "harb*"], "one search for what was typed, and one because it was incomplete")
+      assert.deepStrictEqual(
+        asked,
+        ["harb*", "harb*"],
+        "one search for what was typed, and one because it was incomplete"
+      )
       await adas.getByText("Older messages are still being indexed.").waitFor({ state: "detached" })
       assert.deepStrictEqual(await hits.locator("mark").allTextContents(), ["harbour", "harbour"])
       assert.include(await hits.first().textContent(), "<b>harbour</b> master")
@@ -288,7 +330,10 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       const second = await list.getByRole("option").nth(1).locator(".handle").textContent()
       await list.getByRole("option", { name: second!, selected: true }).waitFor()
       await page.keyboard.press("Enter")
-      await eventually("the second", async () => await field(adas).inputValue() === `Ask @${bob!.handle} or ${second} ` ? true : undefined)
+      await eventually(
+        "the second",
+        async () => await field(adas).inputValue() === `Ask @${bob!.handle} or ${second} ` ? true : undefined
+      )
       // About, then a question in it: Escape closes the question, then About.
       const about = adas.getByRole("button", { name: "About" })
       await about.click()
@@ -349,13 +394,16 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
           }
         }
         Object.assign(globalThis, { seen, Notification: Fake, AudioContext: Audio })
-        Object.assign(document, { hasFocus: () => (globalThis as unknown as { readonly away?: boolean }).away !== true })
+        Object.assign(document, {
+          hasFocus: () => (globalThis as unknown as { readonly away?: boolean }).away !== true
+        })
       })
       const seen = () => page.evaluate(() => (globalThis as unknown as { readonly seen: ReadonlyArray<string> }).seen)
       await signIn(page, ada)
       const adas = pane(page, ada)
       await open(adas, carl!.handle)
-      const counts = (count: number) => eventually(`the count ${count}`, async () => (await page.title()).startsWith(`(${count}) `) ? true : undefined)
+      const counts = (count: number) =>
+        eventually(`the count ${count}`, async () => (await page.title()).startsWith(`(${count}) `) ? true : undefined)
       await counts(1)
       await page.evaluate(() => Object.assign(globalThis, { away: true }))
       await send(bob!, { to: ada.handle, content: { text: "First" } })
@@ -374,15 +422,21 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await page.getByRole("button", { name: "Notifications and sound: on" }).click()
       await page.getByLabel("With the text of the message").check()
       await send(bob!, { to: ada.handle, content: { text: "Third" } })
-      await eventually("its text", async () => (await seen()).at(-1) === `@${bob!.handle} wrote to @${ada.handle}|Third` ? true : undefined)
-      await page.evaluate(() => (globalThis as unknown as { readonly newest: { readonly click: () => void } }).newest.click())
+      await eventually(
+        "its text",
+        async () => (await seen()).at(-1) === `@${bob!.handle} wrote to @${ada.handle}|Third` ? true : undefined
+      )
+      await page.evaluate(() =>
+        (globalThis as unknown as { readonly newest: { readonly click: () => void } }).newest.click()
+      )
       await title(adas, bob!.handle)
       await watched.close()
     })
 
     it("groups: an invitation, a new group and a group that was left are said as they are", async () => {
       const { ada, others: [bob] } = await world("bob")
-      const { group } = (await ada.http.post("/v1/groups", { name: "Night watch", member_handles: [bob!.handle] })).body as { group: { id: string } }
+      const { group } = (await ada.http.post("/v1/groups", { name: "Night watch", member_handles: [bob!.handle] }))
+        .body as { group: { id: string } }
       await ada.http.patch(`/v1/groups/${group.id}`, { name: "Day watch" })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
@@ -408,15 +462,24 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
 
     it("360 px: two agents are told apart, one goes from one to the other and back, and nothing sticks out", async () => {
       const { ada, others: [bob] } = await world("bob-with-a-long-name")
-      const watched = await Watched.open(browser, server.url, { viewport: { width: 360, height: 740 }, hasTouch: true, isMobile: true })
+      const watched = await Watched.open(browser, server.url, {
+        viewport: { width: 360, height: 740 },
+        hasTouch: true,
+        isMobile: true
+      })
       const { page } = watched
       await signIn(page, ada, bob!)
-      const chip = (agent: TestAgent) => page.getByRole("navigation", { name: "Signed in agents" }).getByRole("button", { name: `@${agent.handle}` }).first()
+      const chip = (agent: TestAgent) =>
+        page.getByRole("navigation", { name: "Signed in agents" }).getByRole("button", { name: `@${agent.handle}` })
+          .first()
       await open(pane(page, bob!), ada.handle)
       await pane(page, bob!).getByText(`as @${bob!.handle}`).waitFor()
       // A field that takes the focus would open the keyboard.
       await hasFocus(page, /^H2/)
-      assert.deepStrictEqual([await chip(bob!).getAttribute("aria-current"), await chip(ada).getAttribute("aria-current")], ["true", null])
+      assert.deepStrictEqual([
+        await chip(bob!).getAttribute("aria-current"),
+        await chip(ada).getAttribute("aria-current")
+      ], ["true", null])
       await chip(ada).click()
       await pane(page, ada).waitFor()
       assert.isFalse(await pane(page, bob!).isVisible())
@@ -426,10 +489,12 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await pane(page, bob!).getByRole("button", { name: "About" }).click()
       await page.getByRole("button", { name: "Notifications and sound: off" }).click()
       await watched.accessible()
-      const out = await page.evaluate(`[...document.querySelectorAll("button, input, textarea, h1, h2, h3, p")].filter((element) => {
+      const out = await page.evaluate(
+        `[...document.querySelectorAll("button, input, textarea, h1, h2, h3, p")].filter((element) => {
         const { left, right, width } = element.getBoundingClientRect()
         return width > 1 && (left < 0 || right > 360)
-      }).map((element) => element.outerHTML.slice(0, 120))`)
+      }).map((element) => element.outerHTML.slice(0, 120))`
+      )
       assert.deepStrictEqual(out, [])
       assert.isAtMost(await page.evaluate(() => document.documentElement.scrollWidth), 360)
       await watched.close()

@@ -9,7 +9,9 @@ const NAMES = ["chromium", "chromium-browser", "google-chrome"]
 
 /** Where Chromium is on this machine; undefined if it is not. */
 export const CHROMIUM = process.env["CHROMIUM"] ??
-  (process.env["PATH"] ?? "").split(delimiter).flatMap((folder) => NAMES.map((name) => join(folder, name))).find((path) => existsSync(path))
+  (process.env["PATH"] ?? "").split(delimiter).flatMap((folder) => NAMES.map((name) => join(folder, name))).find((
+    path
+  ) => existsSync(path))
 
 interface Focused {
   readonly tagName: string
@@ -20,12 +22,16 @@ declare const document: {
   readonly activeElement: Focused | null
   readonly addEventListener: (
     type: string,
-    listener: (event: Readonly<Record<"violatedDirective" | "blockedURI" | "sourceFile" | "lineNumber", string>>) => void
+    listener: (
+      event: Readonly<Record<"violatedDirective" | "blockedURI" | "sourceFile" | "lineNumber", string>>
+    ) => void
   ) => void
 }
 
 /** What a skipped test says. */
-export const MISSING = CHROMIUM === undefined ? " (Chromium not found: apt-get install chromium, or set CHROMIUM to where it is)" : ""
+export const MISSING = CHROMIUM === undefined
+  ? " (Chromium not found: apt-get install chromium, or set CHROMIUM to where it is)"
+  : ""
 
 export const launch = (): Promise<Browser> =>
   chromium.launch({
@@ -38,7 +44,10 @@ export const launch = (): Promise<Browser> =>
     ]
   })
 
-/** A page that keeps what must not happen on it: an error, a request to elsewhere, a breach of its policy, a script of others that ran. */
+/**
+ * A page that keeps what must not happen on it: an error, a request to elsewhere, a breach of its policy, a script of
+ * others that ran.
+ */
 export class Watched {
   readonly page: Page
   readonly wrong: Array<string> = []
@@ -48,7 +57,10 @@ export class Watched {
   private constructor(page: Page, origins: ReadonlyArray<string>) {
     this.page = page
     page.on("console", (message) => {
-      if (message.type() === "error" && !this.lenient && !/Failed to load resource|WebSocket connection/.test(message.text())) {
+      if (
+        message.type() === "error" && !this.lenient &&
+        !/Failed to load resource|WebSocket connection/.test(message.text())
+      ) {
         this.wrong.push(`console: ${message.text()}`)
       }
     })
@@ -59,7 +71,8 @@ export class Watched {
     })
     page.on("request", (request) => {
       const url = request.url()
-      if (!origins.some((origin) => url.startsWith(`${origin}/`)) && !/^(blob|data|about):/.test(url)) this.wrong.push(`request to ${url}`)
+      if (!origins.some((origin) => url.startsWith(`${origin}/`)) && !/^(blob|data|about):/.test(url))
+        this.wrong.push(`request to ${url}`)
       // A key belongs into a header or a frame.
       if (/\bac_[\w-]{43}/.test(url)) this.wrong.push(`a key in ${url}`)
     })
@@ -72,12 +85,20 @@ export class Watched {
     options: BrowserContextOptions = {},
     stores: ReadonlyArray<string> = []
   ): Promise<Watched> {
-    const context = await browser.newContext({ locale: "en-GB", timezoneId: "UTC", viewport: { width: 1280, height: 800 }, ...options })
+    const context = await browser.newContext({
+      locale: "en-GB",
+      timezoneId: "UTC",
+      viewport: { width: 1280, height: 800 },
+      ...options
+    })
     await context.addInitScript(() => {
       const breaches: Array<string> = []
       Object.assign(globalThis, { breaches })
-      document.addEventListener("securitypolicyviolation", (event) =>
-        breaches.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`))
+      document.addEventListener(
+        "securitypolicyviolation",
+        (event) =>
+          breaches.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`)
+      )
     })
     const page = await context.newPage()
     page.setDefaultTimeout(60_000)
@@ -87,7 +108,10 @@ export class Watched {
   /** Asserts that nothing went wrong so far, and that no markup of others ran. */
   async assertGood(): Promise<void> {
     const { breaches, ran } = await this.page.evaluate(() => {
-      const { breaches, ran } = globalThis as unknown as { readonly breaches: ReadonlyArray<string>; readonly ran?: unknown }
+      const { breaches, ran } = globalThis as unknown as {
+        readonly breaches: ReadonlyArray<string>
+        readonly ran?: unknown
+      }
       return { breaches, ran: ran ?? null }
     })
     assert.deepStrictEqual([...this.wrong, ...breaches], [])
@@ -97,8 +121,10 @@ export class Watched {
   /** Asserts that axe finds nothing wrong with the page as it is. */
   async accessible(): Promise<void> {
     // Through the debugger: the page's policy lets no script of ours in.
-    const violations = await this.page.evaluate(`${AXE}; axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
-      violations.map(({ id, help, nodes }) => id + ": " + help + "\\n  " + nodes.slice(0, 5).map(({ html, failureSummary }) => html.slice(0, 160) + "  " + failureSummary).join("\\n  ")))`)
+    const violations = await this.page.evaluate(
+      `${AXE}; axe.run(document, { resultTypes: ["violations"] }).then(({ violations }) =>
+      violations.map(({ id, help, nodes }) => id + ": " + help + "\\n  " + nodes.slice(0, 5).map(({ html, failureSummary }) => html.slice(0, 160) + "  " + failureSummary).join("\\n  ")))`
+    )
     assert.deepStrictEqual(violations, [])
   }
 
@@ -106,7 +132,9 @@ export class Watched {
   focused(): Promise<string> {
     return this.page.evaluate(() => {
       const element = document.activeElement
-      return `${element?.tagName} ${element?.getAttribute("aria-label") ?? element?.textContent?.trim() ?? ""} ${element?.getAttribute("type") ?? ""}`
+      return `${element?.tagName} ${element?.getAttribute("aria-label") ?? element?.textContent?.trim() ?? ""} ${
+        element?.getAttribute("type") ?? ""
+      }`
     })
   }
 

@@ -65,9 +65,16 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     const receiver = await Receiver.start()
     receiver.status = 500
     // A URL may have no blank.
-    const hook = await ada.http.post("/v1/webhooks", { url: receiver.url(`/${EVIL.replaceAll(" ", "+")}`), events: ["message.new"] })
+    const hook = await ada.http.post("/v1/webhooks", {
+      url: receiver.url(`/${EVIL.replaceAll(" ", "+")}`),
+      events: ["message.new"]
+    })
     assert.strictEqual(hook.status, 201, `${hook}`)
-    const sent = await bob.http.post("/v1/messages", { to: ada.handle, client_msg_id: "2", content: { text: "never shown here either" } })
+    const sent = await bob.http.post("/v1/messages", {
+      to: ada.handle,
+      client_msg_id: "2",
+      content: { text: "never shown here either" }
+    })
     assert.strictEqual(sent.status, 201, `${sent}`)
     await bob.http.post(`/v1/contacts/${ada.handle}/report`, { reason: EVIL })
     await adminHere(server.place, "console", "token", EVIL)
@@ -145,7 +152,10 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await picture(page, "console-limits")
     const limit = page.getByRole("row").filter({ hasText: "LIMITS_CARDS_PER_MINUTE" })
     const inForce = async () =>
-      (await operator.ok<{ limits: ReadonlyArray<{ name: string; value: number; changes: ReadonlyArray<unknown> }> }>("GET", "/limits"))
+      (await operator.ok<{ limits: ReadonlyArray<{ name: string; value: number; changes: ReadonlyArray<unknown> }> }>(
+        "GET",
+        "/limits"
+      ))
         .limits.find(({ name }) => name === "LIMITS_CARDS_PER_MINUTE")
     const set = limit.getByRole("button", { name: "Set", exact: true })
     // The value in force is nothing to set.
@@ -218,7 +228,8 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     const action = `${server.url}/console/api/agents/${agent.handle}/suspend`
     const evil = createServer((_, response) =>
       response.writeHead(200, { "content-type": "text/html" })
-        .end(`<form method="post" enctype="text/plain" action="${action}"><input name='{"reason":"' value='"}'></form>`))
+        .end(`<form method="post" enctype="text/plain" action="${action}"><input name='{"reason":"' value='"}'></form>`)
+    )
     await new Promise<void>((resolve) => evil.listen(0, "127.0.0.1", resolve))
     const thief = await context.newPage()
     await thief.goto(`http://127.0.0.1:${(evil.address() as AddressInfo).port}/`)
@@ -226,12 +237,20 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await thief.evaluate("document.forms[0].submit()")
     const answer = await (await sent).response()
     assert.strictEqual(answer?.status(), 403)
-    assert.include((await (await sent).allHeaders())["cookie"] ?? "", "parley_console=", "the browser brings the cookie")
+    assert.include(
+      (await (await sent).allHeaders())["cookie"] ?? "",
+      "parley_console=",
+      "the browser brings the cookie"
+    )
     await thief.waitForURL(action)
     await thief.goto(`http://127.0.0.1:${(evil.address() as AddressInfo).port}/`)
-    const quietly = await thief.evaluate(`fetch("${action}", { method: "POST", mode: "no-cors", credentials: "include", body: "{}" }).then((answer) => answer.type)`)
+    const quietly = await thief.evaluate(
+      `fetch("${action}", { method: "POST", mode: "no-cors", credentials: "include", body: "{}" }).then((answer) => answer.type)`
+    )
     assert.strictEqual(quietly, "opaque")
-    const read = await thief.evaluate(`fetch("${server.url}/console/api/overview", { credentials: "include" }).then(() => "read", () => "refused")`)
+    const read = await thief.evaluate(
+      `fetch("${server.url}/console/api/overview", { credentials: "include" }).then(() => "read", () => "refused")`
+    )
     assert.strictEqual(read, "refused")
     const framed = await thief.evaluate(`new Promise((resolve) => {
       const frame = document.createElement("iframe")
@@ -260,9 +279,14 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
   it("whatever the API says, and whatever an address of the page names, is shown as text on every page", async () => {
     const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
     await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
-    const { group } = (await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })).body as { group: { id: string } }
+    const { group } = (await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })).body as {
+      group: { id: string }
+    }
     await bob.http.post(`/v1/contacts/${ada.handle}/report`, { reason: "words" })
-    await (await Operating.program(server)).ok("POST", "/connections/refuse", { kind: "client", value: "https://host.example/c" })
+    await (await Operating.program(server)).ok("POST", "/connections/refuse", {
+      kind: "client",
+      value: "https://host.example/c"
+    })
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
     await page.goto(`${server.url}/console#${await newLink(server)}`)
@@ -298,7 +322,10 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     for (const path of ["agents", "groups", "nodes", "nothing"]) {
       await page.goto(`${server.url}/console#/${path}/${encodeURIComponent(EVIL)}`)
       await page.getByRole("navigation", { name: "Console" }).waitFor()
-      await eventually(`what ${path} says`, async () => await page.getByRole("alert").or(page.getByText("There is no such page.")).count() > 0 || undefined)
+      await eventually(
+        `what ${path} says`,
+        async () => await page.getByRole("alert").or(page.getByText("There is no such page.")).count() > 0 || undefined
+      )
       assert.strictEqual(await page.locator("main img, main script, main iframe").count(), 0, path)
     }
     await watched.close()
@@ -309,7 +336,10 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
     const { group } = (await ada.http.post("/v1/groups", { name: "Plans" })).body as { group: { id: string } }
     const socket = await Socket.hello(server, ada.key)
-    const watched = await Watched.open(browser, server.url, { viewport: { width: 360, height: 740 }, colorScheme: "dark" })
+    const watched = await Watched.open(browser, server.url, {
+      viewport: { width: 360, height: 740 },
+      colorScheme: "dark"
+    })
     const { page } = watched
     await page.goto(`${server.url}/console#${await newLink(server)}`)
     await page.getByRole("region", { name: "Nodes" }).getByText("ready").waitFor()
@@ -320,7 +350,12 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await socket.close()
     await page.goto(`${server.url}/console#/groups/${group.id}`)
     for (const name of ["Id", "Created by", "Since", "Messages", "Last message", "Invited"]) {
-      const [term, value] = await Promise.all(["dt", "dd"].map((tag) => page.locator("dl.wide > div").filter({ has: page.getByText(name, { exact: true }) }).locator(tag).boundingBox()))
+      const [term, value] = await Promise.all(
+        ["dt", "dd"].map((tag) =>
+          page.locator("dl.wide > div").filter({ has: page.getByText(name, { exact: true }) }).locator(tag)
+            .boundingBox()
+        )
+      )
       assert.strictEqual(value?.x, term?.x, name)
       assert.closeTo(value?.y ?? 0, (term?.y ?? 0) + (term?.height ?? 0), 2, name)
     }

@@ -15,7 +15,9 @@ interface Row {
 declare const requestAnimationFrame: (run: (now: number) => void) => number
 declare const document: { readonly documentElement: { readonly scrollWidth: number } }
 declare const navigator: { readonly clipboard: { readonly readText: () => Promise<string> } }
-declare const PerformanceObserver: new(see: (list: { getEntries: () => ReadonlyArray<{ duration: number }> }) => void) => { observe: (options: object) => void }
+declare const PerformanceObserver: new(
+  see: (list: { getEntries: () => ReadonlyArray<{ duration: number }> }) => void
+) => { observe: (options: object) => void }
 
 const ALL = process.env["PAGES"] === "all"
 /** The largest content of a message, in bytes, with some to spare. */
@@ -53,7 +55,12 @@ const sendable = (text: string) => {
   return rest
 }
 const send = async (from: TestAgent, to: TestAgent, content: object, type = "text") => {
-  const answer = await from.http.post("/v1/messages", { to: to.handle, client_msg_id: `t-${Math.random()}`, type, content })
+  const answer = await from.http.post("/v1/messages", {
+    to: to.handle,
+    client_msg_id: `t-${Math.random()}`,
+    type,
+    content
+  })
   return answer.status
 }
 const open = async (page: Page, agent: TestAgent, other: TestAgent): Promise<Locator> => {
@@ -66,127 +73,159 @@ const open = async (page: Page, agent: TestAgent, other: TestAgent): Promise<Loc
   return pane
 }
 
-describe.skipIf(CHROMIUM === undefined || !ALL)(`what messages say, in /app${MISSING}${ALL ? "" : " (npm run test:pages)"}`, () => {
-  let ada: TestAgent
-  let bob: TestAgent
-  beforeAll(async () => {
-    ;[browser, server] = await Promise.all([launch(), startServer()])
-  })
-  afterAll(async () => {
-    await browser?.close()
-    await server?.stop()
-  })
-  const pair = async () => {
-    ;[ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
-    await send(ada, bob, { text: "Are you there?" })
-    await send(bob, ada, { text: "I am." })
-  }
+describe.skipIf(CHROMIUM === undefined || !ALL)(
+  `what messages say, in /app${MISSING}${ALL ? "" : " (npm run test:pages)"}`,
+  () => {
+    let ada: TestAgent
+    let bob: TestAgent
+    beforeAll(async () => {
+      ;[browser, server] = await Promise.all([launch(), startServer()])
+    })
+    afterAll(async () => {
+      await browser?.close()
+      await server?.stop()
+    })
+    const pair = async () => {
+      ;[ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
+      await send(ada, bob, { text: "Are you there?" })
+      await send(bob, ada, { text: "I am." })
+    }
 
-  it("a text with formatting: copy, plain text, links as they are; in dark, on a phone, and accessible", async () => {
-    await pair()
-    await send(bob, ada, { text: REPORT })
-    for (const options of [{}, { viewport: { width: 360, height: 740 }, colorScheme: "dark", hasTouch: true }] as const) {
-      const watched = await Watched.open(browser, server.url, options)
+    it("a text with formatting: copy, plain text, links as they are; in dark, on a phone, and accessible", async () => {
+      await pair()
+      await send(bob, ada, { text: REPORT })
+      for (
+        const options of [{}, { viewport: { width: 360, height: 740 }, colorScheme: "dark", hasTouch: true }] as const
+      ) {
+        const watched = await Watched.open(browser, server.url, options)
+        const { page } = watched
+        await page.context().grantPermissions(["clipboard-read", "clipboard-write"])
+        const row = (await open(page, ada, bob)).getByRole("article").filter({ hasText: "Casco" })
+        await row.getByRole("heading", { name: "Suppliers in Lisbon" }).waitFor()
+        await watched.accessible()
+        assert.isAtMost(
+          await page.evaluate(() => document.documentElement.scrollWidth),
+          options.viewport?.width ?? 1280
+        )
+        for (const link of await row.locator(".markdown").getByRole("link").all()) {
+          assert.deepStrictEqual([await link.getAttribute("rel"), await link.getAttribute("target")], [
+            "noopener noreferrer",
+            "_blank"
+          ])
+        }
+        await row.getByRole("link", { name: "the warehouse" }).waitFor()
+        const cell = await row.getByRole("cell", { name: "Norte" }).boundingBox()
+        assert.isAtMost(cell!.height, 40, "a wide table scrolls, and its words stay whole")
+        await row.getByText("(example.com/list?of=prices)").waitFor()
+        assert.strictEqual(await row.locator("img").count(), 0)
+        await picture(page, options.viewport === undefined ? "app-text" : "app-text-phone")
+        await row.getByRole("button", { name: "Copy: this code" }).click()
+        await row.getByRole("button", { name: "Copied: this code" }).waitFor()
+        assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^const cost = /)
+        await row.getByRole("button", { name: "Plain text" }).click()
+        assert.strictEqual(await row.locator(".text").textContent(), REPORT)
+        await watched.accessible()
+        await row.getByRole("button", { name: "Plain text" }).click()
+        await row.getByRole("heading").waitFor()
+        await watched.close()
+      }
+    })
+
+    it("data and JSON are a tree: a small one open, a large one by and by, each as plain text too", async () => {
+      await pair()
+      const large = {
+        offer: { supplier: "Norte", days: [1, 2, { late: true }] },
+        rows: Array.from({ length: 250 }, (_, no) => ({ no }))
+      }
+      await send(
+        bob,
+        ada,
+        { data: { supplier: "Casco", cost: { per_day: 120, "<img src=x onerror=ran=1>": null } } },
+        "structured"
+      )
+      await send(bob, ada, { text: JSON.stringify(large) })
+      const watched = await Watched.open(browser, server.url)
       const { page } = watched
       await page.context().grantPermissions(["clipboard-read", "clipboard-write"])
-      const row = (await open(page, ada, bob)).getByRole("article").filter({ hasText: "Casco" })
-      await row.getByRole("heading", { name: "Suppliers in Lisbon" }).waitFor()
+      const pane = await open(page, ada, bob)
+      const small = pane.getByRole("article").filter({ hasText: "Casco" })
+      await small.getByText("per_day").waitFor()
+      assert.include(await small.locator(".tree").innerText(), "per_day: 120", "a name and its value are one line")
+      await small.locator("summary").first().click()
+      await small.getByText("per_day").waitFor({ state: "hidden" })
+      const tree = pane.getByRole("article").filter({ hasText: "rows" })
+      assert.strictEqual(await tree.getByText("Norte").count(), 0)
+      await tree.locator("summary", { hasText: "offer" }).click()
+      await tree.getByText("Norte").waitFor()
+      await tree.locator("summary", { hasText: "rows" }).click()
+      await tree.getByRole("button", { name: "150 more" }).click()
+      await tree.getByRole("button", { name: "50 more" }).click()
+      await tree.getByText("249:").waitFor()
       await watched.accessible()
-      assert.isAtMost(await page.evaluate(() => document.documentElement.scrollWidth), options.viewport?.width ?? 1280)
-      for (const link of await row.locator(".markdown").getByRole("link").all()) {
-        assert.deepStrictEqual([await link.getAttribute("rel"), await link.getAttribute("target")], ["noopener noreferrer", "_blank"])
-      }
-      await row.getByRole("link", { name: "the warehouse" }).waitFor()
-      const cell = await row.getByRole("cell", { name: "Norte" }).boundingBox()
-      assert.isAtMost(cell!.height, 40, "a wide table scrolls, and its words stay whole")
-      await row.getByText("(example.com/list?of=prices)").waitFor()
-      assert.strictEqual(await row.locator("img").count(), 0)
-      await picture(page, options.viewport === undefined ? "app-text" : "app-text-phone")
-      await row.getByRole("button", { name: "Copy: this code" }).click()
-      await row.getByRole("button", { name: "Copied: this code" }).waitFor()
-      assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^const cost = /)
-      await row.getByRole("button", { name: "Plain text" }).click()
-      assert.strictEqual(await row.locator(".text").textContent(), REPORT)
-      await watched.accessible()
-      await row.getByRole("button", { name: "Plain text" }).click()
-      await row.getByRole("heading").waitFor()
+      await tree.getByRole("button", { name: "Copy: this data" }).click()
+      await tree.getByRole("button", { name: "Copied: this data" }).waitFor()
+      assert.deepStrictEqual(JSON.parse(await page.evaluate(() => navigator.clipboard.readText())), large)
+      await tree.getByRole("button", { name: "Plain text" }).click()
+      assert.strictEqual(await tree.locator(".text").textContent(), JSON.stringify(large))
       await watched.close()
-    }
-  })
-
-  it("data and JSON are a tree: a small one open, a large one by and by, each as plain text too", async () => {
-    await pair()
-    const large = { offer: { supplier: "Norte", days: [1, 2, { late: true }] }, rows: Array.from({ length: 250 }, (_, no) => ({ no })) }
-    await send(bob, ada, { data: { supplier: "Casco", cost: { per_day: 120, "<img src=x onerror=ran=1>": null } } }, "structured")
-    await send(bob, ada, { text: JSON.stringify(large) })
-    const watched = await Watched.open(browser, server.url)
-    const { page } = watched
-    await page.context().grantPermissions(["clipboard-read", "clipboard-write"])
-    const pane = await open(page, ada, bob)
-    const small = pane.getByRole("article").filter({ hasText: "Casco" })
-    await small.getByText("per_day").waitFor()
-    assert.include(await small.locator(".tree").innerText(), "per_day: 120", "a name and its value are one line")
-    await small.locator("summary").first().click()
-    await small.getByText("per_day").waitFor({ state: "hidden" })
-    const tree = pane.getByRole("article").filter({ hasText: "rows" })
-    assert.strictEqual(await tree.getByText("Norte").count(), 0)
-    await tree.locator("summary", { hasText: "offer" }).click()
-    await tree.getByText("Norte").waitFor()
-    await tree.locator("summary", { hasText: "rows" }).click()
-    await tree.getByRole("button", { name: "150 more" }).click()
-    await tree.getByRole("button", { name: "50 more" }).click()
-    await tree.getByText("249:").waitFor()
-    await watched.accessible()
-    await tree.getByRole("button", { name: "Copy: this data" }).click()
-    await tree.getByRole("button", { name: "Copied: this data" }).waitFor()
-    assert.deepStrictEqual(JSON.parse(await page.evaluate(() => navigator.clipboard.readText())), large)
-    await tree.getByRole("button", { name: "Plain text" }).click()
-    assert.strictEqual(await tree.locator(".text").textContent(), JSON.stringify(large))
-    await watched.close()
-  })
-
-  it("200 hostile texts: nothing runs, nothing is fetched, nothing breaks the page's policy", async () => {
-    await pair()
-    for (const text of HOSTILE) {
-      const status = await send(bob, ada, { text: sendable(text) })
-      if (!/\0|\ud800/.test(text)) assert.strictEqual(status, 201, text.slice(0, 80))
-    }
-    const watched = await Watched.open(browser, server.url)
-    const { page } = watched
-    await page.addInitScript(() => {
-      const slow: Array<number> = []
-      Object.assign(globalThis, { slow })
-      new PerformanceObserver((list) => slow.push(...list.getEntries().map(({ duration }) => duration))).observe({ type: "longtask" })
     })
-    const pane = await open(page, ada, bob)
-    const scroller = pane.locator(".scroller")
-    const first = pane.getByRole("article").first()
-    await eventually("the first message", async () => {
-      await scroller.evaluate((element) => element.scrollTop = 0)
-      return await first.getAttribute("aria-posinset") === "1" && await first.getAttribute("aria-setsize") !== "-1" ? true : undefined
-    })
-    // Downwards, with each message in its two forms.
-    const seen = await scroller.evaluate(async (element) => {
-      const keys = new Set<string>()
-      for (let steps = 0; steps < 1_000; steps++) {
-        const rows = [...(element as unknown as { querySelectorAll: (what: string) => Iterable<Row> }).querySelectorAll("article")]
-        const fresh = rows.filter(({ dataset }) => !keys.has(dataset["key"] ?? ""))
-        for (const { dataset } of fresh) keys.add(dataset["key"] ?? "")
-        for (let clicks = 0; clicks < 2; clicks++) {
-          for (const row of fresh) row.querySelector("button[aria-pressed]")?.click()
+
+    it("200 hostile texts: nothing runs, nothing is fetched, nothing breaks the page's policy", async () => {
+      await pair()
+      for (const text of HOSTILE) {
+        const status = await send(bob, ada, { text: sendable(text) })
+        if (!/\0|\ud800/.test(text)) assert.strictEqual(status, 201, text.slice(0, 80))
+      }
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await page.addInitScript(() => {
+        const slow: Array<number> = []
+        Object.assign(globalThis, { slow })
+        new PerformanceObserver((list) => slow.push(...list.getEntries().map(({ duration }) => duration))).observe({
+          type: "longtask"
+        })
+      })
+      const pane = await open(page, ada, bob)
+      const scroller = pane.locator(".scroller")
+      const first = pane.getByRole("article").first()
+      await eventually("the first message", async () => {
+        await scroller.evaluate((element) => element.scrollTop = 0)
+        return await first.getAttribute("aria-posinset") === "1" && await first.getAttribute("aria-setsize") !== "-1"
+          ? true
+          : undefined
+      })
+      // Downwards, with each message in its two forms.
+      const seen = await scroller.evaluate(async (element) => {
+        const keys = new Set<string>()
+        for (let steps = 0; steps < 1_000; steps++) {
+          const rows = [
+            ...(element as unknown as { querySelectorAll: (what: string) => Iterable<Row> }).querySelectorAll("article")
+          ]
+          const fresh = rows.filter(({ dataset }) => !keys.has(dataset["key"] ?? ""))
+          for (const { dataset } of fresh) keys.add(dataset["key"] ?? "")
+          for (let clicks = 0; clicks < 2; clicks++) {
+            for (const row of fresh) row.querySelector("button[aria-pressed]")?.click()
+            await new Promise(requestAnimationFrame)
+          }
+          if (keys.size >= Number(rows.at(-1)?.getAttribute("aria-setsize"))) break
+          rows.at(-1)?.scrollIntoView()
           await new Promise(requestAnimationFrame)
         }
-        if (keys.size >= Number(rows.at(-1)?.getAttribute("aria-setsize"))) break
-        rows.at(-1)?.scrollIntoView()
-        await new Promise(requestAnimationFrame)
-      }
-      return keys.size
+        return keys.size
+      })
+      assert.isAtLeast(seen, 200)
+      assert.strictEqual(
+        await pane.locator(
+          "img, script, iframe, object, embed, form:not(.composer), style, link, meta, svg:not(button svg), [onload], [onerror]"
+        ).count(),
+        0
+      )
+      const slow = await page.evaluate(() => (globalThis as unknown as { slow: ReadonlyArray<number> }).slow)
+      console.info(
+        `${HOSTILE.length} hostile texts: the longest task of the page took ${Math.round(Math.max(0, ...slow))} ms`
+      )
+      assert.strictEqual(page.url().replace(/[?#].*/, ""), `${server.url}/app`)
+      await watched.close()
     })
-    assert.isAtLeast(seen, 200)
-    assert.strictEqual(await pane.locator("img, script, iframe, object, embed, form:not(.composer), style, link, meta, svg:not(button svg), [onload], [onerror]").count(), 0)
-    const slow = await page.evaluate(() => (globalThis as unknown as { slow: ReadonlyArray<number> }).slow)
-    console.info(`${HOSTILE.length} hostile texts: the longest task of the page took ${Math.round(Math.max(0, ...slow))} ms`)
-    assert.strictEqual(page.url().replace(/[?#].*/, ""), `${server.url}/app`)
-    await watched.close()
-  })
-})
+  }
+)

@@ -40,14 +40,14 @@ const MARKUP = [
   "<img src=https://evil.example/x.png>",
   "<svg onload=ran=1>",
   "<svg><script>ran=1</script></svg>",
-  "<svg><a xlink:href=\"javascript:ran=1\"><text>x</text></a></svg>",
+  '<svg><a xlink:href="javascript:ran=1"><text>x</text></a></svg>',
   "<math><mtext><style><img src onerror=ran=1></style></mtext></math>",
   "<style>@import url(https://evil.example/x.css);* { display: none }</style>",
   "<link rel=stylesheet href=https://evil.example/x.css>",
-  "<meta http-equiv=refresh content=\"0;url=https://evil.example/\">",
+  '<meta http-equiv=refresh content="0;url=https://evil.example/">',
   "<base href=https://evil.example/>",
   "<iframe src=https://evil.example/></iframe>",
-  "<iframe srcdoc=\"<script>parent.ran=1</script>\"></iframe>",
+  '<iframe srcdoc="<script>parent.ran=1</script>"></iframe>',
   "<object data=https://evil.example/x></object>",
   "<embed src=https://evil.example/x>",
   "<form action=https://evil.example/><input name=key><button>Go</button></form>",
@@ -56,14 +56,14 @@ const MARKUP = [
   "<video><source onerror=ran=1></video>",
   "<audio src=https://evil.example/x.mp3 autoplay>",
   "<body onload=ran=1>",
-  "<a href=\"javascript:ran=1\">x</a>",
+  '<a href="javascript:ran=1">x</a>',
   "<a href='https://evil.example/' ping='https://evil.example/ping'>x</a>",
-  "<p style=\"background:url(https://evil.example/x)\">x</p>",
+  '<p style="background:url(https://evil.example/x)">x</p>',
   "<template><script>ran=1</script></template>",
-  "<noscript><p title=\"</noscript><img src=x onerror=ran=1>\"></noscript>",
+  '<noscript><p title="</noscript><img src=x onerror=ran=1>"></noscript>',
   "<!--><img src=x onerror=ran=1>-->",
   "<![CDATA[<img src=x onerror=ran=1>]]>",
-  "<?xml version=\"1.0\"?><?xml-stylesheet href=\"javascript:ran=1\"?>",
+  '<?xml version="1.0"?><?xml-stylesheet href="javascript:ran=1"?>',
   "<!DOCTYPE html><html><script>ran=1</script></html>",
   "</p></div></article></main><script>ran=1</script>",
   "<x onclick=ran=1 tabindex=1 id=x>x</x>",
@@ -100,7 +100,7 @@ export const COSTLY: Readonly<Record<string, string>> = {
   "brackets in pairs": `${"[".repeat(16_000)}${"]".repeat(16_000)}`,
   "open links": many("[a](b"),
   "links in links": `${"[".repeat(8_000)}a${"](https://b.example)".repeat(1_200)}`,
-  "open titles": many("[a](b \""),
+  "open titles": many('[a](b "'),
   "references": `[a]: https://b.example\n\n${many("[a]")}`,
   "references in references": `[a]: https://b.example\n\n${"[".repeat(5_000)}a${"][a]".repeat(5_000)}`,
   "definitions": Array.from({ length: 2_000 }, (_, no) => `[a${no}]: b${no}`).join("\n"),
@@ -137,7 +137,7 @@ export const COSTLY: Readonly<Record<string, string>> = {
   "one word": many("a"),
   "marks on one letter": `a${many("\u0301", 15_000)} *b*`,
   "JSON in JSON": `${"[".repeat(16_000)}${"]".repeat(16_000)}`,
-  "JSON objects": `${"{\"a\":".repeat(5_000)}1${"}".repeat(5_000)}`
+  "JSON objects": `${'{"a":'.repeat(5_000)}1${"}".repeat(5_000)}`
 }
 
 const TRICKS = [
@@ -153,20 +153,25 @@ const TRICKS = [
   "[a [b](https://b.example) c](https://c.example)",
   "`<script>ran=1</script>` **x**",
   "```html\n<script>ran=1</script>\n```",
-  "``` \" onclick=ran=1\nx\n```",
+  '``` " onclick=ran=1\nx\n```',
   "```<img src=x onerror=ran=1>\nx\n```",
   "| a | <img src=x onerror=ran=1> |\n| - | - |\n| [x](javascript:ran=1) | <script>ran=1</script> |",
-  "<https://example.com/\"onmouseover=ran=1> **x**",
-  "[x](https://example.com/\"onmouseover=\"ran=1) **x**",
-  "[x](https://example.com \"\\\" onmouseover=ran=1\") **x**",
+  '<https://example.com/"onmouseover=ran=1> **x**',
+  '[x](https://example.com/"onmouseover="ran=1) **x**',
+  '[x](https://example.com "\\" onmouseover=ran=1") **x**',
   "mailto:a@example.com?body=<script>ran=1</script> **x**",
   "www.example.com<script>ran=1</script> **x**",
   "[__proto__][constructor] **x**\n\n[constructor]: https://example.com\n[__proto__]: https://example.com",
-  "{\"__proto__\": {\"x\": \"<img src=x onerror=ran=1>\"}, \"constructor\": null}",
-  "[\"<script>ran=1</script>\", {\"<img src=x onerror=ran=1>\": \"javascript:ran=1\"}]",
+  '{"__proto__": {"x": "<img src=x onerror=ran=1>"}, "constructor": null}',
+  '["<script>ran=1</script>", {"<img src=x onerror=ran=1>": "javascript:ran=1"}]',
   "\u0000 **x** \ud800 \udfff",
   "**x** \u200b\u200d\ufeff"
 ]
 
 /** 200 and more texts with which somebody could try to run, to fetch, to hide or to stop something in the page. */
-export const HOSTILE: ReadonlyArray<string> = [...MARKUP.flatMap(places), ...BAD_ADDRESSES.flatMap(links), ...TRICKS, ...Object.values(COSTLY)]
+export const HOSTILE: ReadonlyArray<string> = [
+  ...MARKUP.flatMap(places),
+  ...BAD_ADDRESSES.flatMap(links),
+  ...TRICKS,
+  ...Object.values(COSTLY)
+]

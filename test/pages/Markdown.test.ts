@@ -4,7 +4,7 @@ import { jsonOf } from "../../src/interfaces/pages/content/Json.js"
 import { linkOf } from "../../src/interfaces/pages/content/Links.js"
 import { lexed } from "../../src/interfaces/pages/content/Tokens.js"
 import { BAD_ADDRESSES, COSTLY, HOSTILE } from "./Hostile.ts"
-import { elementsOf, seen, shown, type Shown } from "./Shown.ts"
+import { elementsOf, seen, type Shown, shown } from "./Shown.ts"
 
 const { tests: examples } = commonmark
 
@@ -13,17 +13,54 @@ const OTHERWISE = new Set([201, 308, 309, 344, 475, 476, 477, 491, 492, 494, 524
 
 /** The examples have relative addresses, which the page does not open. */
 const absolute = (text: string) => text.replace(/\/(url|uri)/g, "https://e.example/$1")
-const addressesIn = (html: string) => Array.from(html.matchAll(/(?:href|src)="([^"]*)"/g), ([, address]) => address ?? "")
+const addressesIn = (html: string) =>
+  Array.from(html.matchAll(/(?:href|src)="([^"]*)"/g), ([, address]) => address ?? "")
 const withoutTags = (html: string) =>
   html.replace(/<img [^>]*?alt="([^"]*)"[^>]*>/g, "$1").replace(/<[^>]*>/g, "")
-    .replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&quot;", "\"").replaceAll("&amp;", "&")
+    .replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&quot;", '"').replaceAll("&amp;", "&")
 const withoutSpace = (text: string) => text.replace(/\s+/g, "")
 
 const tagsOf = (root: Shown | undefined) => root === undefined ? [] : elementsOf(root).map(({ tag }) => tag)
 const linksOf = (root: Shown | undefined) => root === undefined ? [] : elementsOf(root).filter(({ tag }) => tag === "a")
 
-const TAGS = new Set(["div", "p", "h3", "ul", "ol", "li", "blockquote", "table", "thead", "tbody", "tr", "th", "td", "pre", "code", "hr", "br", "a", "bdi", "small", "span", "strong", "em", "del"])
-const PROPS = new Set(["children", "class", "dir", "tabindex", "href", "title", "target", "rel", "start", "aria-hidden"])
+const TAGS = new Set([
+  "div",
+  "p",
+  "h3",
+  "ul",
+  "ol",
+  "li",
+  "blockquote",
+  "table",
+  "thead",
+  "tbody",
+  "tr",
+  "th",
+  "td",
+  "pre",
+  "code",
+  "hr",
+  "br",
+  "a",
+  "bdi",
+  "small",
+  "span",
+  "strong",
+  "em",
+  "del"
+])
+const PROPS = new Set([
+  "children",
+  "class",
+  "dir",
+  "tabindex",
+  "href",
+  "title",
+  "target",
+  "rel",
+  "start",
+  "aria-hidden"
+])
 
 describe("Markdown in messages", () => {
   it("the examples of CommonMark without HTML have the same text as there", () => {
@@ -32,9 +69,16 @@ describe("Markdown in messages", () => {
       const text = absolute(markdown.replaceAll("→", "\t"))
       const root = shown(text)
       const expected = absolute(html.replaceAll("→", "\t"))
-      if (/HTML|reference definitions/.test(section) || OTHERWISE.has(number) || !addressesIn(expected).every((address) => linkOf(address) !== undefined)) continue
+      if (
+        /HTML|reference definitions/.test(section) || OTHERWISE.has(number) ||
+        !addressesIn(expected).every((address) => linkOf(address) !== undefined)
+      ) continue
       compared++
-      assert.strictEqual(withoutSpace(root === undefined ? text : seen(root)), withoutSpace(withoutTags(expected)), `example ${number}`)
+      assert.strictEqual(
+        withoutSpace(root === undefined ? text : seen(root)),
+        withoutSpace(withoutTags(expected)),
+        `example ${number}`
+      )
     }
     assert.isAbove(compared, 500)
   })
@@ -46,27 +90,51 @@ describe("Markdown in messages", () => {
       ["&lt;script&gt;ran=1&lt;/script&gt;", "<script>ran=1</script>"],
       ["&lt;b&gt; &#60;b&#62;", "<b> <b>"],
       ["&amp;copy; &#38;copy; &amp;#169;", "&copy; &copy; &#169;"],
-      ["*a* &copy &copyx; &nothing; &#; &#x; &#99999999; &toString; &constructor;", "a &copy &copyx; &nothing; &#; &#x; &#99999999; &toString; &constructor;"],
+      [
+        "*a* &copy &copyx; &nothing; &#; &#x; &#99999999; &toString; &constructor;",
+        "a &copy &copyx; &nothing; &#; &#x; &#99999999; &toString; &constructor;"
+      ],
       ["`&copy;` &copy;", "&copy; ©"],
       ["&ast;a&ast; &num; a &grave;b&grave;", "*a* # a `b`"]
     ]
     for (const [text, expected] of texts) {
       const root = shown(text)
       assert.strictEqual(root === undefined ? text : seen(root), expected)
-      assert.isUndefined(tagsOf(root).find((tag) => ["script", "b", "em"].includes(tag) && !text.startsWith("*a*")), text)
+      assert.isUndefined(
+        tagsOf(root).find((tag) => ["script", "b", "em"].includes(tag) && !text.startsWith("*a*")),
+        text
+      )
     }
-    assert.strictEqual(linksOf(shown("[a](https://a.example/?q=&auml;&amp;x=&#49;)"))[0]?.props["href"], "https://a.example/?q=%C3%A4&x=1")
+    assert.strictEqual(
+      linksOf(shown("[a](https://a.example/?q=&auml;&amp;x=&#49;)"))[0]?.props["href"],
+      "https://a.example/?q=%C3%A4&x=1"
+    )
     assert.isUndefined(shown("AT&T; R&D; &copyright;"))
   })
 
   it("the elements of CommonMark and of GitHub's tables and lists are there", () => {
-    const root = shown("# One\n\n- [x] *done*\n- b\n\n3. **c**\n\n> q ~~d~~\n\n| a | b |\n| :-: | - |\n| `1` | 2 |\n\n```js\nlet x\n```\n\n---")
-    for (const tag of ["h3", "ul", "em", "ol", "strong", "blockquote", "del", "table", "th", "td", "code", "pre", "hr"]) assert.include(tagsOf(root), tag)
+    const root = shown(
+      "# One\n\n- [x] *done*\n- b\n\n3. **c**\n\n> q ~~d~~\n\n| a | b |\n| :-: | - |\n| `1` | 2 |\n\n```js\nlet x\n```\n\n---"
+    )
+    for (const tag of ["h3", "ul", "em", "ol", "strong", "blockquote", "del", "table", "th", "td", "code", "pre", "hr"])
+      assert.include(tagsOf(root), tag)
     assert.strictEqual(root === undefined ? "" : elementsOf(root).find(({ tag }) => tag === "ol")?.props["start"], 3)
   })
 
   it("a text without formatting stays as it is written, blanks, lines and HTML included", () => {
-    for (const text of ["hello", "two\n\n\n  lines", "a <b>c</b>", "<div>\n*x*\n</div>", "[status]: done", "2 * 3 * 4", "snake_case_name", "a < b && c > d", "@ada hello"]) {
+    for (
+      const text of [
+        "hello",
+        "two\n\n\n  lines",
+        "a <b>c</b>",
+        "<div>\n*x*\n</div>",
+        "[status]: done",
+        "2 * 3 * 4",
+        "snake_case_name",
+        "a < b && c > d",
+        "@ada hello"
+      ]
+    ) {
       assert.isUndefined(shown(text), text)
     }
   })
@@ -80,13 +148,35 @@ describe("Markdown in messages", () => {
     const target = (text: string) => {
       const [link] = linksOf(shown(text))
       const note = elementsOf(shown(text)!).find(({ props }) => props["class"] === "target")
-      return { link, note: note === undefined ? undefined : elementsOf(note).flatMap(({ children }) => children.filter((child) => typeof child === "string")).join("") }
+      return {
+        link,
+        note: note === undefined
+          ? undefined
+          : elementsOf(note).flatMap(({ children }) => children.filter((child) => typeof child === "string")).join("")
+      }
     }
     const { link, note } = target("[the plan](https://example.com/a?b=1#c)")
-    assert.deepInclude(link?.props, { href: "https://example.com/a?b=1#c", rel: "noopener noreferrer", target: "_blank" })
+    assert.deepInclude(link?.props, {
+      href: "https://example.com/a?b=1#c",
+      rel: "noopener noreferrer",
+      target: "_blank"
+    })
     assert.strictEqual(note, "()example.com/a?b=1#c")
-    for (const own of ["https://example.com", "https://example.com/a", "<a@example.com>", "[https://example.com/](https://example.com)"]) assert.isUndefined(target(own).note, own)
-    for (const other of ["[https://example.com](https://evil.example)", "[https://аррӏе.com/](https://аррӏе.com/)", "www.example.com"]) assert.isDefined(target(other).note, other)
+    for (
+      const own of [
+        "https://example.com",
+        "https://example.com/a",
+        "<a@example.com>",
+        "[https://example.com/](https://example.com)"
+      ]
+    ) assert.isUndefined(target(own).note, own)
+    for (
+      const other of [
+        "[https://example.com](https://evil.example)",
+        "[https://аррӏе.com/](https://аррӏе.com/)",
+        "www.example.com"
+      ]
+    ) assert.isDefined(target(other).note, other)
     assert.include(target("[x](https://a.example/" + "b".repeat(500) + ")").note, "a.example/")
   })
 
@@ -94,8 +184,14 @@ describe("Markdown in messages", () => {
     const [link, ...more] = linksOf(shown("![a *plan*](https://example.com/x.png)"))
     assert.strictEqual(link?.props["href"], "https://example.com/x.png")
     assert.strictEqual(more.length, 0)
-    for (const text of ["[![picture](https://a.example/x.png)](https://b.example)", "[a [b](https://b.example) c](https://c.example)"]) {
-      for (const link of linksOf(shown(text))) assert.strictEqual(elementsOf(link).filter(({ tag }) => tag === "a").length, 1, text)
+    for (
+      const text of [
+        "[![picture](https://a.example/x.png)](https://b.example)",
+        "[a [b](https://b.example) c](https://c.example)"
+      ]
+    ) {
+      for (const link of linksOf(shown(text)))
+        assert.strictEqual(elementsOf(link).filter(({ tag }) => tag === "a").length, 1, text)
     }
   })
 
@@ -129,13 +225,15 @@ describe("Markdown in messages", () => {
   })
 
   it("a long text as agents write them is formatted", () => {
-    const part = "## Findings\n\nThe *second* supplier is **cheaper**, see [the list](https://example.com/list).\n\n- one `a`\n- two\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n```js\nlet x = 1\n```\n\n"
+    const part =
+      "## Findings\n\nThe *second* supplier is **cheaper**, see [the list](https://example.com/list).\n\n- one `a`\n- two\n\n| a | b |\n| - | - |\n| 1 | 2 |\n\n```js\nlet x = 1\n```\n\n"
     const text = part.repeat(Math.floor(32_000 / part.length))
     assert.isDefined(lexed(text))
   })
 
   it("JSON is a tree only where its numbers are kept exactly", () => {
-    assert.deepStrictEqual(jsonOf(" {\"a\": [1, null]}\n"), { a: [1, null] })
-    for (const text of ["[1", "1", "\"a\"", "{}", "[]", "[a](https://b.example)", "{\"id\": 12345678901234567890}"]) assert.isUndefined(jsonOf(text), text)
+    assert.deepStrictEqual(jsonOf(' {"a": [1, null]}\n'), { a: [1, null] })
+    for (const text of ["[1", "1", '"a"', "{}", "[]", "[a](https://b.example)", '{"id": 12345678901234567890}'])
+      assert.isUndefined(jsonOf(text), text)
   })
 })

@@ -1,8 +1,8 @@
+import type { Message, Outgoing } from "#interfaces/pages/client/Wire"
 import { assert, describe, it } from "@effect/vitest"
 import { Api } from "../../src/interfaces/pages/client/Api.js"
 import { Outbox } from "../../src/interfaces/pages/client/Outbox.js"
 import { Timers } from "../../src/interfaces/pages/client/Timers.js"
-import type { Message, Outgoing } from "#interfaces/pages/client/Wire"
 import { eventually } from "../support/Eventually.ts"
 import { message } from "./Messages.ts"
 

@@ -1,7 +1,7 @@
+import { wantsPage } from "#interfaces/pages/Pages"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { createHash } from "node:crypto"
-import { sharedServer, type Server } from "../support/Server.ts"
-import { wantsPage } from "#interfaces/pages/Pages"
+import { type Server, sharedServer } from "../support/Server.ts"
 
 const BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 let server: Server
@@ -37,7 +37,16 @@ describe("pages", () => {
     assert.isTrue(wantsPage(BROWSER))
     assert.isTrue(wantsPage("text/html"))
     assert.isTrue(wantsPage("text/html, application/json"))
-    for (const accept of [undefined, "*/*", "application/json", "application/json, text/html", "text/html;q=0, */*", "text/html;q=0.5, application/json"]) {
+    for (
+      const accept of [
+        undefined,
+        "*/*",
+        "application/json",
+        "application/json, text/html",
+        "text/html;q=0, */*",
+        "text/html;q=0.5, application/json"
+      ]
+    ) {
       assert.isFalse(wantsPage(accept), accept)
     }
   })
@@ -49,7 +58,14 @@ describe("pages", () => {
       const policy = answer.headers.get("content-security-policy") ?? ""
       assert.match(policy, /^default-src 'none'; script-src 'self'( 'sha256-[\w+/]+=')?; style-src 'self';/, path)
       assert.notMatch(policy, /unsafe|\*|https?:\/\/(?!127\.0\.0\.1)/, path)
-      for (const rule of ["frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"]) assert.include(policy, rule, path)
+      for (
+        const rule of [
+          "frame-ancestors 'none'",
+          "base-uri 'none'",
+          "form-action 'none'",
+          "require-trusted-types-for 'script'"
+        ]
+      ) assert.include(policy, rule, path)
       assert.strictEqual(answer.headers.get("x-content-type-options"), "nosniff")
       assert.strictEqual(answer.headers.get("referrer-policy"), "no-referrer")
       assert.strictEqual(answer.headers.get("x-frame-options"), "DENY")
@@ -68,10 +84,15 @@ describe("pages", () => {
     const answer = await page("/oauth/sign-in?request=orq_any")
     assert.strictEqual(answer.headers.get("cache-control"), "no-store")
     assert.strictEqual(answer.headers.get("cross-origin-opener-policy"), "unsafe-none")
-    for (const path of ["/", "/app", "/console"]) assert.strictEqual((await page(path)).headers.get("cross-origin-opener-policy"), "same-origin", path)
-    const files = Array.from((await answer.text()).matchAll(/(?:src="|href="|":"\.\/)(\.\.\/[^"]+)"/g), ([, path]) => path ?? "")
+    for (const path of ["/", "/app", "/console"])
+      assert.strictEqual((await page(path)).headers.get("cross-origin-opener-policy"), "same-origin", path)
+    const files = Array.from(
+      (await answer.text()).matchAll(/(?:src="|href="|":"\.\/)(\.\.\/[^"]+)"/g),
+      ([, path]) => path ?? ""
+    )
     assert.isAbove(files.length, 8)
-    for (const path of files) assert.strictEqual((await page(new URL(path, `${server.url}/oauth/sign-in`).pathname)).status, 200, path)
+    for (const path of files)
+      assert.strictEqual((await page(new URL(path, `${server.url}/oauth/sign-in`).pathname)).status, 200, path)
     const slash = await page("/oauth/sign-in/?request=orq_any")
     assert.deepStrictEqual([slash.status, slash.headers.get("location")], [308, "../sign-in?request=orq_any"])
   })
@@ -88,12 +109,20 @@ describe("pages", () => {
       assert.strictEqual(file.status, 200, path)
       assert.strictEqual(file.headers.get("cache-control"), "public, max-age=31536000, immutable", path)
       assert.strictEqual(file.headers.get("x-content-type-options"), "nosniff", path)
-      assert.match(file.headers.get("content-type") ?? "", /^(text\/(javascript|css); charset=utf-8|image\/svg\+xml)$/, path)
+      assert.match(
+        file.headers.get("content-type") ?? "",
+        /^(text\/(javascript|css); charset=utf-8|image\/svg\+xml)$/,
+        path
+      )
       const bytes = Buffer.from(await file.arrayBuffer())
       const plain = await page(`/${path}`, { "accept-encoding": "identity" })
       assert.isNull(plain.headers.get("content-encoding"))
       assert.isTrue(bytes.equals(Buffer.from(await plain.arrayBuffer())), path)
-      assert.strictEqual((await page(`/${path}`, { "if-none-match": file.headers.get("etag") ?? "" })).status, 304, path)
+      assert.strictEqual(
+        (await page(`/${path}`, { "if-none-match": file.headers.get("etag") ?? "" })).status,
+        304,
+        path
+      )
     }
   })
 
@@ -101,7 +130,16 @@ describe("pages", () => {
     const other = await page("/assets/another/shared/style.css")
     assert.strictEqual(other.status, 200)
     assert.strictEqual(other.headers.get("cache-control"), "no-store")
-    for (const path of ["/assets/x/shared/Nothing.js", "/assets/x/app/Wire.ts", "/assets/x/../Pages.ts", "/assets/x/%2e%2e/Pages.ts", "/assets/x/app/../../Pages.ts", "/assets/x/"]) {
+    for (
+      const path of [
+        "/assets/x/shared/Nothing.js",
+        "/assets/x/app/Wire.ts",
+        "/assets/x/../Pages.ts",
+        "/assets/x/%2e%2e/Pages.ts",
+        "/assets/x/app/../../Pages.ts",
+        "/assets/x/"
+      ]
+    ) {
       assert.strictEqual((await page(path)).status, 404, path)
     }
     const slash = await page("/app/")

@@ -24,7 +24,9 @@ const expanded = (child: Child): ReadonlyArray<Shown | string> => {
   const { props, type } = child as Element
   // The button has state, which needs a page.
   if (type === Copy) return []
-  return typeof type === "function" ? expanded(type(props)) : [{ tag: type, props, children: expanded(props["children"] as Child) }]
+  return typeof type === "function"
+    ? expanded(type(props))
+    : [{ tag: type, props, children: expanded(props["children"] as Child) }]
 }
 
 /** What the page makes of a text; undefined if it shows the text as it is written. */
@@ -35,10 +37,16 @@ export const shown = (text: string): Shown | undefined => {
 }
 
 /** All elements, from the outside to the inside. */
-export const elementsOf = (root: Shown): ReadonlyArray<Shown> =>
-  [root, ...root.children.flatMap((child) => typeof child === "string" ? [] : elementsOf(child))]
+export const elementsOf = (
+  root: Shown
+): ReadonlyArray<Shown> => [
+  root,
+  ...root.children.flatMap((child) => typeof child === "string" ? [] : elementsOf(child))
+]
 
-/** The text that a person sees, without what the page adds or CommonMark leaves out: targets, languages, definitions. */
+/**
+ * The text that a person sees, without what the page adds or CommonMark leaves out: targets, languages, definitions.
+ */
 export const seen = (root: Shown | string): string => {
   if (typeof root === "string") return root
   if (root.tag === "br") return "\n"

@@ -13,7 +13,10 @@ import { picture } from "./Pictures.ts"
 /** What runs in the page. */
 declare const document: { readonly documentElement: { readonly scrollWidth: number } }
 declare const window: { readonly opener: unknown; readonly open: (url: string) => void }
-declare const localStorage: { readonly setItem: (name: string, value: string) => void; readonly getItem: (name: string) => string | null }
+declare const localStorage: {
+  readonly setItem: (name: string, value: string) => void
+  readonly getItem: (name: string) => string | null
+}
 
 /** The rest of these tests: `npm run test:pages`. */
 const ALL = process.env["PAGES"] === "all"
@@ -33,7 +36,11 @@ interface Asked {
   readonly url: string
 }
 
-const ask = async (redirect: string, name: string | null = "Test program", scope = "agent:read agent:act"): Promise<Asked> => {
+const ask = async (
+  redirect: string,
+  name: string | null = "Test program",
+  scope = "agent:read agent:act"
+): Promise<Asked> => {
   const host = await Host.register(server, redirect, { client_name: name })
   const pair = pkce()
   return { host, pair, url: host.authorizeUrl(pair, { scope }) }
@@ -56,7 +63,8 @@ const tokensOf = async (page: Page, asked: Asked): Promise<Tokens> => {
   return body
 }
 
-const myStatus = (token: string) => post(server, token, rpc("tools/call", { name: "agentchat_get_my_status", arguments: {} }), older)
+const myStatus = (token: string) =>
+  post(server, token, rpc("tools/call", { name: "agentchat_get_my_status", arguments: {} }), older)
 
 /** Asserts that the token acts for this agent at `/mcp`. */
 const assertActsFor = async (token: string, handle: string) => {
@@ -76,12 +84,17 @@ const signInWithKey = async (page: Page, { key }: Pick<TestAgent, "key">) => {
 /** Stores keys in the browser, as /app does when a person asks for it. */
 const keepKeys = async (page: Page, ...agents: ReadonlyArray<Pick<TestAgent, "key">>) => {
   await page.goto(`${server.url}/app`)
-  await page.evaluate((keys) => localStorage.setItem("parley.keys", keys), JSON.stringify(agents.map(({ key }) => ({ key, watching: true }))))
+  await page.evaluate(
+    (keys) => localStorage.setItem("parley.keys", keys),
+    JSON.stringify(agents.map(({ key }) => ({ key, watching: true })))
+  )
 }
 
 describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
   beforeAll(async () => {
-    program = createServer((_, response) => void response.setHeader("content-type", "text/html").end("<!doctype html><title>The program</title>"))
+    program = createServer((_, response) =>
+      void response.setHeader("content-type", "text/html").end("<!doctype html><title>The program</title>")
+    )
     await new Promise<void>((resolve) => void program.listen(0, "127.0.0.1", resolve))
     origin = `http://127.0.0.1:${(program.address() as AddressInfo).port}`
     ;[browser, server] = await Promise.all([launch(), startServer()])
@@ -209,10 +222,16 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
       const watched = await open({}, ["https://claude.ai"])
       const { page } = watched
       const context = page.context()
-      await context.route("https://claude.ai/**", (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html><title>Claude</title>" }))
+      await context.route(
+        "https://claude.ai/**",
+        (route) => route.fulfill({ contentType: "text/html", body: "<!doctype html><title>Claude</title>" })
+      )
       const asked = await ask("https://claude.ai/api/mcp/auth_callback", "Claude")
       await page.goto("https://claude.ai/new")
-      const [popUp] = await Promise.all([page.waitForEvent("popup"), page.evaluate((url) => window.open(url), asked.url)])
+      const [popUp] = await Promise.all([
+        page.waitForEvent("popup"),
+        page.evaluate((url) => window.open(url), asked.url)
+      ])
       await popUp.getByText("claude.ai", { exact: true }).waitFor()
       assert.strictEqual(await popUp.locator(".caution").count(), 0)
       const request = popUp.url()
@@ -273,7 +292,9 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
     })
 
     it("by keyboard alone, at 360 px, dark and light: nothing sticks out, and every step is accessible", async () => {
-      const ada = await newAgent(server, "ada", { display_name: "An agent with a name that takes two lines on a phone" })
+      const ada = await newAgent(server, "ada", {
+        display_name: "An agent with a name that takes two lines on a phone"
+      })
       for (const colorScheme of ["dark", "light"] as const) {
         const watched = await open({ viewport: { width: 360, height: 740 }, colorScheme })
         const { page } = watched
@@ -306,7 +327,11 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
     it("an error of /authorize that must not be sent anywhere is a page that needs no script, with status 400", async () => {
       const watched = await open()
       const { page } = watched
-      const answer = await page.goto(`${server.url}/authorize?response_type=code&client_id=${encodeURIComponent(EVIL)}&redirect_uri=https://example.com/`)
+      const answer = await page.goto(
+        `${server.url}/authorize?response_type=code&client_id=${
+          encodeURIComponent(EVIL)
+        }&redirect_uri=https://example.com/`
+      )
       assert.strictEqual(answer?.status(), 400)
       assert.strictEqual(answer?.headers()["cache-control"], "no-store")
       await page.getByRole("heading", { name: "This sign-in cannot begin" }).waitFor()

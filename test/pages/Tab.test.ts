@@ -1,7 +1,7 @@
+import { exactSize } from "#infrastructure/wire/Size"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { readdirSync, readFileSync } from "node:fs"
-import { exactSize } from "#infrastructure/wire/Size"
 import { Api } from "../../src/interfaces/pages/client/Api.js"
 import { MAX_FILE, upload } from "../../src/interfaces/pages/client/Files.js"
 import { excerptOf, queryOf } from "../../src/interfaces/pages/client/Search.js"
@@ -26,7 +26,22 @@ describe("URLs of the page", () => {
     fc.assert(fc.property(handle, place, (handle, place) => {
       assert.deepStrictEqual(routeOf(hashOf({ handle, place })), { handle, place })
     }))
-    for (const hash of ["", "#", "#/", "#/ada/", "#/ada/x", "#/ada/conv_", "#/ada/conv_1?at=", "#/ada/conv_1?at=1&b", "#/Ada", "#/ada/@", "#/ada/../bob", `#/ac_${"x".repeat(43)}`]) {
+    for (
+      const hash of [
+        "",
+        "#",
+        "#/",
+        "#/ada/",
+        "#/ada/x",
+        "#/ada/conv_",
+        "#/ada/conv_1?at=",
+        "#/ada/conv_1?at=1&b",
+        "#/Ada",
+        "#/ada/@",
+        "#/ada/../bob",
+        `#/ac_${"x".repeat(43)}`
+      ]
+    ) {
       assert.isNull(routeOf(hash), hash)
     }
   })
@@ -52,9 +67,37 @@ describe("URLs of the page", () => {
 describe("sizes", () => {
   it("are in the units of the limits, and 1,024 of a unit are 1 of the next one", () => {
     const MiB = 1024 ** 2
-    const sizes = [0, 1, 1023, 1024, 1536, 32_768, 999_999, MiB - 1, MiB, 26_214_400, 26_214_401, 1024 * MiB - 1, 3.5 * 1024 ** 4, 2048 * 1024 ** 4]
+    const sizes = [
+      0,
+      1,
+      1023,
+      1024,
+      1536,
+      32_768,
+      999_999,
+      MiB - 1,
+      MiB,
+      26_214_400,
+      26_214_401,
+      1024 * MiB - 1,
+      3.5 * 1024 ** 4,
+      2048 * 1024 ** 4
+    ]
     assert.deepStrictEqual(sizes.map(sizeOf), [
-      "0 B", "1 B", "1023 B", "1 KiB", "1.5 KiB", "32 KiB", "977 KiB", "1 MiB", "1 MiB", "25 MiB", "25 MiB", "1 GiB", "3.5 TiB", "2048 TiB"
+      "0 B",
+      "1 B",
+      "1023 B",
+      "1 KiB",
+      "1.5 KiB",
+      "32 KiB",
+      "977 KiB",
+      "1 MiB",
+      "1 MiB",
+      "25 MiB",
+      "25 MiB",
+      "1 GiB",
+      "3.5 TiB",
+      "2048 TiB"
     ])
     fc.assert(fc.property(fc.integer({ min: 0, max: 1000 * 1024 ** 4 }), (bytes) => {
       assert.match(sizeOf(bytes), /^(\d|[1-9]\d{1,2}|10[01]\d|102[0-3]|[1-9]?\d\.[1-9]) (B|[KMGT]iB)$/)
@@ -66,15 +109,25 @@ describe("sizes", () => {
     const refusal = await upload(new Api("ac_key"), { to: "bob" }, file).then(() => "", String)
     assert.strictEqual(refusal, "Error: This file is larger than 25 MiB, which is the most that can be sent.")
     assert.deepStrictEqual([26_214_400, 32_768, 5_120, 1_200, 1024 ** 3, 1_048_577].map(exactSize), [
-      "25 MiB", "32 KiB", "5 KiB", "1200 bytes", "1 GiB", "1048577 bytes"
+      "25 MiB",
+      "32 KiB",
+      "5 KiB",
+      "1200 bytes",
+      "1 GiB",
+      "1048577 bytes"
     ])
   })
 
   it("are written in one way in all that the pages and the server say", () => {
     const files = readdirSync(new URL("../../src", import.meta.url), { recursive: true, encoding: "utf8" })
-    const isCode = (name: string) => /\.(js|ts)$/.test(name) && (name.startsWith("interfaces/pages/") || /^(domain\/|infrastructure\/wire\/(?!Size))/.test(name))
+    const isCode = (name: string) =>
+      /\.(js|ts)$/.test(name) &&
+      (name.startsWith("interfaces/pages/") || /^(domain\/|infrastructure\/wire\/(?!Size))/.test(name))
     for (const name of files.filter(isCode)) {
-      const code = readFileSync(new URL(`../../src/${name}`, import.meta.url), "utf8").replace(/\/\*[\s\S]*?\*\/|\/\/ .*/g, "")
+      const code = readFileSync(new URL(`../../src/${name}`, import.meta.url), "utf8").replace(
+        /\/\*[\s\S]*?\*\/|\/\/ .*/g,
+        ""
+      )
       assert.notMatch(code, /\d ?([kK]B|MB|GB)\b|\} bytes\b/, name)
     }
   })
@@ -85,7 +138,8 @@ describe("handles after @", () => {
     assert.deepStrictEqual(mentionAt("ask @Bo", 7), { at: 4, begin: "bo" })
     assert.deepStrictEqual(mentionAt("@", 1), { at: 0, begin: "" })
     assert.deepStrictEqual(mentionAt("(@bob, @ca", 5), { at: 1, begin: "bob" })
-    for (const text of ["ada@example", "ask @bob ", "a.@b", "@@b", "https://a.example/@b", ""]) assert.isUndefined(mentionAt(text, text.length), text)
+    for (const text of ["ada@example", "ask @bob ", "a.@b", "@@b", "https://a.example/@b", ""])
+      assert.isUndefined(mentionAt(text, text.length), text)
   })
 
   it("are offered by handle, then by name, each agent once, the nearest first", () => {
@@ -109,14 +163,20 @@ describe("what the tab says and keeps", () => {
   it("its title has the unread messages, the conversation and the agent", () => {
     assert.strictEqual(tabTitle({ unread: 0, handle: null, conversation: null }), "Parley")
     assert.strictEqual(tabTitle({ unread: 3, handle: "ada", conversation: null }), "(3) @ada · Parley")
-    assert.strictEqual(tabTitle({ unread: 1200, handle: "ada", conversation: "Night watch" }), "(999+) Night watch · @ada · Parley")
+    assert.strictEqual(
+      tabTitle({ unread: 1200, handle: "ada", conversation: "Night watch" }),
+      "(999+) Night watch · @ada · Parley"
+    )
   })
 
   it("a notification says who wrote to whom, and the text only if the person asked for it", () => {
     const direct = { sender: "bob", agent: "ada", group: null, text: "the\ncode is 1", texts: false }
     assert.deepStrictEqual(wordsOf(direct), { title: "@bob wrote to @ada", body: "" })
     assert.deepStrictEqual(wordsOf({ ...direct, texts: true }), { title: "@bob wrote to @ada", body: "the code is 1" })
-    assert.deepStrictEqual(wordsOf({ ...direct, group: "Night watch" }), { title: "@bob wrote in Night watch", body: "For @ada" })
+    assert.deepStrictEqual(wordsOf({ ...direct, group: "Night watch" }), {
+      title: "@bob wrote in Night watch",
+      body: "For @ada"
+    })
   })
 
   it("a browser that stores nothing, or something else, is no error", () => {
@@ -153,20 +213,30 @@ describe("a search", () => {
   })
 
   it("shows the words found and what is around them, and nothing that is not in the text", () => {
-    fc.assert(fc.property(fc.array(fc.tuple(fc.string({ maxLength: 150 }), fc.string({ minLength: 1, maxLength: 20 })), { maxLength: 8 }), fc.string({ maxLength: 300 }), (pairs, rest) => {
-      let text = ""
-      const highlights: Array<[number, number]> = []
-      for (const [before, word] of pairs) {
-        text += before
-        highlights.push([text.length, text.length + word.length])
-        text += word
-      }
-      text += rest
-      const pieces = excerptOf(text, highlights)
-      const shown = pieces.map((piece) => piece.text).join("")
-      assert.include(text, shown.replace(/^… /, text.startsWith("… ") ? "… " : "").replace(/ …$/, text.endsWith(" …") ? " …" : ""))
-      assert.isAtMost(shown.length, 184)
-      if (pairs.length > 0) assert.strictEqual(pieces.find(({ isFound }) => isFound)?.text, pairs[0]![1])
-    }))
+    fc.assert(
+      fc.property(
+        fc.array(fc.tuple(fc.string({ maxLength: 150 }), fc.string({ minLength: 1, maxLength: 20 })), { maxLength: 8 }),
+        fc.string({ maxLength: 300 }),
+        (pairs, rest) => {
+          let text = ""
+          const highlights: Array<[number, number]> = []
+          for (const [before, word] of pairs) {
+            text += before
+            highlights.push([text.length, text.length + word.length])
+            text += word
+          }
+          text += rest
+          const pieces = excerptOf(text, highlights)
+          const shown = pieces.map((piece) => piece.text).join("")
+          assert.include(
+            text,
+            shown.replace(/^… /, text.startsWith("… ") ? "… " : "").replace(/ …$/, text.endsWith(" …") ? " …" : "")
+          )
+          assert.isAtMost(shown.length, 184)
+          if (pairs.length > 0)
+            assert.strictEqual(pieces.find(({ isFound }) => isFound)?.text, pairs[0]![1])
+        }
+      )
+    )
   })
 })

@@ -1,6 +1,6 @@
+import { decideDelivered, decideMessage, markOf, type Task, withTask } from "#interfaces/a2a/Task"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decideDelivered, decideMessage, markOf, type Task, withTask } from "#interfaces/a2a/Task"
 import { taskStates } from "../../src/interfaces/pages/client/Tasks.js"
 import { message } from "./Messages.ts"
 
@@ -10,7 +10,18 @@ const said = fc.record({
   /** Which earlier messages it names. */
   task: fc.option(fc.nat(30)),
   replyTo: fc.option(fc.nat(30)),
-  state: fc.option(fc.constantFrom("WORKING", "input-required", "TASK_STATE_AUTH_REQUIRED", "COMPLETED", "FAILED", "REJECTED", "SUBMITTED", "nonsense")),
+  state: fc.option(
+    fc.constantFrom(
+      "WORKING",
+      "input-required",
+      "TASK_STATE_AUTH_REQUIRED",
+      "COMPLETED",
+      "FAILED",
+      "REJECTED",
+      "SUBMITTED",
+      "nonsense"
+    )
+  ),
   delivered: fc.boolean()
 })
 

@@ -5,11 +5,11 @@ import {
   closeGap,
   empty,
   gapAfter,
+  type Timeline,
   unsettledAfter,
   withLive,
   withRead,
-  withReceipt,
-  type Timeline
+  withReceipt
 } from "../../src/interfaces/pages/client/Timeline.js"
 import { message } from "./Messages.ts"
 
@@ -17,20 +17,29 @@ const seqs = ({ messages }: Timeline) => messages.map(({ seq }) => seq)
 
 describe("a timeline", () => {
   it("shows messages in their order however they come, once what is missing was read", () => {
-    fc.assert(fc.property(fc.shuffledSubarray(Array.from({ length: 30 }, (_, i) => i + 1), { minLength: 1 }), fc.nat(29), (live, from) => {
-      let timeline: Timeline = withRead(empty, Array.from({ length: from }, (_, i) => message(i + 1)))
-      for (const seq of live) {
-        timeline = withLive(timeline, message(seq))
-        const shown = seqs(timeline)
-        assert.deepStrictEqual(shown, shown.map((_, i) => i + 1))
-      }
-      const newest = Math.max(from, ...live)
-      const after = gapAfter(timeline)
-      if (after !== undefined) {
-        timeline = closeGap(withRead(timeline, Array.from({ length: newest - after }, (_, i) => message(after + 1 + i))))
-      }
-      assert.deepStrictEqual(seqs(timeline), Array.from({ length: newest }, (_, i) => i + 1))
-    }))
+    fc.assert(
+      fc.property(
+        fc.shuffledSubarray(Array.from({ length: 30 }, (_, i) => i + 1), { minLength: 1 }),
+        fc.nat(29),
+        (live, from) => {
+          let timeline: Timeline = withRead(empty, Array.from({ length: from }, (_, i) => message(i + 1)))
+          for (const seq of live) {
+            timeline = withLive(timeline, message(seq))
+            const shown = seqs(timeline)
+            assert.deepStrictEqual(shown, shown.map((_, i) => i + 1))
+          }
+          const newest = Math.max(from, ...live)
+          const after = gapAfter(timeline)
+          if (after !== undefined) {
+            timeline = closeGap(withRead(
+              timeline,
+              Array.from({ length: newest - after }, (_, i) => message(after + 1 + i))
+            ))
+          }
+          assert.deepStrictEqual(seqs(timeline), Array.from({ length: newest }, (_, i) => i + 1))
+        }
+      )
+    )
   })
 
   it("takes what follows a number that nobody shows, after history was asked", () => {
@@ -50,13 +59,23 @@ describe("a timeline", () => {
     const read = withRead(empty, [message(1, { status: "read" })])
     assert.strictEqual(withRead(read, [message(1, { status: "stored" })]).messages[0]?.status, "read")
     assert.strictEqual(withLive(read, message(1, { status: "delivered" })).messages[0]?.status, "read")
-    assert.strictEqual(withRead(withRead(empty, [message(1)]), [message(1, { status: "delivered" })]).messages[0]?.status, "delivered")
+    assert.strictEqual(
+      withRead(withRead(empty, [message(1)]), [message(1, { status: "delivered" })]).messages[0]?.status,
+      "delivered"
+    )
   })
 
   it("a receipt reads what is up to its number, and what it names", () => {
     const own = { sender: "ada" }
     const timeline = withRead(empty, [message(1, own), message(2), message(3, own), message(4, own)])
-    const receipt = { message_id: "msg_4", conversation_id: "conv_1", seq: 4, reader: "bob", at: "2026-01-01T00:00:00.000Z", through_seq: 1 }
+    const receipt = {
+      message_id: "msg_4",
+      conversation_id: "conv_1",
+      seq: 4,
+      reader: "bob",
+      at: "2026-01-01T00:00:00.000Z",
+      through_seq: 1
+    }
     const after = withReceipt(timeline, receipt, "ada")
     assert.deepStrictEqual(after.messages.map(({ status }) => status), ["read", "stored", "stored", "read"])
     assert.strictEqual(unsettledAfter(after, "ada"), 2)
@@ -66,5 +85,15 @@ describe("a timeline", () => {
 
 it("the row at a position is found", () => {
   const offsets = Float64Array.from([0, 10, 30, 60])
-  assert.deepStrictEqual([-5, 0, 9, 10, 29, 30, 59, 60, 100].map((position) => rowAt(offsets, position)), [0, 0, 0, 1, 1, 2, 2, 2, 2])
+  assert.deepStrictEqual([-5, 0, 9, 10, 29, 30, 59, 60, 100].map((position) => rowAt(offsets, position)), [
+    0,
+    0,
+    0,
+    1,
+    1,
+    2,
+    2,
+    2,
+    2
+  ])
 })

@@ -1,8 +1,8 @@
+import { makeActors } from "#infrastructure/platform/Actors"
+import { actors as gauge } from "#infrastructure/platform/Metrics"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { makeActors } from "#infrastructure/platform/Actors"
-import { actors as gauge } from "#infrastructure/platform/Metrics"
 
 it.effect("actors are created once, are counted, and leave memory when they are idle", () =>
   Effect.gen(function*() {

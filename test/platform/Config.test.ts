@@ -1,8 +1,8 @@
+import { Config, ConfigInvalid, settings } from "#infrastructure/platform/Config"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
+import { Environment } from "#infrastructure/platform/UnknownSettings"
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Redacted } from "effect"
-import { Config, ConfigInvalid, settings } from "#infrastructure/platform/Config"
-import { Environment } from "#infrastructure/platform/UnknownSettings"
-import { publicUrl } from "#infrastructure/platform/PublicUrl"
 
 const within = (env: Record<string, string>) => <A, E>(effect: Effect.Effect<A, E>) =>
   effect.pipe(
@@ -121,18 +121,37 @@ describe("the configuration", () => {
         WEBHOOK_RETRY_SECONDS: "1, 2,30",
         SMTP_URL: "smtp://user:secret@mail.example:587"
       })
-      assert.deepInclude(config, { PORT: 8080, HOST: "127.0.0.1", PUBLIC_URL: "https://parley.example", ECHO_OWN: "off" })
+      assert.deepInclude(config, {
+        PORT: 8080,
+        HOST: "127.0.0.1",
+        PUBLIC_URL: "https://parley.example",
+        ECHO_OWN: "off"
+      })
       assert.deepStrictEqual(config.WEBHOOK_RETRY_SECONDS, [1, 2, 30])
-      assert.strictEqual(config.SMTP_URL === undefined ? "" : Redacted.value(config.SMTP_URL), "smtp://user:secret@mail.example:587")
+      assert.strictEqual(
+        config.SMTP_URL === undefined ? "" : Redacted.value(config.SMTP_URL),
+        "smtp://user:secret@mail.example:587"
+      )
       assert.notInclude(`${JSON.stringify(config)} ${String(config.SMTP_URL)}`, "secret")
     }))
 
   it.effect("takes addresses and networks of proxies, and nothing else", () =>
     Effect.gen(function*() {
-      const taken = (text: string) => Effect.map(loaded({ TRUST_PROXY_ADDRESSES: text }), (config) => config.TRUST_PROXY_ADDRESSES)
+      const taken = (text: string) =>
+        Effect.map(loaded({ TRUST_PROXY_ADDRESSES: text }), (config) => config.TRUST_PROXY_ADDRESSES)
       assert.deepStrictEqual(yield* taken("10.0.0.0/8, 192.0.2.1,fd00::/8"), ["10.0.0.0/8", "192.0.2.1", "fd00::/8"])
       assert.deepStrictEqual(yield* taken("none"), [])
-      for (const text of ["proxy.example", "10.0.0.0/33", "fd00::/129", "10.0.0.0/8/8", "10.0.0.0/", "10.0.0.1,", "10.0.0/8"]) {
+      for (
+        const text of [
+          "proxy.example",
+          "10.0.0.0/33",
+          "fd00::/129",
+          "10.0.0.0/8/8",
+          "10.0.0.0/",
+          "10.0.0.1,",
+          "10.0.0/8"
+        ]
+      ) {
         const error = yield* Effect.flip(taken(text))
         assert.match(error.message, /^TRUST_PROXY_ADDRESSES: expected IP addresses and networks/, text)
       }
@@ -169,7 +188,7 @@ describe("the configuration", () => {
         "METRICS_TOKEN"
       ])
       assert.notInclude(error.message, "s3cret")
-      assert.include(error.message, "PORT: expected a whole number from 0 to 65535, got \"70000\"")
+      assert.include(error.message, 'PORT: expected a whole number from 0 to 65535, got "70000"')
     }))
 
   it("says of each setting in a row that stands alone what it is, and in which unit", () => {
@@ -189,7 +208,8 @@ describe("the configuration", () => {
       [/_URL$|_ENDPOINT$/, /URL/]
     ]
     // What points at another row, or asks a question that only that one answers.
-    const leaning = /^(and|the same|such|who|whose|how|whether)\b|\b(such a|those of them|towards that|in the window|it is, too)\b/
+    const leaning =
+      /^(and|the same|such|who|whose|how|whether)\b|\b(such a|those of them|towards that|in the window|it is, too)\b/
     for (const [name, { about, shown }] of Object.entries(settings)) {
       assert.notMatch(about, leaning, name)
       assert.isAbove(about.split(" ").length, 3, name)
@@ -256,7 +276,9 @@ describe("variables that are no settings", () => {
         LOG_LEVL: "LOG_LEVEL"
       }
       const warnings = yield* told(...Object.keys(mistakes))
-      const meant = new Map(warnings.map((words) => [words[0], words.find((word) => word !== words[0] && word in settings)]))
+      const meant = new Map(
+        warnings.map((words) => [words[0], words.find((word) => word !== words[0] && word in settings)])
+      )
       assert.deepStrictEqual([...meant.keys()], Object.keys(mistakes))
       for (const [name, nearest] of Object.entries(mistakes)) {
         if (nearest !== undefined) assert.strictEqual(meant.get(name), nearest, name)
@@ -276,12 +298,21 @@ describe("variables that are no settings", () => {
         `${name}_PORT_6379_TCP_PROTO`
       ]
       const others = [
-        ...["REDIS", "DATABASE", "RUNNER", "LIMITS", "UPLOADS", "S3", "SMTP", "WEBHOOK", "PARLEY"].flatMap(service).filter((name) => name !== "RUNNER_PORT"),
-        ..."OS ARCH NAME TEMP TOOL_CACHE DEBUG ENVIRONMENT TRACKING_ID WORKSPACE".split(" ").map((name) => `RUNNER_${name}`),
-        ..."HOME PATH PWD USER SHELL LANG TERM HOSTNAME LOGNAME MAIL NODE_ENV NODE_OPTIONS CI TMPDIR DISPLAY TZ".split(" "),
-        ..."HTTP_PROXY HTTPS_PROXY NO_PROXY AWS_REGION AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN".split(" "),
-        ..."DATABASE_HOST DATABASE_USER DATABASE_NAME DATABASE_PASSWORD REDIS_HOST REDIS_PASSWORD SMTP_HOST SMTP_USER MAIL_HOST".split(" "),
-        ..."GITHUB_TOKEN PGHOST PGPORT POSTGRES_USER MINIO_ROOT_USER npm_config_loglevel HTTP_HOST BIND PROT ROOT HOTS".split(" ")
+        ...["REDIS", "DATABASE", "RUNNER", "LIMITS", "UPLOADS", "S3", "SMTP", "WEBHOOK", "PARLEY"].flatMap(service)
+          .filter((name) => name !== "RUNNER_PORT"),
+        ..."OS ARCH NAME TEMP TOOL_CACHE DEBUG ENVIRONMENT TRACKING_ID WORKSPACE".split(" ").map((name) =>
+          `RUNNER_${name}`
+        ),
+        ..."HOME PATH PWD USER SHELL LANG TERM HOSTNAME LOGNAME MAIL NODE_ENV NODE_OPTIONS CI TMPDIR DISPLAY TZ".split(
+          " "
+        ),
+        ..."HTTP_PROXY HTTPS_PROXY NO_PROXY AWS_REGION AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN".split(
+          " "
+        ),
+        ..."DATABASE_HOST DATABASE_USER DATABASE_NAME DATABASE_PASSWORD REDIS_HOST REDIS_PASSWORD SMTP_HOST SMTP_USER MAIL_HOST"
+          .split(" "),
+        ..."GITHUB_TOKEN PGHOST PGPORT POSTGRES_USER MINIO_ROOT_USER npm_config_loglevel HTTP_HOST BIND PROT ROOT HOTS"
+          .split(" ")
       ]
       assert.deepStrictEqual(yield* told(...others), [])
       yield* loaded(Object.fromEntries(others.map((name) => [name, "1"])))
@@ -291,7 +322,9 @@ describe("variables that are no settings", () => {
 
   it.effect("stop the start if one is meant for a limit, and say which", () =>
     Effect.gen(function*() {
-      const error = yield* Effect.flip(loaded({ LIMITS_SENDS_PER_SEC: "1", LIMITS_OTP_ATTEMPS: "2", LIMITS_WHATEVER: "3", PORT: "x" }))
+      const error = yield* Effect.flip(
+        loaded({ LIMITS_SENDS_PER_SEC: "1", LIMITS_OTP_ATTEMPS: "2", LIMITS_WHATEVER: "3", PORT: "x" })
+      )
       assert.instanceOf(error, ConfigInvalid)
       const [port, ...limits] = error.problems
       assert.match(port ?? "", /^PORT: /)

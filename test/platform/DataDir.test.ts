@@ -1,3 +1,5 @@
+import { DataDir, DataDirInUse, FolderUnusable } from "#infrastructure/platform/disk/DataDir"
+import { foreignTo } from "#infrastructure/platform/disk/Folder"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import { type ChildProcessByStdio, spawn, spawnSync } from "node:child_process"
@@ -7,8 +9,6 @@ import * as path from "node:path"
 import { createInterface } from "node:readline"
 import type { Readable, Writable } from "node:stream"
 import { fileURLToPath } from "node:url"
-import { DataDir, DataDirInUse, FolderUnusable } from "#infrastructure/platform/disk/DataDir"
-import { foreignTo } from "#infrastructure/platform/disk/Folder"
 import { missingForDisks, SmallDisk } from "../support/SmallDisk.ts"
 
 const temporary = Effect.acquireRelease(
@@ -149,36 +149,45 @@ describe("DataDir", () => {
       assert.include(below.message, "a part of the path is a file")
     }))
 
-  it.effect.skipIf(process.platform !== "linux")("says so where nobody may write, or no folder can be (Linux has such places for root too)", () =>
-    Effect.gen(function*() {
-      for (
-        const [folder, reason] of [
-          ["/sys/parley", /permission denied|read-only/],
-          // Where Node's own `mkdir` with `recursive` never returns.
-          ["/proc/parley", /its file system does not let anybody create files or folders there/],
-          ["/proc/parley/below", /its file system does not let anybody/],
-          ["/proc/self/fdinfo", /permission denied|its file system does not let anybody/],
-          ["/dev/full", /it is a file/],
-          ["/dev/full/below", /a part of the path is a file/]
-        ] as const
-      ) {
-        const error = yield* Effect.flip(take(folder))
-        assert.instanceOf(error, FolderUnusable)
-        assert.match(error.message, reason, folder)
-        assert.isTrue(error.message.startsWith(`DATA_DIR ${folder} cannot be used: `), error.message)
-      }
-    }))
+  it.effect.skipIf(process.platform !== "linux")(
+    "says so where nobody may write, or no folder can be (Linux has such places for root too)",
+    () =>
+      Effect.gen(function*() {
+        for (
+          const [folder, reason] of [
+            ["/sys/parley", /permission denied|read-only/],
+            // Where Node's own `mkdir` with `recursive` never returns.
+            ["/proc/parley", /its file system does not let anybody create files or folders there/],
+            ["/proc/parley/below", /its file system does not let anybody/],
+            ["/proc/self/fdinfo", /permission denied|its file system does not let anybody/],
+            ["/dev/full", /it is a file/],
+            ["/dev/full/below", /a part of the path is a file/]
+          ] as const
+        ) {
+          const error = yield* Effect.flip(take(folder))
+          assert.instanceOf(error, FolderUnusable)
+          assert.match(error.message, reason, folder)
+          assert.isTrue(error.message.startsWith(`DATA_DIR ${folder} cannot be used: `), error.message)
+        }
+      })
+  )
 
-  it.effect.skipIf(missingForDisks !== "")(`says so on a full disk, and on one that is read-only${missingForDisks}`, () =>
-    Effect.gen(function*() {
-      const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(1)), (disk) => Effect.sync(() => disk.unmount()))
-      disk.fill()
-      const full = yield* Effect.flip(take(disk.folder))
-      assert.strictEqual(full.message, `DATA_DIR ${disk.folder} cannot be used: no space left on its disk`)
-      spawnSync("mount", ["-o", "remount,ro", disk.folder])
-      const closed = yield* Effect.flip(take(path.join(disk.folder, "data")))
-      assert.strictEqual(closed.message, `DATA_DIR ${disk.folder}/data cannot be used: its file system is read-only`)
-    }))
+  it.effect.skipIf(missingForDisks !== "")(
+    `says so on a full disk, and on one that is read-only${missingForDisks}`,
+    () =>
+      Effect.gen(function*() {
+        const disk = yield* Effect.acquireRelease(
+          Effect.sync(() => new SmallDisk(1)),
+          (disk) => Effect.sync(() => disk.unmount())
+        )
+        disk.fill()
+        const full = yield* Effect.flip(take(disk.folder))
+        assert.strictEqual(full.message, `DATA_DIR ${disk.folder} cannot be used: no space left on its disk`)
+        spawnSync("mount", ["-o", "remount,ro", disk.folder])
+        const closed = yield* Effect.flip(take(path.join(disk.folder, "data")))
+        assert.strictEqual(closed.message, `DATA_DIR ${disk.folder}/data cannot be used: its file system is read-only`)
+      })
+  )
 
   it.effect("closes to other users what a folder that somebody else has made leaves open, and says it once", () =>
     Effect.gen(function*() {
@@ -191,10 +200,15 @@ describe("DataDir", () => {
       fs.symlinkSync(at("own.txt"), at("outbox/link"))
       fs.chmodSync(folder, 0o755)
       const lines: Array<string> = []
-      const logged = take(folder).pipe(Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])))
+      const logged = take(folder).pipe(
+        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+      )
       yield* logged
-      assert.deepStrictEqual(lines, [`Other users of this machine could use database, blobs, outbox in ${folder}. Only this user can from now on`])
-      for (const name of ["database", "database/base", "outbox", "blobs", "blobs/files"]) assert.strictEqual(mode(name), "700", name)
+      assert.deepStrictEqual(lines, [
+        `Other users of this machine could use database, blobs, outbox in ${folder}. Only this user can from now on`
+      ])
+      for (const name of ["database", "database/base", "outbox", "blobs", "blobs/files"])
+        assert.strictEqual(mode(name), "700", name)
       for (const name of ["database/base/1", "outbox/a.eml", "lock"]) assert.strictEqual(mode(name), "600", name)
       assert.deepStrictEqual([mode(), mode("own.txt")], ["755", "666"], "what is not Parley's, through a link too")
       yield* logged
@@ -203,27 +217,30 @@ describe("DataDir", () => {
 
   const missingRoot = process.getuid?.() === 0 ? "" : " (skipped: needs root)"
 
-  it.effect.skipIf(missingRoot !== "")(`is refused to root if it belongs to another user, who is named${missingRoot}`, () =>
-    Effect.gen(function*() {
-      const [name, uid] = ["daemon", 1]
-      const asName = /run this as "daemon" \(for example sudo -u daemon …\)$/
-      const empty = yield* temporary
-      fs.chownSync(empty, uid, uid)
-      const refused = yield* Effect.flip(take(empty))
-      assert.match(refused.message, asName)
-      assert.deepStrictEqual(fs.readdirSync(empty), [], "nothing is left there")
-      // The folder of a volume may belong to root, and its database to the server's user.
-      const used = yield* temporary
-      fs.mkdirSync(path.join(used, "database"))
-      fs.chownSync(path.join(used, "database"), uid, uid)
-      assert.match((yield* Effect.flip(take(used))).message, asName)
-      assert.include(foreignTo(empty, 0) ?? "", `it belongs to "${name}"`)
-      assert.isUndefined(foreignTo(empty, uid))
-      // What root has left behind in the folder of the server's user.
-      fs.mkdirSync(path.join(empty, "database"))
-      assert.include(foreignTo(empty, uid) ?? "", `chown -R daemon ${empty}`)
-      assert.match(foreignTo(used, 12_345) ?? "", asName)
-      fs.chownSync(path.join(used, "database"), 54_321, 54_321)
-      assert.match(foreignTo(used, 0) ?? "", /as the user with the id 54321 \(for example sudo -u '#54321' …\)$/)
-    }))
+  it.effect.skipIf(missingRoot !== "")(
+    `is refused to root if it belongs to another user, who is named${missingRoot}`,
+    () =>
+      Effect.gen(function*() {
+        const [name, uid] = ["daemon", 1]
+        const asName = /run this as "daemon" \(for example sudo -u daemon …\)$/
+        const empty = yield* temporary
+        fs.chownSync(empty, uid, uid)
+        const refused = yield* Effect.flip(take(empty))
+        assert.match(refused.message, asName)
+        assert.deepStrictEqual(fs.readdirSync(empty), [], "nothing is left there")
+        // The folder of a volume may belong to root, and its database to the server's user.
+        const used = yield* temporary
+        fs.mkdirSync(path.join(used, "database"))
+        fs.chownSync(path.join(used, "database"), uid, uid)
+        assert.match((yield* Effect.flip(take(used))).message, asName)
+        assert.include(foreignTo(empty, 0) ?? "", `it belongs to "${name}"`)
+        assert.isUndefined(foreignTo(empty, uid))
+        // What root has left behind in the folder of the server's user.
+        fs.mkdirSync(path.join(empty, "database"))
+        assert.include(foreignTo(empty, uid) ?? "", `chown -R daemon ${empty}`)
+        assert.match(foreignTo(used, 12_345) ?? "", asName)
+        fs.chownSync(path.join(used, "database"), 54_321, 54_321)
+        assert.match(foreignTo(used, 0) ?? "", /as the user with the id 54321 \(for example sudo -u '#54321' …\)$/)
+      })
+  )
 })

@@ -1,8 +1,8 @@
+import { Ids, sha256 } from "#infrastructure/platform/Ids"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
-import { Ids, sha256 } from "#infrastructure/platform/Ids"
 
 describe("Ids", () => {
   it.effect("have the forms of the contract", () =>

@@ -1,7 +1,7 @@
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
 
 /** The keys whose lines are written. */
 const writtenOf = (throttle: LogThrottle, keys: ReadonlyArray<string>) =>

@@ -1,3 +1,8 @@
+import { codeMail } from "#domain/registration/CodeMail"
+import { Config, ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
+import { FullDisk, FullDisks } from "#infrastructure/platform/disk/DiskSpace"
+import { Ids } from "#infrastructure/platform/Ids"
+import { type Mail, Mailer, MailFailed } from "#infrastructure/platform/Mailer"
 import { assert, describe, it } from "@effect/vitest"
 import { Console, Effect, Exit, Fiber, Layer, Logger, Redacted, References } from "effect"
 import { TestClock } from "effect/testing"
@@ -7,11 +12,6 @@ import { type AddressInfo, createServer, type Socket } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { SMTPServer, type SMTPServerOptions } from "smtp-server"
-import { Config, ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
-import { FullDisk, FullDisks } from "#infrastructure/platform/disk/DiskSpace"
-import { Ids } from "#infrastructure/platform/Ids"
-import { type Mail, Mailer, MailFailed } from "#infrastructure/platform/Mailer"
-import { codeMail } from "#domain/registration/CodeMail"
 import { missingForDisks, SmallDisk } from "../support/SmallDisk.ts"
 
 const mail: Mail = codeMail({
@@ -180,7 +180,8 @@ describe("mail through SMTP", () => {
   it.effect("a server that refuses is told by its status, not by its words", () =>
     Effect.gen(function*() {
       const { port } = yield* smtpServer({
-        onRcptTo: (address, _session, done) => done(Object.assign(new Error(`no ${address.address} here`), { responseCode: 550 }))
+        onRcptTo: (address, _session, done) =>
+          done(Object.assign(new Error(`no ${address.address} here`), { responseCode: 550 }))
       })
       const error = yield* Effect.flip(send()).pipe(Effect.provide(through(`smtp://127.0.0.1:${port}`)))
       assert.strictEqual(error.reason, "EENVELOPE 550")
@@ -210,7 +211,10 @@ describe("mail through SMTP", () => {
           })
       )
       yield* Effect.gen(function*() {
-        const waiting = yield* Effect.forEach(Array.from({ length: 1_000 }), () => Effect.forkChild(Effect.exit(send())))
+        const waiting = yield* Effect.forEach(
+          Array.from({ length: 1_000 }),
+          () => Effect.forkChild(Effect.exit(send()))
+        )
         yield* Effect.yieldNow
         const refused = yield* Effect.flip(send())
         assert.strictEqual(refused.reason, "too many mails are waiting")
@@ -228,7 +232,9 @@ describe("mail through SMTP", () => {
     Effect.gen(function*() {
       const { port } = yield* smtpServer()
       const folder = yield* temporary
-      yield* send().pipe(Effect.provide(through(`smtp://127.0.0.1:${port}`, { DATA_DIR: folder, MAIL_OUTBOX: join(folder, "mail") })))
+      yield* send().pipe(
+        Effect.provide(through(`smtp://127.0.0.1:${port}`, { DATA_DIR: folder, MAIL_OUTBOX: join(folder, "mail") }))
+      )
       assert.deepStrictEqual(yield* Effect.promise(() => readdir(folder)), [])
     }))
 })
@@ -260,27 +266,39 @@ const observed = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   })
 
 describe("mail into the outbox", () => {
-  it.effect.skipIf(missingForDisks !== "")(`is refused on a full disk, with the reason, and the log says it once a minute${missingForDisks}`, () =>
-    Effect.gen(function*() {
-      const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(4)), (disk) => Effect.sync(() => disk.unmount()))
-      const lines: Array<string> = []
-      yield* Effect.gen(function*() {
-        const mailer = yield* Mailer
-        yield* mailer.ready
-        disk.fill()
-        const full = new MailFailed({ reason: `no space left on ${disk.folder}/outbox (0.0 MB free)` })
-        for (const refused of [mailer.send(mail), mailer.ready, mailer.send(mail)]) assert.deepStrictEqual(yield* Effect.flip(refused), full)
-        assert.deepStrictEqual(yield* Effect.promise(() => readdir(join(disk.folder, "outbox"))), [])
-        disk.clear()
-        yield* mailer.ready
-        yield* mailer.send(mail)
-      }).pipe(
-        Effect.provide(outbox({ DATA_DIR: disk.folder })),
-        Effect.provideService(FullDisk, new FullDisks()),
-        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
-      )
-      assert.deepStrictEqual(lines, [`Mail cannot be written to the outbox: no space left on ${disk.folder}/outbox (0.0 MB free)`])
-    }))
+  it.effect.skipIf(missingForDisks !== "")(
+    `is refused on a full disk, with the reason, and the log says it once a minute${missingForDisks}`,
+    () =>
+      Effect.gen(function*() {
+        const disk = yield* Effect.acquireRelease(Effect.sync(() => new SmallDisk(4)), (disk) =>
+          Effect.sync(() => disk.unmount()))
+        const lines: Array<string> = []
+        yield* Effect.gen(function*() {
+          const mailer = yield* Mailer
+          yield* mailer.ready
+          disk.fill()
+          const full = new MailFailed({ reason: `no space left on ${disk.folder}/outbox (0.0 MB free)` })
+          for (const refused of [mailer.send(mail), mailer.ready, mailer.send(mail)])
+            assert.deepStrictEqual(yield* Effect.flip(refused), full)
+          assert.deepStrictEqual(
+            yield* Effect.promise(() =>
+              readdir(join(disk.folder, "outbox"))
+            ),
+            []
+          )
+          disk.clear()
+          yield* mailer.ready
+          yield* mailer.send(mail)
+        }).pipe(
+          Effect.provide(outbox({ DATA_DIR: disk.folder })),
+          Effect.provideService(FullDisk, new FullDisks()),
+          Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+        )
+        assert.deepStrictEqual(lines, [
+          `Mail cannot be written to the outbox: no space left on ${disk.folder}/outbox (0.0 MB free)`
+        ])
+      })
+  )
 
   it.effect("is one file, there whole or not at all, and its code is shown to the person", () =>
     Effect.gen(function*() {
@@ -343,7 +361,7 @@ describe("MAIL_FROM", () => {
         const [from, header] of [
           ["p@example.com", "p@example.com"],
           ["Parley <p@example.com>", "Parley <p@example.com>"],
-          ["\"Parley, Inc.\" <p@example.com>", "\"Parley, Inc.\" <p@example.com>"]
+          ['"Parley, Inc." <p@example.com>', '"Parley, Inc." <p@example.com>']
         ] as const
       ) {
         const sent = outbox({ MAIL_OUTBOX: join(folder, header.length.toString()), MAIL_FROM: from })

@@ -1,9 +1,17 @@
+import { Counter, Gauge, Histogram } from "#infrastructure/platform/Meters"
+import {
+  catalogue,
+  countRequest,
+  countStored,
+  httpSeconds,
+  metricsText,
+  PROBES,
+  stored
+} from "#infrastructure/platform/Metrics"
+import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
-import { Counter, Gauge, Histogram } from "#infrastructure/platform/Meters"
-import { catalogue, countRequest, countStored, httpSeconds, metricsText, PROBES, stored } from "#infrastructure/platform/Metrics"
-import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
 import { metric } from "../support/Metrics.ts"
 
 const figure = (name: string, labels?: Record<string, string>): number => metric(metricsText(), name, labels)
@@ -25,7 +33,11 @@ describe("metrics", () => {
     const before = [stored.direct.value, stored.group.value, stored.total()] as const
     countStored("direct", [{ _tag: "Stored" }, { _tag: "Replayed" }, { _tag: "Stored" }])
     countStored("group", [{ _tag: "Fenced" }, { _tag: "Stored" }])
-    assert.deepStrictEqual([stored.direct.value, stored.group.value, stored.total()], [before[0] + 2, before[1] + 1, before[2] + 3])
+    assert.deepStrictEqual([stored.direct.value, stored.group.value, stored.total()], [
+      before[0] + 2,
+      before[1] + 1,
+      before[2] + 3
+    ])
   })
 
   it.effect("show the process as it is at the scrape", () =>
@@ -54,7 +66,9 @@ describe("metrics", () => {
 
 it("the dashboard shows no probe among the slowest routes", () => {
   const { panels } = JSON.parse(readFileSync(new URL("../../deploy/grafana/parley.json", import.meta.url), "utf8")) as {
-    readonly panels: ReadonlyArray<{ readonly title: string; readonly targets?: ReadonlyArray<{ readonly expr: string }> }>
+    readonly panels: ReadonlyArray<
+      { readonly title: string; readonly targets?: ReadonlyArray<{ readonly expr: string }> }
+    >
   }
   const slowest = panels.find(({ title }) => title.startsWith("Request time, by route"))?.targets?.[0]?.expr
   assert.include(slowest, `route!~"${PROBES.join("|")}"`)
@@ -63,15 +77,18 @@ it("the dashboard shows no probe among the slowest routes", () => {
 describe("a meter", () => {
   it("adds up a histogram's buckets, and keeps what is beyond all bounds", () => {
     const sizes = new Histogram({ name: "sizes", help: "h", action: "", labels: { of: undefined } }, [1, 10])
-    for (const value of [0.5, 1, 2, 10, 11]) sizes.at("a\"b\\c\n").observe(value)
-    assert.strictEqual(sizes.text(), `# HELP sizes h
+    for (const value of [0.5, 1, 2, 10, 11]) sizes.at('a"b\\c\n').observe(value)
+    assert.strictEqual(
+      sizes.text(),
+      `# HELP sizes h
 # TYPE sizes histogram
 sizes_bucket{of="a\\"b\\\\c\\n",le="1"} 2
 sizes_bucket{of="a\\"b\\\\c\\n",le="10"} 4
 sizes_bucket{of="a\\"b\\\\c\\n",le="+Inf"} 5
 sizes_sum{of="a\\"b\\\\c\\n"} 24.5
 sizes_count{of="a\\"b\\\\c\\n"} 5
-`)
+`
+    )
     assert.deepStrictEqual(sizes.totals, { count: 5, sum: 24.5 })
   })
 

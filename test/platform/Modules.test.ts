@@ -3,9 +3,10 @@ import { globSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 
 /**
- * The layers of `src/`, their modules, and what each module may import. A module imports only modules that come before it here, so
- * there is no circle, and a layer imports only itself and the layers before it. The files of `src/` itself put all modules together, and no
- * module imports them. A new import between two modules is a decision: it is made here.
+ * The layers of `src/`, their modules, and what each module may import. A module imports only modules that come before
+ * it here, so there is no circle, and a layer imports only itself and the layers before it. The files of `src/` itself
+ * put all modules together, and no module imports them. A new import between two modules is a decision: it is made
+ * here.
  */
 const infrastructure = {
   /** The contract's vocabulary: errors, texts, pages. */
@@ -109,7 +110,10 @@ const interfaces = {
   a2a: ["agents", "messages", "auth", "attachments", "webhooks", "conversations", "directory", "realtime", "service"]
 }
 
-/** Programs that use a server from outside, through its API alone. Each may import the modules that are listed behind it, and no others. */
+/**
+ * Programs that use a server from outside, through its API alone. Each may import the modules that are listed behind
+ * it, and no others.
+ */
 const clients = {
   /** The connector: starts a program when mail arrives for an agent. */
   connect: ["wire"]
@@ -117,16 +121,24 @@ const clients = {
 
 const ROOT = join(import.meta.dirname, "../..")
 
-const layers: Readonly<Record<string, Readonly<Record<string, ReadonlyArray<string>>>>> = { infrastructure, domain, interfaces, clients }
+const layers: Readonly<Record<string, Readonly<Record<string, ReadonlyArray<string>>>>> = {
+  infrastructure,
+  domain,
+  interfaces,
+  clients
+}
 const order = Object.keys(layers)
 const infrastructureModules = Object.keys(infrastructure)
-const modules: ReadonlyArray<{ readonly module: string; readonly layer: string }> = Object.entries(layers).flatMap(([layer, table]) =>
-  Object.keys(table).map((module) => ({ module, layer })))
+const modules: ReadonlyArray<{ readonly module: string; readonly layer: string }> = Object.entries(layers).flatMap((
+  [layer, table]
+) => Object.keys(table).map((module) => ({ module, layer })))
 const names = modules.map(({ module }) => module)
 const allowed = new Map<string, ReadonlyArray<string>>([
   ...Object.entries(infrastructure),
   ...Object.entries(clients),
-  ...Object.entries({ ...domain, ...interfaces }).map(([module, others]): [string, ReadonlyArray<string>] => [module, [...infrastructureModules, ...others]])
+  ...Object.entries({ ...domain, ...interfaces }).map((
+    [module, others]
+  ): [string, ReadonlyArray<string>] => [module, [...infrastructureModules, ...others]])
 ])
 
 /** The module that a file is in, with its layer: `domain` and `push` for `src/domain/push/AgentChanged.ts`. */
@@ -146,8 +158,14 @@ interface Import {
 /** Every import in these files of a file of this repository. */
 const importsIn = (files: string): ReadonlyArray<Import> =>
   globSync(files, { cwd: ROOT }).flatMap((file) =>
-    [...readFileSync(join(ROOT, file), "utf8").matchAll(/(?:from|import\(|import) ?"([.#][^"]+)"/g)].map(([, specifier = ""]) =>
-      ({ file, specifier, target: specifier.startsWith("#") ? `src/${specifier.slice(1)}.ts` : join(dirname(file), specifier) })))
+    [...readFileSync(join(ROOT, file), "utf8").matchAll(/(?:from|import\(|import) ?"([.#][^"]+)"/g)].map((
+      [, specifier = ""]
+    ) => ({
+      file,
+      specifier,
+      target: specifier.startsWith("#") ? `src/${specifier.slice(1)}.ts` : join(dirname(file), specifier)
+    }))
+  )
 
 /** Every import of a module's files that leaves the module. */
 const imports = importsIn("src/*/*/**/*.{ts,js}").flatMap(({ file, target }) => {
@@ -156,7 +174,8 @@ const imports = importsIn("src/*/*/**/*.{ts,js}").flatMap(({ file, target }) => 
   return to?.module === from.module ? [] : [{ file, target, from, to }]
 })
 
-const written = ({ file, target }: { readonly file: string; readonly target: string }): string => `${file} imports ${target}`
+const written = ({ file, target }: { readonly file: string; readonly target: string }): string =>
+  `${file} imports ${target}`
 
 /** The imports that are part of a circle, or lead from one circle to another. */
 const circlesIn = (all: ReadonlyArray<Import>): ReadonlyArray<Import> => {
@@ -180,12 +199,15 @@ describe("modules", () => {
   it("each imports only what the table allows", () => {
     assert.isAbove(imports.length, 500)
     const refused = imports.filter(({ from, target, to }) =>
-      to === undefined ? target !== "package.json" : allowed.get(from.module)?.includes(to.module) !== true)
+      to === undefined ? target !== "package.json" : allowed.get(from.module)?.includes(to.module) !== true
+    )
     assert.deepStrictEqual(refused.map(written), [])
   })
 
   it("a layer imports only itself and the layers before it", () => {
-    const refused = imports.filter(({ from, to }) => to !== undefined && order.indexOf(to.layer) > order.indexOf(from.layer))
+    const refused = imports.filter(({ from, to }) =>
+      to !== undefined && order.indexOf(to.layer) > order.indexOf(from.layer)
+    )
     assert.deepStrictEqual(refused.map(written), [])
   })
 
@@ -194,15 +216,22 @@ describe("modules", () => {
       for (const other of others) {
         assert.isBelow(names.indexOf(other), names.indexOf(module), `${module} comes before ${other}`)
         const used = imports.some(({ from, to }) => from.module === module && to?.module === other)
-        assert.isTrue(used || (!(module in infrastructure) && other in infrastructure), `${module} does not import ${other}`)
+        assert.isTrue(
+          used || (!(module in infrastructure) && other in infrastructure),
+          `${module} does not import ${other}`
+        )
       }
     }
   })
 
   it("a file of another module is imported by its name, and one of the same module by its path", () => {
-    const all = importsIn("{src,test,verification,runners,docs}/**/*.ts").filter(({ target }) => target.endsWith(".ts") && placeOf(target) !== undefined)
+    const all = importsIn("{src,test,verification,runners,docs}/**/*.ts").filter(({ target }) =>
+      target.endsWith(".ts") && placeOf(target) !== undefined
+    )
     assert.isAbove(all.length, 1500)
-    const other = all.filter(({ file, specifier, target }) => specifier.startsWith("#") !== (placeOf(file)?.module !== placeOf(target)?.module))
+    const other = all.filter(({ file, specifier, target }) =>
+      specifier.startsWith("#") !== (placeOf(file)?.module !== placeOf(target)?.module)
+    )
     assert.deepStrictEqual(other.map(written), [])
   })
 

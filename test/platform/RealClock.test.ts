@@ -10,10 +10,14 @@ import { parseAst } from "rolldown/parseAst"
 
 /** What each kind of finding is, and what to write instead. */
 const KINDS = {
-  clock: "measures the real clock: use a Stopwatch or `promptly` of test/support/Promptly.ts, which assert durations in `npm run test:pace` alone",
-  now: "compares with the real clock: use `Moment` of test/support/Moment.ts, or make the order certain by a latch or the test's clock",
-  sleep: "rests for a fixed time: wait for the condition with `eventually`; `chanceFor`, `elapse` and `breath` (test/support/Eventually.ts) say what a rest is for",
-  statement: "rests in a statement: let it wait for a lock that the test holds, or for so long (20 s) that its end is not awaited",
+  clock:
+    "measures the real clock: use a Stopwatch or `promptly` of test/support/Promptly.ts, which assert durations in `npm run test:pace` alone",
+  now:
+    "compares with the real clock: use `Moment` of test/support/Moment.ts, or make the order certain by a latch or the test's clock",
+  sleep:
+    "rests for a fixed time: wait for the condition with `eventually`; `chanceFor`, `elapse` and `breath` (test/support/Eventually.ts) say what a rest is for",
+  statement:
+    "rests in a statement: let it wait for a lock that the test holds, or for so long (20 s) that its end is not awaited",
   retry: "is repeated until it passes: make its order certain",
   bound: "has a bound that a busy machine exceeds: leave it out, for the default of test/support/Eventually.ts",
   timeout: "has a time-out of its own: leave it out, for the default of vitest.config.ts, which is for what hangs"
@@ -54,7 +58,8 @@ interface Finding {
   readonly line: number
 }
 
-const isNode = (value: unknown): value is Node => typeof value === "object" && value !== null && typeof (value as Node).type === "string"
+const isNode = (value: unknown): value is Node =>
+  typeof value === "object" && value !== null && typeof (value as Node).type === "string"
 const childrenOf = (node: Node): ReadonlyArray<Node> => Object.values(node).flat().filter(isNode)
 
 /** `performance.now` for that expression; empty for what is not a name with members. */
@@ -80,7 +85,8 @@ const LONGEST_WAIT_MS = 60_000
 const LONG_REST_SECONDS = 20
 
 /** Files without any of these words have no findings, and need not be parsed. */
-const WORDS = /performance|hrtime|Date\.now|setTimeout|setInterval|Effect\.sleep|pg_sleep|retry: \d|timeout: |, [\d_]+\)/
+const WORDS =
+  /performance|hrtime|Date\.now|setTimeout|setInterval|Effect\.sleep|pg_sleep|retry: \d|timeout: |, [\d_]+\)/
 
 /** The findings in a file, in the order of their lines. */
 const findingsIn = (text: string): ReadonlyArray<Finding> => {
@@ -102,15 +108,21 @@ const findingsIn = (text: string): ReadonlyArray<Finding> => {
       if (MEASURES.has(name)) add("clock")
       if (name === "Date.now" && isCompared(above)) add("now")
       // The delay is the first argument of that of node:timers/promises, and the second one of the other.
-      if (rests.has(name) && args.some((arg) => !isFunction(arg)) && !args.some((arg) => numberOf(arg) === 0)) add("sleep")
-      if (name === "Effect.sleep" && isLive && !above.some((one) => nameOf(one["callee"]).startsWith("it.effect"))) add("sleep")
-      if (["eventually", "within"].includes(name) && (numberOf(args[2]) ?? LONGEST_WAIT_MS) < LONGEST_WAIT_MS) add("bound")
+      if (rests.has(name) && args.some((arg) => !isFunction(arg)) && !args.some((arg) => numberOf(arg) === 0))
+        add("sleep")
+      if (name === "Effect.sleep" && isLive && !above.some((one) => nameOf(one["callee"]).startsWith("it.effect")))
+        add("sleep")
+      if (["eventually", "within"].includes(name) && (numberOf(args[2]) ?? LONGEST_WAIT_MS) < LONGEST_WAIT_MS)
+        add("bound")
       if (IS_TEST.test(name) && numberOf(args[2]) !== undefined) add("timeout")
     }
-    if (node.type === "Property" && nameOf(node["key"]) === "retry" && numberOf(node["value"]) !== undefined) add("retry")
+    if (node.type === "Property" && nameOf(node["key"]) === "retry" && numberOf(node["value"]) !== undefined)
+      add("retry")
     if (node.type === "Property" && nameOf(node["key"]) === "timeout" && isOptionOfTest(above)) add("timeout")
     if (node.type === "TemplateElement" || (node.type === "Literal" && typeof node["value"] === "string")) {
-      const written = node.type === "Literal" ? String(node["value"]) : String((node["value"] as { readonly raw?: string }).raw)
+      const written = node.type === "Literal"
+        ? String(node["value"])
+        : String((node["value"] as { readonly raw?: string }).raw)
       const seconds = /\bpg_sleep\((\d+(?:\.\d+)?)\)/.exec(written)?.[1]
       if (seconds !== undefined && Number(seconds) < LONG_REST_SECONDS) add("statement")
     }
@@ -123,13 +135,16 @@ const findingsIn = (text: string): ReadonlyArray<Finding> => {
 }
 
 const isFunction = (value: unknown): boolean =>
-  isNode(value) && (value.type.endsWith("FunctionExpression") || (value.type === "Identifier" && /^(?:resolve|done|go|run|r)$/.test(nameOf(value))))
+  isNode(value) &&
+  (value.type.endsWith("FunctionExpression") ||
+    (value.type === "Identifier" && /^(?:resolve|done|go|run|r)$/.test(nameOf(value))))
 
 const isTestOrSuite = (name: string): boolean => IS_TEST.test(name) || /^(?:describe|layer)(?:\.|$)/.test(name)
 
 /** Whether a property is in an object that is itself an argument of a test or of a suite. */
 const isOptionOfTest = (above: ReadonlyArray<Node>): boolean =>
-  above.at(-1)?.type === "ObjectExpression" && above.at(-2)?.type === "CallExpression" && isTestOrSuite(callOf(above.at(-2)!))
+  above.at(-1)?.type === "ObjectExpression" && above.at(-2)?.type === "CallExpression" &&
+  isTestOrSuite(callOf(above.at(-2)!))
 
 /** `layer` for `layer(…)(…)` too. */
 const callOf = (node: Node): string => {
@@ -140,7 +155,8 @@ const callOf = (node: Node): string => {
 /** Whether the time just read is compared or subtracted, kept in a variable, or asserted. */
 const isCompared = (above: ReadonlyArray<Node>): boolean => {
   for (const node of above.toReversed()) {
-    if (node.type === "NewExpression" || node.type.endsWith("FunctionExpression") || node.type === "TemplateLiteral") return false
+    if (node.type === "NewExpression" || node.type.endsWith("FunctionExpression") || node.type === "TemplateLiteral")
+      return false
     if (node.type === "BinaryExpression" && COMPARES.has(String(node["operator"]))) return true
     if (node.type === "BinaryExpression" && node["operator"] === "%") return false
     if (node.type === "VariableDeclarator" || node.type === "AssignmentExpression") return true
@@ -167,15 +183,24 @@ describe("the real clock", () => {
       })
     })
     assert.deepStrictEqual(refused, [])
-    assert.deepStrictEqual(EXCEPTIONS.filter(([file, kind]) => !used.has(`${file} ${kind}`)), [], "exceptions that nothing needs")
+    assert.deepStrictEqual(
+      EXCEPTIONS.filter(([file, kind]) => !used.has(`${file} ${kind}`)),
+      [],
+      "exceptions that nothing needs"
+    )
   })
 
   it("`npm run test:pace` runs each test that asserts durations there", () => {
-    const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { readonly scripts: Readonly<Record<string, string>> }
+    const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+      readonly scripts: Readonly<Record<string, string>>
+    }
     const named = `${scripts["test:pace"]} ${scripts["test:unread"]}`.split(" ")
     const measuring = globSync("test/**/*.test.ts", { cwd: ROOT }).filter((file) =>
       file !== "test/platform/RealClock.test.ts" &&
-      /support\/(?:Promptly|Hosts|Unread)\.ts"|console\/Nodes\.ts"|\bfreshSend\b/.test(readFileSync(join(ROOT, file), "utf8")))
+      /support\/(?:Promptly|Hosts|Unread)\.ts"|console\/Nodes\.ts"|\bfreshSend\b/.test(
+        readFileSync(join(ROOT, file), "utf8")
+      )
+    )
     assert.deepStrictEqual(measuring.filter((file) => !named.includes(file)), [])
   })
 

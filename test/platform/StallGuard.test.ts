@@ -1,7 +1,7 @@
+import { StallGuard } from "#infrastructure/platform/StallGuard"
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { StallGuard } from "#infrastructure/platform/StallGuard"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
 
 layer(layerLeapingClock)((it) => {

@@ -1,12 +1,15 @@
+import { formatJson, formatText, redact } from "#infrastructure/platform/Telemetry"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { formatJson, formatText, redact } from "#infrastructure/platform/Telemetry"
 
 const KEY = `ac_${"Ab-_9".repeat(8)}xyz`
 
 /** What the format makes of every line that the effect logs. */
-const linesOf = <E>(effect: Effect.Effect<unknown, E>, format: typeof formatJson): Effect.Effect<ReadonlyArray<string>, E> => {
+const linesOf = <E>(
+  effect: Effect.Effect<unknown, E>,
+  format: typeof formatJson
+): Effect.Effect<ReadonlyArray<string>, E> => {
   const lines: Array<string> = []
   return effect.pipe(
     Effect.provide(Logger.layer([Logger.make((options) => void lines.push(format(options)))])),
@@ -18,7 +21,9 @@ describe("the log", () => {
   it.effect("is one line of JSON with time, level, message, annotations and cause", () =>
     Effect.gen(function*() {
       const [line = ""] = yield* linesOf(
-        Effect.logWarning("It\nbroke", new Error("because")).pipe(Effect.annotateLogs({ attempt: 3, shard: "default:7" })),
+        Effect.logWarning("It\nbroke", new Error("because")).pipe(
+          Effect.annotateLogs({ attempt: 3, shard: "default:7" })
+        ),
         formatJson
       )
       assert.notInclude(line, "\n")
@@ -35,7 +40,10 @@ describe("the log", () => {
       const round: { self?: unknown } = {}
       round.self = round
       const lines = yield* linesOf(Effect.all([Effect.logInfo(round), Effect.logInfo(5n)]), formatJson)
-      assert.deepStrictEqual(lines.map((line) => (JSON.parse(line) as { message: string }).message), ["[object Object]", "5"])
+      assert.deepStrictEqual(lines.map((line) => (JSON.parse(line) as { message: string }).message), [
+        "[object Object]",
+        "5"
+      ])
     }))
 
   it.effect("says which request a line belongs to", () =>

@@ -1,5 +1,4 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { exportOf, headersOf } from "#infrastructure/platform/TraceExport"
 import {
   forTrace,
   joinOrigin,
@@ -12,7 +11,8 @@ import {
   traceRequest,
   withTrace
 } from "#infrastructure/platform/Tracing"
-import { exportOf, headersOf } from "#infrastructure/platform/TraceExport"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
 
 const TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 const SPAN = "00f067aa0ba902b7"
@@ -42,9 +42,16 @@ describe("a trace", () => {
   it.effect("has each span under the one that it runs in, and says a failure by its code only", () =>
     Effect.gen(function*() {
       const failing = Effect.fail({ _tag: "Secretive", code: "NOT_FOUND", message: "about somebody" })
-      const spans = yield* recorded(always, Effect.suspend(() =>
-        forTrace(parent("01"), withTrace("outer", "server", withTrace("inner", "client", failing)))))
-      assert.deepStrictEqual(spans.map(({ failure, name }) => [name, failure]), [["inner", "NOT_FOUND"], ["outer", "NOT_FOUND"]])
+      const spans = yield* recorded(
+        always,
+        Effect.suspend(() =>
+          forTrace(parent("01"), withTrace("outer", "server", withTrace("inner", "client", failing)))
+        )
+      )
+      assert.deepStrictEqual(spans.map(({ failure, name }) => [name, failure]), [["inner", "NOT_FOUND"], [
+        "outer",
+        "NOT_FOUND"
+      ]])
       const [inner, outer] = spans as [Span, Span]
       assert.deepStrictEqual([outer.parentId, inner.parentId], [SPAN, outer.spanId])
       assert.isTrue(spans.every(({ traceId }) => traceId === TRACE))
@@ -56,12 +63,15 @@ describe("a trace", () => {
       const outcome = (sampler: Sampler, header: string | undefined) =>
         Effect.gen(function*() {
           let context: string | undefined
-          const spans = yield* recorded(sampler, Effect.sync(() => {
-            const request = traceRequest(header)
-            request?.end("r", {})
-            request?.end("r", {})
-            context = request?.context
-          }))
+          const spans = yield* recorded(
+            sampler,
+            Effect.sync(() => {
+              const request = traceRequest(header)
+              request?.end("r", {})
+              request?.end("r", {})
+              context = request?.context
+            })
+          )
           return [spans.length, context?.slice(-2), context?.includes(TRACE) ?? false]
         })
       assert.deepStrictEqual(yield* outcome(always, undefined), [1, "01", false])
@@ -70,13 +80,27 @@ describe("a trace", () => {
       assert.deepStrictEqual(yield* outcome({ followsParent: true, ratio: 0 }, undefined), [0, undefined, false])
       assert.deepStrictEqual(yield* outcome({ followsParent: false, ratio: 0 }, parent("01")), [0, "00", true])
       assert.deepStrictEqual(yield* outcome({ followsParent: false, ratio: 1 }, parent("00")), [1, "01", true])
-      for (const broken of ["", "00", parent("1"), parent("01").toUpperCase(), `00-${"0".repeat(32)}-${SPAN}-01`, `01-${TRACE}-${SPAN}-01`]) {
+      for (
+        const broken of [
+          "",
+          "00",
+          parent("1"),
+          parent("01").toUpperCase(),
+          `00-${"0".repeat(32)}-${SPAN}-01`,
+          `01-${TRACE}-${SPAN}-01`
+        ]
+      ) {
         assert.deepStrictEqual(yield* outcome({ followsParent: true, ratio: 0 }, broken), [0, undefined, false])
       }
     }))
 
   it("goes with the request id into the outbox, and apart again", () => {
-    for (const [id, context] of [["req_1", parent("01")], [null, parent("00")], ["req_2", undefined], [null, undefined]] as const) {
+    for (
+      const [id, context] of [["req_1", parent("01")], [null, parent("00")], ["req_2", undefined], [
+        null,
+        undefined
+      ]] as const
+    ) {
       assert.deepStrictEqual(splitOrigin(joinOrigin(id, context)), { requestId: id, trace: context })
     }
     assert.deepStrictEqual(splitOrigin("req_3 nonsense"), { requestId: "req_3", trace: undefined })
@@ -84,11 +108,20 @@ describe("a trace", () => {
 
   it.effect("is exported as OTLP has it", () =>
     Effect.gen(function*() {
-      const [span] = yield* recorded(always, Effect.sync(() => {
-        recordSpan(parent("01"), "a", 1_000.5, { kind: "client", attributes: { n: 2, text: "t" }, links: [parent("01")] }, 1_001)
-      }))
+      const [span] = yield* recorded(
+        always,
+        Effect.sync(() => {
+          recordSpan(parent("01"), "a", 1_000.5, {
+            kind: "client",
+            attributes: { n: 2, text: "t" },
+            links: [parent("01")]
+          }, 1_001)
+        })
+      )
       const body = JSON.parse(exportOf("service", "1", "node", [span!])) as {
-        readonly resourceSpans: ReadonlyArray<{ readonly scopeSpans: ReadonlyArray<{ readonly spans: ReadonlyArray<unknown> }> }>
+        readonly resourceSpans: ReadonlyArray<
+          { readonly scopeSpans: ReadonlyArray<{ readonly spans: ReadonlyArray<unknown> }> }
+        >
       }
       assert.deepStrictEqual(body.resourceSpans[0]!.scopeSpans[0]!.spans, [{
         traceId: TRACE,

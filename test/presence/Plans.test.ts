@@ -1,10 +1,10 @@
-import { it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
 import { DeletionsRepo } from "#domain/accounts/DeletionsRepo"
 import { ContactsRepo } from "#domain/contacts/ContactsRepo"
-import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { MutesRepo } from "#domain/mutes/MutesRepo"
 import { PresenceRepo } from "#domain/presence/PresenceRepo"
+import { ActiveMutes } from "#domain/push/ActiveMutes"
+import { it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { ANY, assertWays, scansOf, type Ways } from "../support/Plans.ts"
 
@@ -40,7 +40,9 @@ const WAYS: Ways = {
 it.effect("the statements on mutes and presence reach their rows by their keys, although planned on empty tables", () =>
   Effect.gen(function*() {
     const found = yield* scansOf(
-      Layer.build(Layer.mergeAll(ActiveMutes.layer, ContactsRepo.layer, DeletionsRepo.layer, MutesRepo.layer, PresenceRepo.layer))
+      Layer.build(
+        Layer.mergeAll(ActiveMutes.layer, ContactsRepo.layer, DeletionsRepo.layer, MutesRepo.layer, PresenceRepo.layer)
+      )
     )
     assertWays(found, WAYS)
   }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

@@ -1,4 +1,3 @@
-import { assert, it } from "@effect/vitest"
 import {
   alive as aliveFor,
   chosen as chosenFor,
@@ -9,6 +8,7 @@ import {
   type PresenceStatus,
   unknownPresence
 } from "#domain/presence/Presence"
+import { assert, it } from "@effect/vitest"
 
 const LIFETIME_MS = 300_000
 const alive = (before: PresenceState, at: number) => aliveFor(before, at, LIFETIME_MS)

@@ -1,10 +1,10 @@
+import { alive, gone, type PresenceState, unknownPresence, whenDue } from "#domain/presence/Presence"
+import { PresenceStore } from "#domain/presence/PresenceStore"
+import { Config } from "#infrastructure/platform/Config"
+import { Redis } from "#infrastructure/platform/Redis"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
-import { Config } from "#infrastructure/platform/Config"
-import { Redis } from "#infrastructure/platform/Redis"
-import { alive, gone, type PresenceState, unknownPresence, whenDue } from "#domain/presence/Presence"
-import { PresenceStore } from "#domain/presence/PresenceStore"
 import { eventually } from "../support/Eventually.ts"
 
 type Store = PresenceStore["Service"]
@@ -32,7 +32,10 @@ const rules = (stores: () => readonly [Store, Store]): void => {
 
   it("changes at once are all made, each on what the one before left", async () => {
     const both = stores()
-    const count = (state: PresenceState) => ({ ...state, customMessage: String(Number(state.customMessage ?? "0") + 1) })
+    const count = (state: PresenceState) => ({
+      ...state,
+      customMessage: String(Number(state.customMessage ?? "0") + 1)
+    })
     const changes = Array.from({ length: 40 }, (_, i) => both[i % 2]!.update("agt_many", unknownPresence, count))
     const seen = await run(Effect.all(changes, { concurrency: "unbounded" }))
     const numbers = seen.map(({ after }) => Number(after.customMessage)).sort((a, b) => a - b)
@@ -45,7 +48,8 @@ const rules = (stores: () => readonly [Store, Store]): void => {
       run(store.update(id, unknownPresence, (state) => ({ ...state, status: "online", expiresAt: at })))
     await until("agt_first", 5_000)
     await until("agt_second", 6_000)
-    const due = async (at: number) => (await run(other.due(at, 10_000))).filter((id) => id === "agt_first" || id === "agt_second")
+    const due = async (at: number) =>
+      (await run(other.due(at, 10_000))).filter((id) => id === "agt_first" || id === "agt_second")
     assert.deepStrictEqual(await due(4_999), [])
     assert.deepStrictEqual(await due(5_000), ["agt_first"])
     await until("agt_first", 7_000)

@@ -1,12 +1,12 @@
+import { PresenceRepo } from "#domain/presence/PresenceRepo"
+import { Presences } from "#domain/presence/Presences"
+import { PresenceStore } from "#domain/presence/PresenceStore"
+import type { LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { assert, layer } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { LiveSession } from "#domain/push/LiveAgent"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { PresenceRepo } from "#domain/presence/PresenceRepo"
-import { Presences } from "#domain/presence/Presences"
-import { PresenceStore } from "#domain/presence/PresenceStore"
 import { eachDatabase } from "../support/Databases.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
 
@@ -81,7 +81,13 @@ eachDatabase((database) => {
         const viewer = yield* newAgent("sees-viewer")
         const names = ["contact", "blocked", "blocker", "stranger", "deleted"] as const
         const others = yield* Effect.forEach(names, (name) => newAgent(`sees-${name}`))
-        const [contact, blocked, blocker, , deleted] = others as [typeof viewer, typeof viewer, typeof viewer, typeof viewer, typeof viewer]
+        const [contact, blocked, blocker, , deleted] = others as [
+          typeof viewer,
+          typeof viewer,
+          typeof viewer,
+          typeof viewer,
+          typeof viewer
+        ]
         for (const other of [contact, blocked, blocker, deleted]) yield* hold(viewer, other)
         yield* sql`INSERT INTO blocks (agent_id, blocked_id, created_at) VALUES (${viewer.id}, ${blocked.id}, 0), (${blocker.id}, ${viewer.id}, 0)`
         yield* sql`UPDATE agents SET deleted_at = 1 WHERE id = ${deleted.id}`

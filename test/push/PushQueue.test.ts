@@ -1,20 +1,38 @@
-import { assert, it } from "@effect/vitest"
-import { Exit, Schema } from "effect"
-import * as fc from "fast-check"
-import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import type { Push } from "#domain/push/LiveAgent"
 import { PushQueue, pushTo, readPush, readSockets } from "#domain/push/PushQueue"
 import type { SocketPlace } from "#domain/push/SocketPlaces"
+import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
+import { assert, it } from "@effect/vitest"
+import { Exit, Schema } from "effect"
+import * as fc from "fast-check"
 
 const text = fc.string({ maxLength: 8, unit: "binary" })
 const integer = fc.maxSafeInteger()
 const rendered = fc.record({ conversationId: text, seq: integer, before: text, after: text })
 const pushes: fc.Arbitrary<Push> = fc.oneof(
-  fc.record({ _tag: fc.constant("Hint" as const), inboxNo: integer, messageId: text, senderId: text, rendered, trace: text }, {
+  fc.record({
+    _tag: fc.constant("Hint" as const),
+    inboxNo: integer,
+    messageId: text,
+    senderId: text,
+    rendered,
+    trace: text
+  }, {
     requiredKeys: ["_tag", "inboxNo", "messageId", "senderId", "rendered"]
   }),
-  fc.record({ _tag: fc.constant("Echo" as const), after: integer, before: fc.option(integer), messageId: text, rendered }),
-  fc.record({ _tag: fc.constant("Event" as const), frame: text, about: fc.record({ senderId: text, conversationId: text }), after: integer }, {
+  fc.record({
+    _tag: fc.constant("Echo" as const),
+    after: integer,
+    before: fc.option(integer),
+    messageId: text,
+    rendered
+  }),
+  fc.record({
+    _tag: fc.constant("Event" as const),
+    frame: text,
+    about: fc.record({ senderId: text, conversationId: text }),
+    after: integer
+  }, {
     requiredKeys: ["_tag", "frame"]
   })
 )
@@ -22,10 +40,16 @@ const pushes: fc.Arbitrary<Push> = fc.oneof(
 /** A queue, and the entries that it makes, as JSON. */
 const queue = () => {
   const entries: Array<Entry> = []
-  const line: Pick<PeerConnection, "send" | "drop"> = { send: (entry) => entries.push(entry), drop: () => assert.fail("nothing is dropped") }
+  const line: Pick<PeerConnection, "send" | "drop"> = {
+    send: (entry) => entries.push(entry),
+    drop: () => assert.fail("nothing is dropped")
+  }
   return {
     queue: new PushQueue(line as PeerConnection),
-    sent: () => entries.splice(0).map((entry) => JSON.parse(typeof entry === "string" ? entry : entry.encode()) as ReadonlyArray<unknown>)
+    sent: () =>
+      entries.splice(0).map((entry) =>
+        JSON.parse(typeof entry === "string" ? entry : entry.encode()) as ReadonlyArray<unknown>
+      )
   }
 }
 
@@ -33,18 +57,20 @@ const queue = () => {
 const plain = <A>(value: A): A => JSON.parse(JSON.stringify(value)) as A
 
 it("pushes come out as they went in, each to its receivers, in order", () => {
-  fc.assert(fc.property(fc.array(fc.tuple(pushes, fc.array(text, { minLength: 1, maxLength: 3 })), { maxLength: 5 }), (all) => {
-    const { queue: made, sent } = queue()
-    const went = all.flatMap(([push, agents]) => agents.map((agent) => [agent, push] as const))
-    for (const [agent, push] of went) made.push(agent, push)
-    assert.strictEqual(made.waiting, went.length)
-    const came = sent().flatMap((entry) => {
-      const { push, to } = readPush(entry)
-      return to.map(([agent, no]) => [agent, plain(pushTo(push, no))] as const)
+  fc.assert(
+    fc.property(fc.array(fc.tuple(pushes, fc.array(text, { minLength: 1, maxLength: 3 })), { maxLength: 5 }), (all) => {
+      const { queue: made, sent } = queue()
+      const went = all.flatMap(([push, agents]) => agents.map((agent) => [agent, push] as const))
+      for (const [agent, push] of went) made.push(agent, push)
+      assert.strictEqual(made.waiting, went.length)
+      const came = sent().flatMap((entry) => {
+        const { push, to } = readPush(entry)
+        return to.map(([agent, no]) => [agent, plain(pushTo(push, no))] as const)
+      })
+      assert.deepStrictEqual(came, plain(went))
+      assert.strictEqual(made.waiting, 0)
     })
-    assert.deepStrictEqual(came, plain(went))
-    assert.strictEqual(made.waiting, 0)
-  }))
+  )
 })
 
 it("a push like the one before it goes with it as long as that is not sent, and by itself after that", () => {
@@ -59,27 +85,39 @@ it("a push like the one before it goes with it as long as that is not sent, and 
 it("the time of a commit goes with a hint of this node", () => {
   const { queue: made, sent } = queue()
   const committedAt = 12_345.25
-  made.push("agt_a", { _tag: "Hint", inboxNo: 1, messageId: "msg_1", senderId: "agt_s", committedAt, rendered: { conversationId: "conv_1", seq: 1, before: "", after: "" } })
+  made.push("agt_a", {
+    _tag: "Hint",
+    inboxNo: 1,
+    messageId: "msg_1",
+    senderId: "agt_s",
+    committedAt,
+    rendered: { conversationId: "conv_1", seq: 1, before: "", after: "" }
+  })
   assert.strictEqual(readPush(sent()[0]!).committedAt, Math.round(performance.timeOrigin + committedAt))
 })
 
 it("an announcement says which sockets an agent has when it is sent, each agent once", () => {
-  fc.assert(fc.property(fc.array(fc.tuple(text, fc.array(integer, { maxLength: 3 })), { minLength: 1, maxLength: 6 }), (all) => {
-    const { queue: made, sent } = queue()
-    const here = new Map<string, ReadonlyArray<SocketPlace>>()
-    for (const [agentId, since] of all) {
-      if (since.length > 0) here.set(agentId, since.map((at) => ({ agentId, since: at })))
-      else here.delete(agentId)
-      made.announce(agentId, here)
-    }
-    const entries = sent()
-    assert.lengthOf(entries, 1)
-    assert.deepStrictEqual(new Map(readSockets(entries[0]!)), new Map(all))
-    assert.lengthOf(readSockets(entries[0]!), new Set(all.map(([agentId]) => agentId)).size)
-    // One that was sent says nothing about what comes after it.
-    made.announce("agt_later", here)
-    assert.deepStrictEqual(readSockets(sent()[0]!), [["agt_later", []]])
-  }))
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(text, fc.array(integer, { maxLength: 3 })), { minLength: 1, maxLength: 6 }),
+      (all) => {
+        const { queue: made, sent } = queue()
+        const here = new Map<string, ReadonlyArray<SocketPlace>>()
+        for (const [agentId, since] of all) {
+          if (since.length > 0) here.set(agentId, since.map((at) => ({ agentId, since: at })))
+          else here.delete(agentId)
+          made.announce(agentId, here)
+        }
+        const entries = sent()
+        assert.lengthOf(entries, 1)
+        assert.deepStrictEqual(new Map(readSockets(entries[0]!)), new Map(all))
+        assert.lengthOf(readSockets(entries[0]!), new Set(all.map(([agentId]) => agentId)).size)
+        // One that was sent says nothing about what comes after it.
+        made.announce("agt_later", here)
+        assert.deepStrictEqual(readSockets(sent()[0]!), [["agt_later", []]])
+      }
+    )
+  )
 })
 
 const Text = Schema.String
@@ -121,21 +159,24 @@ const read = (entry: ReadonlyArray<unknown>): void => {
 
 it("an entry that lacks a field or has another type in its place is refused, and no other", () => {
   const seen = { taken: 0, refused: 0 }
-  fc.assert(fc.property(entries, fc.nat(), fc.constantFrom(MISSING, ...WRONG), (entry, pick, wrong) => {
-    const spoilt = plain(entry)
-    assert.isTrue(Exit.isSuccess(bySchema(spoilt)), JSON.stringify(spoilt))
-    const all = places(spoilt).slice(1)
-    const [holder, index] = all[pick % all.length]!
-    if (wrong === MISSING) holder.splice(index, 1)
-    else holder[index] = wrong
-    let taken = true
-    try {
-      read(spoilt)
-    } catch {
-      taken = false
-    }
-    seen[taken ? "taken" : "refused"]++
-    assert.strictEqual(taken, Exit.isSuccess(bySchema(spoilt)), JSON.stringify(spoilt))
-  }), { numRuns: 2_000 })
+  fc.assert(
+    fc.property(entries, fc.nat(), fc.constantFrom(MISSING, ...WRONG), (entry, pick, wrong) => {
+      const spoilt = plain(entry)
+      assert.isTrue(Exit.isSuccess(bySchema(spoilt)), JSON.stringify(spoilt))
+      const all = places(spoilt).slice(1)
+      const [holder, index] = all[pick % all.length]!
+      if (wrong === MISSING) holder.splice(index, 1)
+      else holder[index] = wrong
+      let taken = true
+      try {
+        read(spoilt)
+      } catch {
+        taken = false
+      }
+      seen[taken ? "taken" : "refused"]++
+      assert.strictEqual(taken, Exit.isSuccess(bySchema(spoilt)), JSON.stringify(spoilt))
+    }),
+    { numRuns: 2_000 }
+  )
   assert.isAbove(Math.min(seen.taken, seen.refused), 100)
 })

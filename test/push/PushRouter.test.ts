@@ -1,14 +1,14 @@
-import { assert, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Exit, Layer, Logger, References, Scope } from "effect"
-import { TestClock } from "effect/testing"
+import type { AgentChanged } from "#domain/push/AgentChanged"
+import type { Push } from "#domain/push/LiveAgent"
+import { PushRouter } from "#domain/push/PushRouter"
+import type { SocketSlot } from "#domain/push/SocketPlaces"
 import { Members } from "#infrastructure/cluster/Members"
 import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
 import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import type { Push } from "#domain/push/LiveAgent"
-import type { AgentChanged } from "#domain/push/AgentChanged"
-import { PushRouter } from "#domain/push/PushRouter"
-import type { SocketSlot } from "#domain/push/SocketPlaces"
 import { Config } from "#infrastructure/platform/Config"
+import { assert, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Exit, Layer, Logger, References, Scope } from "effect"
+import { TestClock } from "effect/testing"
 import { eventually } from "../support/Eventually.ts"
 import { connected, type HeardEntry, layerLines, type Wires, wires as openWires } from "../support/Lines.ts"
 
@@ -20,7 +20,16 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
       Layer.provideMerge(Layer.fresh(NodeCalls.layer)),
       Layer.provideMerge(layerLines(wires, name)),
       Layer.provide([
-        Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => listed, ownersOf: () => [], refresh: Effect.void })),
+        Layer.succeed(
+          Members,
+          Members.of({
+            list: () => undefined,
+            belongs: () => true,
+            others: () => listed,
+            ownersOf: () => [],
+            refresh: Effect.void
+          })
+        ),
         Config.layerTest({ LIMITS_SOCKETS_PER_AGENT: limit }),
         // Lines that break are logged.
         Logger.layer([]),
@@ -33,7 +42,10 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
   const heard: Array<readonly [string, Push]> = []
   const notices: Array<AgentChanged> = []
   const parted: Array<ReadonlyArray<string>> = []
-  const state = { missed: 0, apply: (notice: AgentChanged): Effect.Effect<void> => Effect.sync(() => void notices.push(notice)) }
+  const state = {
+    missed: 0,
+    apply: (notice: AgentChanged): Effect.Effect<void> => Effect.sync(() => void notices.push(notice))
+  }
   remote.listen({
     // As it was before it travelled: without the fields that are undefined.
     push: (agentId, push) => heard.push([agentId, JSON.parse(JSON.stringify(push)) as Push]),
@@ -71,14 +83,23 @@ const pair = Effect.fnUntraced(function*(limit = 20) {
 const until = (what: string, check: () => boolean) => Effect.promise(() => eventually(what, () => check() || undefined))
 
 /** Each node has taken what the others had announced and pushed. */
-const exchange = (...all: ReadonlyArray<Node>) => Effect.forEach(all, ({ remote }) => remote.reachable, { concurrency: "unbounded", discard: true })
+const exchange = (...all: ReadonlyArray<Node>) =>
+  Effect.forEach(all, ({ remote }) => remote.reachable, { concurrency: "unbounded", discard: true })
 
-const rendered = { conversationId: "conv_1", seq: 7, before: "{\"a\":", after: "}" }
-const hint = (inboxNo: number, of = rendered): Push => ({ _tag: "Hint", inboxNo, messageId: `msg_${inboxNo}`, senderId: "agt_s", rendered: of })
+const rendered = { conversationId: "conv_1", seq: 7, before: '{"a":', after: "}" }
+const hint = (inboxNo: number, of = rendered): Push => ({
+  _tag: "Hint",
+  inboxNo,
+  messageId: `msg_${inboxNo}`,
+  senderId: "agt_s",
+  rendered: of
+})
 
 /** The entries about pushes that a node has heard. */
 const pushEntries = (entries: ReadonlyArray<HeardEntry>, name: string) =>
-  entries.filter(({ entry: [topic], node }) => node === name && (topic === "hint" || topic === "echo" || topic === "event"))
+  entries.filter(({ entry: [topic], node }) =>
+    node === name && (topic === "hint" || topic === "echo" || topic === "event")
+  )
 
 it.live("pushes reach the node that has the agent's sockets, in order", () =>
   Effect.gen(function*() {
@@ -88,8 +109,20 @@ it.live("pushes reach the node that has the agent's sockets, in order", () =>
     assert.strictEqual(two.remote.count("agt_a"), 2)
     const pushes: ReadonlyArray<Push> = [
       ...Array.from({ length: 50 }, (_, i) => hint(i + 1, { ...rendered, seq: i })),
-      { _tag: "Echo", after: 2, before: null, messageId: "msg_x", rendered: { conversationId: "conv_2", seq: 8, before: "x", after: "ý\u{1F600}" } },
-      { _tag: "Echo", after: 2, before: 9, messageId: "msg_y", rendered: { conversationId: "conv_2", seq: 9, before: "x", after: "y" } },
+      {
+        _tag: "Echo",
+        after: 2,
+        before: null,
+        messageId: "msg_x",
+        rendered: { conversationId: "conv_2", seq: 8, before: "x", after: "ý\u{1F600}" }
+      },
+      {
+        _tag: "Echo",
+        after: 2,
+        before: 9,
+        messageId: "msg_y",
+        rendered: { conversationId: "conv_2", seq: 9, before: "x", after: "y" }
+      },
       { _tag: "Event", frame: "{}", about: { senderId: "agt_s", conversationId: "conv_1" }, after: 3 },
       { _tag: "Event", frame: "{}" }
     ]
@@ -121,12 +154,15 @@ it.live("a push to many agents of one node is one entry, in which each has a num
         return pushEntries(entries, "one").length
       })
     assert.strictEqual(yield* pushed((i) => ({ ...hint(i, rendered), messageId: "msg_1" } as Push)), 1)
-    assert.strictEqual(yield* pushed(() => ({ _tag: "Event", frame: "{\"typing\":1}" })), 1)
+    assert.strictEqual(yield* pushed(() => ({ _tag: "Event", frame: '{"typing":1}' })), 1)
     const about = { senderId: "agt_s", conversationId: "conv_1" }
     assert.strictEqual(yield* pushed((i) => ({ _tag: "Event", frame: "{}", about, after: i })), 1)
     // Two messages are two entries, however they read.
     const other = { ...rendered }
-    assert.strictEqual(yield* pushed((i) => ({ ...hint(i, i < 50 ? rendered : other), messageId: i < 50 ? "msg_1" : "msg_2" } as Push)), 2)
+    assert.strictEqual(
+      yield* pushed((i) => ({ ...hint(i, i < 50 ? rendered : other), messageId: i < 50 ? "msg_1" : "msg_2" } as Push)),
+      2
+    )
   }))
 
 it.live("when the line to a node breaks, its sockets are forgotten; when there is a line again, everything is announced again", () =>
@@ -171,7 +207,9 @@ it.live("notices are applied on the other nodes when the caller goes on, in orde
       { _tag: "MuteChanged", agentId: "agt_a", kind: "conversation", targetId: "conv_1" },
       { _tag: "Unmuted", agentId: "agt_a" }
     ]
-    const told = yield* Effect.forkChild(Effect.forEach(notices, (notice) => one!.remote.onOthers(notice), { concurrency: "unbounded", discard: true }))
+    const told = yield* Effect.forkChild(
+      Effect.forEach(notices, (notice) => one!.remote.onOthers(notice), { concurrency: "unbounded", discard: true })
+    )
     yield* until("the second node to apply them", () => two!.notices.length === notices.length)
     assert.isUndefined(told.pollUnsafe())
     yield* Deferred.succeed(gate, undefined)
@@ -185,7 +223,10 @@ it.effect("nobody waits for longer than a second for a node that hangs, and the 
     wires.hold("two")
     const place = one.remote.enter("agt_a", () => assert.fail("displaced"))
     const notice: AgentChanged = { _tag: "Changed", agentId: "agt_a" }
-    const waiting = yield* Effect.forEach([one.remote.reachable, one.remote.onOthers(notice)], (wait) => Effect.forkChild(wait, { startImmediately: true }))
+    const waiting = yield* Effect.forEach(
+      [one.remote.reachable, one.remote.onOthers(notice)],
+      (wait) => Effect.forkChild(wait, { startImmediately: true })
+    )
     yield* TestClock.adjust("900 millis")
     assert.deepStrictEqual(waiting.map((fiber) => fiber.pollUnsafe()), [undefined, undefined])
     yield* TestClock.adjust("350 millis")
@@ -218,7 +259,8 @@ it.effect("more pushes than may wait for a node that does not read are dropped, 
     yield* exchange(one)
     const flood = (pushes: number, chars: number) =>
       Effect.gen(function*() {
-        for (let i = 0; i < pushes; i++) two.remote.push("agt_a", hint(i + 1, { ...rendered, seq: i, before: "x".repeat(chars) }))
+        for (let i = 0; i < pushes; i++)
+          two.remote.push("agt_a", hint(i + 1, { ...rendered, seq: i, before: "x".repeat(chars) }))
         // What a turn of the event loop produces leaves at its end, as far as the node acknowledges.
         yield* Effect.promise(() => new Promise<void>((done) => void setImmediate(() => setImmediate(done))))
       })
@@ -250,15 +292,32 @@ it.live("an entry with another shape ends the line, and what it said is made goo
     two.announce("agt_b", 1)
     yield* exchange(one, two)
     // As of a node whose release has other pushes.
-    for (const [i, entry] of [["hint", [["agt_a", 1]], "msg_1"], ["hint", "agt_a"], ["sockets", { agt_c: 1 }], ["echo", [["agt_a", null]], 1, "msg_1", ["c", 1, "", ""], null]].entries()) {
+    for (
+      const [i, entry] of [["hint", [["agt_a", 1]], "msg_1"], ["hint", "agt_a"], ["sockets", { agt_c: 1 }], [
+        "echo",
+        [["agt_a", null]],
+        1,
+        "msg_1",
+        ["c", 1, "", ""],
+        null
+      ]].entries()
+    ) {
       const line = two.lines.to("one") ?? assert.fail("no line")
       line.send(JSON.stringify(entry))
       two.remote.push("agt_a", hint(1))
       two.announce("agt_c", i + 1)
-      yield* until(`the line to end after ${JSON.stringify(entry)}`, () => line.hasEnded && one.parted.length === 2 * i + 2)
+      yield* until(
+        `the line to end after ${JSON.stringify(entry)}`,
+        () => line.hasEnded && one.parted.length === 2 * i + 2
+      )
       yield* join(one, two)
       yield* exchange(one, two)
-      assert.deepStrictEqual([one.heard, one.state.missed, one.remote.count("agt_b"), one.remote.count("agt_c")], [[], i + 2, 1, i + 1])
+      assert.deepStrictEqual([one.heard, one.state.missed, one.remote.count("agt_b"), one.remote.count("agt_c")], [
+        [],
+        i + 2,
+        1,
+        i + 1
+      ])
     }
     two.remote.push("agt_a", { _tag: "Event", frame: "{}" })
     yield* exchange(two)
@@ -379,7 +438,10 @@ it.live("162. of sixty sockets at once over three nodes exactly as many stay as 
       assert.deepStrictEqual(staying(sockets.filter((_, i) => i % 3 === 0)), first)
       for (const { remote } of all) {
         assert.isUndefined(remote.enter("agt_a", () => undefined))
-        assert.strictEqual(remote.count("agt_a"), limit - staying(sockets.filter((_, i) => all[i % 3]!.remote === remote)).length)
+        assert.strictEqual(
+          remote.count("agt_a"),
+          limit - staying(sockets.filter((_, i) => all[i % 3]!.remote === remote)).length
+        )
       }
     }
   }))
@@ -400,9 +462,19 @@ it.effect("a node that pauses between announcements answers nobody before it has
     const entries = wires.record()
     wires.release()
     const agreed = yield* Effect.forkChild(one.remote.reachable, { startImmediately: true })
-    yield* until("the question", () => names.slice(1).every((name) =>
-      entries.some(({ entry: [topic, , procedure], node }) => node === name && topic === "call" && procedure === "node/reach")))
-    yield* until("the answers of the nodes without news", () => entries.filter(({ entry: [topic], node }) => node === "one" && topic === "answer").length >= 3)
+    yield* until(
+      "the question",
+      () =>
+        names.slice(1).every((name) =>
+          entries.some(({ entry: [topic, , procedure], node }) =>
+            node === name && topic === "call" && procedure === "node/reach"
+          )
+        )
+    )
+    yield* until(
+      "the answers of the nodes without news",
+      () => entries.filter(({ entry: [topic], node }) => node === "one" && topic === "answer").length >= 3
+    )
     assert.isUndefined(agreed.pollUnsafe())
     yield* TestClock.adjust("1 millis")
     yield* until("the answer", () => agreed.pollUnsafe() !== undefined)
@@ -418,7 +490,8 @@ it.effect("a node that pauses between announcements answers nobody before it has
 it.effect("a change takes a second if a listed node does not say that it knows of it, so that what it has cached has expired", () =>
   Effect.gen(function*() {
     const { one, two, wires } = yield* pair()
-    const change = () => Effect.forkChild(one.remote.onOthers({ _tag: "Changed", agentId: "agt_a" }), { startImmediately: true })
+    const change = () =>
+      Effect.forkChild(one.remote.onOthers({ _tag: "Changed", agentId: "agt_a" }), { startImmediately: true })
     one.listed.push("two")
     const told = yield* change()
     yield* until("the answer", () => told.pollUnsafe() !== undefined)
@@ -444,7 +517,12 @@ it.effect("storage is read for a new line once the other node has taken the anno
     const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
     one.announce("agt_a", 1)
     const known: Array<number> = []
-    one.remote.listen({ push: () => {}, notice: () => Effect.void, missed: () => known.push(two.remote.count("agt_a")), parted: () => {} })
+    one.remote.listen({
+      push: () => {},
+      notice: () => Effect.void,
+      missed: () => known.push(two.remote.count("agt_a")),
+      parted: () => {}
+    })
     yield* join(one, two)
     yield* until("it to be told", () => known.length === 1)
     assert.deepStrictEqual(known, [1])

@@ -1,6 +1,6 @@
+import { beyond, type Elsewhere, nextSince, type SocketPlace } from "#domain/push/SocketPlaces"
 import { assert, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { beyond, type Elsewhere, nextSince, type SocketPlace } from "#domain/push/SocketPlaces"
 
 const place = (since: number): SocketPlace => ({ agentId: "agt_a", since })
 
@@ -87,46 +87,58 @@ const worlds = fc.record({
 })
 
 it("however sockets open on four nodes and whatever arrives when, exactly as many stay as may", () => {
-  fc.assert(fc.property(
-    worlds,
-    fc.array(fc.oneof(
-      fc.record({ open: node }),
-      fc.record({ from: node, to: node })
-    ), { maxLength: 80 }),
-    ({ limit, off }, steps) => {
-      const model = new Model(limit, off)
-      for (const step of steps) {
-        if ("open" in step) model.open(step.open)
-        else model.arrive(step.from, step.to)
+  fc.assert(
+    fc.property(
+      worlds,
+      fc.array(
+        fc.oneof(
+          fc.record({ open: node }),
+          fc.record({ from: node, to: node })
+        ),
+        { maxLength: 80 }
+      ),
+      ({ limit, off }, steps) => {
+        const model = new Model(limit, off)
+        for (const step of steps) {
+          if ("open" in step) model.open(step.open)
+          else model.arrive(step.from, step.to)
+        }
+        model.settle()
+        assert.strictEqual(model.total, Math.min(limit, model.entered))
       }
-      model.settle()
-      assert.strictEqual(model.total, Math.min(limit, model.entered))
-    }
-  ), { numRuns: 300 })
+    ),
+    { numRuns: 300 }
+  )
 })
 
 it("with sockets that close meanwhile too, never more stay than may, and none that all knew of is displaced", () => {
-  fc.assert(fc.property(
-    worlds,
-    fc.array(fc.oneof(
-      fc.record({ open: node }),
-      // The first one stays open, on the node that has no other close.
-      fc.record({ close: fc.integer({ min: 1, max: 3 }) }),
-      fc.record({ from: node, to: node })
-    ), { maxLength: 80 }),
-    ({ limit, off }, steps) => {
-      const model = new Model(limit, off)
-      model.open(0)
-      model.settle()
-      const [first] = model.own[0]!
-      for (const step of steps) {
-        if ("open" in step) model.open(step.open)
-        else if ("close" in step) model.close(step.close)
-        else assert.notInclude(model.arrive(step.from, step.to), first)
+  fc.assert(
+    fc.property(
+      worlds,
+      fc.array(
+        fc.oneof(
+          fc.record({ open: node }),
+          // The first one stays open, on the node that has no other close.
+          fc.record({ close: fc.integer({ min: 1, max: 3 }) }),
+          fc.record({ from: node, to: node })
+        ),
+        { maxLength: 80 }
+      ),
+      ({ limit, off }, steps) => {
+        const model = new Model(limit, off)
+        model.open(0)
+        model.settle()
+        const [first] = model.own[0]!
+        for (const step of steps) {
+          if ("open" in step) model.open(step.open)
+          else if ("close" in step) model.close(step.close)
+          else assert.notInclude(model.arrive(step.from, step.to), first)
+        }
+        model.settle()
+        assert.isAtMost(model.total, limit)
+        assert.deepStrictEqual(model.own[0]![0], first)
       }
-      model.settle()
-      assert.isAtMost(model.total, limit)
-      assert.deepStrictEqual(model.own[0]![0], first)
-    }
-  ), { numRuns: 300 })
+    ),
+    { numRuns: 300 }
+  )
 })

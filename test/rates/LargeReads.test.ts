@@ -1,14 +1,15 @@
+import { Config } from "#infrastructure/platform/Config"
+import { LargeReadQueue, Slot, Ticket, type Timing } from "#infrastructure/rates/LargeReadQueue"
+import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { Config } from "#infrastructure/platform/Config"
-import { LargeReadQueue, Slot, Ticket, type Timing } from "#infrastructure/rates/LargeReadQueue"
-import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 
 const size: LargeAnswer = { usual: 1, max: 1, bytes: 100 }
 
-const queueOf = (waiting: number, bytes: number, timing = atOnce): LargeReadQueue => new LargeReadQueue({ waiting, bytes, cutMs: 10_000 }, timing)
+const queueOf = (waiting: number, bytes: number, timing = atOnce): LargeReadQueue =>
+  new LargeReadQueue({ waiting, bytes, cutMs: 10_000 }, timing)
 const atOnce: Timing = { now: () => 0, later: (_, run) => run(), soon: (run) => run() }
 
 /** Enters, and notes under `name` when it has its slot. */
@@ -64,7 +65,11 @@ describe("the queue for large answers", () => {
   it("keeps the slot of a large answer for a second for each 4 MiB, and that of one that was cut off for ten", () => {
     const time = { now: 1_000 }
     const later: Array<{ readonly at: number; readonly run: () => void }> = []
-    const queue = queueOf(10, 1_000, { now: () => time.now, later: (ms, run) => later.push({ at: time.now + ms, run }), soon: (run) => run() })
+    const queue = queueOf(10, 1_000, {
+      now: () => time.now,
+      later: (ms, run) => later.push({ at: time.now + ms, run }),
+      soon: (run) => run()
+    })
     const enter = entering(queue, [])
     const [small, large, cut] = ["small", "large", "cut"].map((key) => enter(key, key).slot!) as [Slot, Slot, Slot]
     small.encoded(262_144)
@@ -96,7 +101,11 @@ describe("the queue for large answers", () => {
   it("pauses for three times as long as the statements of a request stopped the process, whatever waits; the others go on", () => {
     const time = { now: 1_000 }
     let later: Array<{ readonly at: number; readonly run: () => void }> = []
-    const queue = queueOf(10, 1_000, { now: () => time.now, later: (ms, run) => later.push({ at: time.now + ms, run }), soon: (run) => run() })
+    const queue = queueOf(10, 1_000, {
+      now: () => time.now,
+      later: (ms, run) => later.push({ at: time.now + ms, run }),
+      soon: (run) => run()
+    })
     const log: Array<string> = []
     const enter = entering(queue, log)
     const slots = ["one", "two"].map((name) => enter(name, "eve").slot!)
@@ -143,12 +152,21 @@ describe("the queue for large answers", () => {
 
   it("never exceeds its bounds, and serves everybody in the end", () => {
     fc.assert(fc.property(
-      fc.array(fc.tuple(fc.nat(3), fc.integer({ min: 1, max: 30 }), fc.constantFrom("enter", "enter", "encoded", "left", "leave")), { maxLength: 120 }),
+      fc.array(
+        fc.tuple(
+          fc.nat(3),
+          fc.integer({ min: 1, max: 30 }),
+          fc.constantFrom("enter", "enter", "encoded", "left", "leave")
+        ),
+        { maxLength: 120 }
+      ),
       (steps) => {
         const log: Array<string> = []
         const queue = queueOf(5, 40)
         const enter = entering(queue, log)
-        const all: Array<{ readonly key: string; readonly bytes: number; reading: boolean; over: boolean } & ReturnType<typeof enter>> = []
+        const all: Array<
+          { readonly key: string; readonly bytes: number; reading: boolean; over: boolean } & ReturnType<typeof enter>
+        > = []
         const check = () => {
           const live = all.filter(({ over, slot }) => slot !== undefined && !over)
           for (const key of ["0", "1", "2", "3"]) assert.isAtMost(live.filter((one) => one.key === key).length, 2)
@@ -158,7 +176,15 @@ describe("the queue for large answers", () => {
         }
         for (const [i, bytes, what] of steps) {
           const one = all[(i * 7 + bytes) % Math.max(all.length, 1)]
-          if (what === "enter") all.push(Object.assign(enter(`${all.length}`, String(i), bytes), { key: String(i), bytes, reading: true, over: false }))
+          if (what === "enter")
+            all.push(
+              Object.assign(enter(`${all.length}`, String(i), bytes), {
+                key: String(i),
+                bytes,
+                reading: true,
+                over: false
+              })
+            )
           else if (one?.slot !== undefined && what === "encoded") {
             one.reading = false
             one.slot.encoded(0)
@@ -187,7 +213,9 @@ describe("the queue for large answers", () => {
   })
 })
 
-const layer = LargeReads.layer.pipe(Layer.provide(Config.layerTest({ HTTP_LARGE_READS: 1, HTTP_LARGE_READS_WAITING: 2, HTTP_READING_BYTES: 150 })))
+const layer = LargeReads.layer.pipe(
+  Layer.provide(Config.layerTest({ HTTP_LARGE_READS: 1, HTTP_LARGE_READS_WAITING: 2, HTTP_READING_BYTES: 150 }))
+)
 
 const refusalOf = (exit: Exit.Exit<unknown, unknown>) => Exit.isFailure(exit) ? Cause.squash(exit.cause) : undefined
 

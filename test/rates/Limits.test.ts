@@ -1,11 +1,11 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
-import { TestClock } from "effect/testing"
-import { readdirSync, readFileSync } from "node:fs"
 import { Limits, RATES } from "#infrastructure/rates/Limits"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { RateLimited } from "#infrastructure/wire/WireError"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import { readdirSync, readFileSync } from "node:fs"
 
 const rule = { name: "send", limit: 3, windowMs: 60_000, window: "minute" }
 

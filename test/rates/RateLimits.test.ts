@@ -1,11 +1,11 @@
-import { assert, describe, it } from "@effect/vitest"
-import { Effect, Result, Schema } from "effect"
-import { TestClock } from "effect/testing"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { type HeldPlace, SlidingWindows } from "#infrastructure/rates/SlidingWindows"
 import { RateLimited } from "#infrastructure/wire/WireError"
 import { toResponse } from "#infrastructure/wire/WireErrors"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Result, Schema } from "effect"
+import { TestClock } from "effect/testing"
 import { WindowModel } from "../support/WindowModel.ts"
 
 const rule = (limit: number, windowMs: number): RateRule => ({ name: "test", limit, windowMs, window: "test window" })
@@ -18,7 +18,9 @@ describe("RateLimits in memory", () => {
     {
       limit: between(1, 7),
       windowMs: between(1, 50),
-      steps: Schema.Array(Schema.Struct({ pause: between(0, 30), key: Schema.Literals(["a", "b", "c"]), refund: Schema.Boolean })).check(
+      steps: Schema.Array(
+        Schema.Struct({ pause: between(0, 30), key: Schema.Literals(["a", "b", "c"]), refund: Schema.Boolean })
+      ).check(
         Schema.isMaxLength(200)
       )
     },
@@ -75,7 +77,9 @@ describe("RateLimits in memory", () => {
   it.effect("Retry-After is at least a second and never earlier than the slot", () =>
     Effect.gen(function*() {
       const limits = yield* RateLimits
-      for (const [windowMs, seconds] of [[1, "1"], [999, "1"], [1000, "1"], [1001, "2"], [3_600_000, "3600"]] as const) {
+      for (
+        const [windowMs, seconds] of [[1, "1"], [999, "1"], [1000, "1"], [1001, "2"], [3_600_000, "3600"]] as const
+      ) {
         const one = { ...rule(1, windowMs), name: `window ${windowMs}` }
         yield* limits.take(one, "k")
         const refused = yield* Effect.flip(limits.take(one, "k"))
@@ -147,8 +151,11 @@ describe("SlidingWindows", () => {
     const three = rule(3, 1_000)
     const charges = [{ rule: three, key: "k" }]
     const hold = () => windows.hold(charges)
-    const waitOf = (refused: unknown) => refused instanceof RateLimited ? refused.details?.retry_after_ms : assert.fail("not refused")
-    const [first, second, third] = [hold(), hold(), hold()].map((held) => held instanceof RateLimited ? undefined : held[0])
+    const waitOf = (refused: unknown) =>
+      refused instanceof RateLimited ? refused.details?.retry_after_ms : assert.fail("not refused")
+    const [first, second, third] = [hold(), hold(), hold()].map((held) =>
+      held instanceof RateLimited ? undefined : held[0]
+    )
     // As if all three were accepted now: that is the longest it may take.
     assert.strictEqual(waitOf(windows.take(three, "k")), 1_000)
     now = 1_200
@@ -171,7 +178,13 @@ describe("SlidingWindows", () => {
     "never has more than the limit in a window, in whatever order requests are decided",
     {
       limit: between(1, 6),
-      steps: Schema.Array(Schema.Struct({ pause: between(0, 20), act: Schema.Literals(["hold", "settle", "release", "take"]), which: between(0, 5) })).check(
+      steps: Schema.Array(
+        Schema.Struct({
+          pause: between(0, 20),
+          act: Schema.Literals(["hold", "settle", "release", "take"]),
+          which: between(0, 5)
+        })
+      ).check(
         Schema.isMaxLength(120)
       )
     },

@@ -1,14 +1,14 @@
+import { Config } from "#infrastructure/platform/Config"
+import { redisFallbacks } from "#infrastructure/platform/Metrics"
+import { Redis } from "#infrastructure/platform/Redis"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { Charge, RateRule } from "#infrastructure/rates/RateRule"
+import { readTaken, TAKE, takeArguments, takeKeys, windowKey } from "#infrastructure/rates/SlidingWindowScript"
+import { RateLimited } from "#infrastructure/wire/WireError"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Fiber, Layer, Redacted, References, Schema } from "effect"
 import { createServer, type Server } from "node:net"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
-import { Config } from "#infrastructure/platform/Config"
-import { redisFallbacks } from "#infrastructure/platform/Metrics"
-import { RateLimits } from "#infrastructure/rates/RateLimits"
-import type { Charge, RateRule } from "#infrastructure/rates/RateRule"
-import { Redis } from "#infrastructure/platform/Redis"
-import { readTaken, TAKE, takeArguments, takeKeys, windowKey } from "#infrastructure/rates/SlidingWindowScript"
-import { RateLimited } from "#infrastructure/wire/WireError"
 import { elapse, eventually, eventuallyEffect } from "../support/Eventually.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 import { WindowModel } from "../support/WindowModel.ts"
@@ -32,8 +32,7 @@ const layerOf = (url: string, waitMs = 2_000) =>
 
 const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
-const decidedAlone = (reason: string): Effect.Effect<number> =>
-  Effect.sync(() => redisFallbacks.at(reason).value)
+const decidedAlone = (reason: string): Effect.Effect<number> => Effect.sync(() => redisFallbacks.at(reason).value)
 
 /** How many of so many takes at once are accepted. */
 const accepted = (limits: RateLimits["Service"], one: RateRule, key: string, times: number) =>
@@ -44,7 +43,10 @@ const accepted = (limits: RateLimits["Service"], one: RateRule, key: string, tim
 
 /** Takes until Redis decides again. */
 const untilShared = (limits: RateLimits["Service"]) =>
-  eventuallyEffect(() => "an answer of Redis", Effect.suspend(() => Effect.map(limits.take(rule(1, 60_000), "k"), ({ sharedAt }) => sharedAt ?? undefined)))
+  eventuallyEffect(
+    () => "an answer of Redis",
+    Effect.suspend(() => Effect.map(limits.take(rule(1, 60_000), "k"), ({ sharedAt }) => sharedAt ?? undefined))
+  )
 
 /** A connection of the test's own. */
 const channel = Effect.map(Redis, (redis) => redis.channel("test"))
@@ -132,11 +134,15 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
     using(Effect.gen(function*() {
       const limits = yield* RateLimits
       const quick = rule(2, 1_000)
-      const waitFor = Effect.match(limits.take(quick, "k"), { onFailure: ({ details }) => details?.retry_after_ms ?? Infinity, onSuccess: () => 0 })
+      const waitFor = Effect.match(limits.take(quick, "k"), {
+        onFailure: ({ details }) => details?.retry_after_ms ?? Infinity,
+        onSuccess: () => 0
+      })
       // On a busy machine three takes may take longer than the window.
       let wait = yield* Effect.repeat(waitFor, { until: (wait) => wait > 0 })
       assert.isAtMost(wait, 1_000)
-      // Who refuses then may be this process, which knows the time of a place in Redis only to within the delay of its answers.
+      // Who refuses then may be this process, which knows the time of a place in Redis only to within the delay of its
+      // answers.
       while (wait > 0) {
         yield* Effect.promise(() => elapse("the wait that it says", wait))
         wait = yield* waitFor
@@ -157,7 +163,10 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       assert.strictEqual((yield* limits.take(minute, "k")).remaining, 0)
       assert.isAbove((yield* Effect.flip(both)).details?.retry_after_ms ?? 0, 3_600_000)
       limits.refund(day, "k", last!)
-      const freed = yield* eventuallyEffect(() => "the free place", Effect.match(limits.take(day, "k"), { onFailure: () => undefined, onSuccess: (state) => state }))
+      const freed = yield* eventuallyEffect(
+        () => "the free place",
+        Effect.match(limits.take(day, "k"), { onFailure: () => undefined, onSuccess: (state) => state })
+      )
       assert.strictEqual(freed.remaining, 0)
     })))
 
@@ -188,7 +197,10 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       for (let i = 0; i < 50; i++) yield* Effect.exit(limits.take(short, "k"))
       const key = windowKey({ rule: short, key: "k" })
       assert.isAtMost(Number(yield* redis.command("LLEN", key)), 5)
-      yield* eventuallyEffect(() => "the end of the key", Effect.map(redis.command("EXISTS", key), (n) => n === 0 || undefined))
+      yield* eventuallyEffect(
+        () => "the end of the key",
+        Effect.map(redis.command("EXISTS", key), (n) => n === 0 || undefined)
+      )
     })))
 
   it.live("however many entries have left a window since the last take, the rest are counted", () =>
@@ -197,10 +209,13 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       const charge = { rule: rule(300, 60_000), key: "k" }
       const take = (ms: number) => {
         const taking = [{ charges: [charge], alone: 0 }]
-        return Effect.map(redis.run(TAKE, takeKeys(taking), takeArguments(taking, { now: (1_700_000_000_000 + ms) * 1_000 })), (answer) => {
-          const place = readTaken(taking, answer)?.all?.[0]?.places[0]
-          return [place?.remaining, place?.resetMs]
-        })
+        return Effect.map(
+          redis.run(TAKE, takeKeys(taking), takeArguments(taking, { now: (1_700_000_000_000 + ms) * 1_000 })),
+          (answer) => {
+            const place = readTaken(taking, answer)?.all?.[0]?.places[0]
+            return [place?.remaining, place?.resetMs]
+          }
+        )
       }
       for (let ms = 0; ms < 250; ms++) yield* take(ms)
       assert.deepStrictEqual(yield* take(250), [49, 59_750])
@@ -235,7 +250,11 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
         [["1,2", undefined], ["0", undefined], ["1", 2], ["", 2], ["0", undefined]]
       )
       // After the moment in which it was worth something it counts nothing.
-      const late = yield* redis.run(TAKE, takeKeys(takings), takeArguments(takings, { now: 2_000_000, latest: 1_999_999 }))
+      const late = yield* redis.run(
+        TAKE,
+        takeKeys(takings),
+        takeArguments(takings, { now: 2_000_000, latest: 1_999_999 })
+      )
       assert.deepStrictEqual(readTaken(takings, late), { at: 2_000_000, all: undefined })
     })))
 
@@ -258,29 +277,33 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
     })))
 
   it.live("killed in the middle: each node's own count decides at once, and all together when it is back, empty", () =>
-    using(Effect.gen(function*() {
-      const limits = yield* RateLimits
-      const [one, many] = [rule(1, 60_000), rule(1_000, 60_000)]
-      yield* limits.take(one, "k")
-      yield* Effect.flip(limits.take(one, "k"))
-      const before = yield* decidedAlone("down")
-      const racing = yield* Effect.forkChild(accepted(limits, many, "k", 200), { startImmediately: true })
-      yield* Effect.promise(() => server.kill())
-      const redis = yield* channel
-      yield* Effect.promise(() => eventually("the end of the connection", () => redis.unusable() === "down" || undefined))
-      const watch = new Stopwatch()
-      assert.strictEqual(yield* accepted(limits, many, "k", 900), 800)
-      assert.strictEqual(yield* accepted(limits, one, "k", 100), 0)
-      watch.endsWithin(1_000)
-      assert.strictEqual(yield* Fiber.join(racing), 200)
-      assert.isAtLeast((yield* decidedAlone("down")) - before, 800)
-      yield* Effect.promise(() => server.launch())
-      yield* untilShared(limits)
-      // What Redis has lost, this node has not.
-      assert.strictEqual(yield* accepted(limits, one, "k", 100), 0)
-      const other = yield* Layer.build(Layer.fresh(layerOf(server.url)))
-      yield* Context.get(other, RateLimits).take(one, "k")
-    }).pipe(Effect.scoped)))
+    using(
+      Effect.gen(function*() {
+        const limits = yield* RateLimits
+        const [one, many] = [rule(1, 60_000), rule(1_000, 60_000)]
+        yield* limits.take(one, "k")
+        yield* Effect.flip(limits.take(one, "k"))
+        const before = yield* decidedAlone("down")
+        const racing = yield* Effect.forkChild(accepted(limits, many, "k", 200), { startImmediately: true })
+        yield* Effect.promise(() => server.kill())
+        const redis = yield* channel
+        yield* Effect.promise(() =>
+          eventually("the end of the connection", () => redis.unusable() === "down" || undefined)
+        )
+        const watch = new Stopwatch()
+        assert.strictEqual(yield* accepted(limits, many, "k", 900), 800)
+        assert.strictEqual(yield* accepted(limits, one, "k", 100), 0)
+        watch.endsWithin(1_000)
+        assert.strictEqual(yield* Fiber.join(racing), 200)
+        assert.isAtLeast((yield* decidedAlone("down")) - before, 800)
+        yield* Effect.promise(() => server.launch())
+        yield* untilShared(limits)
+        // What Redis has lost, this node has not.
+        assert.strictEqual(yield* accepted(limits, one, "k", 100), 0)
+        const other = yield* Layer.build(Layer.fresh(layerOf(server.url)))
+        yield* Context.get(other, RateLimits).take(one, "k")
+      }).pipe(Effect.scoped)
+    ))
 
   it.live("paused: a few requests wait as long as they may, the others not at all; then all are limited together again", () =>
     using(

@@ -1,16 +1,21 @@
-import { afterEach, assert, beforeEach, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Fiber, Layer, Redacted, References } from "effect"
 import { Config } from "#infrastructure/platform/Config"
+import { Redis } from "#infrastructure/platform/Redis"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateRule, RateState } from "#infrastructure/rates/RateRule"
-import { Redis } from "#infrastructure/platform/Redis"
 import { RedisClock } from "#infrastructure/rates/SharedWindows"
+import { afterEach, assert, beforeEach, describe, it } from "@effect/vitest"
+import { Context, Effect, Exit, Fiber, Layer, Redacted, References } from "effect"
 import { elapse, eventually } from "../support/Eventually.ts"
-import { Stopwatch } from "../support/Promptly.ts"
 import { FakeRedis } from "../support/FakeRedis.ts"
+import { Stopwatch } from "../support/Promptly.ts"
 
 let names = 0
-const rule = (limit: number, windowMs = 60_000): RateRule => ({ name: `shared${names++}`, limit, windowMs, window: "test window" })
+const rule = (limit: number, windowMs = 60_000): RateRule => ({
+  name: `shared${names++}`,
+  limit,
+  windowMs,
+  window: "test window"
+})
 
 /** The limits of one node, and its connection. */
 const node = (url: string, timeoutMs: number) =>
@@ -88,10 +93,12 @@ describe("limits that nodes share", () => {
         const taking = yield* Effect.forkChild(takes(limits, rule(100), 100), { startImmediately: true })
         // In the turn after the one in which it was asked: the answer waits in the socket meanwhile.
         yield* Effect.callback<void>((resume) => {
-          setImmediate(() => setTimeout(() => {
-            standStill(1_300)
-            resume(Effect.void)
-          }))
+          setImmediate(() =>
+            setTimeout(() => {
+              standStill(1_300)
+              resume(Effect.void)
+            })
+          )
         })
         const states = yield* Fiber.join(taking)
         assert.strictEqual(states.length, 100)

@@ -1,7 +1,7 @@
-import { assert, it } from "@effect/vitest"
-import { Deferred, Effect } from "effect"
 import { type FrameSource, makeClientFrames } from "#interfaces/realtime/ClientFrames"
 import type { SocketSession } from "#interfaces/realtime/SocketSession"
+import { assert, it } from "@effect/vitest"
+import { Deferred, Effect } from "effect"
 
 it.effect("of read_acks that come at once, the highest through_seq counts, whatever their order (wire.md E.6)", () =>
   Effect.gen(function*() {
@@ -10,12 +10,14 @@ it.effect("of read_acks that come at once, the highest through_seq counts, whate
     const read: Array<readonly [conversationId: string, through: number]> = []
     const frames = makeClientFrames({
       conversations: {
-        participation: (_agentId, conversationId) => Effect.as(Deferred.await(checked), { conversationId, counterpartyId: "agt_b", hiddenThrough: 0 }),
+        participation: (_agentId, conversationId) =>
+          Effect.as(Deferred.await(checked), { conversationId, counterpartyId: "agt_b", hiddenThrough: 0 }),
         typing: () => Effect.die("nobody types")
       },
       deliveries: {
         find: () => Effect.die("no frame names a message"),
-        readThrough: (_agentId, _handle, conversationId, through) => Effect.sync(() => void read.push([conversationId, through]))
+        readThrough: (_agentId, _handle, conversationId, through) =>
+          Effect.sync(() => void read.push([conversationId, through]))
       },
       presences: { put: () => Effect.die("no frame is about presence") },
       framesPerSecond: 100,
@@ -76,7 +78,9 @@ it.effect("a frame with a number that would be changed is refused, and its id is
       slowed: false,
       reads: undefined
     }
-    const answers: Array<{ readonly id?: unknown; readonly payload: { readonly code: string; readonly message: string } }> = []
+    const answers: Array<
+      { readonly id?: unknown; readonly payload: { readonly code: string; readonly message: string } }
+    > = []
     const session = {
       agent: { id: "agt_a" },
       handle: "a",

@@ -1,6 +1,6 @@
+import { closeDeadKeys, type Keyed } from "#interfaces/realtime/KeyWatch"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { closeDeadKeys, type Keyed } from "#interfaces/realtime/KeyWatch"
 
 it.effect("sockets whose keys have died are closed, whoever says HELLO meanwhile is not", () =>
   Effect.gen(function*() {
@@ -10,7 +10,10 @@ it.effect("sockets whose keys have died are closed, whoever says HELLO meanwhile
       close: ({ code }) => void closed.push(`${name} ${code}`)
     })
     const coming: { keyHash: string; session: Keyed["session"] } = { keyHash: "", session: undefined }
-    const crowd = Array.from({ length: 1_000 }, (_, i): Keyed => ({ keyHash: `hash ${i}`, session: session(`agent ${i}`) }))
+    const crowd = Array.from(
+      { length: 1_000 },
+      (_, i): Keyed => ({ keyHash: `hash ${i}`, session: session(`agent ${i}`) })
+    )
     const connections = new Set<Keyed>([
       { keyHash: "old", session: session("ada", "with the old key") },
       { keyHash: "new", session: session("ada", "with the new key") },
@@ -25,7 +28,9 @@ it.effect("sockets whose keys have died are closed, whoever says HELLO meanwhile
         coming.keyHash = "good"
         coming.session = session("bob")
         connections.add({ keyHash: "good", session: session("cleo") })
-        return new Map(ids.filter((id) => id !== "gone").map((id) => [id, id === "ada" ? "new" : id.replace("agent", "hash")]))
+        return new Map(
+          ids.filter((id) => id !== "gone").map((id) => [id, id === "ada" ? "new" : id.replace("agent", "hash")])
+        )
       }))
     assert.deepStrictEqual(closed, ["with the old key 1008", "gone 1008"])
     assert.isTrue(asked.length > 1 && Math.max(...asked) <= 500)

@@ -1,7 +1,7 @@
+import { type Asker, type Asking, hold, letGo, withBackpressure } from "#interfaces/realtime/ReadBackpressure"
 import { assert, it } from "@effect/vitest"
 import { Clock, Deferred, Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { type Asker, type Asking, hold, letGo, withBackpressure } from "#interfaces/realtime/ReadBackpressure"
 
 /** A socket, and what it was told to do. */
 const socketOf = (calls: Array<string>): Asking => ({
@@ -28,16 +28,23 @@ it.effect("of the look-ups that a socket's frames cause, four run at once and th
     const gates: Array<Deferred.Deferred<void>> = []
     const ask = Effect.fnUntraced(function*(n: number) {
       const gate = yield* Deferred.make<void>()
-      withBackpressure(asking, asker, Effect.suspend(() => {
-        begun.push(n)
-        gates.push(gate)
-        return Deferred.await(gate)
-      }), deps)
+      withBackpressure(
+        asking,
+        asker,
+        Effect.suspend(() => {
+          begun.push(n)
+          gates.push(gate)
+          return Deferred.await(gate)
+        }),
+        deps
+      )
       yield* Effect.yieldNow
     })
     const end = Effect.suspend(() => {
       const gate = gates.shift()
-      return gate === undefined ? Effect.die("nothing is under way") : Effect.andThen(Deferred.succeed(gate, undefined), TestClock.adjust(20))
+      return gate === undefined
+        ? Effect.die("nothing is under way")
+        : Effect.andThen(Deferred.succeed(gate, undefined), TestClock.adjust(20))
     })
     for (let i = 1; i <= 4; i++) yield* ask(i)
     assert.deepStrictEqual([begun, calls], [[1, 2, 3, 4], []])
@@ -87,6 +94,10 @@ it.effect("look-ups that end at once: all sockets of an agent together have a hu
     yield* TestClock.adjust("2 seconds")
     assert.deepStrictEqual(ran.toSorted((a, b) => a - b), Array.from({ length: 300 }, (_, i) => i))
     // Each socket's are run in their order.
-    for (const first of [0, 1, 2]) assert.deepStrictEqual(ran.filter((i) => i % 3 === first), Array.from({ length: 100 }, (_, i) => i * 3 + first))
+    for (const first of [0, 1, 2])
+      assert.deepStrictEqual(
+        ran.filter((i) => i % 3 === first),
+        Array.from({ length: 100 }, (_, i) => i * 3 + first)
+      )
     assert.deepStrictEqual(calls.slice(3), ["resume", "resume", "resume"])
   }))

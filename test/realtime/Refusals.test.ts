@@ -1,5 +1,5 @@
-import { assert, it } from "@effect/vitest"
 import { Refusals, SLOWED_MS } from "#interfaces/realtime/Refusals"
+import { assert, it } from "@effect/vitest"
 
 /** Frames that are refused at this rate, of a sender that waits while it is slowed, for so many seconds. */
 const run = (rate: number, seconds: number) => {

@@ -1,15 +1,15 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Agents } from "#domain/agents/Agents"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { Readiness } from "#infrastructure/platform/Readiness"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { once } from "node:events"
 import { tmpdir } from "node:os"
 import { WebSocket } from "ws"
-import { Accounts } from "#domain/agents/Accounts"
-import { Agents } from "#domain/agents/Agents"
-import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import * as Http from "../../src/Http.ts"
-import { HttpServer } from "#infrastructure/http/HttpServer"
-import { Readiness } from "#infrastructure/platform/Readiness"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
@@ -38,9 +38,11 @@ const capturing = Layer.merge(
   ),
   Layer.effect(
     Agents,
-    Effect.map(Agents, (agents) => Object.assign(agents, {
-      keyHashes: ((keyHashes) => (ids: Parameters<typeof keyHashes>[0]) => Effect.tap(keyHashes(ids), () => keysRead))(agents.keyHashes)
-    }))
+    Effect.map(Agents, (agents) =>
+      Object.assign(agents, {
+        keyHashes: ((keyHashes) => (ids: Parameters<typeof keyHashes>[0]) =>
+          Effect.tap(keyHashes(ids), () => keysRead))(agents.keyHashes)
+      }))
   )
 )
 
@@ -92,7 +94,9 @@ layer(module, { excludeTestServices: true })((it) => {
       yield* Effect.promise(() => within("hello.ok", welcomed))
       let checks = 0
       // The key is rotated on a node that could not notify this one, after the first check has read it.
-      keysRead = Effect.suspend(() => checks++ === 0 ? Effect.asVoid(Effect.orDie(accounts.replaceKey(id))) : Effect.void)
+      keysRead = Effect.suspend(() =>
+        checks++ === 0 ? Effect.asVoid(Effect.orDie(accounts.replaceKey(id))) : Effect.void
+      )
       parted([])
       const [code] = yield* Effect.promise(() => within("the end of the socket", closed)).pipe(
         Effect.ensuring(Effect.sync(() => {

@@ -1,15 +1,15 @@
-import { boundless } from "#infrastructure/http/BufferedBytes"
-import { assert, describe, it } from "@effect/vitest"
-import { Clock, Deferred, Effect, Fiber } from "effect"
-import { TestClock } from "effect/testing"
-import { LiveAgent } from "#domain/push/LiveAgent"
-import { type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
+import { type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
+import { LiveAgent } from "#domain/push/LiveAgent"
 import { MuteSet } from "#domain/push/MuteSet"
+import { boundless } from "#infrastructure/http/BufferedBytes"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { makeComparison } from "#interfaces/realtime/Cursors"
 import { SocketSession } from "#interfaces/realtime/SocketSession"
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Deferred, Effect, Fiber } from "effect"
+import { TestClock } from "effect/testing"
 import { eventually } from "../support/Eventually.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 
@@ -51,7 +51,12 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   // Only what a SocketSession asks of it.
   const deliveries = {
     ids,
-    page: (_: string, after: number, limit: number, within: <A, E>(query: Effect.Effect<A, E>) => Effect.Effect<A, E>) =>
+    page: (
+      _: string,
+      after: number,
+      limit: number,
+      within: <A, E>(query: Effect.Effect<A, E>) => Effect.Effect<A, E>
+    ) =>
       within(Effect.gen(function*() {
         state.reads.push(after)
         if (state.failing > 0) {
@@ -92,7 +97,13 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   agent.sessions.add(session)
   const hint = (inboxNo: number): void => {
     state.lastInboxNo = Math.max(state.lastInboxNo, inboxNo)
-    agent.push({ _tag: "Hint", inboxNo, messageId: `msg_${inboxNo}`, senderId: senderOf(inboxNo), rendered: rendered(inboxNo) })
+    agent.push({
+      _tag: "Hint",
+      inboxNo,
+      messageId: `msg_${inboxNo}`,
+      senderId: senderOf(inboxNo),
+      rendered: rendered(inboxNo)
+    })
   }
   return {
     session,
@@ -104,7 +115,8 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
     said: () =>
       socket.sent.map(({ frame }) => {
         const { payload } = JSON.parse(frame) as { payload: { inboxNo?: number; own?: string; delivery_id?: string } }
-        if (payload.inboxNo !== undefined) assert.strictEqual(payload.delivery_id, ids.encode("agt_me", payload.inboxNo))
+        if (payload.inboxNo !== undefined)
+          assert.strictEqual(payload.delivery_id, ids.encode("agt_me", payload.inboxNo))
         return payload.inboxNo ?? payload.own
       })
   }
@@ -327,7 +339,13 @@ describe("SocketSession", () => {
       const hint = (inboxNo: number, conversationId: string, seq: number) =>
         session.hint(inboxNo, `msg_${inboxNo}`, message(conversationId, seq))
       const own = (after: number, conversationId: string, seq: number) =>
-        agent.push({ _tag: "Echo", after, before: null, messageId: `msg_${seq}`, rendered: message(conversationId, seq) })
+        agent.push({
+          _tag: "Echo",
+          after,
+          before: null,
+          messageId: `msg_${seq}`,
+          rendered: message(conversationId, seq)
+        })
       const shown = () =>
         socket.sent.splice(0).map(({ frame }) => {
           const { payload } = JSON.parse(frame) as { payload: { conversation_id: string; seq: number } }

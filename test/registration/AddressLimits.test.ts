@@ -1,16 +1,16 @@
+import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
+import { AddressLimits } from "#domain/registration/AddressLimits"
+import { Config } from "#infrastructure/platform/Config"
+import { Limits } from "#infrastructure/rates/Limits"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import { RateLimited, Unavailable } from "#infrastructure/wire/WireError"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Option } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { Config } from "#infrastructure/platform/Config"
-import { Limits } from "#infrastructure/rates/Limits"
-import { RateLimits } from "#infrastructure/rates/RateLimits"
-import type { RateRule } from "#infrastructure/rates/RateRule"
-import { RateLimited, Unavailable } from "#infrastructure/wire/WireError"
-import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
-import { AddressLimits } from "#domain/registration/AddressLimits"
 import { eachDatabase } from "../support/Databases.ts"
 import { WindowModel } from "../support/WindowModel.ts"
 
@@ -63,7 +63,10 @@ eachDatabase((database) => {
         const repo = yield* AddressAttemptsRepo
         const step = fc.integer({ min: -4_000, max: 6_000 })
         const histories = fc.sample(
-          fc.record({ limit: fc.integer({ min: 1, max: 6 }), pauses: fc.array(step, { minLength: 30, maxLength: 40, size: "max" }) }),
+          fc.record({
+            limit: fc.integer({ min: 1, max: 6 }),
+            pauses: fc.array(step, { minLength: 30, maxLength: 40, size: "max" })
+          }),
           15
         )
         for (const { limit, pauses } of histories) {
@@ -96,7 +99,8 @@ eachDatabase((database) => {
         for (const limits of [one, two]) {
           const refused = yield* Effect.flip(limits.take("register_verify", request))
           assert.instanceOf(refused, RateLimited)
-          if (refused instanceof RateLimited) assert.deepInclude(refused.details, { retry_after_ms: 540_000, limit: 10, window: "10 minutes" })
+          if (refused instanceof RateLimited)
+            assert.deepInclude(refused.details, { retry_after_ms: 540_000, limit: 10, window: "10 minutes" })
         }
         yield* TestClock.adjust("9 minutes")
         assert.strictEqual(yield* passing([one, two].map((limits) => limits.take("register_verify", request))), 2)
@@ -108,7 +112,8 @@ eachDatabase((database) => {
         const [here, there] = [counting(repo), counting(repo)]
         const [one, two] = [yield* processOn(here.repo), yield* processOn(there.repo)]
         const request = requestFrom(freshAddress())
-        const flood = (limits: AddressLimits["Service"]) => passing(Array.from({ length: 500 }, () => limits.take("register", request)))
+        const flood = (limits: AddressLimits["Service"]) =>
+          passing(Array.from({ length: 500 }, () => limits.take("register", request)))
         assert.strictEqual(yield* flood(one), 5)
         assert.strictEqual(here.asked, 5)
         assert.strictEqual(yield* flood(two), 0)
@@ -124,8 +129,10 @@ eachDatabase((database) => {
         const inForce = yield* Limits
         const [one, two] = [yield* processOn(repo), yield* processOn(repo)]
         const request = requestFrom(freshAddress())
-        const attempts = (limits: AddressLimits["Service"]) => passing(Array.from({ length: 20 }, () => limits.take("register", request)))
-        const change = (value: number) => inForce.set([{ name: "LIMITS_REGISTER_PER_HOUR", agentId: null, value, until: null }])
+        const attempts = (limits: AddressLimits["Service"]) =>
+          passing(Array.from({ length: 20 }, () => limits.take("register", request)))
+        const change = (value: number) =>
+          inForce.set([{ name: "LIMITS_REGISTER_PER_HOUR", agentId: null, value, until: null }])
         assert.deepStrictEqual([yield* attempts(one), yield* attempts(two)], [5, 0])
         change(8)
         assert.deepStrictEqual([yield* attempts(two), yield* attempts(one)], [3, 0])

@@ -1,17 +1,17 @@
-import { Context, Effect, Layer } from "effect"
 import { Accounts } from "#domain/agents/Accounts"
 import { Agents } from "#domain/agents/Agents"
-import { Deletions } from "#domain/agents/Deletions"
 import { AgentsRepo } from "#domain/agents/AgentsRepo"
+import { Deletions } from "#domain/agents/Deletions"
+import { Sessions } from "#domain/agents/Sessions"
 import { Skills } from "#domain/agents/Skills"
 import { Auth } from "#domain/auth/Auth"
-import { Config, type Settings } from "#infrastructure/platform/Config"
-import { Ids } from "#infrastructure/platform/Ids"
-import { type Mail, Mailer, MailFailed, MailQueue } from "#infrastructure/platform/Mailer"
-import { Sessions } from "#domain/agents/Sessions"
 import { Codes } from "#domain/registration/Codes"
 import { CodesRepo } from "#domain/registration/CodesRepo"
 import { type Applicant, Registration } from "#domain/registration/Registration"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { type Mail, Mailer, MailFailed, MailQueue } from "#infrastructure/platform/Mailer"
+import { Context, Effect, Layer } from "effect"
 import type { TestDatabase } from "../support/Databases.ts"
 
 /** What the module said to its neighbours, and how they behave. */
@@ -72,7 +72,9 @@ export const layerRoom = (database: TestDatabase, changes: Partial<Settings> = {
     Layer.provideMerge(Layer.mergeAll(AgentsRepo.layer, Skills.layer)),
     Layer.provideMerge(Layer.provideMerge(MailQueue.layer, recording)),
     Layer.provideMerge(Neighbours.layer),
-    Layer.provideMerge(Layer.mergeAll(Config.layerTest({ PUBLIC_URL: "https://parley.example", ...changes }), Ids.layer)),
+    Layer.provideMerge(
+      Layer.mergeAll(Config.layerTest({ PUBLIC_URL: "https://parley.example", ...changes }), Ids.layer)
+    ),
     Layer.provideMerge(database)
   )
 

@@ -1,13 +1,13 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Agents } from "#domain/agents/Agents"
+import { Auth } from "#domain/auth/Auth"
+import { Codes } from "#domain/registration/Codes"
+import { Registration } from "#domain/registration/Registration"
+import { MailFailed } from "#infrastructure/platform/Mailer"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Exit, Fiber, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { Accounts } from "#domain/agents/Accounts"
-import { Agents } from "#domain/agents/Agents"
-import { Auth } from "#domain/auth/Auth"
-import { MailFailed } from "#infrastructure/platform/Mailer"
-import { Codes } from "#domain/registration/Codes"
-import { Registration } from "#domain/registration/Registration"
 import { away, back } from "../support/Away.ts"
 import { eachDatabase, layerPgliteTest } from "../support/Databases.ts"
 import { codeTo, fresh, layerRoom, mailsTo, Neighbours, newAccount, other } from "./Module.ts"
@@ -98,7 +98,10 @@ describe("a registration", () => {
         assert.include(mail?.text, owner.handle)
         assert.include(mail?.text, "https://parley.example/v1/agents/recover")
         const code = yield* codeTo(owner.email)
-        assert.strictEqual(yield* codeOf(registration.completeRegistration({ pendingId, code: other(code) })), "INVALID_CODE")
+        assert.strictEqual(
+          yield* codeOf(registration.completeRegistration({ pendingId, code: other(code) })),
+          "INVALID_CODE"
+        )
         assert.strictEqual(yield* codeOf(registration.completeRegistration({ pendingId, code })), "EMAIL_TAKEN")
         assert.strictEqual(yield* codeOf(registration.completeRegistration({ pendingId, code })), "EXPIRED")
       }))
@@ -194,7 +197,10 @@ describe("a registration", () => {
         neighbours.beforeMail = Effect.void
         // The withdrawal is on its way to the database.
         yield* Effect.retry(registration.register(applicant), { times: 50 })
-        assert.strictEqual(yield* codeOf(registration.completeRegistration({ pendingId: lost, code: "000000" })), "EXPIRED")
+        assert.strictEqual(
+          yield* codeOf(registration.completeRegistration({ pendingId: lost, code: "000000" })),
+          "EXPIRED"
+        )
       }))
   })
 })
@@ -303,9 +309,13 @@ describe("a code", () => {
         const pendingId = yield* registration.rotate(account)
         const wrong = other(yield* codeTo(account.email))
         const outcomes: Array<string> = []
-        for (let i = 0; i < 6; i++) outcomes.push(yield* codeOf(registration.completeRotation({ pendingId, code: wrong }, account.id)))
+        for (let i = 0; i < 6; i++)
+          outcomes.push(yield* codeOf(registration.completeRotation({ pendingId, code: wrong }, account.id)))
         assert.deepStrictEqual(outcomes, [...Array<string>(5).fill("INVALID_CODE"), "OTP_ATTEMPTS_EXHAUSTED"])
-        assert.isTrue(Exit.isFailure(yield* Effect.exit(registration.rotate(account))), "a second code within the minute")
+        assert.isTrue(
+          Exit.isFailure(yield* Effect.exit(registration.rotate(account))),
+          "a second code within the minute"
+        )
         assert.strictEqual(yield* codeOf(registration.rotate(account)), "OTP_COOLDOWN")
       }))
 
@@ -388,7 +398,11 @@ describe("a code", () => {
         yield* register
         const { sweep } = yield* Codes
         while ((yield* sweep).more);
-        assert.deepStrictEqual([yield* count("codes"), yield* count("pending_codes"), yield* count("code_addresses")], [1, 1, 1])
+        assert.deepStrictEqual([yield* count("codes"), yield* count("pending_codes"), yield* count("code_addresses")], [
+          1,
+          1,
+          1
+        ])
       }))
   })
 })
@@ -465,7 +479,10 @@ describe("a recovery", () => {
         yield* registration.completeRecovery({ pendingId, code: yield* codeTo(account.email) })
       }))
 
-    /** What the wrong code gets with each of these pending ids, one after the other: the tries that are left, or the error. */
+    /**
+     * What the wrong code gets with each of these pending ids, one after the other: the tries that are left, or the
+     * error.
+     */
     const tryAll = Effect.fnUntraced(function*(pendings: ReadonlyArray<string>, wrong: string) {
       const registration = yield* Registration
       const answers: Array<unknown> = []
@@ -481,7 +498,10 @@ describe("a recovery", () => {
       Effect.gen(function*() {
         const registration = yield* Registration
         const account = yield* newAccount()
-        const [own, outsiders] = [yield* registration.recover(account.email), yield* registration.recover(account.email)]
+        const [own, outsiders] = [
+          yield* registration.recover(account.email),
+          yield* registration.recover(account.email)
+        ]
         yield* settle
         const code = yield* codeTo(account.email)
         const answers = yield* tryAll(times(7, outsiders), other(code))
@@ -499,11 +519,16 @@ describe("a recovery", () => {
           const pendings = yield* Effect.all(times(5, registration.recover(email)))
           yield* settle
           const code = yield* codeTo(account.email)
-          for (const pendingId of pendings.slice(0, 4)) assert.deepStrictEqual(yield* tryAll(times(4, pendingId), other(code)), [4, 3, 2, 1])
+          for (const pendingId of pendings.slice(0, 4))
+            assert.deepStrictEqual(yield* tryAll(times(4, pendingId), other(code)), [4, 3, 2, 1])
           // 16 of 20 are used: the code has fewer left than this pending id.
           assert.deepStrictEqual(yield* tryAll(times(4, pendings[4]!), other(code)), [3, 2, 1, 0])
-          assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId: pendings[0]!, code })), "OTP_ATTEMPTS_EXHAUSTED")
-          for (const pendingId of pendings) assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId, code })), "EXPIRED")
+          assert.strictEqual(
+            yield* codeOf(registration.completeRecovery({ pendingId: pendings[0]!, code })),
+            "OTP_ATTEMPTS_EXHAUSTED"
+          )
+          for (const pendingId of pendings)
+            assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId, code })), "EXPIRED")
         }
       }))
 
@@ -535,7 +560,10 @@ describe("a recovery", () => {
         yield* TestClock.adjust("15 seconds")
         assert.strictEqual(tries, 4)
         neighbours.beforeMail = Effect.void
-        assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId: lost, code: "000000" })), "INVALID_CODE")
+        assert.strictEqual(
+          yield* codeOf(registration.completeRecovery({ pendingId: lost, code: "000000" })),
+          "INVALID_CODE"
+        )
         yield* TestClock.adjust("1 minute")
         const pendingId = yield* registration.recover(account.email)
         yield* settle
@@ -548,7 +576,9 @@ describe("a recovery", () => {
         const neighbours = yield* Neighbours
         const account = yield* newAccount()
         let tries = 0
-        neighbours.beforeMail = Effect.suspend(() => ++tries < 3 ? Effect.fail(new MailFailed({ reason: "421" })) : Effect.void)
+        neighbours.beforeMail = Effect.suspend(() =>
+          ++tries < 3 ? Effect.fail(new MailFailed({ reason: "421" })) : Effect.void
+        )
         const pendingId = yield* registration.recover(account.email)
         yield* TestClock.adjust("7 seconds")
         neighbours.beforeMail = Effect.void
@@ -673,7 +703,9 @@ eachDatabase((database) => {
           const { email } = fresh()
           const pendings = yield* Effect.all(Array.from({ length: 10 }, () => registration.recover(email)))
           const answers = yield* atOnce(
-            pendings.flatMap((pendingId) => Array.from({ length: 5 }, () => registration.completeRecovery({ pendingId, code: "123456" })))
+            pendings.flatMap((pendingId) =>
+              Array.from({ length: 5 }, () => registration.completeRecovery({ pendingId, code: "123456" }))
+            )
           )
           assert.deepStrictEqual(answers, { INVALID_CODE: 20, OTP_ATTEMPTS_EXHAUSTED: 1, EXPIRED: 29 })
         }))
@@ -726,10 +758,13 @@ eachDatabase((database) => {
         Effect.gen(function*() {
           const registration = yield* Registration
           const handle = fresh("popular").handle
-          const answers = yield* Effect.forEach(Array.from({ length: 10 }, () => ({ ...fresh(), handle })), (applicant) =>
-            Effect.gen(function*() {
-              return { pendingId: yield* registration.register(applicant), code: yield* codeTo(applicant.email) }
-            }))
+          const answers = yield* Effect.forEach(
+            Array.from({ length: 10 }, () => ({ ...fresh(), handle })),
+            (applicant) =>
+              Effect.gen(function*() {
+                return { pendingId: yield* registration.register(applicant), code: yield* codeTo(applicant.email) }
+              })
+          )
           assert.deepStrictEqual(
             yield* atOnce(answers.map((answer) => registration.completeRegistration(answer))),
             { ok: 1, HANDLE_TAKEN: 9 }
@@ -748,12 +783,16 @@ eachDatabase((database) => {
             yield* TestClock.adjust(60_000)
           }
           // Each that wins is ended at once, so that the next may win.
-          const outcomes = yield* atOnce(answers.map((answer) =>
-            Effect.tap(registration.completeRegistration(answer), ({ agent }) => accounts.remove(agent.id))
-          ))
+          const outcomes = yield* atOnce(
+            answers.map((answer) =>
+              Effect.tap(registration.completeRegistration(answer), ({ agent }) => accounts.remove(agent.id))
+            )
+          )
           assert.isAtMost(outcomes["ok"] ?? 0, 3)
           assert.isAtLeast(outcomes["ok"] ?? 0, 1)
-          const rows = yield* sql<{ readonly no: number }>`SELECT email_no AS no FROM agents WHERE email = ${email} ORDER BY 1`
+          const rows = yield* sql<
+            { readonly no: number }
+          >`SELECT email_no AS no FROM agents WHERE email = ${email} ORDER BY 1`
           assert.deepStrictEqual(rows.map(({ no }) => no), Array.from(rows, (_, i) => i + 1))
         }))
 

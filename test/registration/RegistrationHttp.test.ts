@@ -1,7 +1,7 @@
+import { MailFailed } from "#infrastructure/platform/Mailer"
 import { assert, layer } from "@effect/vitest"
 import { Cause, Clock, Effect, Fiber, Layer, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
-import { MailFailed } from "#infrastructure/platform/Mailer"
 import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { RESERVED } from "../support/ReservedHandles.ts"
@@ -33,7 +33,12 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
         const { email, handle } = fresh()
         const begun = yield* web.send("POST", "/v1/register", {
           ip: anyIp(),
-          body: { email: `  ${email.toUpperCase()} `, handle: ` @${handle.toUpperCase()}`, display_name: "", description: "One." }
+          body: {
+            email: `  ${email.toUpperCase()} `,
+            handle: ` @${handle.toUpperCase()}`,
+            display_name: "",
+            description: "One."
+          }
         })
         assert.strictEqual(begun.status, 200, begun.text)
         assert.deepStrictEqual(Object.keys(begun.body).sort(), ["expires_in", "message", "pending_id"])
@@ -53,7 +58,21 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
       Effect.gen(function*() {
         const web = yield* Web
         const ip = anyIp()
-        const bad = ["", "ab", "x".repeat(31), "-abc", "abc-", "a--b", "1abc", "a_b", "a.b", "äbc", "\u0430bc", "a\nbc", ...RESERVED]
+        const bad = [
+          "",
+          "ab",
+          "x".repeat(31),
+          "-abc",
+          "abc-",
+          "a--b",
+          "1abc",
+          "a_b",
+          "a.b",
+          "äbc",
+          "\u0430bc",
+          "a\nbc",
+          ...RESERVED
+        ]
         for (const handle of bad) {
           const body = { email: "somebody@example.com", handle }
           refused(yield* web.send("POST", "/v1/register", { ip, body }), 400, "INVALID_HANDLE")
@@ -82,7 +101,7 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
           "<a@example.com>",
           "A <a@example.com>",
           "a@example.com\r\nBcc: b@example.com",
-          "\"a b\"@example.com",
+          '"a b"@example.com',
           ".a@example.com",
           "a..b@example.com",
           "a@-example.com",
@@ -100,7 +119,11 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
             400,
             "VALIDATION_ERROR"
           )
-          refused(yield* web.send("POST", "/v1/agents/recover", { ip: anyIp(), body: { email } }), 400, "VALIDATION_ERROR")
+          refused(
+            yield* web.send("POST", "/v1/agents/recover", { ip: anyIp(), body: { email } }),
+            400,
+            "VALIDATION_ERROR"
+          )
         }
         assert.strictEqual(neighbours.mails.length, before)
         for (const email of ["o'neil+parley@mail.example.com", `${"x".repeat(242)}@example.com`, "1@2.example"]) {
@@ -118,7 +141,11 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
         const code = yield* codeTo(email)
         for (const bad of ["", "12345", "1234567", "12345a", "１２３４５６", Number(code), null]) {
           for (const path of ["/v1/register/verify", "/v1/agents/recover/verify"]) {
-            refused(yield* web.send("POST", path, { ip: anyIp(), body: { pending_id, code: bad } }), 400, "VALIDATION_ERROR")
+            refused(
+              yield* web.send("POST", path, { ip: anyIp(), body: { pending_id, code: bad } }),
+              400,
+              "VALIDATION_ERROR"
+            )
           }
         }
         const body = { pending_id, code: other(code) }
@@ -158,11 +185,14 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
       Effect.gen(function*() {
         const web = yield* Web
         const recover = (ip: string) =>
-          Effect.map(web.send("POST", "/v1/agents/recover", { ip, body: { email: fresh().email } }), ({ status }) => status)
-        for (let i = 0; i < 3; i++) assert.strictEqual(yield* recover(`2001:db8:1:2:${i}::1`), 200)
+          Effect.map(web.send("POST", "/v1/agents/recover", { ip, body: { email: fresh().email } }), ({ status }) =>
+            status)
+        for (let i = 0; i < 3; i++)
+          assert.strictEqual(yield* recover(`2001:db8:1:2:${i}::1`), 200)
         assert.strictEqual(yield* recover("2001:db8:1:2:ffff::1"), 429)
         assert.strictEqual(yield* recover("2001:db8:1:3::1"), 200)
-        for (const ip of ["192.0.2.77", "::ffff:192.0.2.77", "::ffff:c000:24d"]) assert.strictEqual(yield* recover(ip), 200)
+        for (const ip of ["192.0.2.77", "::ffff:192.0.2.77", "::ffff:c000:24d"])
+          assert.strictEqual(yield* recover(ip), 200)
         assert.strictEqual(yield* recover("192.0.2.77"), 429)
       }))
 
@@ -212,7 +242,10 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
         neighbours.ready = Effect.fail(new MailFailed({ reason: "ECONNREFUSED" }))
         const texts = new Set<string>()
         for (const email of [owner.email, fresh().email]) {
-          const answer = yield* web.send("POST", "/v1/register", { ip: anyIp(), body: { email, handle: fresh().handle } })
+          const answer = yield* web.send("POST", "/v1/register", {
+            ip: anyIp(),
+            body: { email, handle: fresh().handle }
+          })
           refused(answer, 500, "OTP_FAILED")
           texts.add(answer.text)
         }
@@ -282,11 +315,15 @@ layer(layerWeb(layerPgliteTest, { LIMITS_OTP_ANSWER_MS: 50 }))("the time of an a
         for (const path of ["/v1/register", "/v1/agents/recover"]) {
           for (const email of [owner.email, fresh().email]) {
             const sent = yield* Effect.forkChild(
-              Effect.andThen(web.send("POST", path, { ip: anyIp(), body: { email, handle: fresh().handle } }), Clock.currentTimeMillis)
+              Effect.andThen(
+                web.send("POST", path, { ip: anyIp(), body: { email, handle: fresh().handle } }),
+                Clock.currentTimeMillis
+              )
             )
             for (;;) {
               // The statements run in real time, the delay on the test's clock.
-              for (let turn = 0; turn < 20; turn++) yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+              for (let turn = 0; turn < 20; turn++)
+                yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
               if (sent.pollUnsafe() !== undefined) break
               yield* TestClock.adjust(10)
             }

@@ -1,13 +1,16 @@
-import { assert, describe, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { OtpCooldown, OtpHourlyCap } from "#domain/registration/Code"
 import { Registration } from "#domain/registration/Registration"
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
 import { fresh, layerRoom, mailsTo } from "./Module.ts"
 
-const module = Layer.merge(layerRoom(layerPgliteTest, { LIMITS_OTP_PER_HOUR: 2 }), AddressAttemptsRepo.layer.pipe(Layer.provide(layerPgliteTest)))
+const module = Layer.merge(
+  layerRoom(layerPgliteTest, { LIMITS_OTP_PER_HOUR: 2 }),
+  AddressAttemptsRepo.layer.pipe(Layer.provide(layerPgliteTest))
+)
 
 describe("after the wall clock is set back by an hour", () => {
   layer(Layer.provideMerge(module, layerLeapingClock))((it) => {
@@ -46,7 +49,11 @@ describe("after the wall clock is set back by an hour", () => {
         const rule = { name: "recover", limit: 2, windowMs: 3_600_000, window: "hour" }
         const attempt = (now: number) => Effect.map(repo.attempt(rule, "192.0.2.9", now), ({ waitMs }) => waitMs)
         const before = 1_700_003_600_000
-        assert.deepStrictEqual([yield* attempt(before), yield* attempt(before), yield* attempt(before)], [0, 0, 3_600_000])
+        assert.deepStrictEqual([yield* attempt(before), yield* attempt(before), yield* attempt(before)], [
+          0,
+          0,
+          3_600_000
+        ])
         const after = before - 3_600_000
         assert.deepStrictEqual([yield* attempt(after + 1_000), yield* attempt(after + 1_000)], [0, 0])
         assert.strictEqual(yield* attempt(after + 2_000), 3_599_000)

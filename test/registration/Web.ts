@@ -1,23 +1,23 @@
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { assert } from "@effect/vitest"
-import { Context, Effect, Layer, type Scope } from "effect"
-import { HttpEffect, HttpRouter, type HttpServerRequest, type HttpServerResponse } from "effect/http"
-import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import { AccountsApi } from "#domain/accounts/AccountsApi"
 import { AccountsHttp } from "#domain/accounts/AccountsHttp"
 import { Authorization, AuthorizationEvenSuspended } from "#domain/auth/Authorization"
 import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
-import type { Settings } from "#infrastructure/platform/Config"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
-import { RateLimits } from "#infrastructure/rates/RateLimits"
-import { WireErrors } from "#infrastructure/wire/WireErrors"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { PublicRegistration } from "#domain/registration/PublicRegistration"
 import { RegistrationApi } from "#domain/registration/RegistrationApi"
 import { RegistrationHttp } from "#domain/registration/RegistrationHttp"
+import type { Settings } from "#infrastructure/platform/Config"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { WireErrors } from "#infrastructure/wire/WireErrors"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { assert } from "@effect/vitest"
+import { Context, Effect, Layer, type Scope } from "effect"
+import { HttpEffect, HttpRouter, type HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import type { TestDatabase } from "../support/Databases.ts"
 import { layerRoom } from "./Module.ts"
 
@@ -39,7 +39,10 @@ export interface WebRequest {
   readonly ip?: string
 }
 
-/** The modules' routes without a server, on the test's clock. One proxy is trusted, so that a test can come from anywhere. */
+/**
+ * The modules' routes without a server, on the test's clock. One proxy is trusted, so that a test can come from
+ * anywhere.
+ */
 export class Web extends Context.Service<Web, {
   readonly send: (method: string, path: string, request?: WebRequest) => Effect.Effect<WebAnswer>
 }>()("test/registration/Web") {

@@ -1,12 +1,12 @@
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { Replies } from "#domain/replies/Replies"
+import { RepliesRepo } from "#domain/replies/RepliesRepo"
+import { CLAIM_MS, leaseMs, secondsTo } from "#domain/replies/Reply"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { Replies } from "#domain/replies/Replies"
-import { CLAIM_MS, leaseMs, secondsTo } from "#domain/replies/Reply"
-import { RepliesRepo } from "#domain/replies/RepliesRepo"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { type Call, EMPTY, hasOrder, type Made, type State, step } from "./ReplyModel.ts"
 
@@ -62,7 +62,10 @@ const holder = fc.constantFrom("daemon:1", "session:one", "session:two")
 const id = fc.constantFrom(...MESSAGES, ...MESSAGES, ...OTHERS)
 const defers = fc.boolean()
 const call: fc.Arbitrary<Call> = fc.oneof(
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant("begin" as const), session, ms: fc.constantFrom(1_000, 90_000, 600_000) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({ kind: fc.constant("begin" as const), session, ms: fc.constantFrom(1_000, 90_000, 600_000) })
+  },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant("end" as const), session }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant("leases" as const) }) },
   { weight: 4, arbitrary: fc.record({ kind: fc.constant("claim" as const), id, holder, defers }) },
@@ -89,7 +92,14 @@ describe("a lease", () => {
   })
 
   it("ends in whole seconds, rounded up", () => {
-    assert.deepStrictEqual([null, 5_000, 5_001, 5_999, 6_001, 4_000].map((at) => secondsTo(at, 5_000)), [0, 0, 1, 1, 2, 0])
+    assert.deepStrictEqual([null, 5_000, 5_001, 5_999, 6_001, 4_000].map((at) => secondsTo(at, 5_000)), [
+      0,
+      0,
+      1,
+      1,
+      2,
+      0
+    ])
   })
 })
 
@@ -115,7 +125,8 @@ eachDatabase((database) => {
             fc.asyncProperty(fc.array(fc.tuple(pause, call), { minLength: 1, maxLength: 30 }), (steps) =>
               Effect.runPromiseWith(context)(run(steps))),
             { numRuns: 40 }
-          ))
+          )
+        )
       }))
 
     it.effect("what has ended is swept, and nothing else; all of an agent's goes with it", () =>
@@ -156,7 +167,10 @@ eachDatabase((database) => {
         assert.strictEqual((yield* replies.claimAll(agentId, MESSAGES, "daemon:1", false)).claimed, 4)
         yield* sql`DELETE FROM envelopes WHERE recipient_id = ${agentId} AND seq = 3`
         assert.strictEqual((yield* replies.claimAll(agentId, MESSAGES, "daemon:1", false)).claimed, 2)
-        assert.strictEqual((yield* Effect.flip(replies.claim(agentId, MESSAGES[2]!, "daemon:1", false)))._tag, "MessageNotFound")
+        assert.strictEqual(
+          (yield* Effect.flip(replies.claim(agentId, MESSAGES[2]!, "daemon:1", false)))._tag,
+          "MessageNotFound"
+        )
       }))
   })
 })
@@ -169,8 +183,11 @@ const busy: fc.Arbitrary<Call> = fc.oneof(
     weight: 4,
     arbitrary: fc.record({
       kind: fc.constant("claimAll" as const),
-      ids: fc.constantFrom(...[["a"], ["b"], ["a", "b"], ["b", "a"], ["a", "b", "c"], ["c", "b", "a"]].map((names) =>
-        names.map((name) => `msg_${name}`))),
+      ids: fc.constantFrom(
+        ...[["a"], ["b"], ["a", "b"], ["b", "a"], ["a", "b", "c"], ["c", "b", "a"]].map((names) =>
+          names.map((name) => `msg_${name}`)
+        )
+      ),
       holder,
       defers
     })
@@ -209,7 +226,8 @@ describe("several nodes on one PostgreSQL", () => {
             fc.asyncProperty(fc.array(fc.tuple(pause, busy), { maxLength: 2 }), processes, (start, side) =>
               Effect.runPromiseWith(context)(run(start, side))),
             { numRuns: 100 }
-          ))
+          )
+        )
       }).pipe(Effect.scoped))
 
     it.effect("of two sessions that end at the same instant the second one hears that no other stands", () =>
@@ -219,7 +237,9 @@ describe("several nodes on one PostgreSQL", () => {
           const agentId = `agt_ends_${round}`
           yield* one!.begin(agentId, null, 90_000)
           yield* one!.begin(agentId, "one", 90_000)
-          const stands = yield* Effect.all([one!.end(agentId, null), two!.end(agentId, "one")], { concurrency: "unbounded" })
+          const stands = yield* Effect.all([one!.end(agentId, null), two!.end(agentId, "one")], {
+            concurrency: "unbounded"
+          })
           assert.sameMembers(stands, [true, false], `round ${round}`)
         }
       }).pipe(Effect.scoped))
@@ -261,7 +281,8 @@ describe("several nodes on one PostgreSQL", () => {
           assert.strictEqual((yield* one!.claim(agentId, "msg_b", "session:one", false)).claimed, 1)
           // Not in this transaction.
           const claims = [false, true].map((yields) =>
-            Effect.runPromiseWith(context)(two!.claimAll(agentId, ["msg_a", "msg_b", "msg_c"], "daemon:1", yields)))
+            Effect.runPromiseWith(context)(two!.claimAll(agentId, ["msg_a", "msg_b", "msg_c"], "daemon:1", yields))
+          )
           yield* waiting
           yield* Effect.promise(() => Effect.runPromiseWith(context)(two!.begin(agentId, "one", 90_000)))
           return claims

@@ -12,7 +12,12 @@ export type Call =
   | { readonly kind: "end"; readonly session: string | null }
   | { readonly kind: "leases" }
   | { readonly kind: "claim"; readonly id: string; readonly holder: string; readonly defers: boolean }
-  | { readonly kind: "claimAll"; readonly ids: ReadonlyArray<string>; readonly holder: string; readonly defers: boolean }
+  | {
+    readonly kind: "claimAll"
+    readonly ids: ReadonlyArray<string>
+    readonly holder: string
+    readonly defers: boolean
+  }
 
 /** The rules of wire.md L: what a call at this time answers, and what it leaves. */
 export const step = (
@@ -40,7 +45,8 @@ export const step = (
     case "claimAll": {
       const ids = call.kind === "claim" ? [call.id] : call.ids
       if (call.kind === "claim" && !inbox.has(call.id)) return [{ claims, leases }, "MessageNotFound"]
-      if (call.defers && last !== null) return [{ claims, leases }, { claimed: 0, deferred: true, expiresIn: secondsTo(last) }]
+      if (call.defers && last !== null)
+        return [{ claims, leases }, { claimed: 0, deferred: true, expiresIn: secondsTo(last) }]
       const left = new Map(claims)
       for (const [i, id] of ids.entries()) {
         const held = claims.get(id)
@@ -73,7 +79,8 @@ export const hasOrder = (made: ReadonlyArray<Made>, start: State, now: number, i
     left.length === 0 || left.some((one) => {
       if (left.some((other) => other.to < one.from)) return false
       const [next, answer] = step(state, one.call, now, inbox)
-      return JSON.stringify(answer) === JSON.stringify(one.answer) && orderFrom(left.filter((other) => other !== one), next)
+      return JSON.stringify(answer) === JSON.stringify(one.answer) &&
+        orderFrom(left.filter((other) => other !== one), next)
     })
   return orderFrom(made, start)
 }

@@ -1,16 +1,18 @@
-import { assert, describe, it, layer } from "@effect/vitest"
-import { Clock, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
 import { turn } from "#domain/messages/MessagePage"
 import { MessageSearch } from "#domain/search/MessageSearch"
 import { SearchRepo } from "#domain/search/SearchRepo"
 import { WordIndex } from "#domain/search/WordIndex"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Clock, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
 
 const DAY_MS = 86_400_000
-/** More than a search indexes, and more hits than one statement finds: the newest 1,200 on one day, the others 20 a day. */
+/**
+ * More than a search indexes, and more hits than one statement finds: the newest 1,200 on one day, the others 20 a day.
+ */
 const MESSAGES = 2_400
 const ON_ONE_DAY = 1_200
 
@@ -22,7 +24,8 @@ layer(layerModules(layerPgliteTest))((it) => {
       const sql = yield* SqlClient.SqlClient
       const [one, other] = [yield* newAgent("many-one"), yield* newAgent("many-other")]
       const start = 20_000 * DAY_MS
-      const age = (seq: number): number => seq > MESSAGES - ON_ONE_DAY ? 0 : Math.ceil((MESSAGES - ON_ONE_DAY - seq + 1) / 20)
+      const age = (seq: number): number =>
+        seq > MESSAGES - ON_ONE_DAY ? 0 : Math.ceil((MESSAGES - ON_ONE_DAY - seq + 1) / 20)
       const rows = Array.from({ length: MESSAGES }, (_, i) => ({
         seq: i + 1,
         sender: i % 3 === 0 ? other.id : one.id,
@@ -67,7 +70,9 @@ layer(layerModules(layerPgliteTest))((it) => {
       const ids = Array.from({ length: 1_100 }, (_, i) => `grp_${String(i).padStart(16, "0")}`)
       // Nine days, each with messages of all parts of the groups.
       const rows = ids.map((id, i) => ({ id, at: 20_000 * DAY_MS - (i % 9) * DAY_MS - i }))
-      yield* sql`WITH input AS (SELECT * FROM json_to_recordset(${JSON.stringify(rows)}::json) AS x(id text, at bigint)), said AS (
+      yield* sql`WITH input AS (SELECT * FROM json_to_recordset(${
+        JSON.stringify(rows)
+      }::json) AS x(id text, at bigint)), said AS (
           INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
           SELECT id, 1, 'msg_' || id, ${other.id}, id, 'text', '{"text":"gathered"}', '{}', at FROM input
         ), members AS (
@@ -76,10 +81,20 @@ layer(layerModules(layerPgliteTest))((it) => {
         INSERT INTO conversations (id, kind, last_seq, last_message_at, created_at) SELECT id, 'group', 1, at, at FROM input`
       const seen: Array<string> = []
       for (let cursor: string | null | undefined; cursor !== null;) {
-        const query = { q: "gathered", conversationId: null, from: null, after: null, before: null, limit: 50, cursor: cursor ?? null }
+        const query = {
+          q: "gathered",
+          conversationId: null,
+          from: null,
+          after: null,
+          before: null,
+          limit: 50,
+          cursor: cursor ?? null
+        }
         const result = yield* messages.search(one.id, query)
         assert.isTrue(result.complete)
-        seen.push(...result.hits.map(({ json }) => (JSON.parse(json) as { readonly conversation_id: string }).conversation_id))
+        seen.push(
+          ...result.hits.map(({ json }) => (JSON.parse(json) as { readonly conversation_id: string }).conversation_id)
+        )
         cursor = result.nextCursor
       }
       assert.deepStrictEqual(seen, rows.toSorted((one, other) => other.at - one.at).map(({ id }) => id))
@@ -90,11 +105,15 @@ layer(layerModules(layerPgliteTest))((it) => {
       const sql = yield* SqlClient.SqlClient
       const repo = yield* SearchRepo
       const now = Clock.currentTimeMillis
-      // Each statement that adds words takes 300 ms of the test's clock. A message with 1,000 words has a statement of its own.
+      // Each statement that adds words takes 300 ms of the test's clock. A message with 1,000 words has a statement of
+      // its own.
       const slow = SearchRepo.of({ ...repo, add: (rows) => Effect.andThen(leap("300 millis"), repo.add(rows)) })
       const messages = yield* Effect.provide(
         MessageSearch,
-        Layer.fresh(MessageSearch.layer).pipe(Layer.provide(Layer.fresh(WordIndex.layer)), Layer.provide(Layer.succeed(SearchRepo, slow)))
+        Layer.fresh(MessageSearch.layer).pipe(
+          Layer.provide(Layer.fresh(WordIndex.layer)),
+          Layer.provide(Layer.succeed(SearchRepo, slow))
+        )
       )
       const [one, other] = [yield* newAgent("slow-one"), yield* newAgent("slow-other")]
       const at = 20_000 * DAY_MS
@@ -102,7 +121,11 @@ layer(layerModules(layerPgliteTest))((it) => {
       const rows = Array.from({ length: count }, (_, i) => ({
         seq: i + 1,
         at: at + i,
-        content: JSON.stringify({ text: `${i === 2 || i === 21 ? "rare" : "other"} ${Array.from({ length: 998 }, (_, j) => `w${i}x${j}`).join(" ")}` })
+        content: JSON.stringify({
+          text: `${i === 2 || i === 21 ? "rare" : "other"} ${
+            Array.from({ length: 998 }, (_, j) => `w${i}x${j}`).join(" ")
+          }`
+        })
       }))
       yield* sql`INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
         SELECT 'conv_slow', seq, 'msg_slow_' || seq, ${other.id}, seq::text, 'text', content, '{}', at
@@ -117,7 +140,13 @@ layer(layerModules(layerPgliteTest))((it) => {
       for (let cursor: string | null | undefined; cursor !== null;) {
         const began = yield* now
         const page = yield* messages.search(one.id, {
-          q: "rare", conversationId: null, from: null, after: null, before: null, limit: 20, cursor: cursor ?? null
+          q: "rare",
+          conversationId: null,
+          from: null,
+          after: null,
+          before: null,
+          limit: 20,
+          cursor: cursor ?? null
         })
         pages.push({ hits: page.hits.length, complete: page.complete, ms: (yield* now) - began })
         if (!page.complete) assert.isNotNull(page.nextCursor)
@@ -146,7 +175,15 @@ layer(layerModules(layerPgliteTest))((it) => {
       yield* sql`INSERT INTO conversations (id, kind, last_seq, last_message_at, created_at) VALUES ('conv_long', 'direct', 10, ${at}, ${at})`
       yield* sql`INSERT INTO participants (agent_id, conversation_id, counterparty_id)
         VALUES (${one.id}, 'conv_long', ${other.id}), (${other.id}, 'conv_long', ${one.id})`
-      const query = { q: "\ufdfa", conversationId: "conv_long", from: null, after: null, before: null, limit: 50, cursor: null }
+      const query = {
+        q: "\ufdfa",
+        conversationId: "conv_long",
+        from: null,
+        after: null,
+        before: null,
+        limit: 50,
+        cursor: null
+      }
       // Indexes the messages, so that the second search only compares them.
       yield* messages.search(one.id, query)
 

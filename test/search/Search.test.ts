@@ -1,7 +1,3 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
-import * as fc from "fast-check"
 import { Accounts } from "#domain/agents/Accounts"
 import { Deletions } from "#domain/agents/Deletions"
 import { Conversations } from "#domain/conversations/Conversations"
@@ -9,6 +5,10 @@ import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { Groups } from "#domain/groups/Groups"
 import { MessageSearch, type SearchQuery } from "#domain/search/MessageSearch"
 import { WordIndex } from "#domain/search/WordIndex"
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import * as fc from "fast-check"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerModules, newAgent, type Party } from "../support/Modules.ts"
@@ -19,8 +19,23 @@ const AGENTS = 4
 const WORDS = ["alpha", "Alpine", "beta", "BÉTA", "gamma", "東京都", "京都"]
 
 const KINDS = [
-  "direct", "direct", "direct", "group", "group", "group", "join", "join", "leave", "hide message", "hide conversation", "days", "search",
-  "job", "retention", "delete account", "forget index"
+  "direct",
+  "direct",
+  "direct",
+  "group",
+  "group",
+  "group",
+  "join",
+  "join",
+  "leave",
+  "hide message",
+  "hide conversation",
+  "days",
+  "search",
+  "job",
+  "retention",
+  "delete account",
+  "forget index"
 ] as const
 type Kind = typeof KINDS[number]
 
@@ -93,8 +108,10 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
         /** All that the history shows an agent, in the order of results. */
         const shown = Effect.fnUntraced(function*(agent: Party) {
           const { items } = yield* conversations.list(agent.id, { limit: 200 })
-          const rows = yield* Effect.forEach(items, ({ id }) =>
-            conversations.history(agent.id, id, { limit: 200, before: null, after: null, around: null }))
+          const rows = yield* Effect.forEach(
+            items,
+            ({ id }) => conversations.history(agent.id, id, { limit: 200, before: null, after: null, around: null })
+          )
           return rows.flat().map((json) => JSON.parse(json) as Row).toSorted((one, other) =>
             one.created_at !== other.created_at
               ? one.created_at < other.created_at ? 1 : -1
@@ -118,9 +135,14 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
           if (middle === undefined) return
           const at = Date.parse(middle.created_at)
           const narrow = (query: Partial<SearchQuery>, matches: (row: Row) => boolean) =>
-            Effect.map(search(agent, { q: "gamma", ...query }), (got) =>
-              assert.deepStrictEqual(got.rows, wanted.filter(matches), `${context}: ${JSON.stringify(query)}`))
-          yield* narrow({ conversationId: middle.conversation_id }, (row) => row.conversation_id === middle.conversation_id)
+            Effect.map(
+              search(agent, { q: "gamma", ...query }),
+              (got) => assert.deepStrictEqual(got.rows, wanted.filter(matches), `${context}: ${JSON.stringify(query)}`)
+            )
+          yield* narrow(
+            { conversationId: middle.conversation_id },
+            (row) => row.conversation_id === middle.conversation_id
+          )
           yield* narrow({ before: at }, (row) => Date.parse(row.created_at) < at)
           yield* narrow({ after: at }, (row) => Date.parse(row.created_at) > at)
           for (const { handle } of [agent, ...others]) {

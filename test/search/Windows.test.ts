@@ -1,11 +1,13 @@
-import { assert, describe, it } from "@effect/vitest"
-import * as fc from "fast-check"
 import { dayOf, MONTH, startOfDay } from "#domain/search/Lexemes"
 import { split, type Window, windows } from "#domain/search/Windows"
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
 
 const DAY = startOfDay(1)
 
-/** Asserts that parts follow each other without gap and overlap, the newest first, and name the periods of their times. */
+/**
+ * Asserts that parts follow each other without gap and overlap, the newest first, and name the periods of their times.
+ */
 const assertPartition = (parts: ReadonlyArray<Window>, from: number, to: number): void => {
   assert.isAbove(parts.length, 0)
   assert.isTrue(parts[0]!.to > to && parts.at(-1)!.from <= from)
@@ -23,16 +25,18 @@ const assertPartition = (parts: ReadonlyArray<Window>, from: number, to: number)
 
 describe("windows", () => {
   it("cover the time of a search once, newest first, in few parts, and so do the parts of a part", () =>
-    fc.assert(fc.property(fc.nat(30_000 * DAY), fc.nat(3_000 * DAY), fc.integer({ min: 1, max: 500 }), (from, length, most) => {
-      const to = from + length
-      const parts = [...windows(from, to, most)]
-      assertPartition(parts, from, to)
-      assert.isAtMost(parts.length, 6 + 6 / Math.min(most, 6) + length / DAY / MONTH / Math.min(most, 9) + 2)
-      for (const part of parts) {
-        assert.isAtMost("days" in part.periods ? part.periods.days.length : part.periods.months.length, most)
-        const shorter = split(part)
-        if (shorter === undefined) assert.isTrue("days" in part.periods && part.periods.days.length === 1)
-        else assertPartition(shorter, part.from, part.to - 1)
-      }
-    })))
+    fc.assert(
+      fc.property(fc.nat(30_000 * DAY), fc.nat(3_000 * DAY), fc.integer({ min: 1, max: 500 }), (from, length, most) => {
+        const to = from + length
+        const parts = [...windows(from, to, most)]
+        assertPartition(parts, from, to)
+        assert.isAtMost(parts.length, 6 + 6 / Math.min(most, 6) + length / DAY / MONTH / Math.min(most, 9) + 2)
+        for (const part of parts) {
+          assert.isAtMost("days" in part.periods ? part.periods.days.length : part.periods.months.length, most)
+          const shorter = split(part)
+          if (shorter === undefined) assert.isTrue("days" in part.periods && part.periods.days.length === 1)
+          else assertPartition(shorter, part.from, part.to - 1)
+        }
+      })
+    ))
 })

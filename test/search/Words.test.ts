@@ -1,9 +1,9 @@
-import { assert, describe, it } from "@effect/vitest"
-import * as fc from "fast-check"
 import { fold, isInWord } from "#domain/search/Folding"
 import { lexemesOf, vectorOf } from "#domain/search/Lexemes"
 import { highlightsOf, lookupsOf, MOST_HIGHLIGHTS, type Term, termsOf } from "#domain/search/SearchQuery"
 import { LONGEST, MOST_WORDS, wordsIn } from "#domain/search/Words"
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
 
 const folded = (text: string): string => fold(text).map(({ char }) => char).join("")
 
@@ -27,8 +27,27 @@ const text = fc.array(
     fc.string({ unit: "grapheme", maxLength: 8 }),
     fc.string({ unit: "binary", maxLength: 4 }),
     fc.constantFrom(
-      "straße", "STRASSE", "ﬁne", "e\u0301te\u0301", "ｆｕｌｌ", "㍿", "½", "İstanbul", "ΟΔΟΣ", "οδος", "한국어", "\u1112\u1161\u11ab", "が", "か\u3099", "हिन्दी",
-      "東京都", "𝐛𝐨𝐥𝐝", "👩‍💻", "don't", "snake_case", "a".repeat(40)
+      "straße",
+      "STRASSE",
+      "ﬁne",
+      "e\u0301te\u0301",
+      "ｆｕｌｌ",
+      "㍿",
+      "½",
+      "İstanbul",
+      "ΟΔΟΣ",
+      "οδος",
+      "한국어",
+      "\u1112\u1161\u11ab",
+      "が",
+      "か\u3099",
+      "हिन्दी",
+      "東京都",
+      "𝐛𝐨𝐥𝐝",
+      "👩‍💻",
+      "don't",
+      "snake_case",
+      "a".repeat(40)
     )
   ),
   { maxLength: 12 }
@@ -38,9 +57,23 @@ describe("fold", () => {
   it("folds case, accents and compatibility forms", () => {
     for (
       const [one, other] of [
-        ["Été", "ete"], ["E\u0301te\u0301", "ete"], ["STRASSE", "strasse"], ["Straße", "strasse"], ["STRAẞE", "strasse"], ["ﬁne", "fine"], ["ｆｕｌｌ", "full"],
-        ["ΟΔΟΣ", "οδοσ"], ["οδος", "οδοσ"], ["İstanbul", "istanbul"], ["𝐛𝐨𝐥𝐝", "bold"], ["\u1112\u1161\u11ab", "한"], ["か\u3099", "が"],
-        ["①", "1"], ["שָׁלוֹם", "שלום"], ["مُحَمَّد", "محمد"], ["हिन्दी", "हिन्दी"]
+        ["Été", "ete"],
+        ["E\u0301te\u0301", "ete"],
+        ["STRASSE", "strasse"],
+        ["Straße", "strasse"],
+        ["STRAẞE", "strasse"],
+        ["ﬁne", "fine"],
+        ["ｆｕｌｌ", "full"],
+        ["ΟΔΟΣ", "οδοσ"],
+        ["οδος", "οδοσ"],
+        ["İstanbul", "istanbul"],
+        ["𝐛𝐨𝐥𝐝", "bold"],
+        ["\u1112\u1161\u11ab", "한"],
+        ["か\u3099", "が"],
+        ["①", "1"],
+        ["שָׁלוֹם", "שלום"],
+        ["مُحَمَّد", "محمد"],
+        ["हिन्दी", "हिन्दी"]
       ] as const
     ) assert.strictEqual(folded(one), other, one)
     assert.notStrictEqual(folded("が"), folded("か"))
@@ -65,7 +98,16 @@ describe("fold", () => {
 describe("wordsIn", () => {
   it("splits at everything that is no letter and no digit, and takes scripts without spaces in pairs", () => {
     assert.deepStrictEqual([...wordsIn("Don't use snake_case, v2.0 (or e-mail)!")], [
-      "don", "t", "use", "snake", "case", "v2", "0", "or", "e", "mail"
+      "don",
+      "t",
+      "use",
+      "snake",
+      "case",
+      "v2",
+      "0",
+      "or",
+      "e",
+      "mail"
     ])
     assert.deepStrictEqual([...wordsIn("東京都 go言語")], ["東京", "京都", "都", "go", "言語", "語"])
     assert.deepStrictEqual([...wordsIn("💥 … !")], [])
@@ -94,7 +136,10 @@ describe("termsOf", () => {
       { text: "wor", isPrefix: true, isUnspaced: false },
       { text: "東京", isPrefix: false, isUnspaced: true }
     ])
-    assert.deepStrictEqual(terms("b wörd *").map(({ isPrefix, text }) => `${text} ${isPrefix}`), ["b false", "word false"])
+    assert.deepStrictEqual(terms("b wörd *").map(({ isPrefix, text }) => `${text} ${isPrefix}`), [
+      "b false",
+      "word false"
+    ])
   })
 
   it("refuses a query without words, with too many, and with a short prefix", () => {

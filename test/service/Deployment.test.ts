@@ -1,7 +1,7 @@
+import { settings } from "#infrastructure/platform/Config"
 import { assert, it } from "@effect/vitest"
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
-import { settings } from "#infrastructure/platform/Config"
 import { makeIgnored, parseDockerfile } from "../../verification/deployment/Dockerfile.ts"
 
 const ROOT = join(import.meta.dirname, "../..")
@@ -10,7 +10,10 @@ const read = (path: string): string => readFileSync(join(ROOT, path), "utf8")
 /** Names that stand as keys between two lines of a file in YAML. */
 const keys = (path: string, after: string, before: string): ReadonlyArray<string> => {
   const [, part = ""] = read(path).split(`\n${after}`)
-  const names = Array.from((part.split(`\n${before}`)[0] ?? "").matchAll(/^ +([A-Z][A-Z0-9_]+):/gm), ([, name]) => name ?? "")
+  const names = Array.from(
+    (part.split(`\n${before}`)[0] ?? "").matchAll(/^ +([A-Z][A-Z0-9_]+):/gm),
+    ([, name]) => name ?? ""
+  )
   assert.isNotEmpty(names, path)
   return names
 }
@@ -24,7 +27,10 @@ it("what the examples of deployments set are settings", () => {
     "docker-compose.yml": keys("docker-compose.yml", "x-settings:", "x-parley:"),
     "configmap.yaml": keys("deploy/kubernetes/configmap.yaml", "data:", "---"),
     "secret.example.yaml": keys("deploy/kubernetes/secret.example.yaml", "stringData:", "---"),
-    "deployment.yaml": Array.from(read("deploy/kubernetes/deployment.yaml").matchAll(/- name: ([A-Z_]+)/g), ([, name]) => name ?? "")
+    "deployment.yaml": Array.from(
+      read("deploy/kubernetes/deployment.yaml").matchAll(/- name: ([A-Z_]+)/g),
+      ([, name]) => name ?? ""
+    )
   }
   for (const [file, names] of Object.entries(named)) {
     assert.deepStrictEqual(names.filter((name) => !(name in settings)), [], file)
@@ -33,7 +39,9 @@ it("what the examples of deployments set are settings", () => {
 
 it("a deployment opens no port between nodes to the world, asks for readiness, and gives a node the time to stop", () => {
   const compose = read("docker-compose.yml")
-  assert.deepStrictEqual(compose.match(/^ +ports:\n(?: +- .*\n)+/gm), [`    ports:\n      - "\${BIND:-127.0.0.1:3000}:3000"\n`])
+  assert.deepStrictEqual(compose.match(/^ +ports:\n(?: +- .*\n)+/gm), [
+    `    ports:\n      - "\${BIND:-127.0.0.1:3000}:3000"\n`
+  ])
   assert.isAtLeast(Number(/stop_grace_period: (\d+)s/.exec(compose)?.[1]), 15)
   assert.include(read("deploy/haproxy.cfg"), "http-check send meth GET uri /v1/ready")
 
@@ -49,8 +57,25 @@ it("a deployment opens no port between nodes to the world, asks for readiness, a
 
 it("the image is made of what a server needs, and of nothing else that lies here", () => {
   const ignored = makeIgnored(read(".dockerignore"))
-  const kept = ["package.json", "package-lock.json", ".npmrc", "LICENSE", "src/Http.ts", "schema/0001_add.sql", "runners/parley.js", "runners/Start.ts"]
-  const left = [".git/config", ".env", "data/blobs/x", "node_modules/pg/package.json", "test/support/Http.ts", "dist/src/Http.js", "README.md"]
+  const kept = [
+    "package.json",
+    "package-lock.json",
+    ".npmrc",
+    "LICENSE",
+    "src/Http.ts",
+    "schema/0001_add.sql",
+    "runners/parley.js",
+    "runners/Start.ts"
+  ]
+  const left = [
+    ".git/config",
+    ".env",
+    "data/blobs/x",
+    "node_modules/pg/package.json",
+    "test/support/Http.ts",
+    "dist/src/Http.js",
+    "README.md"
+  ]
   assert.deepStrictEqual(kept.filter(ignored), [])
   assert.deepStrictEqual(left.filter((path) => !ignored(path)), [])
 })

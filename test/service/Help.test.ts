@@ -1,3 +1,6 @@
+import { settings } from "#infrastructure/platform/Config"
+import { similar } from "#infrastructure/platform/UnknownSettings"
+import { VERSION } from "#interfaces/service/Version"
 import { assert, it } from "@effect/vitest"
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
@@ -8,19 +11,18 @@ import { commandPaths } from "../../runners/CommandLine.ts"
 import { commands } from "../../runners/Commands.ts"
 import { fold } from "../../runners/Fold.ts"
 import { meantCommand } from "../../runners/Mistakes.ts"
-import { typedAt } from "../../runners/Typed.ts"
-import { settings } from "#infrastructure/platform/Config"
 import { groupsOf } from "../../runners/SettingGroups.ts"
-import { similar } from "#infrastructure/platform/UnknownSettings"
-import { VERSION } from "#interfaces/service/Version"
+import { typedAt } from "../../runners/Typed.ts"
 import { parleyHere } from "../support/Admin.ts"
 
 /** The parts of a help text by their headings. */
 const parts = (help: string): ReadonlyMap<string, ReadonlyArray<string>> =>
-  new Map(help.split(/^(?=[A-Z]+\b)/m).map((part) => {
-    const [heading = "", ...lines] = part.trimEnd().split("\n")
-    return [/^(GLOBAL )?[A-Z]+/.exec(heading)?.[0] ?? heading, lines.map((line) => line.trim())]
-  }))
+  new Map(
+    help.split(/^(?=[A-Z]+\b)/m).map((part) => {
+      const [heading = "", ...lines] = part.trimEnd().split("\n")
+      return [/^(GLOBAL )?[A-Z]+/.exec(heading)?.[0] ?? heading, lines.map((line) => line.trim())]
+    })
+  )
 
 /** So wide that no line is folded. */
 const UNFOLDED = { width: 10_000 }
@@ -59,9 +61,18 @@ it("shows commands as they are typed where it was started", async () => {
     const checkout = { folder: "/srv/checkout", program: "/srv/checkout/runners/parley.js", script: undefined }
     const byNpm = typedAt({ ...checkout, script: "exec node --max-semi-space-size=16 runners/parley.js start" })
     assert.strictEqual(byNpm("parley start"), "npm start")
-    assert.strictEqual(byNpm("PORT=8080 DATA_DIR=/var/lib/parley parley start --help"), "PORT=8080 DATA_DIR=/var/lib/parley npm start -- --help")
-    assert.strictEqual(byNpm("parley admin agents create <handle...> [flags]"), "npm run admin -- agents create <handle...> [flags]")
-    assert.strictEqual(byNpm("parley admin backup /backups/parley-$(date +%F).tar"), "npm run admin -- backup /backups/parley-$(date +%F).tar")
+    assert.strictEqual(
+      byNpm("PORT=8080 DATA_DIR=/var/lib/parley parley start --help"),
+      "PORT=8080 DATA_DIR=/var/lib/parley npm start -- --help"
+    )
+    assert.strictEqual(
+      byNpm("parley admin agents create <handle...> [flags]"),
+      "npm run admin -- agents create <handle...> [flags]"
+    )
+    assert.strictEqual(
+      byNpm("parley admin backup /backups/parley-$(date +%F).tar"),
+      "npm run admin -- backup /backups/parley-$(date +%F).tar"
+    )
     const byNode = typedAt(checkout)
     assert.strictEqual(byNode("parley <subcommand> [flags]"), "node runners/parley.js <subcommand> [flags]")
     assert.strictEqual(byNode("parley admin config"), "node runners/parley.js admin config")
@@ -75,30 +86,41 @@ it("shows commands as they are typed where it was started", async () => {
     assert.include(help.stdout, "\n  npm run admin -- agents create scout planner\n")
     assert.notMatch(help.stdout, /(^|\s)parley /m)
     const wrong = await parleyHere({}, ["admin", "agents", "create"], { typed: byNpm })
-    assert.strictEqual(wrong.stderr, "parley: Missing required argument: handle. See npm run admin -- agents create --help\n")
+    assert.strictEqual(
+      wrong.stderr,
+      "parley: Missing required argument: handle. See npm run admin -- agents create --help\n"
+    )
   } finally {
     await rm(folder, { recursive: true })
   }
 })
 
 it("what is typed wrongly is one line on standard error that names what is meant, if that is clear, and the help", async () => {
-  for (const [line, said] of [
-    ["strat", 'Unknown subcommand "strat" for "parley". Did you mean parley start? See parley --help'],
-    ["config", 'Unknown subcommand "config" for "parley". Did you mean parley admin config? See parley --help'],
-    ["admin agent creat ada --jso", 'Unknown subcommand "agent" for "parley admin". Did you mean parley admin agents create? See parley admin --help'],
-    ["xyzzy", 'Unknown subcommand "xyzzy" for "parley". See parley --help'],
-    ["admin agents create", "Missing required argument: handle. See parley admin agents create --help"],
-    ["admin agents show ada --jsn", "Unrecognized flag: --jsn in command parley admin agents show. Did you mean --json? See parley admin agents show --help"],
-    [
-      "runner --port 5",
-      "Unrecognized flag: --port in command parley runner. PORT is an environment variable: PORT=… parley runner. See parley runner --help"
-    ],
-    [
-      "start DATA_DIRS=/srv",
-      'Unexpected positional argument: "DATA_DIRS=/srv". DATA_DIR is an environment variable: DATA_DIR=… parley start. See parley start --help'
-    ],
-    ["runner --shards 5", "Unrecognized flag: --shards in command parley runner. See parley runner --help"]
-  ] as const) {
+  for (
+    const [line, said] of [
+      ["strat", 'Unknown subcommand "strat" for "parley". Did you mean parley start? See parley --help'],
+      ["config", 'Unknown subcommand "config" for "parley". Did you mean parley admin config? See parley --help'],
+      [
+        "admin agent creat ada --jso",
+        'Unknown subcommand "agent" for "parley admin". Did you mean parley admin agents create? See parley admin --help'
+      ],
+      ["xyzzy", 'Unknown subcommand "xyzzy" for "parley". See parley --help'],
+      ["admin agents create", "Missing required argument: handle. See parley admin agents create --help"],
+      [
+        "admin agents show ada --jsn",
+        "Unrecognized flag: --jsn in command parley admin agents show. Did you mean --json? See parley admin agents show --help"
+      ],
+      [
+        "runner --port 5",
+        "Unrecognized flag: --port in command parley runner. PORT is an environment variable: PORT=… parley runner. See parley runner --help"
+      ],
+      [
+        "start DATA_DIRS=/srv",
+        'Unexpected positional argument: "DATA_DIRS=/srv". DATA_DIR is an environment variable: DATA_DIR=… parley start. See parley start --help'
+      ],
+      ["runner --shards 5", "Unrecognized flag: --shards in command parley runner. See parley runner --help"]
+    ] as const
+  ) {
     const { code, stderr, stdout } = await parleyHere({}, line.split(" "))
     assert.deepStrictEqual([code, stdout, stderr], [2, "", `parley: ${said}\n`])
   }
@@ -106,31 +128,40 @@ it("what is typed wrongly is one line on standard error that names what is meant
 })
 
 it("a wrong word means the subcommand with a similar name, or the only command elsewhere with this name", () => {
-  const meant = (parent: string, words: string) => meantCommand(parent === "" ? [] : parent.split(" "), words.split(" "), commandPaths)?.join(" ")
-  for (const [parent, words, command] of [
-    ["", "strat", "start"],
-    ["", "START", undefined],
-    ["", "config", "admin config"],
-    ["", "confg", "admin config"],
-    ["", "agents lst", "admin agents list"],
-    ["", "create ada bob", "admin agents create"],
-    ["admin", "agent list", "admin agents list"],
-    ["admin", "agent", "admin agents"],
-    ["admin", "sessions", "admin console sessions"],
-    ["admin", "start", "start"],
-    ["admin agents", "creat", "admin agents create"],
-    ["admin agents", "sus ada", "admin agents suspend"],
-    ["admin limits", "get", undefined],
-    // Several commands have this name.
-    ["", "list", undefined],
-    ["", "help", undefined],
-    ["", "", undefined]
-  ] as const) assert.strictEqual(meant(parent, words), command, `${parent}: ${words}`)
+  const meant = (parent: string, words: string) =>
+    meantCommand(parent === "" ? [] : parent.split(" "), words.split(" "), commandPaths)?.join(" ")
+  for (
+    const [parent, words, command] of [
+      ["", "strat", "start"],
+      ["", "START", undefined],
+      ["", "config", "admin config"],
+      ["", "confg", "admin config"],
+      ["", "agents lst", "admin agents list"],
+      ["", "create ada bob", "admin agents create"],
+      ["admin", "agent list", "admin agents list"],
+      ["admin", "agent", "admin agents"],
+      ["admin", "sessions", "admin console sessions"],
+      ["admin", "start", "start"],
+      ["admin agents", "creat", "admin agents create"],
+      ["admin agents", "sus ada", "admin agents suspend"],
+      ["admin limits", "get", undefined],
+      // Several commands have this name.
+      ["", "list", undefined],
+      ["", "help", undefined],
+      ["", "", undefined]
+    ] as const
+  ) assert.strictEqual(meant(parent, words), command, `${parent}: ${words}`)
   for (const path of commandPaths) assert.strictEqual(similar(path.at(-1) ?? "", [path.at(-1) ?? ""]), path.at(-1))
 })
 
 it("lines longer than the terminal is wide are folded between words, below their last column", () => {
-  const text = ["FLAGS", "  --json    Print JSON instead of text", "", "Nothing to fold here.", "one two three four five six seven eight nine ten"].join("\n")
+  const text = [
+    "FLAGS",
+    "  --json    Print JSON instead of text",
+    "",
+    "Nothing to fold here.",
+    "one two three four five six seven eight nine ten"
+  ].join("\n")
   assert.strictEqual(fold(text, 80), text)
   assert.deepStrictEqual(fold("  --reason string    Why the agent is suspended, for the audit log", 44).split("\n"), [
     "  --reason string    Why the agent is",
@@ -141,7 +172,8 @@ it("lines longer than the terminal is wide are folded between words, below their
     "    words that stand below each other in",
     "    one paragraph"
   ])
-  const coloured = "  \u001b[32m--reason\u001b[0m \u001b[2mstring\u001b[0m    Why the agent is suspended, for the audit log"
+  const coloured =
+    "  \u001b[32m--reason\u001b[0m \u001b[2mstring\u001b[0m    Why the agent is suspended, for the audit log"
   assert.strictEqual(stripVTControlCharacters(fold(coloured, 44)), fold(stripVTControlCharacters(coloured), 44))
   const long = `  ${"x".repeat(100)}`
   assert.strictEqual(fold(long, 40), long)
@@ -152,9 +184,13 @@ it("the settings in a help text are in the groups of docs/configuration.md, and 
   for (const width of [50, 80, 132]) {
     const { stdout } = await parleyHere({}, ["start", "--help"], { width })
     const [, list = ""] = /^SETTINGS.*\n([^]*)^EXAMPLES/m.exec(stdout) ?? []
-    for (const line of stdout.slice(0, stdout.indexOf("\nEXAMPLES")).split("\n")) assert.isAtMost(line.length, width, line)
+    for (const line of stdout.slice(0, stdout.indexOf("\nEXAMPLES")).split("\n"))
+      assert.isAtMost(line.length, width, line)
     const groups = groupsOf(Object.keys(settings) as ReadonlyArray<keyof typeof settings>)
-    const named = Array.from(list.matchAll(/^ {2}(\S.*)$|^ {4}([A-Z0-9_]+)(?: \(|$)/gm), ([, title, name]) => title ?? name)
+    const named = Array.from(
+      list.matchAll(/^ {2}(\S.*)$|^ {4}([A-Z0-9_]+)(?: \(|$)/gm),
+      ([, title, name]) => title ?? name
+    )
     assert.deepStrictEqual(named, groups.flatMap(({ names, title }) => [title, ...names]))
     const words = list.replaceAll(/\s+/g, " ")
     for (const { about, shown } of Object.values(settings)) assert.include(words, `(${shown}) ${about} `)

@@ -1,12 +1,4 @@
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Context, Effect, Layer } from "effect"
-import { HttpApi, HttpApiBuilder } from "effect/http-api"
-import type { SqlClient } from "effect/sql"
 import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
-import { docsOf } from "#interfaces/service/Docs"
-import { Pages } from "#interfaces/pages/Pages"
-import { ServiceApi } from "#interfaces/service/ServiceApi"
-import { ServiceHttp } from "#interfaces/service/ServiceHttp"
 import type { Database } from "#infrastructure/database/Sql"
 import { Blobs } from "#infrastructure/files/Blobs"
 import { HttpServer } from "#infrastructure/http/HttpServer"
@@ -18,6 +10,14 @@ import { Readiness } from "#infrastructure/platform/Readiness"
 import { LargeReads } from "#infrastructure/rates/LargeReads"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { WireErrors } from "#infrastructure/wire/WireErrors"
+import { Pages } from "#interfaces/pages/Pages"
+import { docsOf } from "#interfaces/service/Docs"
+import { ServiceApi } from "#interfaces/service/ServiceApi"
+import { ServiceHttp } from "#interfaces/service/ServiceHttp"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { Context, Effect, Layer } from "effect"
+import { HttpApi, HttpApiBuilder } from "effect/http-api"
+import type { SqlClient } from "effect/sql"
 import { Api } from "../../src/Api.ts"
 
 /** The whole contract's id with this one group, so that no other module is needed. */
@@ -43,14 +43,22 @@ export const serviceAlone = Effect.fnUntraced(function*<E>(
   database: Layer.Layer<SqlClient.SqlClient | Database, E>,
   settings: Partial<Settings> = {}
 ) {
-  const context = yield* Layer.build(HttpServer.layer(routes).pipe(
-    Layer.provideMerge(Layer.merge(Readiness.layer, database)),
-    Layer.provide([
-      Config.layerTest({ PORT: 0, ...settings }),
-      Ids.layer,
-      ProcessMetrics.layer,
-      Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, welcomeAgain: () => {}, drain: Effect.void, size: () => SOCKETS })
-    ])
-  ))
+  const context = yield* Layer.build(
+    HttpServer.layer(routes).pipe(
+      Layer.provideMerge(Layer.merge(Readiness.layer, database)),
+      Layer.provide([
+        Config.layerTest({ PORT: 0, ...settings }),
+        Ids.layer,
+        ProcessMetrics.layer,
+        Layer.succeed(UpgradeHandler, {
+          upgrade: () => {},
+          turnAway: () => {},
+          welcomeAgain: () => {},
+          drain: Effect.void,
+          size: () => SOCKETS
+        })
+      ])
+    )
+  )
   return { url: Context.get(context, HttpServer).url, context }
 })

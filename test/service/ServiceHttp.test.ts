@@ -1,14 +1,14 @@
+import { Database } from "#infrastructure/database/Sql"
+import type { Settings } from "#infrastructure/platform/Config"
+import { metricsText } from "#infrastructure/platform/Metrics"
+import { Readiness } from "#infrastructure/platform/Readiness"
+import { LogVolume } from "#infrastructure/platform/Telemetry"
+import { type Span, startTracing } from "#infrastructure/platform/Tracing"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Logger, Redacted, References } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import type { Settings } from "#infrastructure/platform/Config"
-import { metricsText } from "#infrastructure/platform/Metrics"
-import { LogVolume } from "#infrastructure/platform/Telemetry"
-import { type Span, startTracing } from "#infrastructure/platform/Tracing"
 import { eventually } from "../support/Eventually.ts"
 import { metric } from "../support/Metrics.ts"
-import { Readiness } from "#infrastructure/platform/Readiness"
-import { Database } from "#infrastructure/database/Sql"
 import { serviceAlone, SOCKETS } from "./ServiceAlone.ts"
 
 interface Storage {
@@ -16,7 +16,10 @@ interface Storage {
   readOnly: boolean
 }
 
-/** A database that only ever says whether it is there and can be written to; nothing else of the client is used by these routes. */
+/**
+ * A database that only ever says whether it is there and can be written to; nothing else of the client is used by these
+ * routes.
+ */
 const storageLayer = (storage: Storage) => {
   const look = Effect.suspend(() =>
     storage.up
@@ -26,7 +29,8 @@ const storageLayer = (storage: Storage) => {
   return Layer.merge(
     Layer.succeed(SqlClient.SqlClient, (() => look) as unknown as SqlClient.SqlClient),
     Layer.succeed(Database, {
-      backup: undefined, driver: "pg",
+      backup: undefined,
+      driver: "pg",
       prepared: () => () => Effect.die("these routes prepare nothing"),
       raw: () => () => Effect.die("these routes prepare nothing"),
       query: () => Effect.die("these routes need no such statement"),
@@ -96,14 +100,19 @@ describe("the service routes", () => {
         assert.deepStrictEqual(body["details"], { reason: "The clock jumped." })
         readiness.set("clock", undefined)
         assert.deepStrictEqual(
-          (yield* Effect.all(Array.from({ length: 20 }, () => get("/v1/ready")), { concurrency: "unbounded" })).map((r) => r.status),
+          (yield* Effect.all(Array.from({ length: 20 }, () => get("/v1/ready")), { concurrency: "unbounded" })).map((
+            r
+          ) => r.status),
           Array(20).fill(200)
         )
         readiness.check(() => "Work waits.")
         storage.up = false
         const away = yield* get("/v1/ready")
         assert.strictEqual(away.status, 503)
-        assert.match(String(Object((yield* json(away))["details"]).reason), /^The database does not answer or .* Work waits\.$/)
+        assert.match(
+          String(Object((yield* json(away))["details"]).reason),
+          /^The database does not answer or .* Work waits\.$/
+        )
         storage.up = true
         storage.readOnly = true
         const standby = yield* get("/v1/ready")
@@ -125,7 +134,9 @@ describe("the service routes", () => {
       }
     }
     return Effect.acquireUseRelease(
-      Effect.sync(() => startTracing({ sampler: { followsParent: true, ratio: 1 }, record: (span) => void spans.push(span) })),
+      Effect.sync(() =>
+        startTracing({ sampler: { followsParent: true, ratio: 1 }, record: (span) => void spans.push(span) })
+      ),
       () =>
         withService((get, _, readiness) =>
           Effect.gen(function*() {
@@ -142,7 +153,9 @@ describe("the service routes", () => {
             assert.deepStrictEqual(after, { ...before, probes: before.probes + 5, notReady: before.notReady + 2 })
             // What is no probe counts everywhere, and its line comes after those of all requests before it.
             yield* Effect.flatMap(get("/v1/ws"), text)
-            yield* Effect.promise(() => eventually("the line of the last request", () => logged.includes("/v1/ws") || undefined))
+            yield* Effect.promise(() =>
+              eventually("the line of the last request", () => logged.includes("/v1/ws") || undefined)
+            )
             assert.deepStrictEqual(logged, ["/v1/ws"])
             assert.deepStrictEqual(spans.map(({ name }) => name), ["GET /v1/ws"])
             assert.deepStrictEqual(
@@ -150,14 +163,15 @@ describe("the service routes", () => {
               [before.requests + 1, before.refusals + 1, after.probes]
             )
           }), { OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" }).pipe(
-          Effect.provide(Layer.mergeAll(
-            Logger.layer([Logger.make(({ fiber, message }) => {
-              if (/^(Answered|Refused)$/.test(String(message))) logged.push(fiber.getRef(References.CurrentLogAnnotations)["path"])
-            })]),
-            Layer.succeed(References.MinimumLogLevel, "Debug"),
-            Layer.succeed(LogVolume, { level: "debug" })
-          ))
-        ),
+            Effect.provide(Layer.mergeAll(
+              Logger.layer([Logger.make(({ fiber, message }) => {
+                if (/^(Answered|Refused)$/.test(String(message)))
+                  logged.push(fiber.getRef(References.CurrentLogAnnotations)["path"])
+              })]),
+              Layer.succeed(References.MinimumLogLevel, "Debug"),
+              Layer.succeed(LogVolume, { level: "debug" })
+            ))
+          ),
       (stop) => Effect.sync(stop)
     )
   })
@@ -192,7 +206,11 @@ describe("the service routes", () => {
           assert.strictEqual((yield* json(reply))["code"], "UNAUTHORIZED")
         }
         for (const scheme of ["Bearer", "bearer", "BEARER", "bEaReR "]) {
-          assert.strictEqual((yield* get("/internal/metrics", { authorization: `${scheme} s3cret` })).status, 200, scheme)
+          assert.strictEqual(
+            (yield* get("/internal/metrics", { authorization: `${scheme} s3cret` })).status,
+            200,
+            scheme
+          )
         }
       }), { METRICS_TOKEN: Redacted.make("s3cret") }))
 

@@ -1,3 +1,5 @@
+import { settings } from "#infrastructure/platform/Config"
+import { VERSION } from "#interfaces/service/Version"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"
@@ -5,8 +7,6 @@ import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { settings } from "#infrastructure/platform/Config"
-import { VERSION } from "#interfaces/service/Version"
 import { chanceFor, eventually, within } from "../support/Eventually.ts"
 import { SHORT_LIVED } from "../support/Server.ts"
 import { keepLog } from "../support/ServerLogs.ts"
@@ -47,7 +47,8 @@ const launch = (command: string, args: ReadonlyArray<string>, env: Readonly<Reco
     child.on("close", (code, signal) => {
       log.end(code ?? signal ?? -1)
       done(code)
-    }))
+    })
+  )
   return { child, stdout: () => stdout, stderr: () => stderr, ended }
 }
 
@@ -99,7 +100,8 @@ describe("npm start", () => {
     const wrong = { PORT: "99999", LOG_LEVEL: "loud", DATABASE_URL: "mysql://u:hidden@h/d", LIMITS_SENDS_PER_SEC: "5" }
     const said = await refusal(run({ DATA_DIR: dataDir, ...wrong }), 4)
     assert.include(said, "LIMITS_SENDS_PER_SECOND")
-    for (const name of ["PORT", "LOG_LEVEL", "DATABASE_URL"]) assert.match(said, new RegExp(`^parley: ${name}: expected`, "m"))
+    for (const name of ["PORT", "LOG_LEVEL", "DATABASE_URL"])
+      assert.match(said, new RegExp(`^parley: ${name}: expected`, "m"))
     assert.notInclude(said, "hidden")
     assert.notInclude(readdirSync(folder), "untouched")
   })
@@ -111,17 +113,29 @@ describe("npm start", () => {
   })
 
   it("says that a folder is not there: the one for temporary files of the demo, and the current one", async () => {
-    const demo = launch(process.execPath, [...SHORT_LIVED, "./runners/parley.js", "demo"], { TMPDIR: join(folder, "none") })
-    assert.include(await refusal(demo, 1), `parley: The folder for temporary files, ${join(folder, "none")}, cannot be used.`)
+    const demo = launch(process.execPath, [...SHORT_LIVED, "./runners/parley.js", "demo"], {
+      TMPDIR: join(folder, "none")
+    })
+    assert.include(
+      await refusal(demo, 1),
+      `parley: The folder for temporary files, ${join(folder, "none")}, cannot be used.`
+    )
     const gone = mkdtempSync(join(folder, "gone-"))
     const line = 'cd "$1" && rmdir "$1" && exec "$2" "$3" start'
     const lost = launch("sh", ["-c", line, "sh", gone, process.execPath, join(ROOT, "runners/parley.js")], {})
-    assert.strictEqual(await refusal(lost, 1), "parley: The current folder does not exist any more. Change to another folder.\n")
+    assert.strictEqual(
+      await refusal(lost, 1),
+      "parley: The current folder does not exist any more. Change to another folder.\n"
+    )
   })
 
   it("says that the database cannot be reached, without its password", async () => {
     const port = await freePort()
-    const env = { DATA_DIR: join(folder, "pg"), PORT: "0", DATABASE_URL: `postgres://u:hidden@127.0.0.1:${port}/parley` }
+    const env = {
+      DATA_DIR: join(folder, "pg"),
+      PORT: "0",
+      DATABASE_URL: `postgres://u:hidden@127.0.0.1:${port}/parley`
+    }
     const said = await refusal(run(env), 1)
     assert.include(said, "database")
     assert.notInclude(said, "hidden")
@@ -131,7 +145,8 @@ describe("npm start", () => {
     const help = run({}, ["--help"])
     assert.strictEqual(await help.ended, 0)
     const words = help.stdout().replaceAll(/\s+/g, " ")
-    for (const [name, { about, shown }] of Object.entries(settings)) assert.include(words, ` ${name} (${shown}) ${about} `)
+    for (const [name, { about, shown }] of Object.entries(settings))
+      assert.include(words, ` ${name} (${shown}) ${about} `)
     assert.strictEqual(
       await refusal(run({}, ["--port=5"]), 1),
       "parley: Unrecognized flag: --port in command parley start. PORT is an environment variable: PORT=… node runners/parley.js start. " +
@@ -159,16 +174,26 @@ describe("npm start", () => {
     const command = /curl -s (\S+) -d '(.+)'/.exec(first.stdout())
     const begun = await fetch(command?.[1] ?? "", { method: "POST", body: command?.[2] ?? "" })
     const { pending_id } = await begun.json() as { readonly pending_id: string }
-    const mail = await eventually("the mail", () =>
-      readdirSync(join(dataDir, "outbox")).find((name) => name.endsWith(".eml")))
-    const open = readdirSync(dataDir, { recursive: true, encoding: "utf8" }).filter((name) => (statSync(join(dataDir, name)).mode & 0o077) !== 0)
+    const mail = await eventually(
+      "the mail",
+      () => readdirSync(join(dataDir, "outbox")).find((name) => name.endsWith(".eml"))
+    )
+    const open = readdirSync(dataDir, { recursive: true, encoding: "utf8" }).filter((name) =>
+      (statSync(join(dataDir, name)).mode & 0o077) !== 0
+    )
     assert.deepStrictEqual(open, [], "other users of the machine can read it")
     const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
     await eventually("its code on the screen", () => first.stdout().includes(code) || undefined)
     assert.notInclude(first.stderr(), code)
-    assert.match(first.stderr(), /^\{.*"level":"warn","message":"MAIL_FORM is set but is not a setting of Parley: MAIL_FROM may be meant"\}$/m)
+    assert.match(
+      first.stderr(),
+      /^\{.*"level":"warn","message":"MAIL_FORM is set but is not a setting of Parley: MAIL_FROM may be meant"\}$/m
+    )
     assert.notInclude(first.stderr(), "hidden")
-    const verified = await fetch(`${url}/v1/register/verify`, { method: "POST", body: JSON.stringify({ pending_id, code }) })
+    const verified = await fetch(`${url}/v1/register/verify`, {
+      method: "POST",
+      body: JSON.stringify({ pending_id, code })
+    })
     assert.isTrue(verified.ok, await verified.text())
 
     assert.include(await refusal(run({ DATA_DIR: dataDir, PORT: "0" }), 1), `DATA_DIR ${dataDir} is in use`)
@@ -208,7 +233,8 @@ describe("npm start", () => {
   it("stops, and frees its folder, when a person kills npm: npm start & kill $!", async ({ skip }) => {
     const version = spawnSync("npm", ["--version"], { encoding: "utf8" }).stdout?.trim() ?? ""
     const [major = 0, minor = 0] = version.split(".").map(Number)
-    if (major < 10 || (major === 10 && minor < 3)) skip(`needs an npm that passes signals on, 10.3 or newer: this is ${version}`)
+    if (major < 10 || (major === 10 && minor < 3))
+      skip(`needs an npm that passes signals on, 10.3 or newer: this is ${version}`)
     for (const name of ["start", "runner", "cluster"]) assert.match(scripts()[name] ?? "", /^exec node /, name)
     const dataDir = join(folder, "data")
     const npm = launch("npm", ["start"], {
@@ -236,7 +262,10 @@ describe("npm start", () => {
       npm_config_user_agent: "npm/9.9.4 node/v20.19.0 linux x64 workspaces/false"
     })
     await listening(server)
-    const pid = await eventually("what npm 9.9.4 keeps", () => /^npm 9\.9\.4 does not pass SIGTERM on.*kill (\d+)$/m.exec(server.stdout())?.[1])
+    const pid = await eventually(
+      "what npm 9.9.4 keeps",
+      () => /^npm 9\.9\.4 does not pass SIGTERM on.*kill (\d+)$/m.exec(server.stdout())?.[1]
+    )
     assert.notStrictEqual(Number(pid), server.child.pid)
     server.child.kill("SIGTERM")
     await within("the end of the server", server.ended)
@@ -248,8 +277,16 @@ describe("npm start", () => {
     const version = spawnSync("node", ["--version"], { env }).stdout?.toString().trim() ?? ""
     if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
     // Those of the package are npm's own, and run the Node beside them.
-    for (const [name, script] of Object.entries(scripts()).filter(([name]) => !["build", "prepack", "postpack"].includes(name))) {
-      assert.match(script, /^(npm run check && |node --import \.\/runners\/require-node\.js |exec node (--[\w-]+(=\d+)? )*runners\/parley\.js )/, name)
+    for (
+      const [name, script] of Object.entries(scripts()).filter(([name]) =>
+        !["build", "prepack", "postpack"].includes(name)
+      )
+    ) {
+      assert.match(
+        script,
+        /^(npm run check && |node --import \.\/runners\/require-node\.js |exec node (--[\w-]+(=\d+)? )*runners\/parley\.js )/,
+        name
+      )
     }
     const old = spawnSync("node", ["runners/parley.js", "start"], { cwd: ROOT, env })
     assert.strictEqual(old.status, 1)
@@ -257,12 +294,18 @@ describe("npm start", () => {
     assert.include(old.stderr.toString(), "needs Node 24")
     assert.include(old.stderr.toString(), version.slice(1))
     const help = readFileSync(join(ROOT, "runners/help.txt"), "utf8")
-    for (const [args, printed] of [
-      [["--version"], `parley ${VERSION}\n`],
-      [["--help"], help.slice(help.indexOf("\n") + 1, help.indexOf("### parley start"))],
-      [["admin", "agents", "create", "scout", "-h"], /^### parley admin agents create\n([^]*?)^### /m.exec(help)?.[1]]
-    ] as const) {
-      const { status, stderr, stdout } = spawnSync("node", ["runners/parley.js", ...args], { cwd: ROOT, env, encoding: "utf8" })
+    for (
+      const [args, printed] of [
+        [["--version"], `parley ${VERSION}\n`],
+        [["--help"], help.slice(help.indexOf("\n") + 1, help.indexOf("### parley start"))],
+        [["admin", "agents", "create", "scout", "-h"], /^### parley admin agents create\n([^]*?)^### /m.exec(help)?.[1]]
+      ] as const
+    ) {
+      const { status, stderr, stdout } = spawnSync("node", ["runners/parley.js", ...args], {
+        cwd: ROOT,
+        env,
+        encoding: "utf8"
+      })
       assert.deepStrictEqual([status, stderr, stdout], [0, "", printed ?? "no such help"], args.join(" "))
     }
   })

@@ -1,5 +1,11 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Client, type OAuthClientMetadata, type OAuthClientProvider, StreamableHTTPClientTransport, UnauthorizedError } from "@modelcontextprotocol/client"
+import {
+  Client,
+  type OAuthClientMetadata,
+  type OAuthClientProvider,
+  StreamableHTTPClientTransport,
+  UnauthorizedError
+} from "@modelcontextprotocol/client"
 import { UnauthorizedError as OldUnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js"
 import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
@@ -76,7 +82,9 @@ describe("unmodified clients sign in by the URL alone", () => {
   const url = (query = "") => new URL(`${base}/mcp${query}`)
 
   interface Connected {
-    readonly callTool: (call: { readonly name: string; readonly arguments: Record<string, unknown> }) => Promise<unknown>
+    readonly callTool: (
+      call: { readonly name: string; readonly arguments: Record<string, unknown> }
+    ) => Promise<unknown>
     readonly close: () => Promise<void>
   }
 
@@ -85,7 +93,10 @@ describe("unmodified clients sign in by the URL alone", () => {
     /** Whether the client asks for more rights by itself. The older one only refreshes, and then gives up. */
     readonly stepsUp: boolean
     /** Connects, or sends the person to the page. */
-    readonly connect: (host: Host, query?: string) => Promise<{ readonly client: Connected; readonly finish: (to: URL) => Promise<void> }>
+    readonly connect: (
+      host: Host,
+      query?: string
+    ) => Promise<{ readonly client: Connected; readonly finish: (to: URL) => Promise<void> }>
     readonly begin: (host: Host, query?: string) => Promise<(to: URL) => Promise<void>>
   }> = [
     {
@@ -99,7 +110,10 @@ describe("unmodified clients sign in by the URL alone", () => {
       },
       begin: async (host, query) => {
         const transport = new StreamableHTTPClientTransport(url(query), { authProvider: host })
-        const error = await new Client({ name: "host", version: "1" }).connect(transport).then(() => undefined, (error: unknown) => error)
+        const error = await new Client({ name: "host", version: "1" }).connect(transport).then(
+          () => undefined,
+          (error: unknown) => error
+        )
         assert.instanceOf(error, UnauthorizedError, String(error))
         return (to) => transport.finishAuth(to.searchParams)
       }
@@ -115,7 +129,10 @@ describe("unmodified clients sign in by the URL alone", () => {
       },
       begin: async (host, query) => {
         const transport = new OldTransport(url(query), { authProvider: host as never })
-        const error = await new OldClient({ name: "host", version: "1" }).connect(transport as never).then(() => undefined, (error: unknown) => error)
+        const error = await new OldClient({ name: "host", version: "1" }).connect(transport as never).then(
+          () => undefined,
+          (error: unknown) => error
+        )
         assert.instanceOf(error, OldUnauthorizedError, String(error))
         return (to) => transport.finishAuth(to.searchParams.get("code") ?? "")
       }
@@ -161,20 +178,32 @@ describe("unmodified clients sign in by the URL alone", () => {
       const finish = await begin(host, "?tools=core")
       await finish(await allow(host, alice))
       const { client } = await connect(host, "?tools=core")
-      assert.include(JSON.stringify(await client.callTool({ name: "agentchat_get_my_status", arguments: {} })), alice.handle)
+      assert.include(
+        JSON.stringify(await client.callTool({ name: "agentchat_get_my_status", arguments: {} })),
+        alice.handle
+      )
       await client.close()
     })
   }
 
   it("oauth4webapi: every answer is as the specifications have it", async () => {
     const http = { [oauth.allowInsecureRequests]: true }
-    const as = await oauth.processDiscoveryResponse(new URL(base), await oauth.discoveryRequest(new URL(base), { algorithm: "oauth2", ...http }))
+    const as = await oauth.processDiscoveryResponse(
+      new URL(base),
+      await oauth.discoveryRequest(new URL(base), { algorithm: "oauth2", ...http })
+    )
     const resource = url()
-    const rs = await oauth.processResourceDiscoveryResponse(resource, await oauth.resourceDiscoveryRequest(resource, http))
+    const rs = await oauth.processResourceDiscoveryResponse(
+      resource,
+      await oauth.resourceDiscoveryRequest(resource, http)
+    )
     assert.deepStrictEqual(rs.authorization_servers, [as.issuer])
     for (const method of ["none", "client_secret_post", "client_secret_basic"] as const) {
       const client = await oauth.processDynamicClientRegistrationResponse(
-        await oauth.dynamicClientRegistrationRequest(as, { redirect_uris: [CALLBACK], token_endpoint_auth_method: method }, http)
+        await oauth.dynamicClientRegistrationRequest(as, {
+          redirect_uris: [CALLBACK],
+          token_endpoint_auth_method: method
+        }, http)
       )
       const auth = method === "none"
         ? oauth.None()
@@ -184,15 +213,17 @@ describe("unmodified clients sign in by the URL alone", () => {
       const { verifier, challenge } = pkce()
       const state = oauth.generateRandomState()
       const asked = new URL(as.authorization_endpoint!)
-      for (const [name, value] of Object.entries({
-        client_id: client.client_id,
-        redirect_uri: CALLBACK,
-        response_type: "code",
-        code_challenge: challenge,
-        code_challenge_method: "S256",
-        state,
-        resource: rs.resource
-      })) asked.searchParams.set(name, value)
+      for (
+        const [name, value] of Object.entries({
+          client_id: client.client_id,
+          redirect_uri: CALLBACK,
+          response_type: "code",
+          code_challenge: challenge,
+          code_challenge_method: "S256",
+          state,
+          resource: rs.resource
+        })
+      ) asked.searchParams.set(name, value)
       const page = await SignInPage.open(asked)
       await page.signIn(alice)
       const params = oauth.validateAuthResponse(as, client, await page.allow(), state)
@@ -201,20 +232,43 @@ describe("unmodified clients sign in by the URL alone", () => {
         client,
         await oauth.authorizationCodeGrantRequest(as, client, auth, params, CALLBACK, verifier, http)
       )
-      const refreshed = await oauth.processRefreshTokenResponse(as, client, await oauth.refreshTokenGrantRequest(as, client, auth, issued.refresh_token!, http))
-      const answer = await oauth.protectedResourceRequest(refreshed.access_token, "POST", resource, new Headers({
-        "content-type": "application/json",
-        accept: "application/json, text/event-stream"
-      }), JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list" }), http)
+      const refreshed = await oauth.processRefreshTokenResponse(
+        as,
+        client,
+        await oauth.refreshTokenGrantRequest(as, client, auth, issued.refresh_token!, http)
+      )
+      const answer = await oauth.protectedResourceRequest(
+        refreshed.access_token,
+        "POST",
+        resource,
+        new Headers({
+          "content-type": "application/json",
+          accept: "application/json, text/event-stream"
+        }),
+        JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list" }),
+        http
+      )
       assert.strictEqual(answer.status, 200)
-      await oauth.processRevocationResponse(await oauth.revocationRequest(as, client, auth, refreshed.refresh_token!, http))
+      await oauth.processRevocationResponse(
+        await oauth.revocationRequest(as, client, auth, refreshed.refresh_token!, http)
+      )
       // A dead token is a challenge in the form that the library parses.
-      const dead = await oauth.protectedResourceRequest(`oat_${"x".repeat(43)}`, "POST", resource, new Headers(), "{}", http).then(() => undefined, (error: unknown) => error)
+      const dead = await oauth.protectedResourceRequest(
+        `oat_${"x".repeat(43)}`,
+        "POST",
+        resource,
+        new Headers(),
+        "{}",
+        http
+      ).then(() => undefined, (error: unknown) => error)
       assert.instanceOf(dead, oauth.WWWAuthenticateChallengeError)
       assert.strictEqual(dead.cause[0]?.parameters.error, "invalid_token")
       const denied = await SignInPage.open(asked)
       const { body } = await denied.post("/deny")
-      assert.throws(() => oauth.validateAuthResponse(as, client, new URL(body.redirect_to), state), oauth.AuthorizationResponseError)
+      assert.throws(
+        () => oauth.validateAuthResponse(as, client, new URL(body.redirect_to), state),
+        oauth.AuthorizationResponseError
+      )
     }
   })
 })

@@ -30,18 +30,31 @@ const got = async (response: Response): Promise<Got> => {
   return { status: response.status, headers: response.headers, text, body }
 }
 
-export const get = async (url: string, headers: Record<string, string> = {}): Promise<Got> => got(await patient(url, { headers, redirect: "manual" }))
+export const get = async (url: string, headers: Record<string, string> = {}): Promise<Got> =>
+  got(await patient(url, { headers, redirect: "manual" }))
 
 /** Posts a form, as hosts do at `/token` and `/revoke`. */
-export const form = async (url: string, fields: ReadonlyArray<readonly [string, string]> | Record<string, string>, headers: Record<string, string> = {}): Promise<Got> =>
-  got(await patient(url, {
-    method: "POST",
-    body: new URLSearchParams(fields as Record<string, string>).toString(),
-    headers: { "content-type": "application/x-www-form-urlencoded", ...headers }
-  }))
+export const form = async (
+  url: string,
+  fields: ReadonlyArray<readonly [string, string]> | Record<string, string>,
+  headers: Record<string, string> = {}
+): Promise<Got> =>
+  got(
+    await patient(url, {
+      method: "POST",
+      body: new URLSearchParams(fields as Record<string, string>).toString(),
+      headers: { "content-type": "application/x-www-form-urlencoded", ...headers }
+    })
+  )
 
 export const register = async (server: Place, metadata: object): Promise<Got> =>
-  got(await patient(`${server.url}/register`, { method: "POST", body: JSON.stringify(metadata), headers: { "content-type": "application/json" } }))
+  got(
+    await patient(`${server.url}/register`, {
+      method: "POST",
+      body: JSON.stringify(metadata),
+      headers: { "content-type": "application/json" }
+    })
+  )
 
 /** The base of the server's own URLs, as its metadata says. */
 export const baseOf = async (server: Place): Promise<string> =>
@@ -72,7 +85,9 @@ export class SignInPage {
   /** The page that an answer of `/authorize` leads to. */
   static after(server: Place, headers: Headers): SignInPage {
     const id = new URL(headers.get("location") ?? "", server.url).searchParams.get("request") ?? ""
-    const cookie = /^(parley_oauth=[^;]+); Path=\/oauth\/requests\/([^;]+); Max-Age=900; HttpOnly; SameSite=Lax$/.exec(headers.get("set-cookie") ?? "")
+    const cookie = /^(parley_oauth=[^;]+); Path=\/oauth\/requests\/([^;]+); Max-Age=900; HttpOnly; SameSite=Lax$/.exec(
+      headers.get("set-cookie") ?? ""
+    )
     assert.strictEqual(cookie?.[2], id, headers.get("set-cookie") ?? "no cookie")
     return new SignInPage(server, id, cookie?.[1] ?? "")
   }
@@ -93,11 +108,13 @@ export class SignInPage {
   }
 
   async post(path: string, body: object = {}, headers: Record<string, string> = {}): Promise<Got> {
-    return got(await fetch(this.url(path), {
-      method: "POST",
-      body: JSON.stringify(body),
-      headers: { cookie: this.cookie, origin: this.server.url, "content-type": "application/json", ...headers }
-    }))
+    return got(
+      await fetch(this.url(path), {
+        method: "POST",
+        body: JSON.stringify(body),
+        headers: { cookie: this.cookie, origin: this.server.url, "content-type": "application/json", ...headers }
+      })
+    )
   }
 
   async signIn(agent: Person): Promise<void> {
@@ -128,8 +145,16 @@ export class Host {
     this.secret = secret
   }
 
-  static async register(server: Place, redirectUri = "https://host.example/callback", metadata: object = {}): Promise<Host> {
-    const { body, status, text } = await register(server, { redirect_uris: [redirectUri], client_name: "Host", ...metadata })
+  static async register(
+    server: Place,
+    redirectUri = "https://host.example/callback",
+    metadata: object = {}
+  ): Promise<Host> {
+    const { body, status, text } = await register(server, {
+      redirect_uris: [redirectUri],
+      client_name: "Host",
+      ...metadata
+    })
     assert.strictEqual(status, 201, text)
     return new Host(server, body.client_id, redirectUri, body.client_secret)
   }
@@ -162,12 +187,20 @@ export class Host {
   }
 
   token(fields: Record<string, string>, headers: Record<string, string> = {}): Promise<Got> {
-    const own = this.secret === undefined ? { client_id: this.clientId } : { client_id: this.clientId, client_secret: this.secret }
+    const own = this.secret === undefined
+      ? { client_id: this.clientId }
+      : { client_id: this.clientId, client_secret: this.secret }
     return form(`${this.server.url}/token`, { ...own, ...fields }, headers)
   }
 
   redeem(code: string, { verifier }: Pkce, changes: Record<string, string> = {}): Promise<Got> {
-    return this.token({ grant_type: "authorization_code", code, redirect_uri: this.redirectUri, code_verifier: verifier, ...changes })
+    return this.token({
+      grant_type: "authorization_code",
+      code,
+      redirect_uri: this.redirectUri,
+      code_verifier: verifier,
+      ...changes
+    })
   }
 
   refresh(token: string): Promise<Got> {

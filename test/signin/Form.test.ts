@@ -1,5 +1,5 @@
-import { assert, it } from "@effect/vitest"
 import { MAX_FORM_BYTES, readForm, repeatedIn } from "#interfaces/signin/Form"
+import { assert, it } from "@effect/vitest"
 
 /** A form that counts how many of its names are looked at. */
 class Counted extends URLSearchParams {

@@ -1,26 +1,26 @@
+import { makeDirectIds } from "#domain/conversations/Conversation"
+import { ConversationEntity } from "#domain/conversations/ConversationEntity"
+import { Conversations } from "#domain/conversations/Conversations"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import type { LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { boundless } from "#infrastructure/http/BufferedBytes"
+import { SocketSession } from "#interfaces/realtime/SocketSession"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Exit, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
-import type { LiveSession } from "#domain/push/LiveAgent"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { makeDirectIds } from "#domain/conversations/Conversation"
-import { ConversationEntity } from "#domain/conversations/ConversationEntity"
-import { Conversations } from "#domain/conversations/Conversations"
-import { Deliveries } from "#domain/deliveries/Deliveries"
-import { Secrets } from "#infrastructure/database/Secrets"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
-import { SocketSession } from "#interfaces/realtime/SocketSession"
+import { layerSeam, Seam } from "../../verification/simulation/World.ts"
 import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, freshDatabase, postgresVersions, type TestDatabase } from "../support/Databases.ts"
 import { breath } from "../support/Eventually.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
-import { layerSeam, Seam } from "../../verification/simulation/World.ts"
 
 const RELAXED = { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS_COLD_CONVERSATIONS: 1_000 }
 
@@ -30,14 +30,16 @@ const direct = (handle: string) => ({ _tag: "Direct", handle }) as const
 
 const eachPostgres = (suite: (version: PostgresVersion) => void): void => {
   for (const version of postgresVersions(false)) {
-    const title = isInstalled(version) ? `PostgreSQL ${version}` : `PostgreSQL ${version} (not found: apt-get install postgresql-${version})`
+    const title = isInstalled(version)
+      ? `PostgreSQL ${version}`
+      : `PostgreSQL ${version} (not found: apt-get install postgresql-${version})`
     describe.skipIf(!isInstalled(version))(title, () => suite(version))
   }
 }
 
 /**
- * Lets what is under way on a database elsewhere come to rest, moving the clock now and then. Each round waits for a statement of its own, so
- * that a rest takes longer on a busy machine, on which other statements take longer too.
+ * Lets what is under way on a database elsewhere come to rest, moving the clock now and then. Each round waits for a
+ * statement of its own, so that a rest takes longer on a busy machine, on which other statements take longer too.
  */
 const rest = (deliveries: Deliveries["Service"]) =>
   Effect.gen(function*() {
@@ -99,15 +101,24 @@ eachPostgres((version) => {
         const url = Redacted.make(yield* Effect.promise(() => freshDatabase(version)))
         const node = Layer.fresh(layerModules(layerPg({ url, poolSize: 6 }), RELAXED))
         const nodes = [yield* Layer.build(node), yield* Layer.build(node)]
-        const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) => Effect.provide(effect, nodes[i]! as Context.Context<R>)
+        const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) =>
+          Effect.provide(effect, nodes[i]! as Context.Context<R>)
         const agents = yield* on(0, Effect.forEach(["a", "b", "c", "d"], (name) => newAgent(`two-nodes-${name}`)))
         const send = (i: number, from: number, to: number, id: string) =>
-          on(i, Effect.flatMap(Conversations, (conversations) =>
-            conversations.send(agents[from]!, direct(agents[to]!.handle), draft(id)).pipe(
-              // As every client does: a send whose conversation moves is asked for again.
-              Effect.retry({ times: 20, while: (failure) => failure._tag === "Unavailable" })
-            )))
-        const pairs = [0, 1, 2, 3].flatMap((from) => [0, 1, 2, 3].filter((to) => to !== from).map((to) => [from, to] as const))
+          on(
+            i,
+            Effect.flatMap(Conversations, (conversations) =>
+              conversations.send(agents[from]!, direct(agents[to]!.handle), draft(id)).pipe(
+                // As every client does: a send whose conversation moves is asked for again.
+                Effect.retry({
+                  times: 20,
+                  while: (failure) => failure._tag === "Unavailable"
+                })
+              ))
+          )
+        const pairs = [0, 1, 2, 3].flatMap((from) =>
+          [0, 1, 2, 3].filter((to) => to !== from).map((to) => [from, to] as const)
+        )
         yield* Effect.forEach(pairs, ([from, to]) => send(0, from, to, `first-${from}-${to}`).pipe(Effect.ignore))
         yield* Effect.forEach(pairs, ([from, to]) => send(0, from, to, `second-${from}-${to}`))
         const sockets = [yield* on(0, connect(agents[0]!)), yield* on(1, connect(agents[0]!))]
@@ -117,7 +128,9 @@ eachPostgres((version) => {
             // Every fourth is asked for on both nodes at once.
             return n % 4 === 0 ? [[0, from, to, id], [1, from, to, id]] as const : [[n % 2, from, to, id]] as const
           })).flat()
-        const answers = yield* Effect.forEach(sends, ([i, from, to, id]) => Effect.exit(send(i, from, to, id)), { concurrency: 24 })
+        const answers = yield* Effect.forEach(sends, ([i, from, to, id]) => Effect.exit(send(i, from, to, id)), {
+          concurrency: 24
+        })
         const failed = answers.filter(Exit.isFailure)
         assert.deepStrictEqual(failed.map((exit) => String(exit.cause)), [])
         const ids = new Map<string, Set<unknown>>()
@@ -132,8 +145,13 @@ eachPostgres((version) => {
           yield* on(i, Effect.flatMap(Deliveries, rest))
           yield* on(i, socket.check)
           const own = socket.messages().filter((message) => message["delivery_id"] !== null)
-          const [inbox] = yield* on(0, Effect.flatMap(SqlClient.SqlClient, (sql) =>
-            sql<{ last_no: number }>`SELECT last_no FROM inboxes WHERE agent_id = ${agents[0]!.id}`))
+          const [inbox] = yield* on(
+            0,
+            Effect.flatMap(
+              SqlClient.SqlClient,
+              (sql) => sql<{ last_no: number }>`SELECT last_no FROM inboxes WHERE agent_id = ${agents[0]!.id}`
+            )
+          )
           assert.strictEqual(own.length, inbox?.last_no, "each envelope is shown once")
           const newest = new Map<unknown, number>()
           for (const message of socket.messages().filter((one) => one["sender"] !== agents[0]!.handle)) {
@@ -149,11 +167,15 @@ eachPostgres((version) => {
         const url = Redacted.make(yield* Effect.promise(() => freshDatabase(version)))
         const node = Layer.fresh(layerModules(layerPg({ url, poolSize: 4 }), RELAXED))
         const nodes = [yield* Layer.build(node), yield* Layer.build(node)]
-        const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) => Effect.provide(effect, nodes[i]! as Context.Context<R>)
+        const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) =>
+          Effect.provide(effect, nodes[i]! as Context.Context<R>)
         for (let round = 0; round < 10; round++) {
           const [a, b] = yield* on(0, Effect.all([newAgent(`open-a-${round}`), newAgent(`open-b-${round}`)]))
           const send = (i: number, from: typeof a, to: typeof a, id: string) =>
-            on(i, Effect.flatMap(Conversations, (conversations) => conversations.send(from, direct(to.handle), draft(id))))
+            on(
+              i,
+              Effect.flatMap(Conversations, (conversations) => conversations.send(from, direct(to.handle), draft(id)))
+            )
           const answers = yield* Effect.all([
             Effect.exit(send(0, a, b, "hello")),
             Effect.exit(send(1, b, a, "hello"))
@@ -169,10 +191,14 @@ eachPostgres((version) => {
         const url = Redacted.make(yield* Effect.promise(() => freshDatabase(version)))
         const node = Layer.fresh(layerModules(layerPg({ url, poolSize: 4 }), RELAXED))
         const nodes = [yield* Layer.build(node), yield* Layer.build(node)]
-        const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) => Effect.provide(effect, nodes[i]! as Context.Context<R>)
+        const on = <A, E, R>(i: number, effect: Effect.Effect<A, E, R>) =>
+          Effect.provide(effect, nodes[i]! as Context.Context<R>)
         const [a, b] = yield* on(0, Effect.all([newAgent("slept-a"), newAgent("slept-b")]))
         const send = (i: number, from: typeof a, to: typeof a, id: string) =>
-          on(i, Effect.flatMap(Conversations, (conversations) => conversations.send(from, direct(to.handle), draft(id))))
+          on(
+            i,
+            Effect.flatMap(Conversations, (conversations) => conversations.send(from, direct(to.handle), draft(id)))
+          )
         const blocked = yield* on(0, SqlClient.SqlClient)
         yield* blocked`INSERT INTO blocks (agent_id, blocked_id, created_at) VALUES (${b.id}, ${a.id}, 0)`
         // Node 0 now remembers that nothing was ever written.
@@ -203,28 +229,33 @@ eachDatabase((database) => {
         }
         const poisoned = others[3]!
         const send = (to: typeof a, key: string, content: string) =>
-          Effect.exit(client(id(a.id, to.id)).Send({
-            command: {
-              sender: { id: a.id, handle: a.handle, displayName: a.handle },
-              recipient: { id: to.id, handle: to.handle },
-              draft: { ...draft(key), content }
-            }
-          }))
+          Effect.exit(
+            client(id(a.id, to.id)).Send({
+              command: {
+                sender: { id: a.id, handle: a.handle, displayName: a.handle },
+                recipient: { id: to.id, handle: to.handle },
+                draft: { ...draft(key), content }
+              }
+            })
+          )
         const answers = yield* Effect.forEach(
           others.flatMap((to) => [0, 1].map((n) => ({ to, n }))),
           ({ n, to }) =>
             // Validation refuses NUL; only the database would notice it here.
-            send(to, `${to.handle}-batch-${n}`, to === poisoned && n === 0 ? "{\"text\":\"\0\"}" : "{\"text\":\"innocent\"}"),
+            send(to, `${to.handle}-batch-${n}`, to === poisoned && n === 0 ? '{"text":"\0"}' : '{"text":"innocent"}'),
           { concurrency: "unbounded" }
         )
         answers.forEach((exit, i) => {
           if (i === 6) assert.isTrue(Exit.isFailure(exit) && String(exit.cause).includes("Unavailable"), String(exit))
           else assert.isTrue(Exit.isSuccess(exit), `neighbour ${i}: ${JSON.stringify(exit)}`)
         })
-        assert.deepStrictEqual(yield* sql`SELECT FROM messages WHERE client_msg_id = ${`${poisoned.handle}-batch-0`}`, [])
+        assert.deepStrictEqual(
+          yield* sql`SELECT FROM messages WHERE client_msg_id = ${`${poisoned.handle}-batch-0`}`,
+          []
+        )
         yield* audit
         // The same id, mended, is a message like any other.
-        const mended = yield* send(poisoned, `${poisoned.handle}-batch-0`, "{\"text\":\"mended\"}")
+        const mended = yield* send(poisoned, `${poisoned.handle}-batch-0`, '{"text":"mended"}')
         assert.isTrue(Exit.isSuccess(mended) && mended.value.created)
         yield* audit
       }))
@@ -264,9 +295,15 @@ eachDatabase((database) => {
         }
         yield* liveAgents.reserveOutreach(a.id, id(a.id, b.id), clock.currentTimeMillisUnsafe())
         const other = yield* newAgent("lapse-c")
-        assert.strictEqual((yield* Effect.flip(conversations.send(a, direct(other.handle), draft("m1"))))._tag, "ColdCapExceeded")
+        assert.strictEqual(
+          (yield* Effect.flip(conversations.send(a, direct(other.handle), draft("m1"))))._tag,
+          "ColdCapExceeded"
+        )
         yield* TestClock.adjust(59_999)
-        assert.strictEqual((yield* Effect.flip(conversations.send(a, direct(other.handle), draft("m1"))))._tag, "ColdCapExceeded")
+        assert.strictEqual(
+          (yield* Effect.flip(conversations.send(a, direct(other.handle), draft("m1"))))._tag,
+          "ColdCapExceeded"
+        )
         yield* TestClock.adjust(1)
         yield* conversations.send(a, direct(other.handle), draft("m1"))
         // What was left behind stands in nobody's way.
@@ -284,7 +321,8 @@ eachDatabase((database) => {
         const deliveries = yield* Deliveries
         const a = yield* newAgent("drain-a")
         const b = yield* newAgent("drain-b")
-        const say = (from: typeof a, to: typeof a, key: string) => conversations.send(from, direct(to.handle), draft(key))
+        const say = (from: typeof a, to: typeof a, key: string) =>
+          conversations.send(from, direct(to.handle), draft(key))
         yield* say(b, a, "hello")
         yield* say(a, b, "hello")
         yield* Effect.forEach(Array.from({ length: 250 }), (_, i) => say(b, a, `m${i}`), { concurrency: "unbounded" })
@@ -311,7 +349,8 @@ eachDatabase((database) => {
         const deliveries = yield* Deliveries
         const a = yield* newAgent("lost-a")
         const b = yield* newAgent("lost-b")
-        const say = (from: typeof a, to: typeof a, key: string) => conversations.send(from, direct(to.handle), draft(key))
+        const say = (from: typeof a, to: typeof a, key: string) =>
+          conversations.send(from, direct(to.handle), draft(key))
         let lost = 0
         const late: Array<() => void> = []
         const opened = yield* connect(b, (session) => ({
@@ -335,8 +374,15 @@ eachDatabase((database) => {
         yield* rest(deliveries)
         yield* opened.check
         assert.isAbove(lost, 0)
-        assert.deepStrictEqual(opened.messages().map((message) => message["seq"]), Array.from({ length: 22 }, (_, i) => i + 1))
-        assert.strictEqual((yield* deliveries.sync(b.id, undefined, 500)).length, 21, "nothing was acknowledged by itself")
+        assert.deepStrictEqual(
+          opened.messages().map((message) => message["seq"]),
+          Array.from({ length: 22 }, (_, i) => i + 1)
+        )
+        assert.strictEqual(
+          (yield* deliveries.sync(b.id, undefined, 500)).length,
+          21,
+          "nothing was acknowledged by itself"
+        )
       }))
   })
 
@@ -367,7 +413,9 @@ function failingOften(database: TestDatabase): TestDatabase {
       n++
       return n % 3 === 0
         ? Effect.void
-        : Effect.fail(sqlError(new DatabaseFault({ code: n % 3 === 1 ? "40P01" : "40001", message: "try again" }), "execute"))
+        : Effect.fail(
+          sqlError(new DatabaseFault({ code: n % 3 === 1 ? "40P01" : "40001", message: "try again" }), "execute")
+        )
     })
   })
 }

@@ -23,8 +23,12 @@ describe("nodes whose lines break, double and delay what they say", () => {
   it.live(`keep the rules in ${LINE_RUNS} runs`, () =>
     Effect.gen(function*() {
       const { coverage, found, runs } = yield* searchLines({ seconds: 0.5 * SECONDS })
-      console.log([`seed ${SEED}, ${runs} runs of lines`, ...[...coverage].sort(([, a], [, b]) => b - a).map(([what, n]) => `${String(n).padStart(8)}  ${what}`)].join("\n"))
-      if (found !== undefined) assert.fail(found)
+      console.log([
+        `seed ${SEED}, ${runs} runs of lines`,
+        ...[...coverage].sort(([, a], [, b]) => b - a).map(([what, n]) => `${String(n).padStart(8)}  ${what}`)
+      ].join("\n"))
+      if (found !== undefined)
+        assert.fail(found)
       if (LINE_RUNS >= 500) assert.deepStrictEqual(MET.filter((what) => !coverage.has(what)), [])
     }), TIMEOUT_MS)
 

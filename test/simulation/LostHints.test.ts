@@ -1,16 +1,16 @@
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { Readiness } from "#infrastructure/platform/Readiness"
 import { assert, describe, layer } from "@effect/vitest"
 import { AgentChatClient, RealtimeClient } from "agentchatme"
 import { Effect, Layer } from "effect"
 import { tmpdir } from "node:os"
-import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import * as Http from "../../src/Http.ts"
-import { HttpServer } from "#infrastructure/http/HttpServer"
-import { Readiness } from "#infrastructure/platform/Readiness"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { elapse, eventually } from "../support/Eventually.ts"
-import { randomOf } from "../support/Random.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
+import { randomOf } from "../support/Random.ts"
 
 const SETTINGS = { PORT: 0, DATA_DIR: tmpdir(), LIMITS_SENDS_PER_SECOND: 1_000_000, LOG_LEVEL: "error" } as const
 const MESSAGES = 80
@@ -20,7 +20,13 @@ const SEED = Number(process.env["LOST_HINTS_SEED"] ?? Date.now() % 1_000_000_000
 // Where commits take their time; what is lost, is lost after them, whatever database it is.
 describe("PostgreSQL 18", () => {
   const database = layerPostgresTest(18)
-  layer(Http.layer.pipe(Layer.provide([Readiness.layer, NodeRpc.layerAlone]), Layer.provideMerge(layerModules(database, SETTINGS))), { excludeTestServices: true })((it) => {
+  layer(
+    Http.layer.pipe(
+      Layer.provide([Readiness.layer, NodeRpc.layerAlone]),
+      Layer.provideMerge(layerModules(database, SETTINGS))
+    ),
+    { excludeTestServices: true }
+  )((it) => {
     it.effect("the published client gets every message, in order, whatever becomes of the hints", () =>
       Effect.gen(function*() {
         const { url } = yield* HttpServer
@@ -77,12 +83,16 @@ describe("PostgreSQL 18", () => {
               await Promise.all(crowd.map((i) => random() < 0.7 ? send(fromA, b.handle, i) : send(fromB, a.handle, i)))
             }
             for (const { agent, ofOthers, seqs } of ends) {
-              const whole = [...sent].flatMap(([sender, own]) => sender === agent.handle ? [] : [...own]).sort((x, y) => x - y)
+              const whole = [...sent].flatMap(([sender, own]) => sender === agent.handle ? [] : [...own]).sort((x, y) =>
+                x - y
+              )
               const missing = () => whole.filter((seq) => !ofOthers.includes(seq))
               await eventually("every message", () => missing().length === 0 || undefined).catch(() =>
-                assert.fail(`${agent.handle} has no ${missing().join(", ")} after ${seqs.join(" ")}, seed ${SEED}`))
+                assert.fail(`${agent.handle} has no ${missing().join(", ")} after ${seqs.join(" ")}, seed ${SEED}`)
+              )
               assert.deepStrictEqual([...new Set(ofOthers)], whole, `in order, seed ${SEED}`)
-              // An agent's own messages are no part of its inbox: one that a later message has overtaken is not shown (wire.md E.4).
+              // An agent's own messages are no part of its inbox: one that a later message has overtaken is not shown
+              // (wire.md E.4).
               const shown = [...new Set(seqs)]
               assert.deepStrictEqual(shown, [...shown].sort((x, y) => x - y), `in order, seed ${SEED}`)
             }

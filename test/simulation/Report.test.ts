@@ -1,20 +1,28 @@
 import { assert, it, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { layerPgliteTest } from "../support/Databases.ts"
-import { layerModules } from "../support/Modules.ts"
 import { type Command, inWords } from "../../verification/simulation/Commands.ts"
 import { acknowledgeBeforeTheAnswer, keysNotLookedUp } from "../../verification/simulation/Mutants.ts"
 import { type Coverage, type Run, searchAmong } from "../../verification/simulation/Search.ts"
 import { RULES, same } from "../../verification/simulation/Violation.ts"
 import { layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
+import { layerPgliteTest } from "../support/Databases.ts"
+import { layerModules } from "../support/Modules.ts"
 
 const coverage: Coverage = { commands: new Map(), transitions: new Map() }
 
 /** The first lines of the report on these commands: those in words. */
 const summaryOf = <C, R>(run: Run<C, R>, commands: ReadonlyArray<C>, words: (command: C) => string, shrinks = 0) =>
   Effect.map(
-    searchAmong({ run, commandsOf: () => commands, inWords: words, runs: 1, seed: 7, shrinks, again: (seed) => `SEED=${seed}` }),
+    searchAmong({
+      run,
+      commandsOf: () => commands,
+      inWords: words,
+      runs: 1,
+      seed: 7,
+      shrinks,
+      again: (seed) => `SEED=${seed}`
+    }),
     (report) => (report ?? "every run agreed").split("\n")
   )
 

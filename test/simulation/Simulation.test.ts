@@ -1,10 +1,20 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import {
+  COMMANDS,
+  type Coverage,
+  covered,
+  halfWithTasks,
+  RUNS,
+  search,
+  SECONDS,
+  SEED,
+  TIMEOUT_MS
+} from "../../verification/simulation/Search.ts"
+import { layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { breath } from "../support/Eventually.ts"
 import { layerModules } from "../support/Modules.ts"
-import { type Coverage, COMMANDS, covered, halfWithTasks, RUNS, search, SECONDS, SEED, TIMEOUT_MS } from "../../verification/simulation/Search.ts"
-import { layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
 
 /** What 500 runs must have met, or they have shown less than they say. */
 const TRANSITIONS = [
@@ -72,10 +82,14 @@ interleaving.pause = Effect.suspend(() => commits++ % 3 === 0 ? Effect.promise(b
 const INTERLEAVED_RUNS = Math.ceil(RUNS / 40)
 
 layer(layerModules(layerSeam(layerPostgresTest(), interleaving), { ...SETTINGS, DATABASE_LANES: 3 }))((it) => {
-  it.effect(`${INTERLEAVED_RUNS} runs with commits that overlap on PostgreSQL agree with it too`, () =>
-    Effect.gen(function*() {
-      const { run } = yield* makeWorld(interleaving, { commands: new Map(), transitions: new Map() })
-      const found = yield* search(run, INTERLEAVED_RUNS, SEED, { commands: halfWithTasks, seconds: 0.25 * SECONDS })
-      if (found !== undefined) assert.fail(found)
-    }), TIMEOUT_MS)
+  it.effect(
+    `${INTERLEAVED_RUNS} runs with commits that overlap on PostgreSQL agree with it too`,
+    () =>
+      Effect.gen(function*() {
+        const { run } = yield* makeWorld(interleaving, { commands: new Map(), transitions: new Map() })
+        const found = yield* search(run, INTERLEAVED_RUNS, SEED, { commands: halfWithTasks, seconds: 0.25 * SECONDS })
+        if (found !== undefined) assert.fail(found)
+      }),
+    TIMEOUT_MS
+  )
 })

@@ -1,6 +1,6 @@
-import { Effect } from "effect"
 import type { Dependencies } from "#domain/conversations/ConversationActor"
 import type { OutreachFacts } from "#domain/conversations/ConversationsRepo"
+import { Effect } from "effect"
 
 /** Facts with which a send is allowed. */
 const UNHINDERED: OutreachFacts = {

@@ -1,7 +1,7 @@
+import { Environment } from "#infrastructure/platform/UnknownSettings"
 import { ConfigProvider, Console, Effect } from "effect"
 import { format } from "node:util"
 import { run, type Shown } from "../../runners/CommandLine.ts"
-import { Environment } from "#infrastructure/platform/UnknownSettings"
 import { within } from "./Eventually.ts"
 import { type ProgramResult, runParley } from "./RunParley.ts"
 
@@ -10,8 +10,10 @@ export const admin = (env: Readonly<Record<string, string>>, ...args: ReadonlyAr
   runParley(["admin", ...args], env)
 
 /** Runs the command in this process, which saves most of a second; returns its output and exit code. */
-export const adminHere = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>): Promise<ProgramResult> =>
-  parleyHere(env, ["admin", ...args])
+export const adminHere = (
+  env: Readonly<Record<string, string>>,
+  ...args: ReadonlyArray<string>
+): Promise<ProgramResult> => parleyHere(env, ["admin", ...args])
 
 /** Runs `parley` with these arguments in this process; its help is 80 columns wide, unless `shown` says otherwise. */
 export const parleyHere = (

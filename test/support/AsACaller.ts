@@ -1,9 +1,9 @@
+import { codecOf } from "#infrastructure/cluster/EntityRpc"
+import { type Handler, NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { Entity } from "effect/cluster"
 import type { Rpc } from "effect/rpc"
-import { type Handler, NodeCalls } from "#infrastructure/cluster/NodeCalls"
-import { codecOf } from "#infrastructure/cluster/EntityRpc"
-import type { Unavailable } from "#infrastructure/wire/WireError"
 
 const served = new WeakMap<NodeCalls["Service"], Map<string, Handler>>()
 
@@ -25,7 +25,9 @@ export const layerRemembering = Layer.effect(
 )
 
 type Client<Rpcs extends Rpc.Any> = {
-  readonly [R in Rpcs as R["_tag"]]: (payload: Rpc.Payload<R>) => Effect.Effect<Rpc.Success<R>, Rpc.Error<R> | Unavailable>
+  readonly [R in Rpcs as R["_tag"]]: (
+    payload: Rpc.Payload<R>
+  ) => Effect.Effect<Rpc.Success<R>, Rpc.Error<R> | Unavailable>
 }
 
 /** Calls an entity of this node as another node does, with payloads and answers in JSON. */
@@ -35,14 +37,21 @@ export const entityClient = <Type extends string, Rpcs extends Rpc.Any>(entity: 
     if (handlers === undefined) throw new Error("these modules do not remember what they serve")
     const travelled = (value: unknown): unknown => value === undefined ? undefined : JSON.parse(JSON.stringify(value))
     return (id: string): Client<Rpcs> =>
-      Object.fromEntries(Array.from(entity.protocol.requests.values() as unknown as Iterable<Rpc.AnyWithProps>, (rpc) => [
-        rpc._tag,
-        Effect.fnUntraced(function*(payload: unknown) {
-          const performed = handlers.get(`${entity.type}/${rpc._tag}`)?.(id, travelled(codecOf(rpc.payloadSchema).encode(payload)))
-          if (performed === undefined) return yield* Effect.die("the entity is not here")
-          const { ending, value } = yield* performed
-          if (ending === "done") return codecOf(rpc.successSchema).decode(travelled(value))
-          return yield* ending === "refused" ? Effect.fail(codecOf(rpc.errorSchema).decode(travelled(value))) : Effect.die(ending)
-        })
-      ])) as unknown as Client<Rpcs>
+      Object.fromEntries(
+        Array.from(entity.protocol.requests.values() as unknown as Iterable<Rpc.AnyWithProps>, (rpc) => [
+          rpc._tag,
+          Effect.fnUntraced(function*(payload: unknown) {
+            const performed = handlers.get(`${entity.type}/${rpc._tag}`)?.(
+              id,
+              travelled(codecOf(rpc.payloadSchema).encode(payload))
+            )
+            if (performed === undefined) return yield* Effect.die("the entity is not here")
+            const { ending, value } = yield* performed
+            if (ending === "done") return codecOf(rpc.successSchema).decode(travelled(value))
+            return yield* ending === "refused"
+              ? Effect.fail(codecOf(rpc.errorSchema).decode(travelled(value)))
+              : Effect.die(ending)
+          })
+        ])
+      ) as unknown as Client<Rpcs>
   })

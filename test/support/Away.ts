@@ -2,8 +2,8 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 /**
- * Makes every statement on the table fail with an error that a database in trouble can return. The table is not dropped, because a
- * statement on a missing table counts as a mistake of the server.
+ * Makes every statement on the table fail with an error that a database in trouble can return. The table is not
+ * dropped, because a statement on a missing table counts as a mistake of the server.
  */
 export const away = Effect.fnUntraced(function*(table: string) {
   const sql = yield* SqlClient.SqlClient

@@ -39,7 +39,9 @@ export class Collector {
         this.texts.push(text)
         this.headers.push(request.headers)
         for (const { resource, scopeSpans } of (JSON.parse(text) as Body).resourceSpans) {
-          const node = String(resource.attributes.find(({ key }) => key === "service.instance.id")?.value["stringValue"])
+          const node = String(
+            resource.attributes.find(({ key }) => key === "service.instance.id")?.value["stringValue"]
+          )
           this.spans.push(...scopeSpans.flatMap(({ spans }) => spans).map((span) => ({ ...span, node })))
         }
         response.writeHead(200, { "content-type": "application/json" }).end("{}")

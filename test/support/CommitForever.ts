@@ -1,8 +1,8 @@
 /** A process that commits rows 1, 2, 3… to the PGlite database in a folder, and prints each number after its commit. */
+import { layerPglite } from "#infrastructure/database/SqlPglite"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { writeSync } from "node:fs"
-import { layerPglite } from "#infrastructure/database/SqlPglite"
 
 const [dataDir = ""] = process.argv.slice(2)
 

@@ -115,7 +115,7 @@ const contentLength = (buffer: Buffer, end: number): number => {
     if (at < 0 || at > end) throw new Error(`an answer without a length: ${buffer.toString("latin1", 0, end)}`)
   }
   let value = 0
-  for (let i = at + lengthHeader.length; ; i++) {
+  for (let i = at + lengthHeader.length;; i++) {
     const digit = buffer[i]! - 48
     if (digit < 0 || digit > 9) return value
     value = value * 10 + digit

@@ -1,10 +1,10 @@
 import { assert } from "@effect/vitest"
+import { once } from "node:events"
 import { Agent, request } from "node:http"
 import { connect, type Socket } from "node:net"
-import { once } from "node:events"
 import { elapse, eventually } from "./Eventually.ts"
-import { measured } from "./Promptly.ts"
 import { metricOf } from "./Metrics.ts"
+import { measured } from "./Promptly.ts"
 import type { Server, TestAgent } from "./Server.ts"
 
 /** Connections that send nothing. */
@@ -24,14 +24,22 @@ export class Crowd {
   /** Opens `count` connections and waits until each is established or has failed. */
   static async gather(url: string, count: number, from?: string): Promise<Crowd> {
     const crowd = new Crowd(url, from)
-    await Promise.all(crowd.more(count).map((socket) => Promise.race([once(socket, "connect"), once(socket, "close")]).catch(() => undefined)))
+    await Promise.all(
+      crowd.more(count).map((socket) =>
+        Promise.race([once(socket, "connect"), once(socket, "close")]).catch(() => undefined)
+      )
+    )
     return crowd
   }
 
   /** Opens further connections and does not wait. */
   more(count: number): ReadonlyArray<Socket> {
     const added = Array.from({ length: count }, () => {
-      const socket = connect({ host: this.host, port: this.port, ...this.from === undefined ? {} : { localAddress: this.from } })
+      const socket = connect({
+        host: this.host,
+        port: this.port,
+        ...this.from === undefined ? {} : { localAddress: this.from }
+      })
       socket.on("error", () => {})
       return socket
     })
@@ -41,7 +49,8 @@ export class Crowd {
 
   /** How many are open still, as far as this side knows. */
   get open(): number {
-    return this.sockets.filter(({ closed, destroyed, readyState }) => !closed && !destroyed && readyState === "open").length
+    return this.sockets.filter(({ closed, destroyed, readyState }) => !closed && !destroyed && readyState === "open")
+      .length
   }
 
   leave(): void {
@@ -49,16 +58,27 @@ export class Crowd {
   }
 }
 
-/** Sends a message on a connection of its own, which has to be answered with 201; returns the milliseconds that it took. */
+/**
+ * Sends a message on a connection of its own, which has to be answered with 201; returns the milliseconds that it took.
+ */
 export const freshSend = async (from: TestAgent, to: TestAgent, text: string): Promise<number> => {
   const since = measured()
   const agent = new Agent()
   try {
-    const body = JSON.stringify({ to: to.handle, client_msg_id: `${text} ${Math.random()}`, type: "text", content: { text } })
+    const body = JSON.stringify({
+      to: to.handle,
+      client_msg_id: `${text} ${Math.random()}`,
+      type: "text",
+      content: { text }
+    })
     const sending = request(`${from.http.base}/v1/messages`, {
       method: "POST",
       agent,
-      headers: { "authorization": `Bearer ${from.key}`, "content-type": "application/json", "content-length": Buffer.byteLength(body) }
+      headers: {
+        "authorization": `Bearer ${from.key}`,
+        "content-type": "application/json",
+        "content-length": Buffer.byteLength(body)
+      }
     })
     sending.end(body)
     const [response] = await once(sending, "response")
@@ -71,9 +91,13 @@ export const freshSend = async (from: TestAgent, to: TestAgent, text: string): P
   }
 }
 
-export const median = (values: ReadonlyArray<number>): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN
+export const median = (values: ReadonlyArray<number>): number =>
+  values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN
 
-/** Waits until a server at its bound has processed all pending connections, which is when it has refused none for a while. */
+/**
+ * Waits until a server at its bound has processed all pending connections, which is when it has refused none for a
+ * while.
+ */
 export const untilQuiet = async (server: Server, port: "http" | "nodes"): Promise<void> => {
   let before = -1
   await eventually("the server to turn nobody away", async () => {

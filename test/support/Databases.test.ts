@@ -1,7 +1,7 @@
+import { Database } from "#infrastructure/database/Sql"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "#infrastructure/database/Sql"
 import { layerPgliteTest } from "./Databases.ts"
 
 /** Uses a database as one test does, from the building of the layer to its release. */
@@ -22,7 +22,8 @@ describe("PGlite for a room's tests", () => {
             yield* sql`SET enable_indexscan = off`
             yield* sql`CREATE TEMP TABLE leftover (n integer)`
             return yield* sql`INSERT INTO audit_log (at, operator, action) VALUES (0, 'o', 'show') RETURNING no`
-          }))
+          })
+        )
         assert.deepStrictEqual(row, { no: 1 })
       }
       const [setting] = yield* using((sql) => sql`SHOW enable_indexscan`)
@@ -47,7 +48,8 @@ describe("PGlite for a room's tests", () => {
   it.effect("knows no statement of the test before, though it had the same name", () =>
     Effect.gen(function*() {
       for (const text of ["SELECT 1 AS n", "SELECT 2 AS n"]) {
-        const rows = yield* Effect.flatMap(Database, (database) => database.prepared<{ n: number }>("same_name", text)([]))
+        const rows = yield* Effect.flatMap(Database, (database) =>
+          database.prepared<{ n: number }>("same_name", text)([]))
           .pipe(Effect.provide(layerPgliteTest))
         assert.deepStrictEqual(rows, [{ n: Number(text[7]) }])
       }

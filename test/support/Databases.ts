@@ -1,3 +1,9 @@
+import * as Migrations from "#infrastructure/database/Migrations"
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
+import type { PgliteSession } from "#infrastructure/database/PgliteSession"
+import { type Database } from "#infrastructure/database/Sql"
+import { layerPglite, layerPgliteOf } from "#infrastructure/database/SqlPglite"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { describe, inject } from "@effect/vitest"
 import { Effect, Layer, Redacted, References } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
@@ -5,18 +11,15 @@ import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
 import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
-import * as Migrations from "#infrastructure/database/Migrations"
-import { PgliteDatabase } from "#infrastructure/database/Pglite"
-import type { PgliteSession } from "#infrastructure/database/PgliteSession"
-import { type Database } from "#infrastructure/database/Sql"
-import { layerPglite, layerPgliteOf } from "#infrastructure/database/SqlPglite"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { eventually } from "./Eventually.ts"
 
 export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
 
 /** The URL of a new database that only the caller uses, with the schema applied unless `kind` is `empty`. */
-export const freshDatabase = async (version: PostgresVersion = 18, kind: "migrated" | "empty" = "migrated"): Promise<string> => {
+export const freshDatabase = async (
+  version: PostgresVersion = 18,
+  kind: "migrated" | "empty" = "migrated"
+): Promise<string> => {
   const response = await fetch(`${inject("databases")}/${version}/${kind}`)
   const text = await response.text()
   if (!response.ok) throw new Error(text)
@@ -106,11 +109,15 @@ const makeMigrated = async (): Promise<Kept> => {
   const database = await PgliteDatabase.open({ dataDir: undefined, snapshot: await emptyPglite() })
   const session = database.session
   const layer = layerPgliteOf({ open: () => Promise.resolve(database), close: () => Promise.resolve() })
-  await Effect.runPromise(Migrations.run().pipe(
-    Effect.provideService(References.MinimumLogLevel, "Warn"),
-    Effect.provide(layer)
-  ))
-  const tables = valuesOf(session, "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'").map(String)
+  await Effect.runPromise(
+    Migrations.run().pipe(
+      Effect.provideService(References.MinimumLogLevel, "Warn"),
+      Effect.provide(layer)
+    )
+  )
+  const tables = valuesOf(session, "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'").map(
+    String
+  )
   // Truncating would also remove rows that a migration inserts, so there must be none.
   const full = tables.filter((table) => valuesOf(session, `SELECT 1 FROM ${table} LIMIT 1`).length > 0)
   if (full.join() !== "migrations") throw new Error(`the schema comes with rows in ${full.join()}`)
@@ -173,12 +180,14 @@ export const layerPostgresTest = (
 /** Whether all suites run on all databases, which takes twice as long. */
 const EVERY = process.env["EVERY_DATABASE"] !== undefined
 
-/** The releases of PostgreSQL that a suite runs on; the oldest supported one only if `oldest` or EVERY_DATABASE is set. */
+/**
+ * The releases of PostgreSQL that a suite runs on; the oldest supported one only if `oldest` or EVERY_DATABASE is set.
+ */
 export const postgresVersions = (oldest: boolean): ReadonlyArray<PostgresVersion> => oldest || EVERY ? [15, 18] : [18]
 
 /**
- * Runs a suite on PostgreSQL 18, and with EVERY_DATABASE on PostgreSQL 15 and on PGlite, which is PostgreSQL 18 in this process.
- * Each build of the layer gives a database of its own.
+ * Runs a suite on PostgreSQL 18, and with EVERY_DATABASE on PostgreSQL 15 and on PGlite, which is PostgreSQL 18 in this
+ * process. Each build of the layer gives a database of its own.
  */
 export const eachDatabase = (
   suite: (database: TestDatabase, about: {
@@ -188,16 +197,21 @@ export const eachDatabase = (
     readonly empty: TestDatabase
   }) => void,
   options: {
-    /** Whether it always runs on PostgreSQL 15 too: for statements that an older planner may plan or lock differently. */
+    /**
+     * Whether it always runs on PostgreSQL 15 too: for statements that an older planner may plan or lock differently.
+     */
     readonly oldest?: boolean
     /** Whether it always runs on PGlite too: for behaviour that depends on PGlite's single session. */
     readonly pglite?: boolean
   } = {}
 ): void => {
-  if (options.pglite === true || EVERY) describe("PGlite", () => suite(layerPgliteTest, { version: undefined, empty: layerPgliteEmpty }))
+  if (options.pglite === true || EVERY)
+    describe("PGlite", () => suite(layerPgliteTest, { version: undefined, empty: layerPgliteEmpty }))
   for (const version of postgresVersions(options.oldest ?? false)) {
     const missing = isInstalled(version) ? "" : ` (not found: apt-get install postgresql-${version})`
-    describe.skipIf(!isInstalled(version))(`PostgreSQL ${version}${missing}`, () =>
-      suite(layerPostgresTest(version), { version, empty: layerPostgresTest(version, { kind: "empty" }) }))
+    describe.skipIf(!isInstalled(version))(
+      `PostgreSQL ${version}${missing}`,
+      () => suite(layerPostgresTest(version), { version, empty: layerPostgresTest(version, { kind: "empty" }) })
+    )
   }
 }

@@ -5,8 +5,8 @@ import { Worker } from "node:worker_threads"
 const [DELAY, COMMANDS, REQUESTS] = [0, 1, 2] as const
 
 /**
- * A fake Redis with the commands that rates need, in a thread of its own, so that it answers while the test's event loop
- * is blocked. On demand it is slow, does not answer, stops, and starts again without its data.
+ * A fake Redis with the commands that rates need, in a thread of its own, so that it answers while the test's event
+ * loop is blocked. On demand it is slow, does not answer, stops, and starts again without its data.
  */
 export class FakeRedis {
   private readonly worker: Worker

@@ -10,7 +10,8 @@ const [DELAY, COMMANDS, REQUESTS] = [0, 1, 2]
 /** Accepted requests by window, in microseconds. */
 const lists = new Map()
 let lastMicros = 0
-const micros = () => lastMicros = Math.max(lastMicros + 1, Math.round((performance.timeOrigin + performance.now()) * 1_000))
+const micros = () =>
+  lastMicros = Math.max(lastMicros + 1, Math.round((performance.timeOrigin + performance.now()) * 1_000))
 
 const within = (key, from) => {
   const list = (lists.get(key) ?? []).filter((at) => at > from)
@@ -121,7 +122,8 @@ const server = createServer((socket) => {
     pumping = true
     while (waiting.length > 0 && !socket.destroyed) {
       const delay = Atomics.load(figures, DELAY)
-      if (delay >= 0 && performance.now() >= waiting[0].at + delay) socket.write(encode(answerTo(waiting.shift().words)))
+      if (delay >= 0 && performance.now() >= waiting[0].at + delay)
+        socket.write(encode(answerTo(waiting.shift().words)))
       else await new Promise((resolve) => setTimeout(resolve, 1))
     }
     pumping = false
@@ -135,8 +137,7 @@ const server = createServer((socket) => {
   })
 })
 
-const listen = (port) =>
-  server.listen(port, "127.0.0.1", () => parentPort.postMessage({ port: server.address().port }))
+const listen = (port) => server.listen(port, "127.0.0.1", () => parentPort.postMessage({ port: server.address().port }))
 
 parentPort.on("message", (wish) => {
   if (wish === "close") {

@@ -1,3 +1,5 @@
+import * as Migrations from "#infrastructure/database/Migrations"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { Effect, Redacted, References } from "effect"
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises"
 import { createServer } from "node:http"
@@ -6,8 +8,6 @@ import { join } from "node:path"
 import { Client } from "pg"
 import type { TestProject } from "vitest/node"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
-import * as Migrations from "#infrastructure/database/Migrations"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { LONGEST_WAIT_MS } from "./Eventually.ts"
 import { bundleProgram } from "./Program.ts"
 
@@ -39,10 +39,12 @@ class SharedServer {
     const server = await PostgresServer.start(this.#version)
     await this.#statement(server, `CREATE DATABASE ${TEMPLATE}`)
     const database = layerPg({ url: Redacted.make(server.url(TEMPLATE)), poolSize: 1 })
-    await Effect.runPromise(Migrations.run().pipe(
-      Effect.provideService(References.MinimumLogLevel, "Warn"),
-      Effect.provide(database)
-    ))
+    await Effect.runPromise(
+      Migrations.run().pipe(
+        Effect.provideService(References.MinimumLogLevel, "Warn"),
+        Effect.provide(database)
+      )
+    )
     return server
   }
 

@@ -8,7 +8,9 @@ import { freePort } from "../../runners/local/FreePort.ts"
 const ROOT = resolve(import.meta.dirname, "../..")
 
 /** Empty if HAProxy is installed; else the note that skipped tests append to their names. */
-export const missingHaproxy = spawnSync("haproxy", ["-v"]).status === 0 ? "" : " (haproxy not found: apt-get install haproxy)"
+export const missingHaproxy = spawnSync("haproxy", ["-v"]).status === 0
+  ? ""
+  : " (haproxy not found: apt-get install haproxy)"
 
 export interface HaproxyOptions {
   readonly port: number
@@ -20,7 +22,10 @@ export interface HaproxyOptions {
   readonly root?: string
 }
 
-/** HAProxy with `deploy/haproxy.cfg`. Only its addresses are changed, and the lines of nodes that do not exist are left out. */
+/**
+ * HAProxy with `deploy/haproxy.cfg`. Only its addresses are changed, and the lines of nodes that do not exist are left
+ * out.
+ */
 export class Haproxy {
   readonly url: string
   readonly process: ChildProcess
@@ -32,7 +37,8 @@ export class Haproxy {
     this.#folder = folder
     this.process = spawn("haproxy", ["-db", "-f", file], { stdio: ["ignore", "pipe", "pipe"] })
     process.once("exit", () => this.process.kill("SIGKILL"))
-    for (const stream of [this.process.stdout, this.process.stderr]) stream?.setEncoding("utf8").on("data", (text: string) => (this.#log += text))
+    for (const stream of [this.process.stdout, this.process.stderr])
+      stream?.setEncoding("utf8").on("data", (text: string) => (this.#log += text))
   }
 
   static async start({ files, nodes, port, root = ROOT }: HaproxyOptions): Promise<Haproxy> {

@@ -1,10 +1,10 @@
 /**
- * A process that locks DATA_DIRs. Each line of its input names a folder, which it locks until it ends; it answers `held`,
- * or the error's tag and message.
+ * A process that locks DATA_DIRs. Each line of its input names a folder, which it locks until it ends; it answers
+ * `held`, or the error's tag and message.
  */
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import { Effect, Layer, Scope } from "effect"
 import { createInterface } from "node:readline"
-import { DataDir } from "#infrastructure/platform/disk/DataDir"
 
 const say = (text: string): void => void process.stdout.write(`${text}\n`)
 

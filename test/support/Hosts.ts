@@ -2,7 +2,10 @@ import { createServer, type IncomingMessage, type Server as HttpServer, type Ser
 import type { AddressInfo } from "node:net"
 import { measured } from "./Promptly.ts"
 
-/** HTTP servers, each a host of its own. A post to a path that begins with `/dead` gets its answer when `revive` is called. */
+/**
+ * HTTP servers, each a host of its own. A post to a path that begins with `/dead` gets its answer when `revive` is
+ * called.
+ */
 export class Hosts {
   /** The message or task of each post that was answered, by path, with the time of its arrival in the long form. */
   readonly arrived = new Map<string, number>()

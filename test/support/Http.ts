@@ -10,7 +10,10 @@ export interface Refusal {
   readonly details?: Readonly<Record<string, unknown>>
 }
 
-/** Decodes strictly: a field that the schema does not name is an error, so that no field is added to an answer unnoticed. */
+/**
+ * Decodes strictly: a field that the schema does not name is an error, so that no field is added to an answer
+ * unnoticed.
+ */
 export const matching = <S extends Schema.ConstraintDecoder<unknown>>(schema: S, value: unknown): S["Type"] =>
   Schema.decodeUnknownSync(schema, { onExcessProperty: "error", errors: "all" })(value)
 

@@ -1,7 +1,7 @@
 /**
  * A query for all rows that break an invariant: the seqs of each conversation, the numbers and counters of each inbox,
- * keys and their messages, members and their counts, cold slots and their conversations. A sound database gives no rows. The query is not
- * valid for a database from which old messages were removed.
+ * keys and their messages, members and their counts, cold slots and their conversations. A sound database gives no
+ * rows. The query is not valid for a database from which old messages were removed.
  */
 export const UNSOUND = `
 SELECT 'seq' AS what, c.id FROM conversations c
@@ -36,8 +36,8 @@ FULL JOIN (SELECT * FROM conversations WHERE initiator_id IS NOT NULL AND establ
 WHERE s.agent_id IS DISTINCT FROM c.initiator_id OR s.claimed_at IS DISTINCT FROM c.created_at`
 
 /**
- * A trigger that records a violation at the very end of a transaction that stores a message, if a committed block between
- * the two agents exists by then: the message would be committed after the block.
+ * A trigger that records a violation at the very end of a transaction that stores a message, if a committed block
+ * between the two agents exists by then: the message would be committed after the block.
  */
 export const WITNESS = `
 CREATE TABLE violations (message_id text NOT NULL);

@@ -7,8 +7,9 @@ interface LeapingClock extends TestClock.TestClock {
 }
 
 /**
- * The test clock, with a leap (a live clock is left as it is). `TestClock.adjust` by a day runs all periodic jobs of that day. A leap runs
- * no jobs. Sleeping fibers keep sleeping, as on a machine whose clock was set, and see the new time when they next wake.
+ * The test clock, with a leap (a live clock is left as it is). `TestClock.adjust` by a day runs all periodic jobs of
+ * that day. A leap runs no jobs. Sleeping fibers keep sleeping, as on a machine whose clock was set, and see the new
+ * time when they next wake.
  */
 export const layerLeapingClock = Layer.effect(
   Clock.Clock,

@@ -1,8 +1,8 @@
+import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import * as Lines from "#infrastructure/cluster/PeerConnections"
 import { Context, Effect, Layer, type Scope } from "effect"
 import { once } from "node:events"
 import { connect, createServer, type Server, type Socket } from "node:net"
-import * as Lines from "#infrastructure/cluster/PeerConnections"
-import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
 import { eventually } from "./Eventually.ts"
 
 /** An entry of a line, and the node that received it. */
@@ -12,8 +12,8 @@ export interface HeardEntry {
 }
 
 /**
- * The real connections between nodes of one process, which a test can hold or break. Held bytes wait at the receiver. They are neither
- * lost nor read.
+ * The real connections between nodes of one process, which a test can hold or break. Held bytes wait at the receiver.
+ * They are neither lost nor read.
  */
 export class Wires {
   private readonly ports = new Map<string, Server>()
@@ -29,7 +29,8 @@ export class Wires {
   /** Connects `from` to a node. */
   dial(from: string, node: string): Effect.Effect<Socket, string> {
     const address = this.ports.get(node)?.address()
-    if (!this.isUp || address === null || address === undefined || typeof address === "string") return Effect.fail("nothing listens there")
+    if (!this.isUp || address === null || address === undefined || typeof address === "string")
+      return Effect.fail("nothing listens there")
     return Effect.promise(async () => {
       const socket = connect({ port: address.port, host: "127.0.0.1", noDelay: true })
       this.keep(from, socket)
@@ -62,7 +63,9 @@ export class Wires {
     this.sides.set(socket, node)
     const write = socket.write.bind(socket)
     // A greeting is a string, a frame is not.
-    socket.write = ((bytes: string | Buffer) => this.isMute && typeof bytes !== "string" ? true : write(bytes)) as typeof socket.write
+    socket.write =
+      ((bytes: string | Buffer) =>
+        this.isMute && typeof bytes !== "string" ? true : write(bytes)) as typeof socket.write
     socket.on("error", () => {})
     socket.on("close", () => this.connections.delete(socket))
   }
@@ -117,12 +120,18 @@ export const connected = (...all: ReadonlyArray<Lines.PeerConnections["Service"]
   Effect.gen(function*() {
     for (const lines of all) yield* lines.want(all.map(({ self }) => self))
     yield* Effect.promise(() =>
-      eventually("the lines", () => all.every((one) => all.every(({ self }) => self === one.self || one.to(self) !== undefined)) || undefined))
+      eventually(
+        "the lines",
+        () => all.every((one) => all.every(({ self }) => self === one.self || one.to(self) !== undefined)) || undefined
+      )
+    )
   })
 
 /** A node that can call others and be called. */
 export const makeCalls = Effect.fnUntraced(function*(made: Wires, name: string, incarnation = 1) {
-  const context = yield* Layer.build(Layer.fresh(Layer.provideMerge(NodeCalls.layer, layerLines(made, name, incarnation))))
+  const context = yield* Layer.build(
+    Layer.fresh(Layer.provideMerge(NodeCalls.layer, layerLines(made, name, incarnation)))
+  )
   const lines = Context.get(context, Lines.PeerConnections)
   return { lines, calls: Context.get(context, NodeCalls), context }
 })

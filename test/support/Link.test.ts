@@ -1,6 +1,6 @@
-import { afterEach, describe, expect, it } from "vitest"
 import { once } from "node:events"
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net"
+import { afterEach, describe, expect, it } from "vitest"
 import { eventually } from "./Eventually.ts"
 import { type Fate, Link } from "./Link.ts"
 
@@ -12,9 +12,9 @@ const frame = (number: number, text: string): Buffer => {
   bytes.write(text, 12)
   return bytes
 }
-const GREETING = Buffer.from("{\"parley\":4}\n")
-const FIRST = frame(1, "[[\"call\"]]")
-const SECOND = frame(2, "[[\"answer\"]]")
+const GREETING = Buffer.from('{"parley":4}\n')
+const FIRST = frame(1, '[["call"]]')
+const SECOND = frame(2, '[["answer"]]')
 const EMPTY = frame(3, "[]")
 
 const open: Array<{ readonly close?: () => void; readonly destroy?: () => void }> = []
@@ -53,7 +53,8 @@ describe("a link that reads the frames of a line", () => {
       link.decide((direction, hasEntries) => {
         decided.push([direction, hasEntries])
         return decided.length === 1 ? "twice" : "pass"
-      }))
+      })
+    )
     for (const byte of Buffer.concat([GREETING, FIRST])) near.write(Buffer.from([byte]))
     near.write(Buffer.concat([SECOND, EMPTY]))
     await equal("the frames", atFar.all, Buffer.concat([GREETING, FIRST, FIRST, SECOND, EMPTY]))

@@ -9,10 +9,16 @@ export interface Address {
   readonly port: number
 }
 
-/** The most bytes that wait in one direction of a connection. Above this the link does not read from the sender, whose buffers fill. */
+/**
+ * The most bytes that wait in one direction of a connection. Above this the link does not read from the sender, whose
+ * buffers fill.
+ */
 const HELD_BYTES = 4 * 1024 * 1024
 
-/** Called when bytes have come from one side, and when they were passed to the other. `connection` identifies the connection. */
+/**
+ * Called when bytes have come from one side, and when they were passed to the other. `connection` identifies the
+ * connection.
+ */
 export type Watcher = (stage: "come" | "passed", direction: Direction, bytes: Buffer, connection: object) => void
 
 /**
@@ -34,7 +40,10 @@ interface Waiting {
 }
 
 const NEWLINE = 10
-/** Bytes of a frame's length, and of a frame without entries: length, number, acknowledgement and `[]` (PeerConnection.ts). */
+/**
+ * Bytes of a frame's length, and of a frame without entries: length, number, acknowledgement and `[]`
+ * (PeerConnection.ts).
+ */
 const FRAME_LENGTH = 4
 const EMPTY_FRAME = 14
 
@@ -60,7 +69,9 @@ class FrameReader {
     const { length } = this.rest
     const end = !this.isGreeted
       ? this.rest.indexOf(NEWLINE) + 1
-      : length < FRAME_LENGTH ? 0 : FRAME_LENGTH + this.rest.readUInt32BE(0)
+      : length < FRAME_LENGTH
+      ? 0
+      : FRAME_LENGTH + this.rest.readUInt32BE(0)
     return end > 0 && end <= length ? end : undefined
   }
 }
@@ -170,10 +181,11 @@ interface Passage {
 }
 
 /**
- * A TCP proxy between two processes that can be slow, hold one direction or both, or break its connections in the middle
- * of a frame. While it holds a direction, the end of a connection is not passed on either: to both sides it looks as if
- * the network lost every packet. The held bytes are delivered at the release, as TCP does. Between nodes without TLS it can
- * also read the frames of a line (PeerConnection.ts), and hold, delay, double or halve single frames.
+ * A TCP proxy between two processes that can be slow, hold one direction or both, or break its connections in the
+ * middle of a frame. While it holds a direction, the end of a connection is not passed on either: to both sides it
+ * looks as if the network lost every packet. The held bytes are delivered at the release, as TCP does. Between nodes
+ * without TLS it can also read the frames of a line (PeerConnection.ts), and hold, delay, double or halve single
+ * frames.
  */
 export class Link {
   private readonly server: Server
@@ -218,15 +230,18 @@ export class Link {
   }
 
   /**
-   * From now on, decides about each frame of a line between nodes, in connections without TLS. Ends the open connections, because the
-   * link cannot know where their frames begin.
+   * From now on, decides about each frame of a line between nodes, in connections without TLS. Ends the open
+   * connections, because the link cannot know where their frames begin.
    */
   decide(fates: Fates): void {
     this.fates = fates
     this.cut()
   }
 
-  /** From now on, holds the frames of lines between nodes in these directions. Greetings and the ends of connections pass. */
+  /**
+   * From now on, holds the frames of lines between nodes in these directions. Greetings and the ends of connections
+   * pass.
+   */
   holdFrames(...directions: ReadonlyArray<Direction>): void {
     if (this.fates === undefined) this.decide(() => "pass")
     for (const direction of directions) this.heldFrames.add(direction)
@@ -250,7 +265,8 @@ export class Link {
   }
 
   /**
-   * From now on, drops all bytes of the open connections without ending them, as if the other side had vanished. New connections work.
+   * From now on, drops all bytes of the open connections without ending them, as if the other side had vanished. New
+   * connections work.
    */
   lose(): void {
     for (const { back, there } of this.passages) {

@@ -17,5 +17,8 @@ export const metric = (page: string, name: string, labels: Readonly<Record<strin
 }
 
 /** The same on a server's page of metrics. */
-export const metricOf = async (server: Pick<Server, "url">, name: string, labels?: Readonly<Record<string, string>>): Promise<number> =>
-  metric(await (await fetch(`${server.url}/internal/metrics`)).text(), name, labels)
+export const metricOf = async (
+  server: Pick<Server, "url">,
+  name: string,
+  labels?: Readonly<Record<string, string>>
+): Promise<number> => metric(await (await fetch(`${server.url}/internal/metrics`)).text(), name, labels)

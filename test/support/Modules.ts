@@ -1,10 +1,10 @@
-import { Clock, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import * as Entities from "../../src/Services.ts"
 import type { Draft } from "#domain/messages/Message"
 import * as Cluster from "#infrastructure/cluster/Cluster"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
+import { Clock, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Entities from "../../src/Services.ts"
 import { layerRemembering } from "./AsACaller.ts"
 import type { TestDatabase } from "./Databases.ts"
 import { layerLeapingClock } from "./Leap.ts"
@@ -12,9 +12,14 @@ import { layerLeapingClock } from "./Leap.ts"
 /** Every room's services and entities in one process, on a database, with a test's settings. */
 export const layerModules = (database: TestDatabase, changes: Partial<Settings> = {}) =>
   Entities.layer.pipe(
-    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), Layer.provideMerge(layerRemembering, Cluster.layerStandalone)).pipe(
-      Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
-    )),
+    Layer.provideMerge(
+      Layer.provideMerge(
+        Layer.effectDiscard(Cluster.awaitShards),
+        Layer.provideMerge(layerRemembering, Cluster.layerStandalone)
+      ).pipe(
+        Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+      )
+    ),
     Layer.provideMerge(database),
     Layer.provideMerge(Layer.mergeAll(Config.layerTest(changes), Ids.layer)),
     Layer.provideMerge(layerLeapingClock)
@@ -52,7 +57,10 @@ export const newAgents = Effect.fnUntraced(function*(n: number) {
       FROM generate_series(0, ${n - 1}::integer) i
       RETURNING id
     ) INSERT INTO inboxes (agent_id) SELECT id FROM made`
-  return Array.from({ length: n }, (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}`, displayName: null }))
+  return Array.from(
+    { length: n },
+    (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}`, displayName: null })
+  )
 })
 
 export const draft = (clientMsgId: string, text = clientMsgId): Draft => ({

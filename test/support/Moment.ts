@@ -4,7 +4,8 @@ import { assert } from "@effect/vitest"
 const ERROR_MS = 1_000
 
 /**
- * The time from its making until it is asked. A time that a server gave meanwhile lies in it, however long the machine took.
+ * The time from its making until it is asked. A time that a server gave meanwhile lies in it, however long the machine
+ * took.
  */
 export class Moment {
   readonly #began = Date.now()

@@ -35,7 +35,9 @@ export const send = async (from: TestAgent, to: To, text: string): Promise<Sent>
   return answer.body as Sent
 }
 
-/** The environment of a node whose clock is wrong by `seconds`, and is set forward by `jump` seconds with each SIGUSR2. */
+/**
+ * The environment of a node whose clock is wrong by `seconds`, and is set forward by `jump` seconds with each SIGUSR2.
+ */
 export const clockOff = (seconds: number, jump = 0): Readonly<Record<string, string>> => ({
   NODE_OPTIONS: `--import ${new URL("ShiftedClock.js", import.meta.url).href}`,
   CLOCK_SHIFT_SECONDS: String(seconds),
@@ -51,7 +53,12 @@ export class Cluster {
   /** The most files that each node may have open. */
   private readonly openFiles: number | undefined
 
-  private constructor(folder: string, redis: RedisServer, env: Readonly<Record<string, string>>, openFiles: number | undefined) {
+  private constructor(
+    folder: string,
+    redis: RedisServer,
+    env: Readonly<Record<string, string>>,
+    openFiles: number | undefined
+  ) {
     this.openFiles = openFiles
     this.folder = folder
     this.redis = redis
@@ -125,10 +132,12 @@ export class Cluster {
 export const startBalanced = async (nodes: number, env: Readonly<Record<string, string>> = {}): Promise<Server> => {
   let urls: ReadonlyArray<string> = []
   const balancer = await Balancer.start(() => urls)
-  const cluster = await Cluster.start(nodes, { LOG_LEVEL: "debug", PUBLIC_URL: balancer.url, ...env }).catch((error: unknown) => {
-    balancer.stop()
-    throw error
-  })
+  const cluster = await Cluster.start(nodes, { LOG_LEVEL: "debug", PUBLIC_URL: balancer.url, ...env }).catch(
+    (error: unknown) => {
+      balancer.stop()
+      throw error
+    }
+  )
   const [first, ...others] = cluster.nodes
   if (first === undefined) throw new Error("no node")
   urls = cluster.nodes.map(({ url }) => url)

@@ -30,11 +30,14 @@ export const request = (
   path: string,
   headers: Readonly<Record<string, string>> = {},
   body?: unknown
-): Promise<Answer> => bare(server.url, method, `/console/api${path}`, headers, body === undefined ? "" : JSON.stringify(body))
+): Promise<Answer> =>
+  bare(server.url, method, `/console/api${path}`, headers, body === undefined ? "" : JSON.stringify(body))
 
-export const redeem = (server: Server, token: string): Promise<Answer> => request(server, "POST", "/session", {}, { token })
+export const redeem = (server: Server, token: string): Promise<Answer> =>
+  request(server, "POST", "/session", {}, { token })
 
-export const cookieOf = (answer: Answer): string => /parley_console=([^;]*)/.exec(answer.header("set-cookie") ?? "")?.[1] ?? ""
+export const cookieOf = (answer: Answer): string =>
+  /parley_console=([^;]*)/.exec(answer.header("set-cookie") ?? "")?.[1] ?? ""
 
 /** A client of the operators' API of this server. */
 export class Operating {

@@ -66,10 +66,12 @@ const parse = (file: string, raw: string): Mail => {
   const end = mail.indexOf("\n\n")
   const head = mail.slice(0, end).replaceAll(/\n[ \t]+/g, " ")
   const text = mail.slice(end + 2)
-  const headers = new Map(head.split("\n").map((line) => {
-    const colon = line.indexOf(":")
-    return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()]
-  }))
+  const headers = new Map(
+    head.split("\n").map((line) => {
+      const colon = line.indexOf(":")
+      return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()]
+    })
+  )
   return {
     file,
     to: headers.get("to")?.match(/[^\s<>,"]+@[^\s<>,"]+/)?.[0] ?? "",

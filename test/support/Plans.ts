@@ -1,7 +1,7 @@
+import { Database } from "#infrastructure/database/Sql"
 import { assert } from "@effect/vitest"
 import { Effect, Layer, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "#infrastructure/database/Sql"
 
 interface Node {
   readonly "Node Type": string
@@ -63,7 +63,9 @@ export const scansOf = <A, E, R>(
 export const ANY = ""
 
 /** For each statement, the index by which it must reach a table, and the columns that it must name. */
-export type Ways = Readonly<Record<string, Readonly<Record<string, readonly [index: string, ...columns: ReadonlyArray<string>]>>>>
+export type Ways = Readonly<
+  Record<string, Readonly<Record<string, readonly [index: string, ...columns: ReadonlyArray<string>]>>>
+>
 
 /** Asserts that these statements read exactly these tables, each in the given way. */
 export const assertWays = (found: ReadonlyMap<string, ReadonlyArray<Scan>>, ways: Ways): void => {
@@ -73,7 +75,9 @@ export const assertWays = (found: ReadonlyMap<string, ReadonlyArray<Scan>>, ways
     assert.sameMembers([...new Set(scanned.map(({ table }) => table))], Object.keys(tables), name)
     for (const { condition, index, table } of scanned) {
       const [wanted, ...columns] = tables[table] ?? [ANY]
-      if ((wanted !== ANY && index !== wanted) || index === "" || !columns.every((column) => condition.includes(column))) {
+      if (
+        (wanted !== ANY && index !== wanted) || index === "" || !columns.every((column) => condition.includes(column))
+      ) {
         wrong.push(`${name}: ${table} by ${index} (${condition})`)
       }
     }

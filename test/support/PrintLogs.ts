@@ -1,7 +1,7 @@
 /** Loaded before each test file: when a test fails, the output of its servers is printed. */
 import { afterEach, aroundAll, type RunnerTask } from "vitest"
-import { forgetEnded, takeLogs } from "./ServerLogs.ts"
 import { elapse } from "./Eventually.ts"
+import { forgetEnded, takeLogs } from "./ServerLogs.ts"
 
 const print = async (): Promise<void> => {
   // What was written before the failure may still be on its way.

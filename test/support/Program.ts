@@ -10,9 +10,10 @@ const BUNDLES = join(ROOT, "node_modules/.cache/parley-tests")
 const MILLIS_PER_DAY = 86_400_000
 
 /**
- * Bundles `runners/parley.js`, its sources and effect into a few files, and returns the path of the first. A server starts from them
- * in half of the processor time that 700 files cost, and tests start more than a hundred. Each source file keeps its own path as
- * `import.meta.dirname` and `import.meta.url`; packages other than effect's are loaded from `node_modules` as ever.
+ * Bundles `runners/parley.js`, its sources and effect into a few files, and returns the path of the first. A server
+ * starts from them in half of the processor time that 700 files cost, and tests start more than a hundred. Each source
+ * file keeps its own path as `import.meta.dirname` and `import.meta.url`; packages other than effect's are loaded from
+ * `node_modules` as ever.
  */
 export const bundleProgram = async (): Promise<string> => {
   const bundle = await rolldown({

@@ -13,7 +13,9 @@ export const missingPrometheus = ["prometheus", "promtool"].every((name) => spaw
   ? ""
   : " (prometheus not found: apt-get install prometheus)"
 
-export const promtool = (...args: ReadonlyArray<string>): { readonly status: number | null; readonly output: string } => {
+export const promtool = (
+  ...args: ReadonlyArray<string>
+): { readonly status: number | null; readonly output: string } => {
   const { status, stderr, stdout } = spawnSync("promtool", args, { encoding: "utf8" })
   return { status, output: `${stdout}${stderr}` }
 }
@@ -24,7 +26,9 @@ export interface Sample {
   readonly value: number
 }
 
-/** Prometheus with the configuration in `deploy/prometheus`, of which only the addresses and the interval are changed. */
+/**
+ * Prometheus with the configuration in `deploy/prometheus`, of which only the addresses and the interval are changed.
+ */
 export class Prometheus {
   readonly url: string
   readonly process: ChildProcess
@@ -40,7 +44,8 @@ export class Prometheus {
       `--web.listen-address=127.0.0.1:${port}`
     ], { stdio: ["ignore", "pipe", "pipe"] })
     process.once("exit", () => this.process.kill("SIGKILL"))
-    for (const stream of [this.process.stdout, this.process.stderr]) stream?.setEncoding("utf8").on("data", (text: string) => (this.log += text))
+    for (const stream of [this.process.stdout, this.process.stderr])
+      stream?.setEncoding("utf8").on("data", (text: string) => (this.log += text))
   }
 
   /** Scrapes these hosts and ports every second. */
@@ -52,11 +57,14 @@ export class Prometheus {
       .replaceAll("_interval: 15s", "_interval: 1s")
       .replace("127.0.0.1:3000", targets[0])
       .replace("127.0.0.1:3001", targets[1])
-    for (const target of targets) if (!config.includes(target)) throw new Error(`no place for ${target} in prometheus.yml`)
+    for (const target of targets)
+      if (!config.includes(target)) throw new Error(`no place for ${target} in prometheus.yml`)
     await writeFile(join(folder, "prometheus.yml"), config)
     const made = new Prometheus(await freePort(), folder)
-    await eventually("a ready Prometheus", () =>
-      fetch(`${made.url}/-/ready`).then(({ ok }) => ok || undefined, () => undefined)).catch((error: unknown) => {
+    await eventually(
+      "a ready Prometheus",
+      () => fetch(`${made.url}/-/ready`).then(({ ok }) => ok || undefined, () => undefined)
+    ).catch((error: unknown) => {
       throw new Error(`${String(error)}\n${made.log}`)
     })
     return made
@@ -72,15 +80,21 @@ export class Prometheus {
   /** Runs a query. Fails if the query is not valid. */
   async query(text: string): Promise<ReadonlyArray<Sample>> {
     const { result } = await this.get(`/api/v1/query?query=${encodeURIComponent(text)}`) as {
-      readonly result: ReadonlyArray<{ readonly metric: Record<string, string>; readonly value: readonly [number, string] }>
+      readonly result: ReadonlyArray<
+        { readonly metric: Record<string, string>; readonly value: readonly [number, string] }
+      >
     }
     return result.map(({ metric, value }) => ({ metric, value: Number(value[1]) }))
   }
 
   /** The rules that it has loaded. */
-  async rules(): Promise<ReadonlyArray<{ readonly name: string; readonly query: string; readonly health: string; readonly state: string }>> {
+  async rules(): Promise<
+    ReadonlyArray<{ readonly name: string; readonly query: string; readonly health: string; readonly state: string }>
+  > {
     const { groups } = await this.get("/api/v1/rules") as {
-      readonly groups: ReadonlyArray<{ readonly rules: ReadonlyArray<{ name: string; query: string; health: string; state: string }> }>
+      readonly groups: ReadonlyArray<
+        { readonly rules: ReadonlyArray<{ name: string; query: string; health: string; state: string }> }
+      >
     }
     return groups.flatMap(({ rules }) => rules)
   }

@@ -4,8 +4,8 @@ import { within } from "./Eventually.ts"
 import type { Server } from "./Server.ts"
 
 /**
- * Whether tests assert how long something takes. `npm run test:pace` sets LONG, on a machine that does nothing else. The default tests
- * only wait until it happens, because a busy machine may take any time.
+ * Whether tests assert how long something takes. `npm run test:pace` sets LONG, on a machine that does nothing else.
+ * The default tests only wait until it happens, because a busy machine may take any time.
  */
 export const MEASURES = process.env["LONG"] !== undefined
 
@@ -15,8 +15,8 @@ export const measured = (): number => MEASURES ? performance.now() : 0
 const TICK_MS = 20
 
 /**
- * Measures milliseconds without the load of the machine. It reads the clock every 20 ms; if this process did not get the
- * processor for longer than that, at most 40 ms of the gap count.
+ * Measures milliseconds without the load of the machine. It reads the clock every 20 ms; if this process did not get
+ * the processor for longer than that, at most 40 ms of the gap count.
  */
 export class Stopwatch {
   #ms = 0
@@ -38,9 +38,10 @@ export class Stopwatch {
 }
 
 /**
- * Awaits a promise. `npm run test:pace` asserts that it resolves within `limitMs`, without the load of the machine: meanwhile it
- * requests the health of each of these servers again and again, and each round counts as 50 ms at most, however long it took,
- * because a load that keeps the servers from doing what is awaited also keeps them from answering.
+ * Awaits a promise. `npm run test:pace` asserts that it resolves within `limitMs`, without the load of the machine:
+ * meanwhile it requests the health of each of these servers again and again, and each round counts as 50 ms at most,
+ * however long it took, because a load that keeps the servers from doing what is awaited also keeps them from
+ * answering.
  */
 export const promptly = async <A>(
   what: string,
@@ -53,7 +54,8 @@ export const promptly = async <A>(
   const end = awaited.finally(() => state.over = true)
   end.catch(() => undefined)
   for (let counted = 0; !state.over;) {
-    if (counted > limitMs) throw new Error(`waited in vain for ${what}, for more than ${limitMs} ms of a machine without load`)
+    if (counted > limitMs)
+      throw new Error(`waited in vain for ${what}, for more than ${limitMs} ms of a machine without load`)
     const began = performance.now()
     const answers = servers.map(async ({ url }) => (await fetch(`${url}/v1/health`)).arrayBuffer())
     await Promise.all([...answers, pause(25)])

@@ -15,7 +15,9 @@ export interface FrameInput {
 }
 
 /** One WebSocket frame as bytes, with a mask of zeros. */
-export const frameOf = ({ announced, fin = true, masked = true, opcode, payload = "", rsv1 = false }: FrameInput): Buffer => {
+export const frameOf = (
+  { announced, fin = true, masked = true, opcode, payload = "", rsv1 = false }: FrameInput
+): Buffer => {
   const body = Buffer.from(payload)
   const length = announced ?? body.length
   const mask = masked ? 0x80 : 0
@@ -70,8 +72,10 @@ export class RawConnection {
     const connection = await RawConnection.open(server)
     const lines = [...UPGRADE, ...more, ...(key === undefined ? [] : [`authorization: Bearer ${key}`])]
     connection.write(`${lines.join("\r\n")}\r\n\r\n`)
-    await eventually("the upgrade", () =>
-      connection.received.includes(key === undefined ? "\r\n\r\n" : "hello.ok") || undefined)
+    await eventually(
+      "the upgrade",
+      () => connection.received.includes(key === undefined ? "\r\n\r\n" : "hello.ok") || undefined
+    )
     return connection
   }
 
@@ -91,7 +95,11 @@ export class RawConnection {
 
   /** Waits for the server's close frame, which comes last, unmasked and short; 1006 if there was none. */
   async closeCode(timeoutMs = LONGEST_WAIT_MS): Promise<number> {
-    const code = await eventually("a close frame", () => this.lastClose() ?? (this.socket.destroyed ? 1006 : undefined), timeoutMs)
+    const code = await eventually(
+      "a close frame",
+      () => this.lastClose() ?? (this.socket.destroyed ? 1006 : undefined),
+      timeoutMs
+    )
     this.drop()
     return code
   }

@@ -8,7 +8,10 @@ import dns from "node:dns/promises"
 type Resolve = (this: dns.Resolver, hostname: string) => Promise<ReadonlyArray<string>>
 
 const { prototype } = dns.Resolver
-const real: { readonly resolve4: Resolve; readonly resolve6: Resolve } = { resolve4: prototype.resolve4, resolve6: prototype.resolve6 }
+const real: { readonly resolve4: Resolve; readonly resolve6: Resolve } = {
+  resolve4: prototype.resolve4,
+  resolve6: prototype.resolve6
+}
 let asked = 0
 
 const isOurs = (hostname: string): boolean => hostname.endsWith(".rebind.example")

@@ -7,7 +7,11 @@ export interface Post {
   readonly path: string
   readonly headers: IncomingHttpHeaders
   readonly text: string
-  readonly body: { readonly event: string; readonly timestamp: string; readonly data: Readonly<Record<string, unknown>> }
+  readonly body: {
+    readonly event: string
+    readonly timestamp: string
+    readonly data: Readonly<Record<string, unknown>>
+  }
 }
 
 /** An HTTP server that receives the posts of webhooks: keeps all of them, and answers 200 unless told otherwise. */
@@ -47,8 +51,11 @@ export class Receiver {
     event: string,
     wants: (data: Post["body"]["data"]) => boolean = () => true
   ): Promise<Post["body"]["data"]> {
-    return eventually(`a post of ${event} at ${path}`, () =>
-      this.posts.find((post) => post.path === path && post.body.event === event && wants(post.body.data))?.body.data)
+    return eventually(
+      `a post of ${event} at ${path}`,
+      () =>
+        this.posts.find((post) => post.path === path && post.body.event === event && wants(post.body.data))?.body.data
+    )
   }
 
   stop(): void {

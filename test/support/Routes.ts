@@ -13,9 +13,12 @@ export const recordRoutes = () => {
   // Every route of the server is added to a router of this class.
   const prototype = Object.getPrototypeOf(FindMyWay.make()) as FindMyWay.Router<unknown>
   const { on } = prototype
-  const spy = vi.spyOn(prototype, "on").mockImplementation(function(this: FindMyWay.Router<unknown>, method, path, handler) {
-    for (const one of typeof method === "string" ? [method] : method) routes.set(`${one} ${path}`, { method: one, path })
-    return on.call(this, method, path, handler)
-  })
+  const spy = vi.spyOn(prototype, "on").mockImplementation(
+    function(this: FindMyWay.Router<unknown>, method, path, handler) {
+      for (const one of typeof method === "string" ? [method] : method)
+        routes.set(`${one} ${path}`, { method: one, path })
+      return on.call(this, method, path, handler)
+    }
+  )
   return { routes: routes as ReadonlyMap<string, RecordedRoute>, stop: () => spy.mockRestore() }
 }

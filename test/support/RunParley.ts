@@ -14,7 +14,10 @@ export interface ProgramResult {
   readonly stderr: string
 }
 
-/** Runs `parley` in a process of its own until it ends. The process gets only PATH and HOME from this process's environment. */
+/**
+ * Runs `parley` in a process of its own until it ends. The process gets only PATH and HOME from this process's
+ * environment.
+ */
 export const runParley = async (
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>>,
@@ -38,6 +41,8 @@ export const runParley = async (
     log.add(text)
   })
   child.on("close", (code, signal) => log.end(code ?? signal ?? -1))
-  const [code] = await within(`the end of ${command}`, once(child, "close"), timeoutMs).finally(() => child.kill("SIGKILL"))
+  const [code] = await within(`the end of ${command}`, once(child, "close"), timeoutMs).finally(() =>
+    child.kill("SIGKILL")
+  )
   return { code: code as number | null, stdout, stderr }
 }

@@ -17,17 +17,24 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url))
 
 /**
  * Node's options for a process that lives for seconds: PGlite's WebAssembly is compiled once and quickly, and not again
- * with optimisation on other threads, and the heap's young generation is large. Saves a third of a start's processor time.
+ * with optimisation on other threads, and the heap's young generation is large. Saves a third of a start's processor
+ * time.
  */
 export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
 
-/** The path of the program. Tests use the bundle of GlobalSetup, and other programmes use `runners/parley.js` itself. */
-export const programPath = (): string => process.env["VITEST"] === undefined ? join(ROOT, "runners/parley.js") : inject("program")
+/**
+ * The path of the program. Tests use the bundle of GlobalSetup, and other programmes use `runners/parley.js` itself.
+ */
+export const programPath = (): string =>
+  process.env["VITEST"] === undefined ? join(ROOT, "runners/parley.js") : inject("program")
 
 /** The program of a standalone server or of a node. */
 export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [programPath(), command]
 
-/** The part of this process's environment that a program gets, and the folder of V8's compile cache that all programs share. */
+/**
+ * The part of this process's environment that a program gets, and the folder of V8's compile cache that all programs
+ * share.
+ */
 export const programEnv = () => ({
   PATH: process.env["PATH"],
   HOME: process.env["HOME"],
@@ -66,7 +73,10 @@ export const RELAXED = {
 /** Codes, access and refresh tokens, secrets and cookies of OAuth. */
 export const OAUTH_SECRET = /o(?:ac|at|rt|cs|rk)_[A-Za-z0-9_-]{43}/
 
-/** The environment of a server whose clock runs a hundred times slower than the machine's. Its timers are as quick as ever. */
+/**
+ * The environment of a server whose clock runs a hundred times slower than the machine's. Its timers are as quick as
+ * ever.
+ */
 export const slowClock: Readonly<Record<string, string>> = {
   NODE_OPTIONS: `--import ${new URL("SlowClock.js", import.meta.url).href}`,
   CLOCK_SLOWNESS: "100"
@@ -205,7 +215,11 @@ export class Server {
     this.url = this.port === 0 ? printed : `http://127.0.0.1:${this.port}`
     await Promise.race([
       gone,
-      eventually("readiness", () => fetch(`${this.url}/v1/ready`).then((r) => r.ok || undefined, () => undefined), timeoutMs)
+      eventually(
+        "readiness",
+        () => fetch(`${this.url}/v1/ready`).then((r) => r.ok || undefined, () => undefined),
+        timeoutMs
+      )
     ])
   }
 
@@ -238,7 +252,10 @@ export class Server {
     this.assertNoSecrets()
   }
 
-  /** Asserts that no key, token of OAuth or message body was printed or logged, and no one-time code logged (on standard error). */
+  /**
+   * Asserts that no key, token of OAuth or message body was printed or logged, and no one-time code logged (on standard
+   * error).
+   */
   assertNoSecrets(): void {
     const { log } = this
     const printed = [this, ...this.others].map(({ stdout }) => stdout).join("")
@@ -292,16 +309,21 @@ export class Server {
 export const NODES = Number(process.env["NODES"] ?? 0)
 
 /**
- * Starts a standalone server and waits until it is ready. Without a `dataDir` it gets a new database of the tests' PostgreSQL: it
- * starts in half the processor time of one on PGlite, which the shared servers run on.
+ * Starts a standalone server and waits until it is ready. Without a `dataDir` it gets a new database of the tests'
+ * PostgreSQL: it starts in half the processor time of one on PGlite, which the shared servers run on.
  */
 export const startServer = async (options: ServerOptions = {}): Promise<Server> => {
-  if (NODES > 0 && options.program === undefined && options.dataDir === undefined && options.env?.["DATABASE_URL"] === undefined) {
+  if (
+    NODES > 0 && options.program === undefined && options.dataDir === undefined &&
+    options.env?.["DATABASE_URL"] === undefined
+  ) {
     return (await import("./Nodes.ts")).startBalanced(NODES, options.env)
   }
-  const onPostgres = options.dataDir === undefined && options.program === undefined && options.env?.["DATABASE_URL"] === undefined
+  const onPostgres = options.dataDir === undefined && options.program === undefined &&
+    options.env?.["DATABASE_URL"] === undefined
   const inDataDir = !onPostgres && options.env?.["DATABASE_URL"] === undefined
-  const dataDir = options.dataDir ?? (inDataDir ? await copyOfTemplate() : await mkdtemp(join(tmpdir(), "parley-data-")))
+  const dataDir = options.dataDir ??
+    (inDataDir ? await copyOfTemplate() : await mkdtemp(join(tmpdir(), "parley-data-")))
   const env = {
     PORT: "0",
     HOST: "127.0.0.1",
@@ -336,9 +358,9 @@ const SHARED = {
 let shared: Server | undefined
 
 /**
- * The standalone server of this worker, which runs one test file at a time: for files that need no other settings and no
- * empty database. `stop` makes the same assertions as for any server, except on its exit, which GlobalSetup asserts after
- * the run. If a file breaks the server, that file fails and the next one gets a new server.
+ * The standalone server of this worker, which runs one test file at a time: for files that need no other settings and
+ * no empty database. `stop` makes the same assertions as for any server, except on its exit, which GlobalSetup asserts
+ * after the run. If a file breaks the server, that file fails and the next one gets a new server.
  */
 export const sharedServer = async (): Promise<Server> => {
   if (NODES > 0) return startServer({ env: SHARED })
@@ -367,7 +389,8 @@ export const makeDataDir = (): Promise<string> => copyOfTemplate()
 let serial = 0
 
 /** A unique handle. */
-export const freshHandle = (prefix: string): string => `${prefix}-${(serial++).toString(36)}${randomBytes(3).toString("hex")}`
+export const freshHandle = (prefix: string): string =>
+  `${prefix}-${(serial++).toString(36)}${randomBytes(3).toString("hex")}`
 
 /** The test's view of an account, with its key and clients. */
 export const agentOf = (
@@ -426,8 +449,11 @@ const makeTemplate = async (): Promise<string> => {
   for (;;) {
     if (await exists(path)) return path
     if (await mkdir(lock).then(() => true, () => false)) break
-    await eventually("the database template of another worker", async () =>
-      await exists(path) || await released(lock) || undefined, 2 * LONGEST_WAIT_MS)
+    await eventually(
+      "the database template of another worker",
+      async () => await exists(path) || await released(lock) || undefined,
+      2 * LONGEST_WAIT_MS
+    )
   }
   try {
     await writeFile(join(lock, "pid"), String(process.pid))
@@ -465,7 +491,11 @@ const removeOld = async (prefix: string): Promise<void> => {
 const fingerprint = async (): Promise<string> => {
   const hash = createHash("sha256")
   const files = (await readdir(join(ROOT, "schema"))).sort().map((name) => `schema/${name}`)
-  const code = ["src/infrastructure/database/Migrations.ts", "src/infrastructure/database/Pglite.ts", "node_modules/@electric-sql/pglite/package.json"]
+  const code = [
+    "src/infrastructure/database/Migrations.ts",
+    "src/infrastructure/database/Pglite.ts",
+    "node_modules/@electric-sql/pglite/package.json"
+  ]
   for (const file of [...files, ...code]) {
     hash.update(file).update(await readFile(join(ROOT, file)))
   }

@@ -8,7 +8,9 @@ const ROOT = resolve(import.meta.dirname, "../..")
 
 export interface ServerOptions {
   readonly dataDir: string
-  /** Parley's variables. The server also gets PATH, HOME and TMPDIR from this process's environment, and nothing else. */
+  /**
+   * Parley's variables. The server also gets PATH, HOME and TMPDIR from this process's environment, and nothing else.
+   */
   readonly env?: Readonly<Record<string, string>>
   /** The subcommand of `parley` to run; `start` by default. */
   readonly command?: "start" | "runner"
@@ -50,7 +52,9 @@ export interface ServerProcess {
 
 /** Node's options in the script that starts a server of these sources, so that it is measured as it is run. */
 const optionsOf = (root: string): ReadonlyArray<string> => {
-  const { scripts } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly scripts: { readonly start: string } }
+  const { scripts } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as {
+    readonly scripts: { readonly start: string }
+  }
   return scripts.start.split(" ").filter((word) => word.startsWith("--"))
 }
 
@@ -87,7 +91,10 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
   closeSync(log)
   const orphaned = () => child.kill("SIGKILL")
   process.once("exit", orphaned)
-  const kept = keepLog(`parley ${subcommand} (process ${child.pid})`, () => existsSync(logFile) ? readFileSync(logFile, "utf8") : "")
+  const kept = keepLog(
+    `parley ${subcommand} (process ${child.pid})`,
+    () => existsSync(logFile) ? readFileSync(logFile, "utf8") : ""
+  )
   const ended = new Promise<number | null>((resolve) =>
     child.once("exit", (code, signal) => {
       process.off("exit", orphaned)

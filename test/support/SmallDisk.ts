@@ -44,7 +44,8 @@ export class SmallDisk {
     const file = openSync(this.#ballast, "a")
     const page = Buffer.alloc(65_536)
     try {
-      for (let room = this.free - left; room > 0; room = this.free - left) writeSync(file, page, 0, Math.min(page.length, room))
+      for (let room = this.free - left; room > 0; room = this.free - left)
+        writeSync(file, page, 0, Math.min(page.length, room))
     } catch (error) {
       if (Reflect.get(Object(error), "code") !== "ENOSPC") throw error
     } finally {

@@ -85,26 +85,29 @@ export class Socket {
   static refusal(server: Server, headers: Readonly<Record<string, string>>, path = "/v1/ws"): Promise<Answer> {
     const ws = new WebSocket(server.wsUrl + path, { headers })
     ws.on("error", () => undefined)
-    return within("a refused upgrade", new Promise((resolve, reject) => {
-      ws.on("open", () => {
-        ws.terminate()
-        reject(new Error("the upgrade was accepted"))
-      })
-      ws.on("unexpected-response", (_request, response) => {
-        let text = ""
-        response.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () => {
-          const headers = new Headers()
-          for (const [name, values] of Object.entries(response.headersDistinct)) {
-            for (const value of values ?? []) headers.append(name, value)
-          }
-          try {
-            resolve(new Answer(`upgrade ${path}`, response.statusCode ?? 0, headers, text))
-          } catch (error) {
-            reject(error instanceof Error ? error : new Error(String(error)))
-          }
+    return within(
+      "a refused upgrade",
+      new Promise((resolve, reject) => {
+        ws.on("open", () => {
+          ws.terminate()
+          reject(new Error("the upgrade was accepted"))
+        })
+        ws.on("unexpected-response", (_request, response) => {
+          let text = ""
+          response.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () => {
+            const headers = new Headers()
+            for (const [name, values] of Object.entries(response.headersDistinct)) {
+              for (const value of values ?? []) headers.append(name, value)
+            }
+            try {
+              resolve(new Answer(`upgrade ${path}`, response.statusCode ?? 0, headers, text))
+            } catch (error) {
+              reject(error instanceof Error ? error : new Error(String(error)))
+            }
+          })
         })
       })
-    }))
+    )
   }
 
   send(frame: unknown): void {
@@ -179,7 +182,9 @@ export class Socket {
     return this.frames.filter((frame) => frame.type === type).length
   }
 
-  /** Resolves once the server has handled everything that this socket sent before: sends a ping, and waits for its pong. */
+  /**
+   * Resolves once the server has handled everything that this socket sent before: sends a ping, and waits for its pong.
+   */
   async settled(): Promise<void> {
     // Other nodes see the effects only after a commit, and there is no event to wait for.
     if (NODES > 0) await elapse("the commit on another node", 500)

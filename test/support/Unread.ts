@@ -29,7 +29,14 @@ export class UnreadConnections {
 
 /** The head of a request, with what follows it. */
 export const getOf = (path: string, key?: string, more: ReadonlyArray<string> = []): string =>
-  [`GET ${path} HTTP/1.1`, "host: 127.0.0.1", ...(key === undefined ? [] : [`authorization: Bearer ${key}`]), ...more, "", ""].join("\r\n")
+  [
+    `GET ${path} HTTP/1.1`,
+    "host: 127.0.0.1",
+    ...(key === undefined ? [] : [`authorization: Bearer ${key}`]),
+    ...more,
+    "",
+    ""
+  ].join("\r\n")
 
 export const postOf = (path: string, body: object, key: string): string => {
   const text = JSON.stringify(body)
@@ -70,11 +77,17 @@ export interface Latencies {
 /** Sends so many messages, one after the other; each must be acknowledged. */
 export const sending = async (from: TestAgent, to: TestAgent, times: number): Promise<void> => {
   for (let i = 0; i < times; i++) {
-    await within("an acknowledgement", from.client.sendMessage({ to: to.handle, content: { text: "written while others do not read" } }))
+    await within(
+      "an acknowledgement",
+      from.client.sendMessage({ to: to.handle, content: { text: "written while others do not read" } })
+    )
   }
 }
 
-/** For the long forms. Sends one message after the other for this long; each must be acknowledged. Times are in milliseconds. */
+/**
+ * For the long forms. Sends one message after the other for this long; each must be acknowledged. Times are in
+ * milliseconds.
+ */
 export const sendingFor = async (from: TestAgent, to: TestAgent, forMs: number): Promise<Latencies> => {
   const times: Array<number> = []
   const end = measured() + forMs

@@ -2,9 +2,9 @@ import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 
 /**
- * A model of a sliding window of one key, simple and slow, to compare implementations with. If the clock goes back, time
- * stands still until it has caught up; if that would take longer than a window or 30 s, the window is emptied. A request that has
- * left the window does not come back with the clock.
+ * A model of a sliding window of one key, simple and slow, to compare implementations with. If the clock goes back,
+ * time stands still until it has caught up; if that would take longer than a window or 30 s, the window is emptied. A
+ * request that has left the window does not come back with the clock.
  */
 export class WindowModel {
   private readonly accepted: Array<number> = []

@@ -48,7 +48,10 @@ export class Wire {
     for (const socket of this.open) socket.unpipe()
   }
 
-  /** Works again for new connections. After a hang, call `cut` first, because connections from before would never carry bytes again. */
+  /**
+   * Works again for new connections. After a hang, call `cut` first, because connections from before would never carry
+   * bytes again.
+   */
   mend(): void {
     this.whole = true
     this.hanging = false

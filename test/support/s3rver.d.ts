@@ -12,9 +12,15 @@ declare module "s3rver" {
     close(): Promise<void>
     httpServer: Server
     /** The middleware of Koa, the outermost first. `run()` reads it. */
-    middleware: Array<(
-      context: { readonly method: string; readonly path: string; readonly headers: Readonly<Record<string, string | undefined>> },
-      next: () => Promise<unknown>
-    ) => Promise<unknown>>
+    middleware: Array<
+      (
+        context: {
+          readonly method: string
+          readonly path: string
+          readonly headers: Readonly<Record<string, string | undefined>>
+        },
+        next: () => Promise<unknown>
+      ) => Promise<unknown>
+    >
   }
 }

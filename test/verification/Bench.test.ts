@@ -7,7 +7,7 @@ import { type Compared, figuresOf, isReached } from "../../verification/bench/Ra
 import type { Subject } from "../../verification/bench/Rig.ts"
 import { median, ratiosOf, spreadOf } from "../../verification/bench/Statistics.ts"
 import { isWhole } from "../../verification/bench/Verdict.ts"
-import { REDIS_FALLBACK_REASONS, HALF, windowsOf } from "../../verification/bench/Window.ts"
+import { HALF, REDIS_FALLBACK_REASONS, windowsOf } from "../../verification/bench/Window.ts"
 
 const quantiles = (p50: number) => ({ p50, p95: p50 * 2, p99: p50 * 3, max: p50 * 4 })
 
@@ -22,16 +22,36 @@ const measured = (label: string, round: number, server: number, rest: Partial<Me
   framesPerSecond: 2e6 / server,
   toSocket: quantiles(4),
   toAnswer: quantiles(4),
-  cpu: { server, nodes: [server], kernel: 0, database: undefined, redis: undefined, balancer: undefined, load: 0, ...rest },
+  cpu: {
+    server,
+    nodes: [server],
+    kernel: 0,
+    database: undefined,
+    redis: undefined,
+    balancer: undefined,
+    load: 0,
+    ...rest
+  },
   noise: { others: 0, stolen: 0 },
   refused: {}
 })
 
-const outcome = (subject: Partial<Subject> | undefined, runs: ReadonlyArray<Measured>, rest: Partial<Compared> = {}): Compared => ({
+const outcome = (
+  subject: Partial<Subject> | undefined,
+  runs: ReadonlyArray<Measured>,
+  rest: Partial<Compared> = {}
+): Compared => ({
   name: JSON.stringify(subject ?? "floor"),
   subject: subject === undefined
     ? undefined
-    : { database: "postgres", nodes: 0, balancer: undefined, stored: 0, checkout: { root: "", commit: undefined }, ...subject },
+    : {
+      database: "postgres",
+      nodes: 0,
+      balancer: undefined,
+      stored: 0,
+      checkout: { root: "", commit: undefined },
+      ...subject
+    },
   runs,
   disk: undefined,
   databaseFloor: undefined,
@@ -72,7 +92,11 @@ describe("the bench's statistics", () => {
 describe("the bench's figures", () => {
   it("hold a server and its database against their floors", () => {
     const floor = outcome(undefined, [measured(LOAD, 0, 50), measured(LOAD, 1, 100)])
-    const standalone = outcome({}, [measured(LOAD, 0, 150, { database: 60 }), measured(LOAD, 1, 200, { database: 90 })], { databaseFloor: [30, 20, 40] })
+    const standalone = outcome(
+      {},
+      [measured(LOAD, 0, 150, { database: 60 }), measured(LOAD, 1, 200, { database: 90 })],
+      { databaseFloor: [30, 20, 40] }
+    )
     const outcomes = [floor, standalone]
     assert.deepStrictEqual(valuesOf(outcomes, "against the bare floor"), [3, 2])
     assert.deepStrictEqual(valuesOf(outcomes, "database against its floor"), [2, 3])
@@ -83,7 +107,9 @@ describe("the bench's figures", () => {
     const standalone = outcome({}, [measured(LOAD, 0, 60, { database: 40 })])
     const node = outcome({ nodes: 1 }, [measured(LOAD, 0, 80, { database: 40, redis: 30 })])
     const two = outcome({ nodes: 2 }, [measured(LOAD, 0, 200, { database: 80, redis: 20 })])
-    const balanced = outcome({ nodes: 2, balancer: "header" }, [measured(LOAD, 0, 100, { database: 40, redis: 10, balancer: 500 })])
+    const balanced = outcome({ nodes: 2, balancer: "header" }, [
+      measured(LOAD, 0, 100, { database: 40, redis: 10, balancer: 500 })
+    ])
     const figures = figuresOf([standalone, node, two, balanced], "ring", LOAD)
     assert.deepStrictEqual(figures.filter(({ unit }) => unit === "×").map(({ goal, values }) => [values, goal?.most]), [
       [[1.5], 1.15],
@@ -106,7 +132,9 @@ describe("the bench's figures", () => {
 
   it("hold a filled database against the same empty one, and a commit against the same at the other", () => {
     const then = { root: "", commit: "abc1234" }
-    const runs = (server: number) => [measured(LOAD, 0, server, { database: 0 }), measured(REDIS_FALLBACK_REASONS, 0, server * 10, { database: 0 })]
+    const runs = (
+      server: number
+    ) => [measured(LOAD, 0, server, { database: 0 }), measured(REDIS_FALLBACK_REASONS, 0, server * 10, { database: 0 })]
     const outcomes = [
       outcome({}, runs(10)),
       outcome({ stored: 1000 }, runs(11)),
@@ -122,11 +150,18 @@ describe("the bench's figures", () => {
       figures.filter(({ what }) => what.includes("CPU against abc1234")).map(({ values }) => values),
       [[0.5], [0.5], [0.25], [0.25]]
     )
-    assert.deepStrictEqual(figures.filter(({ what }) => what.includes("messages/s against")).map(({ values }) => values), [[2], [4]])
+    assert.deepStrictEqual(
+      figures.filter(({ what }) => what.includes("messages/s against")).map(({ values }) => values),
+      [[2], [4]]
+    )
   })
 
   it("are reached by the median, or by each of several where all must", () => {
-    const half = figuresOf([outcome({}, [measured(HALF, 0, 10), { ...measured(HALF, 1, 10), toSocket: quantiles(6) }])], "ring", LOAD)
+    const half = figuresOf(
+      [outcome({}, [measured(HALF, 0, 10), { ...measured(HALF, 1, 10), toSocket: quantiles(6) }])],
+      "ring",
+      LOAD
+    )
     assert.deepStrictEqual(
       half.filter(({ unit }) => unit === "ms").map((figure) => [figure.values, isReached(figure)]),
       [[[4, 6], false], [[8, 12], true], [[12, 18], true]]
@@ -143,21 +178,60 @@ describe("the bench's figures", () => {
     assert.isUndefined(valuesOf([outcome({}, [], { disk })], "disk"))
     const before = new Map([["messages", 8_192], ["agents", 8_192]])
     const after = new Map([["messages", 408_192], ["agents", 8_192], ["envelopes", 200_000], ["inboxes", 500]])
-    assert.deepStrictEqual(growth(before, after, 1_000), { bytesPerMessage: 600.5, tables: { messages: 400, envelopes: 200 } })
+    assert.deepStrictEqual(growth(before, after, 1_000), {
+      bytesPerMessage: 600.5,
+      tables: { messages: 400, envelopes: 200 }
+    })
   })
 })
 
 describe("the bench's options", () => {
   it("are all in its help", () => {
     const told = new Set(Array.from(HELP.matchAll(/^ {2}--([a-z-]+)/gm), ([, name]) => name))
-    const options = ["driver", "nodes", "apart", "balancer", "against", "traced", "stored", "hot", "group", "http", "mcp", "alone", "half", "in-flight", "repeat",
-      "seconds", "warm-up", "messages", "agents", "idle", "echo", "short", "profile", "plot", "help"]
+    const options = [
+      "driver",
+      "nodes",
+      "apart",
+      "balancer",
+      "against",
+      "traced",
+      "stored",
+      "hot",
+      "group",
+      "http",
+      "mcp",
+      "alone",
+      "half",
+      "in-flight",
+      "repeat",
+      "seconds",
+      "warm-up",
+      "messages",
+      "agents",
+      "idle",
+      "echo",
+      "short",
+      "profile",
+      "plot",
+      "help"
+    ]
     assert.deepStrictEqual([...told].toSorted(), options.toSorted())
     assert.isTrue(HELP.split("\n").every((line) => line.length <= 100))
   })
 
   it("that contradict each other are refused", () => {
-    for (const args of ["--nodes 1 --driver pglite", "--balancer", "--nodes 4 --balancer", "--hot --group 3", "--alone --half", "--hot --half", "--group 2", "--wrong"]) {
+    for (
+      const args of [
+        "--nodes 1 --driver pglite",
+        "--balancer",
+        "--nodes 4 --balancer",
+        "--hot --group 3",
+        "--alone --half",
+        "--hot --half",
+        "--group 2",
+        "--wrong"
+      ]
+    ) {
       assert.throws(() => optionsOf(args.split(" ")), Usage, undefined, args)
     }
   })
@@ -176,12 +250,24 @@ describe("the bench's options", () => {
     assert.deepStrictEqual(labels("--alone"), [REDIS_FALLBACK_REASONS])
     assert.deepStrictEqual(labels("--half"), ["64 in flight", HALF])
     assert.deepStrictEqual(labels("--hot"), ["64 in flight"])
-    assert.deepStrictEqual(labels("--group", "256"), ["8 in flight", "10 messages/s", "25 % of that", "50 % of that", "75 % of that"])
+    assert.deepStrictEqual(labels("--group", "256"), [
+      "8 in flight",
+      "10 messages/s",
+      "25 % of that",
+      "50 % of that",
+      "75 % of that"
+    ])
   })
 })
 
 describe("the bench's plot", () => {
-  const bars = [{ label: "a < b & c", parts: [10, 30], from: 20, to: 80, note: "5/s" }, { label: "d", parts: [0, 0], from: 0, to: 0, note: "" }]
+  const bars = [{ label: "a < b & c", parts: [10, 30], from: 20, to: 80, note: "5/s" }, {
+    label: "d",
+    parts: [0, 0],
+    from: 0,
+    to: 0,
+    note: ""
+  }]
   const picture = svg([{ title: "CPU", parts: ["server", "database"], bars }])
 
   it("is a picture in which every bar fits and every text is escaped", () => {
@@ -190,11 +276,15 @@ describe("the bench's plot", () => {
     assert.include(picture, ">a &lt; b &amp; c</text>")
     assert.notMatch(picture, /NaN|undefined|Infinity/)
     const width = Number(/width="(\d+)"/.exec(picture)?.[1])
-    for (const [, x, wide] of picture.matchAll(/<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"/g)) assert.isAtMost(Number(x) + Number(wide), width)
+    for (const [, x, wide] of picture.matchAll(/<rect x="([\d.]+)" y="[\d.]+" width="([\d.]+)"/g))
+      assert.isAtMost(Number(x) + Number(wide), width)
   })
 
   it("draws parts in proportion, and the spread from the least to the most", () => {
-    const [first, second] = Array.from(picture.matchAll(/width="([\d.]+)" height="14\.0"/g), ([, width]) => Number(width))
+    const [first, second] = Array.from(
+      picture.matchAll(/width="([\d.]+)" height="14\.0"/g),
+      ([, width]) => Number(width)
+    )
     assert.approximately(second! / first!, 3, 0.1)
     const [, from, to] = /<path d="M([\d.]+) [\d.]+H([\d.]+)"/.exec(picture) ?? []
     assert.approximately(Number(to) - Number(from), first! * 6, 1)

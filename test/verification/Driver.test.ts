@@ -2,7 +2,15 @@ import { afterAll, assert, describe, it } from "@effect/vitest"
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { type Command, exitCode, type Programme, shareOut, table, verify, type VerifyOptions } from "../../verification/Driver.ts"
+import {
+  type Command,
+  exitCode,
+  type Programme,
+  shareOut,
+  table,
+  verify,
+  type VerifyOptions
+} from "../../verification/Driver.ts"
 import { commandOf, programmes, tests } from "../../verification/Programmes.ts"
 import { eventually } from "../support/Eventually.ts"
 
@@ -19,12 +27,21 @@ const tiny = (name: string, code: string, rest: Partial<Programme> = {}): Progra
 })
 
 const HANGS = "setInterval(() => {}, 1000)"
-const passes = tiny("passes", `console.log("12 sends")`, { figures: (output) => ({ sends: Number(/(\d+) sends/.exec(output)?.[1]) }) })
+const passes = tiny("passes", `console.log("12 sends")`, {
+  figures: (output) => ({ sends: Number(/(\d+) sends/.exec(output)?.[1]) })
+})
 const fails = tiny("fails", `console.log("half of it"); console.error("and why it failed"); process.exit(3)`)
 
 const running = async (list: ReadonlyArray<Programme>, options: Partial<VerifyOptions> = {}) => {
   const said: Array<string> = []
-  const rows = await verify({ programmes: list, seconds: 3_600, folder, graceSeconds: 1, say: (line) => said.push(line), ...options })
+  const rows = await verify({
+    programmes: list,
+    seconds: 3_600,
+    folder,
+    graceSeconds: 1,
+    say: (line) => said.push(line),
+    ...options
+  })
   return { rows, said, verdicts: Object.fromEntries(rows.map(({ programme, verdict }) => [programme, verdict])) }
 }
 
@@ -40,7 +57,12 @@ describe("npm run verify", () => {
     })
     const nothing = tiny("tries-nothing", `console.log("all of 4 tests skipped")`, { triedNothing: () => true })
     const { rows, said, verdicts } = await running([fails, skipped, passes, nothing])
-    assert.deepStrictEqual(verdicts, { fails: "failed", lacks: "skipped", passes: "passed", "tries-nothing": "skipped" })
+    assert.deepStrictEqual(verdicts, {
+      fails: "failed",
+      lacks: "skipped",
+      passes: "passed",
+      "tries-nothing": "skipped"
+    })
     assert.isFalse(began)
     const [failed, lacking, passed] = rows
     assert.strictEqual(failed?.why, "it ended with 3")
@@ -61,9 +83,15 @@ describe("npm run verify", () => {
   it("stops a programme that hangs, and what it started, and fails it", async () => {
     const pidFile = join(folder, "child.pid")
     const child = `require("node:fs").writeFileSync(${JSON.stringify(pidFile)}, String(process.pid)); ${HANGS}`
-    const hangs = tiny("hangs", `process.on("SIGTERM", () => {}); require("node:child_process").spawn(process.execPath, ["-e", ${JSON.stringify(child)}]); ${HANGS}`, {
-      least: 1
-    })
+    const hangs = tiny(
+      "hangs",
+      `process.on("SIGTERM", () => {}); require("node:child_process").spawn(process.execPath, ["-e", ${
+        JSON.stringify(child)
+      }]); ${HANGS}`,
+      {
+        least: 1
+      }
+    )
     const { rows, verdicts } = await running([hangs, passes])
     assert.deepStrictEqual(verdicts, { hangs: "failed", passes: "passed" })
     assert.match(rows[0]?.why ?? "", /^given 1 s, stopped after \d/)
@@ -149,26 +177,39 @@ describe("the programmes", () => {
   })
 
   it("find their figures in what is printed", () => {
-    assert.deepStrictEqual(tests("\n Test Files  14 passed (14)\n      Tests  2 failed | 118 passed | 3 skipped (123)\n"), {
-      failed: 2,
-      passed: 118,
-      skipped: 3
-    })
-    const figuresOf = (name: string, output: string) => programmes.find((programme) => programme.name === name)?.figures?.(output)
+    assert.deepStrictEqual(
+      tests("\n Test Files  14 passed (14)\n      Tests  2 failed | 118 passed | 3 skipped (123)\n"),
+      {
+        failed: 2,
+        passed: 118,
+        skipped: 3
+      }
+    )
+    const figuresOf = (name: string, output: string) =>
+      programmes.find((programme) => programme.name === name)?.figures?.(output)
     const row = { lost: 0, duplicated: 1, reordered: 0, other: 2 }
-    assert.deepStrictEqual(figuresOf("faults", `kill-node\n${JSON.stringify({ seed: 1, sends: 9_000, perSecond: 3, rows: [row, row] })}\nFAILED`), {
-      faults: 2,
-      sends: 9_000,
-      lost: 0,
-      duplicated: 2,
-      "out of order": 0,
-      other: 4
-    })
-    assert.deepStrictEqual(figuresOf("kill", "SEED=1\n{\n  kills: 20,\n  killsAtStart: 3,\n  acknowledged: 5120,\n  sentAgain: 44,\n}"), {
-      kills: 20,
-      acknowledged: 5_120,
-      sentAgain: 44
-    })
+    assert.deepStrictEqual(
+      figuresOf(
+        "faults",
+        `kill-node\n${JSON.stringify({ seed: 1, sends: 9_000, perSecond: 3, rows: [row, row] })}\nFAILED`
+      ),
+      {
+        faults: 2,
+        sends: 9_000,
+        lost: 0,
+        duplicated: 2,
+        "out of order": 0,
+        other: 4
+      }
+    )
+    assert.deepStrictEqual(
+      figuresOf("kill", "SEED=1\n{\n  kills: 20,\n  killsAtStart: 3,\n  acknowledged: 5120,\n  sentAgain: 44,\n}"),
+      {
+        kills: 20,
+        acknowledged: 5_120,
+        sentAgain: 44
+      }
+    )
     for (const { name } of programmes) assert.deepStrictEqual(figuresOf(name, "the nodes need a Redis") ?? {}, {}, name)
   })
 })

@@ -1,14 +1,17 @@
-import { assert, describe, it } from "@effect/vitest"
 import { ADAPTER_NAMES, adapterOf } from "#clients/connect/programs/Adapters"
 import { CLOSE, fenced, label, OPEN } from "#infrastructure/wire/UntrustedText"
 import { advices } from "#interfaces/mcp/Texts"
-import { read } from "../documents/Markdown.ts"
+import { assert, describe, it } from "@effect/vitest"
 import { fenceProblem, instructionsProblem, loadedProblem, refusalProblem } from "../../verification/hosts/Checks.ts"
 import { FakeModel, type Shown } from "../../verification/hosts/FakeModel.ts"
 import { hosts } from "../../verification/hosts/Hosts.ts"
 import { entryOf } from "../../verification/hosts/Session.ts"
+import { read } from "../documents/Markdown.ts"
 
-const showing = (...texts: ReadonlyArray<string>): Shown => ({ tools: [], body: { messages: texts.map((content) => ({ content })) } })
+const showing = (...texts: ReadonlyArray<string>): Shown => ({
+  tools: [],
+  body: { messages: texts.map((content) => ({ content })) }
+})
 
 describe("the hosts of test:hosts", () => {
   it("stand in docs/clients.md with the version that is tried, and with blocks that can be pasted", () => {
@@ -52,8 +55,9 @@ describe("the checks of test:hosts", () => {
 
   it("take a refusal only in one text, also where a host quotes it", () => {
     const refusal = `Refused: {"code":"BLOCKED","message":"no"}\n${advices["BLOCKED"]}`
-    for (const shown of [refusal, `error: ${JSON.stringify({ text: refusal })}`]) assert.strictEqual(refusalProblem(showing(shown), "BLOCKED"), "")
-    assert.match(refusalProblem(showing("{\"code\":\"BLOCKED\"}", advices["BLOCKED"] ?? ""), "BLOCKED"), /advice/)
+    for (const shown of [refusal, `error: ${JSON.stringify({ text: refusal })}`])
+      assert.strictEqual(refusalProblem(showing(shown), "BLOCKED"), "")
+    assert.match(refusalProblem(showing('{"code":"BLOCKED"}', advices["BLOCKED"] ?? ""), "BLOCKED"), /advice/)
     assert.match(refusalProblem(showing("On BLOCKED give up."), "BLOCKED"), /does not see/)
   })
 
@@ -75,7 +79,10 @@ describe("the model of test:hosts", () => {
     ])
     try {
       const ask = async (said: string, ...names: ReadonlyArray<string>): Promise<string> => {
-        const body = { tools: names.map((name) => ({ name })), messages: [{ role: "user", content: `mcp__parley__agentchat_send_message\n${said}` }] }
+        const body = {
+          tools: names.map((name) => ({ name })),
+          messages: [{ role: "user", content: `mcp__parley__agentchat_send_message\n${said}` }]
+        }
         const answer = await fetch(`${model.url}/v1/messages?beta=true`, { method: "POST", body: JSON.stringify(body) })
         return answer.text()
       }

@@ -1,11 +1,12 @@
+import { afterFailure, afterSuccess, type Circuit, closed, stateAt } from "#domain/webhooks/Circuit"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { afterFailure, afterSuccess, type Circuit, closed, stateAt } from "#domain/webhooks/Circuit"
 
 const PAUSE_MS = 300_000
 const rules = { inARow: 5, perMinute: 10, pauseMs: PAUSE_MS }
 
-const failing = (times: ReadonlyArray<number>): Circuit => times.reduce((circuit, now) => afterFailure(rules, circuit, now), closed)
+const failing = (times: ReadonlyArray<number>): Circuit =>
+  times.reduce((circuit, now) => afterFailure(rules, circuit, now), closed)
 
 describe("the circuit", () => {
   it("opens with the fifth failure in a row, for five minutes, and then lets one through", () => {

@@ -11,7 +11,10 @@ const TIMEOUT_SECONDS = "60"
 const POSTS = MEASURES ? 50 : 20
 const AT_ONCE = 10
 const FACTOR = 3
-/** In the long form, latencies below these count as these: a post that waits for a dead target waits for the whole time-out. */
+/**
+ * In the long form, latencies below these count as these: a post that waits for a dead target waits for the whole
+ * time-out.
+ */
 const FLOOR_MS = { median: 1_000, slowest: 5_000 }
 
 const HOOKS = 5
@@ -63,7 +66,9 @@ describe("dead targets", () => {
       await Promise.all(Array.from({ length: AT_ONCE }, async () => {
         const sentAt = measured()
         const { id } = await say(healthy.alice, healthy.bob)
-        found.push(await eventually("a post to the healthy webhook", () => hosts.arrived.get(`/healthy ${id}`)) - sentAt)
+        found.push(
+          await eventually("a post to the healthy webhook", () => hosts.arrived.get(`/healthy ${id}`)) - sentAt
+        )
       }))
     }
     const sorted = found.toSorted((a, b) => a - b)
@@ -80,16 +85,21 @@ describe("dead targets", () => {
     await eventually(`${holding} posts without an answer`, () => hosts.holding >= holding || undefined)
     const now = await latencies()
     stillHolding(holding)
-    if (before !== undefined) for (const what of ["median", "slowest"] as const) {
-      const most = FACTOR * Math.max(before[what], FLOOR_MS[what])
-      assert.isBelow(now[what], most, `the ${what} latency was ${before[what]} ms without the dead targets`)
+    if (before !== undefined) {
+      for (const what of ["median", "slowest"] as const) {
+        const most = FACTOR * Math.max(before[what], FLOOR_MS[what])
+        assert.isBelow(now[what], most, `the ${what} latency was ${before[what]} ms without the dead targets`)
+      }
     }
   }
 
   /** Posts come to this many targets that are back, each at least once. */
   const allArrive = async (targets: number): Promise<void> => {
     hosts.revive()
-    await eventually(`posts to ${targets} targets that are back`, () => hosts.answeredTargets.size >= targets || undefined)
+    await eventually(
+      `posts to ${targets} targets that are back`,
+      () => hosts.answeredTargets.size >= targets || undefined
+    )
     assert.strictEqual(hosts.answeredTargets.size, targets)
     hosts.kill()
   }

@@ -1,13 +1,13 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Contacts } from "#domain/contacts/Contacts"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Groups } from "#domain/groups/Groups"
-import { Contacts } from "#domain/contacts/Contacts"
 import { Mutes } from "#domain/mutes/Mutes"
-import { forRequest } from "#infrastructure/platform/RequestId"
-import { WebhookClient, type Post } from "#domain/webhooks/WebhookClient"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
+import { type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { forRequest } from "#infrastructure/platform/RequestId"
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
 import { eachDatabase } from "../support/Databases.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
@@ -115,7 +115,9 @@ eachDatabase((database) => {
         yield* forRequest("r-direct", conversations.send(a, { _tag: "Direct", handle: c.handle }, draft("asked-3")))
         yield* forRequest("r-report", contacts.report(a.id, c.handle, null))
         const ids = ({ handle }: typeof a) =>
-          posts.filter(({ url }) => url.host === `${handle}.example`).map(({ headers }) => headers["X-Request-Id"] ?? "none").sort()
+          posts.filter(({ url }) => url.host === `${handle}.example`).map(({ headers }) =>
+            headers["X-Request-Id"] ?? "none"
+          ).sort()
         const wanted = [
           ["none", "r-create", "r-delete", "r-delete", "r-rename", "r-say"],
           ["r-add", "r-direct", "r-report"]

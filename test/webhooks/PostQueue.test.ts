@@ -1,6 +1,6 @@
+import { makePostQueue } from "#domain/webhooks/PostQueue"
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber, Option } from "effect"
-import { makePostQueue } from "#domain/webhooks/PostQueue"
 
 const LIMITS = { inAll: 8, perAgent: 2, perHost: 4, waiting: { inAll: 12, perAgent: 5 } }
 const target = (agentId: string) => ({ agentId, host: `${agentId}.example` })
@@ -14,7 +14,12 @@ it.effect("posts wait in bounded numbers, and a post that is refused runs nothin
     const post = (agentId: string, times: number, work: Effect.Effect<void>) =>
       Effect.forEach(
         Array.from({ length: times }),
-        () => Effect.forkChild(queue.run(target(agentId))(() => Effect.andThen(Effect.sync(() => begun[agentId] = (begun[agentId] ?? 0) + 1), work)))
+        () =>
+          Effect.forkChild(
+            queue.run(target(agentId))(() =>
+              Effect.andThen(Effect.sync(() => begun[agentId] = (begun[agentId] ?? 0) + 1), work)
+            )
+          )
       )
     const slow = yield* post("slow", 100, Deferred.await(gate))
     yield* turns
@@ -31,7 +36,10 @@ it.effect("a post that is interrupted gives its place back, whether it waits, is
   Effect.gen(function*() {
     const queue = makePostQueue({ ...LIMITS, inAll: 1 }, () => "Answers")
     for (let yields = 0; yields < 12; yields++) {
-      const fibers = yield* Effect.forEach(["a", "b", "c"], (agentId) => Effect.forkChild(queue.run(target(agentId))(() => Effect.never)))
+      const fibers = yield* Effect.forEach(
+        ["a", "b", "c"],
+        (agentId) => Effect.forkChild(queue.run(target(agentId))(() => Effect.never))
+      )
       yield* turns
       assert.deepStrictEqual([queue.underWay(), queue.waiting()], [1, 2])
       yield* Fiber.interrupt(fibers[1]!)
@@ -47,8 +55,12 @@ it.effect("a post that is interrupted gives its place back, whether it waits, is
 it.effect("many posts that end at once follow each other without a deep stack", () =>
   Effect.gen(function*() {
     const many = 10_000
-    const queue = makePostQueue({ inAll: 1, perAgent: 1, perHost: 1, waiting: { inAll: many, perAgent: many } }, () => "Answers")
-    const outcomes = yield* Effect.forEach(Array.from({ length: many }), () => queue.run(target("agent"))(() => Effect.void), { concurrency: "unbounded" })
+    const queue = makePostQueue({ inAll: 1, perAgent: 1, perHost: 1, waiting: { inAll: many, perAgent: many } }, () =>
+      "Answers")
+    const outcomes = yield* Effect.forEach(Array.from({ length: many }), () =>
+      queue.run(target("agent"))(() =>
+        Effect.void
+      ), { concurrency: "unbounded" })
     assert.isTrue(outcomes.every(Option.isSome))
   }))
 

@@ -1,7 +1,7 @@
+import { type PlaceLimits, PostScheduler } from "#domain/webhooks/PostScheduler"
+import { type PostTarget, type Standing, standings, TargetHealth } from "#domain/webhooks/TargetHealth"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { type PlaceLimits, PostScheduler } from "#domain/webhooks/PostScheduler"
-import { type Standing, standings, type PostTarget, TargetHealth } from "#domain/webhooks/TargetHealth"
 
 interface Post extends PostTarget {
   readonly no: number
@@ -16,7 +16,14 @@ type Step =
 const steps: fc.Arbitrary<ReadonlyArray<Step>> = fc.array(
   fc.oneof(
     { weight: 5, arbitrary: fc.record({ _tag: fc.constant("Enter" as const), agent: fc.nat(4), host: fc.nat(3) }) },
-    { weight: 3, arbitrary: fc.record({ _tag: fc.constant("End" as const), which: fc.nat(), standing: fc.constantFrom(...standings) }) },
+    {
+      weight: 3,
+      arbitrary: fc.record({
+        _tag: fc.constant("End" as const),
+        which: fc.nat(),
+        standing: fc.constantFrom(...standings)
+      })
+    },
     { weight: 1, arbitrary: fc.record({ _tag: fc.constant("Withdraw" as const), which: fc.nat() }) }
   ),
   { maxLength: 150 }
@@ -51,7 +58,13 @@ class Model {
 
   fits(post: Post): boolean {
     const wanted = this.standing(post)
-    const within = (all: number, where: (one: Post) => boolean, late: number, unknown: number, silent: number): boolean => {
+    const within = (
+      all: number,
+      where: (one: Post) => boolean,
+      late: number,
+      unknown: number,
+      silent: number
+    ): boolean => {
       const count = (...those: ReadonlyArray<Standing>) =>
         this.underWay.filter(({ post, standing }) => where(post) && those.includes(standing)).length
       if (count("Silent", "Unknown", "Late", "Answers") >= all) return false
@@ -123,7 +136,9 @@ class Model {
   }
 
   private inTurn(): ReadonlyArray<string> {
-    return [...new Set(this.waiting.map(({ agentId }) => agentId))].toSorted((a, b) => this.turns.get(a)! - this.turns.get(b)!)
+    return [...new Set(this.waiting.map(({ agentId }) => agentId))].toSorted((a, b) =>
+      this.turns.get(a)! - this.turns.get(b)!
+    )
   }
 
   private drop(post: Post): void {
@@ -157,7 +172,8 @@ describe("places for posts", () => {
           const ended = model.underWay[one.which % model.underWay.length]!.post
           model.known.set(`${ended.agentId} ${ended.host}`, one.standing)
           leave(ended)
-        } else if (one._tag === "Withdraw" && model.waiting.length > 0) leave(model.waiting[one.which % model.waiting.length]!)
+        } else if (one._tag === "Withdraw" && model.waiting.length > 0)
+          leave(model.waiting[one.which % model.waiting.length]!)
         assert.deepStrictEqual([places.underWay, places.waiting], [model.underWay.length, model.waiting.length])
         assert.isFalse(model.waiting.some((waiting) => model.fits(waiting)), "a post waits for nothing")
         assert.isAtMost(places.underWay, limits.inAll)
@@ -201,8 +217,12 @@ describe("places for posts", () => {
   })
 
   it("an agent's dead targets leave most of its places to its targets that answer", () => {
-    const places = new PostScheduler<Post>(LIMITS, ({ host }) => host === "healthy" ? "Answers" : host === "slow" ? "Late" : "Silent")
-    for (const host of ["dead", "dead", "slow", "slow", "slow", "slow", "healthy", "healthy", "healthy", "healthy"]) places.enter(post(0, "agent", host))
+    const places = new PostScheduler<Post>(
+      LIMITS,
+      ({ host }) => host === "healthy" ? "Answers" : host === "slow" ? "Late" : "Silent"
+    )
+    for (const host of ["dead", "dead", "slow", "slow", "slow", "slow", "healthy", "healthy", "healthy", "healthy"])
+      places.enter(post(0, "agent", host))
     assert.deepStrictEqual([places.underWay, places.waiting], [1 + 3 + 4, 2])
   })
 
@@ -243,14 +263,22 @@ describe("the standing of targets", () => {
     const known = new TargetHealth(rules)
     known.ended(target, true, 1, 0)
     known.ended({ ...target, agentId: "other" }, false, 1_000, 0)
-    assert.deepStrictEqual([known.of(target, 1), known.of({ ...target, host: "host.example:81" }, 1)], ["Answers", "Unknown"])
+    assert.deepStrictEqual([known.of(target, 1), known.of({ ...target, host: "host.example:81" }, 1)], [
+      "Answers",
+      "Unknown"
+    ])
   })
 
   it("is forgotten first of the target whose last post is the oldest", () => {
     const known = new TargetHealth({ ...rules, remembered: 3 })
     const at = (host: string) => ({ agentId: "agt", host })
     for (const [i, host] of ["a", "b", "c", "a", "d"].entries()) known.ended(at(host), true, 1, i)
-    assert.deepStrictEqual(["a", "b", "c", "d"].map((host) => known.of(at(host), 5)), ["Answers", "Unknown", "Answers", "Answers"])
+    assert.deepStrictEqual(["a", "b", "c", "d"].map((host) => known.of(at(host), 5)), [
+      "Answers",
+      "Unknown",
+      "Answers",
+      "Answers"
+    ])
     assert.strictEqual(known.size, 3)
   })
 })

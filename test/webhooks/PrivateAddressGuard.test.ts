@@ -1,21 +1,58 @@
+import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "#domain/webhooks/PrivateAddressGuard"
+import { WebhookClient } from "#domain/webhooks/WebhookClient"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber } from "effect"
 import { createSocket } from "node:dgram"
 import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http"
-import { WebhookClient } from "#domain/webhooks/WebhookClient"
-import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "#domain/webhooks/PrivateAddressGuard"
 import { chanceFor, eventually, LONGEST_WAIT_MS } from "../support/Eventually.ts"
 
 describe("placeOf", () => {
   it("knows the public internet from everything else", () => {
     const places = {
-      public: ["8.8.8.8", "93.184.216.34", "172.15.255.255", "172.32.0.0", "100.63.255.255", "223.255.255.255", "2606:4700::1111", "2a00:1450::1"],
+      public: [
+        "8.8.8.8",
+        "93.184.216.34",
+        "172.15.255.255",
+        "172.32.0.0",
+        "100.63.255.255",
+        "223.255.255.255",
+        "2606:4700::1111",
+        "2a00:1450::1"
+      ],
       loopback: ["127.0.0.1", "127.255.255.254", "::1"],
       private: [
-        "0.0.0.0", "10.0.0.1", "100.64.0.1", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.168.1.1",
-        "192.0.2.1", "198.18.0.1", "203.0.113.9", "224.0.0.1", "255.255.255.255", "::", "fe80::1", "fe80::1%eth0",
-        "fc00::1", "fd12::1", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::ffff:808:808", "::8.8.8.8",
-        "64:ff9b::8.8.8.8", "64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1", "2002:7f00:1::", "3fff::1", "", "host"
+        "0.0.0.0",
+        "10.0.0.1",
+        "100.64.0.1",
+        "169.254.169.254",
+        "172.16.0.1",
+        "172.31.255.255",
+        "192.168.1.1",
+        "192.0.2.1",
+        "198.18.0.1",
+        "203.0.113.9",
+        "224.0.0.1",
+        "255.255.255.255",
+        "::",
+        "fe80::1",
+        "fe80::1%eth0",
+        "fc00::1",
+        "fd12::1",
+        "fec0::1",
+        "ff02::1",
+        "::ffff:127.0.0.1",
+        "::ffff:8.8.8.8",
+        "::ffff:808:808",
+        "::8.8.8.8",
+        "64:ff9b::8.8.8.8",
+        "64:ff9b:1::1",
+        "100::1",
+        "2001::1",
+        "2001:db8::1",
+        "2002:7f00:1::",
+        "3fff::1",
+        "",
+        "host"
       ]
     } as const
     for (const [place, addresses] of Object.entries(places)) {
@@ -34,26 +71,35 @@ describe("placeOf", () => {
 /** A name server that knows one name, and never answers for any other. */
 const nameServer = (name: string, address: string) =>
   Effect.acquireRelease(
-    Effect.callback<{ readonly at: string; readonly asked: ReadonlySet<string>; readonly close: () => void }>((resume) => {
-      const socket = createSocket("udp4")
-      const asked = new Set<string>()
-      const question = Buffer.concat([...name.split(".").map((label) => Buffer.from([label.length, ...Buffer.from(label)])), Buffer.of(0)])
-      socket.on("message", (query, { port }) => {
-        // Without the end of the name, type and class: A and AAAA, and repeats, count once.
-        asked.add(query.subarray(12, query.indexOf(0, 12)).toString().toLowerCase())
-        if (!query.subarray(12).toString().toLowerCase().startsWith(question.toString())) return
-        const end = 12 + question.length + 4
-        const isV4 = query.readUInt16BE(end - 4) === 1
-        const head = Buffer.from(query.subarray(0, end))
-        head.writeUInt16BE(0x8180, 2)
-        head.writeUInt16BE(isV4 ? 1 : 0, 6)
-        head.fill(0, 8, 12)
-        const answer = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, ...address.split(".").map(Number)])
-        socket.send(isV4 ? Buffer.concat([head, answer]) : head, port, "127.0.0.1")
-      })
-      socket.bind(0, "127.0.0.1", () =>
-        resume(Effect.succeed({ at: `127.0.0.1:${socket.address().port}`, asked, close: () => socket.close() })))
-    }),
+    Effect.callback<{ readonly at: string; readonly asked: ReadonlySet<string>; readonly close: () => void }>(
+      (resume) => {
+        const socket = createSocket("udp4")
+        const asked = new Set<string>()
+        const question = Buffer.concat([
+          ...name.split(".").map((label) => Buffer.from([label.length, ...Buffer.from(label)])),
+          Buffer.of(0)
+        ])
+        socket.on("message", (query, { port }) => {
+          // Without the end of the name, type and class: A and AAAA, and repeats, count once.
+          asked.add(query.subarray(12, query.indexOf(0, 12)).toString().toLowerCase())
+          if (!query.subarray(12).toString().toLowerCase().startsWith(question.toString())) return
+          const end = 12 + question.length + 4
+          const isV4 = query.readUInt16BE(end - 4) === 1
+          const head = Buffer.from(query.subarray(0, end))
+          head.writeUInt16BE(0x8180, 2)
+          head.writeUInt16BE(isV4 ? 1 : 0, 6)
+          head.fill(0, 8, 12)
+          const answer = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, ...address.split(".").map(Number)])
+          socket.send(isV4 ? Buffer.concat([head, answer]) : head, port, "127.0.0.1")
+        })
+        socket.bind(0, "127.0.0.1", () =>
+          resume(Effect.succeed({
+            at: `127.0.0.1:${socket.address().port}`,
+            asked,
+            close: () => socket.close()
+          })))
+      }
+    ),
     ({ close }) => Effect.sync(close)
   )
 
@@ -100,7 +146,10 @@ const receiving = (answer: RequestListener) =>
   ).pipe(Effect.map(({ receiver }) => receiver))
 
 const post = (url: string, addresses: ReadonlyArray<string>) =>
-  Effect.flatMap(WebhookClient, (post) => post({ url: new URL(url), addresses, headers: { "x-test": "1" }, body: "{}" }))
+  Effect.flatMap(
+    WebhookClient,
+    (post) => post({ url: new URL(url), addresses, headers: { "x-test": "1" }, body: "{}" })
+  )
 
 describe("WebhookClient", () => {
   it.live("goes to the address that was checked, under the name that was asked for", () =>
@@ -123,7 +172,8 @@ describe("WebhookClient", () => {
     Effect.gen(function*() {
       const target = yield* receiving((_request, response) => response.end())
       const receiver = yield* receiving((_request, response) =>
-        response.writeHead(307, { location: `http://127.0.0.1:${target.port}/` }).end())
+        response.writeHead(307, { location: `http://127.0.0.1:${target.port}/` }).end()
+      )
       assert.strictEqual(yield* post(`http://127.0.0.1:${receiver.port}/`, ["127.0.0.1"]), 307)
       assert.deepStrictEqual(target.requests, [])
     }))

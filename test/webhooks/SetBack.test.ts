@@ -1,9 +1,9 @@
+import { type Dependencies, WebhookActor } from "#domain/webhooks/WebhookActor"
+import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
+import { Config } from "#infrastructure/platform/Config"
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Config } from "#infrastructure/platform/Config"
-import { type Dependencies, WebhookActor } from "#domain/webhooks/WebhookActor"
-import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 import { eachDatabase } from "../support/Databases.ts"
 
 const HOUR_MS = 3_600_000
@@ -15,7 +15,15 @@ const made = Effect.fnUntraced(function*(name: string) {
   const repo = yield* WebhooksRepo
   const [id, agentId] = [`whk_${name}`, `agt_${name}`]
   yield* sql`INSERT INTO agents (id, handle, email, created_at, updated_at) VALUES (${agentId}, ${name}, ${`${name}@example.com`}, 0, 0)`
-  yield* repo.create({ id, agentId, url: "https://nowhere.example/", events: ["message.new"], secret: "", bits: 1, at: AT }, 5)
+  yield* repo.create({
+    id,
+    agentId,
+    url: "https://nowhere.example/",
+    events: ["message.new"],
+    secret: "",
+    bits: 1,
+    at: AT
+  }, 5)
   const due = (at: number) => Effect.map(repo.due("", at, 10), (rows) => rows.find((row) => row.id === id)?.due)
   return { sql, repo, due }
 })
@@ -29,7 +37,15 @@ eachDatabase((database) => {
           INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at) VALUES ('whk_back', 'message.new', '{}', ${AT}, ${AT})`
         const delivery = (yield* repo.work("whk_back", 1))!.waiting[0]!
         const fail = (at: number, waitMs: number) =>
-          repo.failed({ webhookId: "whk_back", deliveryNo: delivery.deliveryNo, at, reason: "500", dueAt: at + waitMs, pausedUntil: at + 60_000, suspends: false }, 99)
+          repo.failed({
+            webhookId: "whk_back",
+            deliveryNo: delivery.deliveryNo,
+            at,
+            reason: "500",
+            dueAt: at + waitMs,
+            pausedUntil: at + 60_000,
+            suspends: false
+          }, 99)
         const state = (at: number) =>
           Effect.all({
             due: due(at),
@@ -47,7 +63,8 @@ eachDatabase((database) => {
           retryMs: [10_000, 30_000],
           isLocal: () => true,
           work: repo.work,
-          post: (_, __, { deliveryNo }) => Effect.sync(() => (posted.push(deliveryNo), { _tag: "Failed", reason: "answered 500" })),
+          post: (_, __, { deliveryNo }) =>
+            Effect.sync(() => (posted.push(deliveryNo), { _tag: "Failed", reason: "answered 500" })),
           delivered: () => Effect.void,
           failed: (failure) => Effect.andThen(repo.failed(failure, 99), Effect.sync(() => (local = false))),
           postponed: () => Effect.void,
@@ -68,7 +85,8 @@ eachDatabase((database) => {
       Effect.gen(function*() {
         const { due, sql } = yield* made("hidden")
         const after = AT - HOUR_MS
-        const deliver = (attempts: number, dueAt: number) => sql`
+        const deliver = (attempts: number, dueAt: number) =>
+          sql`
           INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, attempts, due_at)
           VALUES ('whk_hidden', 'message.new', '{}', ${after}, ${attempts}, ${dueAt})`
         assert.isFalse(yield* due(after))

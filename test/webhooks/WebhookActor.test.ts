@@ -1,15 +1,29 @@
-import { assert, it } from "@effect/vitest"
-import { Effect } from "effect"
 import { type Dependencies, type Posted, WebhookActor } from "#domain/webhooks/WebhookActor"
 import type { Failure, Waiting, Work } from "#domain/webhooks/WebhooksRepo"
+import { assert, it } from "@effect/vitest"
+import { Effect } from "effect"
 
 const HOUR_MS = 3_600_000
 
-const delivery = (deliveryNo: number): Waiting =>
-  ({ deliveryNo, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null })
+const delivery = (deliveryNo: number): Waiting => ({
+  deliveryNo,
+  event: "message.new",
+  subject: "",
+  createdAt: 0,
+  attempts: 0,
+  dueAt: 0,
+  requestId: null
+})
 
-const outbox = (waiting: ReadonlyArray<Waiting>, url = "https://nowhere.example/"): Work =>
-  ({ agentId: "agt", url, secret: "", pausedUntil: null, followsInbox: false, hasNews: false, waiting })
+const outbox = (waiting: ReadonlyArray<Waiting>, url = "https://nowhere.example/"): Work => ({
+  agentId: "agt",
+  url,
+  secret: "",
+  pausedUntil: null,
+  followsInbox: false,
+  hasNews: false,
+  waiting
+})
 
 /** Ten deliveries that are due. */
 const waiting = Array.from({ length: 10 }, (_, i) => delivery(i))
@@ -131,7 +145,12 @@ const follower = (events: Array<number>, post: (deliveryNo: number) => Posted) =
     now: () => time,
     circuit: { inARow: 100, perMinute: 100, pauseMs: HOUR_MS },
     retryMs: Array.from({ length: 8 }, () => 0),
-    work: () => Effect.sync(() => suspended ? undefined : { ...outbox(waits === undefined ? [] : [waits]), followsInbox: true, hasNews: events.length > 0 }),
+    work: () =>
+      Effect.sync(() =>
+        suspended
+          ? undefined
+          : { ...outbox(waits === undefined ? [] : [waits]), followsInbox: true, hasNews: events.length > 0 }
+      ),
     fill: () =>
       Effect.sync(() => {
         const next = events.shift()
@@ -171,11 +190,17 @@ it.effect("a webhook that follows an inbox is suspended after six attempts, or a
   Effect.gen(function*() {
     for (const [status, attempts] of [[500, 6], [undefined, 6], [410, 1]] as const) {
       let fails = true
-      const { failures, pass, posted } = follower([1, 2], () =>
-        fails ? { _tag: "Failed", reason: "no", ...(status === undefined ? {} : { status }) } : { _tag: "Delivered" })
+      const { failures, pass, posted } = follower(
+        [1, 2],
+        () =>
+          fails ? { _tag: "Failed", reason: "no", ...(status === undefined ? {} : { status }) } : { _tag: "Delivered" }
+      )
       yield* pass
       assert.deepStrictEqual(posted, Array.from({ length: attempts }, () => 1))
-      assert.deepStrictEqual(failures.map(({ suspends }) => suspends), Array.from({ length: attempts }, (_, i) => i === attempts - 1))
+      assert.deepStrictEqual(
+        failures.map(({ suspends }) => suspends),
+        Array.from({ length: attempts }, (_, i) => i === attempts - 1)
+      )
       assert.isTrue(failures.every(({ dueAt }) => dueAt !== null), "the delivery waits until the webhook is resumed")
       fails = false
       yield* pass

@@ -1,25 +1,25 @@
+import { Accounts } from "#domain/agents/Accounts"
+import { Contacts } from "#domain/contacts/Contacts"
+import { Conversations } from "#domain/conversations/Conversations"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
+import type { WebhookEvent } from "#domain/messages/Outbox"
+import { Mutes } from "#domain/mutes/Mutes"
+import { Presences } from "#domain/presence/Presences"
+import { LookupFailed, NameLookup } from "#domain/webhooks/PrivateAddressGuard"
+import { type Post, PostFailed, WebhookClient } from "#domain/webhooks/WebhookClient"
+import { Webhooks } from "#domain/webhooks/Webhooks"
+import { settings } from "#infrastructure/platform/Config"
 import { assert, describe, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { createHmac } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
-import { Accounts } from "#domain/agents/Accounts"
-import { Contacts } from "#domain/contacts/Contacts"
-import { Conversations } from "#domain/conversations/Conversations"
-import { Deliveries } from "#domain/deliveries/Deliveries"
-import { Mutes } from "#domain/mutes/Mutes"
-import { settings } from "#infrastructure/platform/Config"
-import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
-import { Presences } from "#domain/presence/Presences"
-import { WebhookClient, PostFailed, type Post } from "#domain/webhooks/WebhookClient"
-import type { WebhookEvent } from "#domain/messages/Outbox"
-import { LookupFailed, NameLookup } from "#domain/webhooks/PrivateAddressGuard"
-import { Webhooks } from "#domain/webhooks/Webhooks"
+import { isInstalled } from "../../runners/local/Postgres.ts"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { chanceFor, eventually, eventuallyEffect } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
-import { isInstalled } from "../../runners/local/Postgres.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 const RETRY_MS = settings.WEBHOOK_RETRY_SECONDS.fallback.map((seconds) => seconds * 1_000)
@@ -83,15 +83,18 @@ const shows = Effect.fnUntraced(function*<A, E, R>(ask: Effect.Effect<A, E, R>, 
 })
 
 /**
- * Moves the clock until there is an answer. The steps are not counted: on a busy machine a statement of a job takes several of them, and
- * the pause of the job begins only after it.
+ * Moves the clock until there is an answer. The steps are not counted: on a busy machine a statement of a job takes
+ * several of them, and the pause of the job begins only after it.
  */
 const inTime = <A>(what: string, ask: () => A | undefined, step: number) =>
-  eventuallyEffect(() => what, Effect.gen(function*() {
-    const answer = ask()
-    if (answer === undefined) yield* TestClock.adjust(step)
-    return answer
-  }))
+  eventuallyEffect(
+    () => what,
+    Effect.gen(function*() {
+      const answer = ask()
+      if (answer === undefined) yield* TestClock.adjust(step)
+      return answer
+    })
+  )
 
 let serial = 0
 
@@ -129,7 +132,10 @@ const hooked = Effect.fnUntraced(function*(
   }
 })
 
-/** Two webhooks of an agent to targets that never answer: the first post holds the agent's only place for such targets, and the other waits. */
+/**
+ * Two webhooks of an agent to targets that never answer: the first post holds the agent's only place for such targets,
+ * and the other waits.
+ */
 const oneWaits = Effect.fnUntraced(function*(name: string) {
   const world = yield* Internet
   const webhooks = yield* Webhooks
@@ -149,9 +155,14 @@ const oneWaits = Effect.fnUntraced(function*(name: string) {
 })
 
 const rowsOf = (webhookId: string) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    sql<{ attempts: number; delivered: boolean | null; due_at: number | null; failure: string | null; event: string }>`
-      SELECT event, attempts, delivered, due_at, failure FROM webhook_deliveries WHERE webhook_id = ${webhookId} ORDER BY no`)
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) =>
+      sql<
+        { attempts: number; delivered: boolean | null; due_at: number | null; failure: string | null; event: string }
+      >`
+      SELECT event, attempts, delivered, due_at, failure FROM webhook_deliveries WHERE webhook_id = ${webhookId} ORDER BY no`
+  )
 
 eachDatabase((database) => {
   layer(
@@ -163,10 +174,16 @@ eachDatabase((database) => {
         const [a, other] = [yield* newAgent("limit-a"), yield* newAgent("limit-b")]
         const create = webhooks.create(a.id, "https://nowhere.example/", ["message.new", "message.new"], undefined)
         const outcomes = yield* Effect.all(
-          Array.from({ length: 12 }, () => Effect.match(create, { onSuccess: () => "made", onFailure: ({ _tag }) => _tag })),
+          Array.from({ length: 12 }, () =>
+            Effect.match(create, { onSuccess: () => "made", onFailure: ({ _tag }) => _tag })),
           { concurrency: "unbounded" }
         )
-        assert.strictEqual(outcomes.filter((outcome) => outcome === "made").length, 5)
+        assert.strictEqual(
+          outcomes.filter((outcome) =>
+            outcome === "made"
+          ).length,
+          5
+        )
         assert.strictEqual(outcomes.filter((outcome) => outcome === "TooManyWebhooks").length, 7)
         const page = yield* webhooks.list(a.id, { limit: 2 })
         assert.deepStrictEqual([page.items.length, page.total, page.limit, page.offset], [2, 5, 2, 0])
@@ -285,7 +302,12 @@ eachDatabase((database) => {
             Effect.runPromise(Effect.map(deliveries.find(b.id, String(message["id"])), (found) =>
               found?.deliveredAt === null ? undefined : true)))
         )
-        assert.deepStrictEqual((yield* Internet).lookups.filter((name) => name === host).length, 2)
+        assert.deepStrictEqual(
+          (yield* Internet).lookups.filter((name) =>
+            name === host
+          ).length,
+          2
+        )
       }))
 
     it.effect("a name that leads elsewhere since creation is not followed there", () =>
@@ -382,9 +404,12 @@ eachDatabase((database) => {
           if (wait <= 60_000) yield* soon(`retry ${i + 1}`, () => posts().length === i + 2 ? true : undefined)
           yield* inTime(`retry ${i + 1}`, () => posts().length === i + 2 ? true : undefined, 1_000)
         }
-        yield* shows(Effect.map(rowsOf(webhook.id), (rows) => rows.map((row) => [row.attempts, row.delivered, row.due_at])), [
-          [9, false, null]
-        ])
+        yield* shows(
+          Effect.map(rowsOf(webhook.id), (rows) => rows.map((row) => [row.attempts, row.delivered, row.due_at])),
+          [
+            [9, false, null]
+          ]
+        )
         const waits = posts().slice(1).map((post, i) => post.at - posts()[i]!.at)
         for (const [i, wait] of RETRY_MS.entries()) {
           assert.isAtLeast(waits[i]!, wait)
@@ -448,7 +473,11 @@ eachDatabase((database) => {
         const webhooks = yield* Webhooks
         const { agentId, first, postsTo, waits } = yield* oneWaits("deleted-meanwhile")
         yield* webhooks.remove(agentId, waits.id)
-        yield* inTime("the second attempt of the other", () => postsTo(first.url).length === 2 ? true : undefined, 1_000)
+        yield* inTime(
+          "the second attempt of the other",
+          () => postsTo(first.url).length === 2 ? true : undefined,
+          1_000
+        )
         yield* aMoment
         assert.lengthOf(postsTo(waits.url), 0)
       }))
@@ -462,7 +491,10 @@ eachDatabase((database) => {
         yield* sql`UPDATE webhooks SET url = ${url}, secret = ${secret} WHERE id = ${waits.id}`
         const post = yield* inTime("the post", () => postsTo(url)[0], 1_000)
         assert.lengthOf(postsTo(waits.url), 0)
-        assert.strictEqual(post.headers["X-AgentChat-Signature"], createHmac("sha256", secret).update(post.body).digest("hex"))
+        assert.strictEqual(
+          post.headers["X-AgentChat-Signature"],
+          createHmac("sha256", secret).update(post.body).digest("hex")
+        )
       }))
 
     it.effect("a post of presence that waits for a place is not sent once its webhook is deleted", () =>
@@ -508,10 +540,13 @@ eachDatabase((database) => {
           VALUES (${webhook.id}, 'message.new', 'msg_late', 0, 0)`
         yield* say
         yield* TestClock.adjust(600_000)
-        yield* shows(Effect.map(rowsOf(webhook.id), (rows) => rows.map((row) => [row.attempts, row.delivered, row.failure])), [
-          [9, false, "answered 500"],
-          [0, false, "the webhook was given up"]
-        ])
+        yield* shows(
+          Effect.map(rowsOf(webhook.id), (rows) => rows.map((row) => [row.attempts, row.delivered, row.failure])),
+          [
+            [9, false, "answered 500"],
+            [0, false, "the webhook was given up"]
+          ]
+        )
         assert.strictEqual(posts().length, 2)
       }))
 
@@ -579,8 +614,10 @@ eachDatabase((database) => {
         const dropped = yield* hooked("dropped", ["message.new"], 500)
         const ended = yield* hooked("ended", ["message.new"], 500)
         for (const { say } of [kept, dropped, ended]) yield* say
-        yield* soon("the posts", () =>
-          kept.posts().length + dropped.posts().length + ended.posts().length === 3 ? true : undefined)
+        yield* soon(
+          "the posts",
+          () => kept.posts().length + dropped.posts().length + ended.posts().length === 3 ? true : undefined
+        )
         yield* aMoment
         yield* webhooks.remove(dropped.b.id, dropped.webhook.id)
         yield* accounts.remove(ended.b.id)
@@ -633,7 +670,9 @@ describe.skipIf(!isInstalled(18))("settings of webhooks", () => {
         const webhooks = yield* Webhooks
         yield* inTime("the last", () => posts().length === 6 ? true : undefined, 500)
         yield* TestClock.adjust(2_000)
-        yield* shows(Effect.map(webhooks.list(webhook.agentId, {}), (page) => page.items.map(({ active }) => active)), [false])
+        yield* shows(Effect.map(webhooks.list(webhook.agentId, {}), (page) => page.items.map(({ active }) => active)), [
+          false
+        ])
       }))
   })
 })

@@ -1,6 +1,6 @@
-import { assert, describe, it } from "@effect/vitest"
 import { contentTypeOf } from "#domain/attachments/Attachment"
 import { parseMediaType } from "#infrastructure/wire/MediaType"
+import { assert, describe, it } from "@effect/vitest"
 
 describe("a media type", () => {
   it("is read in any case, with parameters", () => {
@@ -8,17 +8,31 @@ describe("a media type", () => {
     for (
       const text of [
         "text/plain;charset=UTF-8",
-        " Text/Plain ; Charset=\"utf-8\" ",
+        ' Text/Plain ; Charset="utf-8" ',
         "text/plain; format=flowed; charset=utf-8; charset=latin1",
-        "text/plain;; charset=\"u\\tf-8\";",
-        "text/plain; x=\"a;charset=b\\\"; c\"; charset=utf-8"
+        'text/plain;; charset="u\\tf-8";',
+        'text/plain; x="a;charset=b\\"; c"; charset=utf-8'
       ]
     ) assert.deepStrictEqual(parseMediaType(text), { type: "text/plain", charset: "utf-8" }, text)
     for (
       const text of [
-        "", "text", "text/", "/plain", "text/plain/x", "text /plain", "text/plain charset=utf-8", "text/plain, text/html", "text/plain; charset",
-        "text/plain; charset=", "text/plain; charset=\"\"", "text/plain; charset=\"utf-8\r\nx: y\"", "text/plain; charset=\"utf", "text/plain; =x",
-        "text/plain; charset=utf-8 x", "text/pl\u0131in", `text/plain; x=${"y".repeat(255)}`
+        "",
+        "text",
+        "text/",
+        "/plain",
+        "text/plain/x",
+        "text /plain",
+        "text/plain charset=utf-8",
+        "text/plain, text/html",
+        "text/plain; charset",
+        "text/plain; charset=",
+        'text/plain; charset=""',
+        'text/plain; charset="utf-8\r\nx: y"',
+        'text/plain; charset="utf',
+        "text/plain; =x",
+        "text/plain; charset=utf-8 x",
+        "text/pl\u0131in",
+        `text/plain; x=${"y".repeat(255)}`
       ]
     ) assert.strictEqual(parseMediaType(text), undefined, text)
   })

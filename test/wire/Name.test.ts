@@ -1,7 +1,7 @@
+import { Name, plainName } from "#infrastructure/wire/Name"
 import { assert, describe, it } from "@effect/vitest"
 import { Option, Schema } from "effect"
 import * as fc from "fast-check"
-import { Name, plainName } from "#infrastructure/wire/Name"
 
 const decode = (min: number, max: number) => {
   const decoded = Schema.decodeUnknownOption(Name(min, max))
@@ -11,7 +11,21 @@ const read = decode(0, 100)
 
 describe("a name to show", () => {
   it("is ordinary text of any script, and none if it is empty", () => {
-    for (const name of ["", "Ada", "Ada Lovelace", "\u00c5sa", "A\u030asa", ".", "\u0301e", "\u6771\u4eac", "\u{1f98a}", "\ufffd", "\u0600 1"]) {
+    for (
+      const name of [
+        "",
+        "Ada",
+        "Ada Lovelace",
+        "\u00c5sa",
+        "A\u030asa",
+        ".",
+        "\u0301e",
+        "\u6771\u4eac",
+        "\u{1f98a}",
+        "\ufffd",
+        "\u0600 1"
+      ]
+    ) {
       assert.strictEqual(read(name), name, JSON.stringify(name))
     }
     assert.isUndefined(decode(1, 10)(""))
@@ -21,40 +35,108 @@ describe("a name to show", () => {
   it("is trimmed, and its length counts after that", () => {
     assert.strictEqual(read("\n\u3000 Ada \u2800\ufeff\u2003"), "Ada")
     assert.strictEqual(decode(1, 3)(`  \u200bA\u200b\u{1f98a}a${" ".repeat(50)}`), "A\u{1f98a}a")
-    for (const name of ["Adam", "\u{1f98a}\u{1f98a}\u{1f98a}\u{1f98a}", `Ada${" ".repeat(5_000)}`]) assert.isUndefined(decode(1, 3)(name))
+    for (const name of ["Adam", "\u{1f98a}\u{1f98a}\u{1f98a}\u{1f98a}", `Ada${" ".repeat(5_000)}`])
+      assert.isUndefined(decode(1, 3)(name))
   })
 
   it("holds nothing that acts on the text around it, no NUL and no lone surrogate", () => {
-    const ranges = [[0x00, 0x1f], [0x7f, 0x9f], [0x2028, 0x2029], [0x202a, 0x202e], [0x2066, 0x2069], [0xd800, 0xdfff]] as const
+    const ranges = [[0x00, 0x1f], [0x7f, 0x9f], [0x2028, 0x2029], [0x202a, 0x202e], [0x2066, 0x2069], [
+      0xd800,
+      0xdfff
+    ]] as const
     for (const [from, to] of ranges) {
-      for (let code = from; code <= to; code++) assert.isUndefined(read(`a${String.fromCharCode(code)}b`), code.toString(16))
+      for (let code = from; code <= to; code++)
+        assert.isUndefined(read(`a${String.fromCharCode(code)}b`), code.toString(16))
     }
   })
 
   it("has a character that can be seen", () => {
     const unseen = [
-      " ", "   ", "\u00a0", "\u2003", "\u3000", "\u200b", "\u200d", "\u200e", "\u2060", "\ufeff", "\u00ad", "\u034f", "\u115f", "\u1160", "\u3164",
-      "\uffa0", "\u17b4", "\u180e", "\u2800", "\ufe0f", "\ufff9", "\ufffc", "\u{1d159}", "\u{1d173}", "\u{13430}", "\u{e0020}", "\u{e0100}", "\u0301",
-      "\u20dd", "\u093e", "\ue000", "\uffff"
+      " ",
+      "   ",
+      "\u00a0",
+      "\u2003",
+      "\u3000",
+      "\u200b",
+      "\u200d",
+      "\u200e",
+      "\u2060",
+      "\ufeff",
+      "\u00ad",
+      "\u034f",
+      "\u115f",
+      "\u1160",
+      "\u3164",
+      "\uffa0",
+      "\u17b4",
+      "\u180e",
+      "\u2800",
+      "\ufe0f",
+      "\ufff9",
+      "\ufffc",
+      "\u{1d159}",
+      "\u{1d173}",
+      "\u{13430}",
+      "\u{e0020}",
+      "\u{e0100}",
+      "\u0301",
+      "\u20dd",
+      "\u093e",
+      "\ue000",
+      "\uffff"
     ]
     for (const name of [...unseen, unseen.join("")]) assert.isUndefined(read(name), JSON.stringify(name))
   })
 
   it("loses characters that nobody sees, so that names which look the same are the same", () => {
     const unseen = [
-      "\u200b", "\u200c", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u034f", "\u061c", "\u115f", "\u1160", "\u17b4", "\u180b", "\u180e", "\u200e",
-      "\u200f", "\u2061", "\u206f", "\u3164", "\ufe00", "\ufe0e", "\ufe0f", "\uffa0", "\ufff9", "\ufffb", "\u{1bca0}", "\u{1d159}", "\u{1d173}",
-      "\u{13430}", "\u{e0001}", "\u{e0041}", "\u{e007f}", "\u{e0100}"
+      "\u200b",
+      "\u200c",
+      "\u200d",
+      "\u2060",
+      "\ufeff",
+      "\u00ad",
+      "\u034f",
+      "\u061c",
+      "\u115f",
+      "\u1160",
+      "\u17b4",
+      "\u180b",
+      "\u180e",
+      "\u200e",
+      "\u200f",
+      "\u2061",
+      "\u206f",
+      "\u3164",
+      "\ufe00",
+      "\ufe0e",
+      "\ufe0f",
+      "\uffa0",
+      "\ufff9",
+      "\ufffb",
+      "\u{1bca0}",
+      "\u{1d159}",
+      "\u{1d173}",
+      "\u{13430}",
+      "\u{e0001}",
+      "\u{e0041}",
+      "\u{e007f}",
+      "\u{e0100}"
     ]
     for (const one of unseen) {
-      for (const [first, rest] of ["Ada", "\u6771\u4eac", "\u0434\u0430"].map((name) => [name.slice(0, 1), name.slice(1)] as const)) {
+      for (
+        const [first, rest] of ["Ada", "\u6771\u4eac", "\u0434\u0430"].map((name) =>
+          [name.slice(0, 1), name.slice(1)] as const
+        )
+      ) {
         for (const name of [`${first}${one}${rest}`, `${one}${first}${rest}`, `${first}${rest}${one}`]) {
           assert.strictEqual(read(name), first + rest, `${first}${rest} ${one.codePointAt(0)?.toString(16)}`)
         }
       }
     }
     // Marks of the direction that a letter beside them has already, and selectors for what is drawn anyway.
-    for (const name of ["\u05d0\u200f\u05d1", "\u05d0\u05d1\u200f", "\u05d0\u05d1\u061c"]) assert.strictEqual(read(name), "\u05d0\u05d1")
+    for (const name of ["\u05d0\u200f\u05d1", "\u05d0\u05d1\u200f", "\u05d0\u05d1\u061c"])
+      assert.strictEqual(read(name), "\u05d0\u05d1")
     assert.strictEqual(read("\u{1f600}\ufe0f\u{1f600}"), "\u{1f600}\u{1f600}")
   })
 
@@ -81,8 +163,26 @@ describe("a name to show", () => {
 
   it("is read once: a name that was read is the same when it is read again", () => {
     const unit = fc.constantFrom(
-      ..."a1\u05d0\u0631\u06cc\u0915\u094d\u0301 #", "\u{1f468}", "\u{1f3fd}", "\u2764", "\u{1f3f4}", "\u200b", "\u200c", "\u200d", "\u200e", "\u200f",
-      "\u061c", "\ufe0e", "\ufe0f", "\u20e3", "\u2800", "\u{e0067}", "\u{e007f}", "\u180b", "\u1820", "\u2066"
+      ..."a1\u05d0\u0631\u06cc\u0915\u094d\u0301 #",
+      "\u{1f468}",
+      "\u{1f3fd}",
+      "\u2764",
+      "\u{1f3f4}",
+      "\u200b",
+      "\u200c",
+      "\u200d",
+      "\u200e",
+      "\u200f",
+      "\u061c",
+      "\ufe0e",
+      "\ufe0f",
+      "\u20e3",
+      "\u2800",
+      "\u{e0067}",
+      "\u{e007f}",
+      "\u180b",
+      "\u1820",
+      "\u2066"
     )
     fc.assert(
       fc.property(fc.string({ unit, maxLength: 12 }), (text) => {

@@ -1,6 +1,15 @@
+import {
+  codePoints,
+  HandleInput,
+  iso,
+  isoOrNull,
+  isStorable,
+  isStorableJson,
+  JsonObject,
+  Text
+} from "#infrastructure/wire/Text"
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Schema } from "effect"
-import { codePoints, HandleInput, isStorable, isStorableJson, iso, isoOrNull, JsonObject, Text } from "#infrastructure/wire/Text"
 
 const accepts = Schema.is
 
@@ -8,7 +17,9 @@ const nested = (depth: number): unknown => JSON.parse("[".repeat(depth) + "1" + 
 
 describe("text", () => {
   it("is measured in code points", () => {
-    for (const text of ["", "a", "\u{1f98a}", "a\u{1f98a}b", "\u{1f468}\u200d\u{1f469}", "\u00e9", "e\u0301", "\ufffd"]) {
+    for (
+      const text of ["", "a", "\u{1f98a}", "a\u{1f98a}b", "\u{1f468}\u200d\u{1f469}", "\u00e9", "e\u0301", "\ufffd"]
+    ) {
       assert.strictEqual(codePoints(text), [...text].length, JSON.stringify(text))
     }
   })
@@ -26,7 +37,18 @@ describe("text", () => {
   it("has bounds that are inclusive, in code points", () => {
     const fits = accepts(Text(1, 3))
     for (const text of ["a", "abc", "\u{1f98a}\u{1f98a}\u{1f98a}"]) assert.isTrue(fits(text), text)
-    for (const text of ["", "abcd", "\u{1f98a}\u{1f98a}\u{1f98a}\u{1f98a}", "x".repeat(1_000_000), "a\0", "\ud800", 1, null]) {
+    for (
+      const text of [
+        "",
+        "abcd",
+        "\u{1f98a}\u{1f98a}\u{1f98a}\u{1f98a}",
+        "x".repeat(1_000_000),
+        "a\0",
+        "\ud800",
+        1,
+        null
+      ]
+    ) {
       assert.isFalse(fits(text))
     }
   })
@@ -48,7 +70,7 @@ describe("JSON to store", () => {
       }
     }
     assert.isTrue(isStorableJson({ a: [1, -0.5, 1e300, true, null, "\u{1f98a}", {}, []] }))
-    assert.isTrue(isStorableJson(JSON.parse("{\"__proto__\":{\"a\":1}}")))
+    assert.isTrue(isStorableJson(JSON.parse('{"__proto__":{"a":1}}')))
   })
 
   it("is an object", () => {

@@ -1,10 +1,10 @@
+import { NotFound, RateLimited, Unavailable, UpgradeRequired } from "#infrastructure/wire/WireError"
+import { answer, refuse } from "#infrastructure/wire/WireErrors"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Effect, Logger } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { SqlError } from "effect/sql"
 import { PassThrough } from "node:stream"
-import { NotFound, RateLimited, Unavailable, UpgradeRequired } from "#infrastructure/wire/WireError"
-import { answer, refuse } from "#infrastructure/wire/WireErrors"
 
 const bodyOf = (response: HttpServerResponse.HttpServerResponse): unknown =>
   response.body._tag === "Uint8Array" ? JSON.parse(Buffer.from(response.body.body).toString("utf8")) : undefined
@@ -33,7 +33,8 @@ describe("an answer to a failure", () => {
   it.effect("rounds Retry-After up to whole seconds, one at least", () =>
     Effect.gen(function*() {
       const after = (ms: number) =>
-        Effect.map(answered(Cause.fail(new RateLimited({ details: { retry_after_ms: ms } }))), ({ headers }) => headers["retry-after"])
+        Effect.map(answered(Cause.fail(new RateLimited({ details: { retry_after_ms: ms } }))), ({ headers }) =>
+          headers["retry-after"])
       assert.deepStrictEqual([yield* after(1), yield* after(1000), yield* after(1001)], ["1", "1", "2"])
       assert.isUndefined((yield* answered(Cause.fail(new RateLimited()))).headers["retry-after"])
     }))
@@ -51,7 +52,7 @@ describe("an answer to a failure", () => {
 
   it.effect("is 500 for a statement that the database does not understand, or may not carry out", () =>
     Effect.gen(function*() {
-      const props = { cause: new Error("relation \"nowhere\" does not exist") }
+      const props = { cause: new Error('relation "nowhere" does not exist') }
       for (const reason of [new SqlError.SqlSyntaxError(props), new SqlError.AuthorizationError(props)]) {
         const error = new SqlError.SqlError({ reason })
         for (const cause of [Cause.fail(error), Cause.die(error)]) {

@@ -4,9 +4,9 @@ import { makeDataDir, newAgent, startServer } from "../../test/support/Server.ts
 import { cpuOf } from "./CpuTime.ts"
 
 /**
- * Compares the cost of A2A requests with that of a plain send, in one run on one standalone server: microseconds of the server's
- * processor time for each request. Rounds of the kinds alternate, so that a machine that is slow for a while is slow for all kinds.
- * `node --import ./runners/require-node.js verification/bench/A2aCost.ts`
+ * Compares the cost of A2A requests with that of a plain send, in one run on one standalone server: microseconds of the
+ * server's processor time for each request. Rounds of the kinds alternate, so that a machine that is slow for a while
+ * is slow for all kinds. `node --import ./runners/require-node.js verification/bench/A2aCost.ts`
  */
 const ROUNDS = 7
 const EACH = 1_000
@@ -35,7 +35,10 @@ const message = () => ({ messageId: randomUUID(), role: "ROLE_USER", parts: [{ t
 const kinds: Readonly<Record<string, () => Promise<unknown>>> = {
   "plain send": plain,
   "SendMessage, HTTP+JSON": async () => {
-    const { task } = await request(`/a2a/${bob.handle}/message:send`, { message: message(), configuration: { returnImmediately: true } }) as {
+    const { task } = await request(`/a2a/${bob.handle}/message:send`, {
+      message: message(),
+      configuration: { returnImmediately: true }
+    }) as {
       task: { id: string }
     }
     last = task.id
@@ -86,9 +89,15 @@ const base = median(samples.get("plain send") ?? [])
 for (const [kind, values] of samples) {
   const [low, high] = [sorted(values)[0]!, sorted(values).at(-1)!]
   console.log(
-    `${kind.padEnd(24)} ${median(values).toFixed(0).padStart(5)} µs (${low.toFixed(0)}–${high.toFixed(0)}), ${(median(values) / base).toFixed(2)} of a plain send`
+    `${kind.padEnd(24)} ${median(values).toFixed(0).padStart(5)} µs (${low.toFixed(0)}–${high.toFixed(0)}), ${
+      (median(values) / base).toFixed(2)
+    } of a plain send`
   )
 }
-console.log(`GetTask, the first to read ${(2 * (ROUNDS + 1) * EACH).toLocaleString()} tasks: ${(first / 1_000).toFixed(0)} ms; then ${many.toFixed(0)} µs`)
+console.log(
+  `GetTask, the first to read ${(2 * (ROUNDS + 1) * EACH).toLocaleString()} tasks: ${
+    (first / 1_000).toFixed(0)
+  } ms; then ${many.toFixed(0)} µs`
+)
 await server.stop()
 await rm(dataDir, { recursive: true })

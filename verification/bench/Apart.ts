@@ -1,17 +1,17 @@
 import { availableParallelism } from "node:os"
-import { cpuOf, cpuOfTree } from "./CpuTime.ts"
 import { type Contender, type ContenderOptions, type Measured, type Outcome, startContender } from "./Contender.ts"
+import { cpuOf, cpuOfTree } from "./CpuTime.ts"
 import type { Processes, Quantiles } from "./Load.ts"
 import type { Subject } from "./Rig.ts"
 import type { Window } from "./Window.ts"
 
 /**
- * Servers that share nothing, each with a database, a Redis and a load of its own, at the same time on this machine. A message costs
- * more here than on one server alone, because the servers compete for caches and processors. Nodes of a cluster on one machine have the
- * same additional cost, besides the cost of their communication.
+ * Servers that share nothing, each with a database, a Redis and a load of its own, at the same time on this machine. A
+ * message costs more here than on one server alone, because the servers compete for caches and processors. Nodes of a
+ * cluster on one machine have the same additional cost, besides the cost of their communication.
  *
- * With one message at a time, one message is under way in all servers together, as it is in a cluster. The servers are measured
- * in turn, and the processor time that the idle servers use meanwhile counts as well.
+ * With one message at a time, one message is under way in all servers together, as it is in a cluster. The servers are
+ * measured in turn, and the processor time that the idle servers use meanwhile counts as well.
  */
 export const startApart = async (subject: Subject, options: ContenderOptions): Promise<Contender> => {
   const servers: Array<{ readonly contender: Contender; readonly pids: Processes }> = []
@@ -19,7 +19,8 @@ export const startApart = async (subject: Subject, options: ContenderOptions): P
     servers.push(await startContender({ ...subject, nodes: 1, apart: false }, { ...options, onProfile: undefined }))
   }
   const parts = servers.map(({ contender }) => contender)
-  const atOnce = async (window: Window, round: number) => merged(await Promise.all(parts.map((part) => part.measure(window, round))))
+  const atOnce = async (window: Window, round: number) =>
+    merged(await Promise.all(parts.map((part) => part.measure(window, round))))
   const inTurn = async (window: Window, round: number) => {
     const measured: Array<Measured> = []
     for (const { contender, pids } of servers) {
@@ -44,7 +45,8 @@ export const startApart = async (subject: Subject, options: ContenderOptions): P
       const outcomes: Array<Outcome> = []
       for (const part of parts) outcomes.push(await part.finish())
       const [first] = outcomes
-      const sum = (of: (verdict: Outcome["verdict"]) => number) => outcomes.reduce((all, { verdict }) => all + of(verdict), 0)
+      const sum = (of: (verdict: Outcome["verdict"]) => number) =>
+        outcomes.reduce((all, { verdict }) => all + of(verdict), 0)
       return {
         ...first!,
         name,
@@ -82,30 +84,40 @@ const usedBy = (servers: ReadonlyArray<Processes>) => {
 /** Adds to a window the processor time that idle servers used for each of its messages. */
 const withIdle = (measured: Measured, idle: (name: keyof ReturnType<typeof usedBy>) => number): Measured => {
   const { cpu } = measured
-  const plus = (used: number | undefined, name: "database" | "redis") => used === undefined ? undefined : used + idle(name)
+  const plus = (used: number | undefined, name: "database" | "redis") =>
+    used === undefined ? undefined : used + idle(name)
   return {
     ...measured,
-    cpu: { ...cpu, server: cpu.server + idle("server"), database: plus(cpu.database, "database"), redis: plus(cpu.redis, "redis") }
+    cpu: {
+      ...cpu,
+      server: cpu.server + idle("server"),
+      database: plus(cpu.database, "database"),
+      redis: plus(cpu.redis, "redis")
+    }
   }
 }
 
 /**
- * One window of all parts together: sums of throughput, means of the cost of a message, and the worst latency. `turns` is the
- * number of turns in which the parts were measured.
+ * One window of all parts together: sums of throughput, means of the cost of a message, and the worst latency. `turns`
+ * is the number of turns in which the parts were measured.
  */
 const merged = (parts: ReadonlyArray<Measured>, turns = 1): Measured => {
   const [first] = parts as readonly [Measured, ...Array<Measured>]
   const sum = (of: (part: Measured) => number): number => parts.reduce((all, part) => all + of(part), 0)
   const accepted = sum((part) => part.accepted)
-  const each = (of: (part: Measured) => number): number => sum((part) => of(part) * part.accepted) / Math.max(1, accepted)
+  const each = (of: (part: Measured) => number): number =>
+    sum((part) => of(part) * part.accepted) / Math.max(1, accepted)
   const eachOf = (of: (part: Measured) => number | undefined): number | undefined =>
     of(first) === undefined ? undefined : each((part) => of(part) ?? 0)
   const worst = (of: (part: Measured) => Quantiles): Quantiles =>
-    parts.map(of).reduce((one, other) => Object.fromEntries(
-      Object.entries(one).map(([name, value]) => [name, Math.max(value, other[name as keyof Quantiles])])
-    ) as unknown as Quantiles)
+    parts.map(of).reduce((one, other) =>
+      Object.fromEntries(
+        Object.entries(one).map(([name, value]) => [name, Math.max(value, other[name as keyof Quantiles])])
+      ) as unknown as Quantiles
+    )
   const used = ({ accepted, cpu, seconds }: Measured): number =>
-    accepted * (cpu.server + (cpu.database ?? 0) + (cpu.redis ?? 0) + cpu.load) / (seconds * availableParallelism() * 1e6)
+    accepted * (cpu.server + (cpu.database ?? 0) + (cpu.redis ?? 0) + cpu.load) /
+    (seconds * availableParallelism() * 1e6)
   return {
     ...first,
     accepted,
@@ -123,7 +135,10 @@ const merged = (parts: ReadonlyArray<Measured>, turns = 1): Measured => {
       load: each(({ cpu }) => cpu.load)
     },
     // Each part counts the other parts as noise, so their use is subtracted.
-    noise: { others: turns > 1 ? first.noise.others : Math.max(0, first.noise.others - sum(used) + used(first)), stolen: first.noise.stolen },
+    noise: {
+      others: turns > 1 ? first.noise.others : Math.max(0, first.noise.others - sum(used) + used(first)),
+      stolen: first.noise.stolen
+    },
     refused: parts.reduce<Record<string, number>>((all, { refused }) => {
       for (const [code, count] of Object.entries(refused)) all[code] = (all[code] ?? 0) + count
       return all

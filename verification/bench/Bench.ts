@@ -31,26 +31,43 @@ const options = readOptions()
 
 /** The subjects that are measured at one commit. */
 const subjectsAt = (checkout: Subject["checkout"]): ReadonlyArray<Subject> => {
-  const standalone = options.drivers.map((database): Subject => ({ database, nodes: 0, balancer: undefined, stored: 0, checkout }))
+  const standalone = options.drivers.map((database): Subject => ({
+    database,
+    nodes: 0,
+    balancer: undefined,
+    stored: 0,
+    checkout
+  }))
   const nodes = options.nodes.flatMap((nodes): ReadonlyArray<Subject> => {
     const subject: Subject = { database: "postgres", nodes, balancer: undefined, stored: 0, checkout }
     if (nodes === 1) return [subject]
     return [
       subject,
-      ...options.balancer ? [{ ...subject, balancer: "header" as const }, { ...subject, balancer: "hello" as const }] : [],
+      ...options.balancer
+        ? [{ ...subject, balancer: "header" as const }, { ...subject, balancer: "hello" as const }]
+        : [],
       ...options.apart ? [{ ...subject, apart: true }] : []
     ]
   })
   const empty = [...standalone, ...nodes]
-  const all = options.stored === 0 ? empty : [...empty, ...empty.filter(({ apart }) => apart !== true).map((subject) => ({ ...subject, stored: options.stored }))]
+  const all = options.stored === 0
+    ? empty
+    : [
+      ...empty,
+      ...empty.filter(({ apart }) => apart !== true).map((subject) => ({ ...subject, stored: options.stored }))
+    ]
   // Another commit may not support traces.
-  return options.traced === undefined || checkout !== here ? all : [...all, ...all.filter(({ apart }) => apart !== true).map((subject) => ({ ...subject, traced: options.traced }))]
+  return options.traced === undefined || checkout !== here
+    ? all
+    : [...all, ...all.filter(({ apart }) => apart !== true).map((subject) => ({ ...subject, traced: options.traced }))]
 }
 
 const setting = `${
-  options.scene === "ring" ? `${options.agents} agents in a ring${options.nodes.length === 0 ? "" : " for each node"}`
-  : options.scene === "hot" ? "one agent to one other"
-  : `a group of ${options.agents}`
+  options.scene === "ring" ?
+    `${options.agents} agents in a ring${options.nodes.length === 0 ? "" : " for each node"}`
+    : options.scene === "hot" ?
+    "one agent to one other"
+    : `a group of ${options.agents}`
 }, echo ${options.echo}`
 
 const plotFile = options.plot ??
@@ -88,8 +105,10 @@ const benchMessages = async (): Promise<boolean> => {
         if (contender === floor && !window.floor) continue
         say(`round ${round + 1} of ${options.repeat}: ${contender.name}, ${window.label}`)
         const { cpu, perSecond } = await contender.measure(window, round)
-        say(`  ${Math.round(perSecond)} messages/s; for each ${Math.round(cpu.server)} µs of the server` +
-          `${cpu.database === undefined ? "" : `, ${Math.round(cpu.database)} of the database`}`)
+        say(
+          `  ${Math.round(perSecond)} messages/s; for each ${Math.round(cpu.server)} µs of the server` +
+            `${cpu.database === undefined ? "" : `, ${Math.round(cpu.database)} of the database`}`
+        )
       }
     }
   }
@@ -97,20 +116,41 @@ const benchMessages = async (): Promise<boolean> => {
   for (const contender of contenders) outcomes.push(await contender.finish())
   await cleanUp()
   const idle = new Map<string, IdleResult>()
-  for (const subject of options.idle === 0 ? [] : subjects.filter(({ apart }) => apart !== true)) idle.set(nameOf(subject), await weighIdle(subject, options.idle, say))
-  return await report(outcomes, idle, windows.find(({ pace }) => pace.kind === "full")?.label ?? fullLabel(options.inFlight[0] ?? 64))
+  for (const subject of options.idle === 0 ? [] : subjects.filter(({ apart }) => apart !== true))
+    idle.set(nameOf(subject), await weighIdle(subject, options.idle, say))
+  return await report(
+    outcomes,
+    idle,
+    windows.find(({ pace }) => pace.kind === "full")?.label ?? fullLabel(options.inFlight[0] ?? 64)
+  )
 }
 
-const report = async (outcomes: ReadonlyArray<Outcome>, idle: ReadonlyMap<string, IdleResult>, load: string): Promise<boolean> => {
+const report = async (
+  outcomes: ReadonlyArray<Outcome>,
+  idle: ReadonlyMap<string, IdleResult>,
+  load: string
+): Promise<boolean> => {
   for (const outcome of outcomes) printOutcome(outcome, setting)
   for (const [name, result] of idle) printIdle(name, result)
   const figures = [
     ...figuresOf(outcomes, options.scene, load),
-    ...Array.from(idle, ([name, { rss }]) => ({ what: `${name}: an idle socket, resident`, unit: "kB" as const, values: [rss / 1e3], goal: { most: 20 } }))
+    ...Array.from(
+      idle,
+      ([name, { rss }]) => ({
+        what: `${name}: an idle socket, resident`,
+        unit: "kB" as const,
+        values: [rss / 1e3],
+        goal: { most: 20 }
+      })
+    )
   ]
   printFigures(figures)
-  console.log(`\nload average of the machine's last minute: ${loadavg()[0]!.toFixed(1)} on ${navigator.hardwareConcurrency} processors; ` +
-    `"others" and "stolen" are the shares of them that something else took during a window`)
+  console.log(
+    `\nload average of the machine's last minute: ${
+      loadavg()[0]!.toFixed(1)
+    } on ${navigator.hardwareConcurrency} processors; ` +
+      `"others" and "stolen" are the shares of them that something else took during a window`
+  )
   await mkdir(dirname(resolve(plotFile)), { recursive: true })
   await writeFile(plotFile, svg(plotsOf(outcomes)))
   let good = true

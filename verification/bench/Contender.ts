@@ -53,7 +53,9 @@ export interface ContenderOptions {
   readonly agents: number
   readonly echo: "on" | "off"
   readonly repeat: number
-  /** Receives the profile of each server in the first window, with the processor time per message that the server used. */
+  /**
+   * Receives the profile of each server in the first window, with the processor time per message that the server used.
+   */
   readonly onProfile: ((title: string, file: string, micros: number) => void) | undefined
   readonly say: (text: string) => void
 }
@@ -67,10 +69,15 @@ export const probe = (server: ServerProcess, call: ProbeCall): Promise<unknown> 
 /** `scale` is the number of nodes that share the load. */
 const planOf = (window: Window, fastest: number, pids: Processes, scale: number): RunPlan => {
   const { pace } = window
-  const rate = pace.kind === "share" ? Math.max(1, Math.floor(fastest * pace.share)) : pace.kind === "rate" ? pace.perSecond : 0
+  const rate = pace.kind === "share"
+    ? Math.max(1, Math.floor(fastest * pace.share))
+    : pace.kind === "rate"
+    ? pace.perSecond
+    : 0
   const inFlight = window.inFlight * (pace.kind === "alone" ? 1 : scale)
   return {
-    // The server closes a connection without a request for ten seconds. So there are only as many as each get a request within five.
+    // The server closes a connection without a request for ten seconds. So there are only as many as each get a request
+    // within five.
     inFlight: rate > 0 ? Math.min(inFlight, rate * 5) : inFlight,
     warmUpSeconds: window.warmUpSeconds,
     seconds: window.seconds,
@@ -96,11 +103,25 @@ export const startContender = async (
   const name = nameOf(subject)
   const rig = await startRig(subject, { ECHO_OWN: options.echo }, (text) => options.say(`${name}: ${text}`))
   const { database, folder, pids, servers } = rig
-  options.say(`${name}: at ${servers.map(({ url }) => url).join(" and ")}${database === undefined ? "" : `, PostgreSQL ${database.version}`}`)
+  options.say(
+    `${name}: at ${servers.map(({ url }) => url).join(" and ")}${
+      database === undefined ? "" : `, PostgreSQL ${database.version}`
+    }`
+  )
   const scale = Math.max(1, subject.nodes)
-  const scene = await setScene(servers[0]!, rig.outbox, options.scene, options.agents * (options.scene === "ring" ? scale : 1))
+  const scene = await setScene(
+    servers[0]!,
+    rig.outbox,
+    options.scene,
+    options.agents * (options.scene === "ring" ? scale : 1)
+  )
   const load = new LoadProcess()
-  await load.ask("open", { nodes: rig.addresses, ...scene, echo: options.echo === "on", keyInHeader: subject.balancer === "header" })
+  await load.ask("open", {
+    nodes: rig.addresses,
+    ...scene,
+    echo: options.echo === "on",
+    keyInHeader: subject.balancer === "header"
+  })
   const sizes = database === undefined ? undefined : await tableSizes(database.url)
   const runs: Array<Measured> = []
   const fullLoads = new Set<string>()
@@ -114,11 +135,19 @@ export const startContender = async (
     const result = await load.ask("run", planOf(window, fastestOf(runs, fullLoads), pids, scale), (edge) => {
       if (onProfile === undefined) return
       for (const [node, server] of servers.entries()) {
-        profiling.push(probe(server, edge === "begin" ? { probe: "profile-start" } : { probe: "profile-stop", file: fileOf(node) }))
+        profiling.push(
+          probe(server, edge === "begin" ? { probe: "profile-start" } : { probe: "profile-stop", file: fileOf(node) })
+        )
       }
     })
     const after = await counts(servers)
-    const measured = { label: window.label, round, batch: meanBatches(before, after), crossed: crossings(before, after), ...result }
+    const measured = {
+      label: window.label,
+      round,
+      batch: meanBatches(before, after),
+      crossed: crossings(before, after),
+      ...result
+    }
     runs.push(measured)
     await Promise.all(profiling)
     for (const [node, cpu] of result.cpu.nodes.entries()) {
@@ -150,14 +179,30 @@ export const startContender = async (
   }
 
   /** Figures that are read from the database once no server uses it any more. */
-  const inDatabase = async ({ database }: Rig, before: ReadonlyMap<string, number> | undefined, runs: ReadonlyArray<Measured>, stored: number) => {
-    if (database === undefined || before === undefined || stored === 0) return { disk: undefined, databaseFloor: undefined }
+  const inDatabase = async (
+    { database }: Rig,
+    before: ReadonlyMap<string, number> | undefined,
+    runs: ReadonlyArray<Measured>,
+    stored: number
+  ) => {
+    if (database === undefined || before === undefined || stored === 0)
+      return { disk: undefined, databaseFloor: undefined }
     const disk = growth(before, await tableSizes(database.url), stored)
     const [first] = runs
-    if (database.pid === undefined || options.scene !== "ring" || subject.nodes > 0 || first === undefined) return { disk, databaseFloor: undefined }
+    if (database.pid === undefined || options.scene !== "ring" || subject.nodes > 0 || first === undefined)
+      return { disk, databaseFloor: undefined }
     options.say(`${name}: the database's floor`)
-    const of = (batch: string) => median(runs.filter(({ label }) => label === first.label).map((run) => run.batch[batch] ?? 1))
-    return { disk, databaseFloor: await measureDatabaseFloor(database.url, database.pid, { sends: of("message"), acks: of("ack") }, Math.min(3, options.repeat)) }
+    const of = (batch: string) =>
+      median(runs.filter(({ label }) => label === first.label).map((run) => run.batch[batch] ?? 1))
+    return {
+      disk,
+      databaseFloor: await measureDatabaseFloor(
+        database.url,
+        database.pid,
+        { sends: of("message"), acks: of("ack") },
+        Math.min(3, options.repeat)
+      )
+    }
   }
 
   return { scene, pids, contender: { name, measure, finish } }
@@ -170,7 +215,9 @@ export const startFloor = async ({ agents, channels }: Scene, options: Contender
   const echo = options.echo === "on"
   const child = fork(join(import.meta.dirname, "HttpFloor.ts"), { execArgv: [] })
   whenOver(async () => child.kill("SIGKILL"))
-  const listening = new Promise<{ readonly port: number }>((resolve) => child.once("message", (address) => resolve(address as { readonly port: number })))
+  const listening = new Promise<{ readonly port: number }>((resolve) =>
+    child.once("message", (address) => resolve(address as { readonly port: number }))
+  )
   child.send({ agents, channels, echo } satisfies FloorCall)
   const { port } = await listening
   const load = new LoadProcess()
@@ -180,14 +227,31 @@ export const startFloor = async ({ agents, channels }: Scene, options: Contender
   return {
     name: FLOOR,
     measure: async (window, round) => {
-      const measured = { label: window.label, round, batch: {}, crossed: { calls: 0, pushes: 0 }, ...await load.ask("run", planOf(window, 1, pids, 1)) }
+      const measured = {
+        label: window.label,
+        round,
+        batch: {},
+        crossed: { calls: 0, pushes: 0 },
+        ...await load.ask("run", planOf(window, 1, pids, 1))
+      }
       runs.push(measured)
       return measured
     },
     finish: async () => {
       const verdict = await load.ask("verify", { stores: false })
       await load.end()
-      return { name: FLOOR, subject: undefined, version: undefined, syncMs: undefined, runs, verdict, memory: [], stopped: [], disk: undefined, databaseFloor: undefined }
+      return {
+        name: FLOOR,
+        subject: undefined,
+        version: undefined,
+        syncMs: undefined,
+        runs,
+        verdict,
+        memory: [],
+        stopped: [],
+        disk: undefined,
+        databaseFloor: undefined
+      }
     }
   }
 }

@@ -43,7 +43,10 @@ export const cpuOfTree = (root: number): number => {
 
 export const parentOf = (pid: number): number | undefined => stat(pid)?.parent
 
-/** Microseconds of all processors since the machine started: `busy` while in use, `stolen` while used by other guests of the host. */
+/**
+ * Microseconds of all processors since the machine started: `busy` while in use, `stolen` while used by other guests of
+ * the host.
+ */
 export const machineCpu = (): { readonly busy: number; readonly stolen: number } => {
   const [user, nice, system, , , irq, softirq, steal] = readFileSync("/proc/stat", "latin1")
     .split("\n", 1)[0]!

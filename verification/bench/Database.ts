@@ -11,7 +11,10 @@ export interface BenchDatabase {
   readonly stop: () => Promise<void>
 }
 
-/** Runs `use` with a connection of the bench's own. An idle connection that ends because the bench is stopped is no error. */
+/**
+ * Runs `use` with a connection of the bench's own. An idle connection that ends because the bench is stopped is no
+ * error.
+ */
 export const connected = async <A>(url: string, use: (client: Client) => Promise<A>): Promise<A> => {
   const client = new Client({ connectionString: url })
   client.on("error", () => undefined)
@@ -20,8 +23,8 @@ export const connected = async <A>(url: string, use: (client: Client) => Promise
 }
 
 /**
- * The server's version and its postmaster. Fails unless a commit there waits for the disk, because figures without that would mean
- * nothing.
+ * The server's version and its postmaster. Fails unless a commit there waits for the disk, because figures without that
+ * would mean nothing.
  */
 const inspect = (url: string): Promise<{ readonly version: string; readonly pid: number | undefined }> =>
   connected(url, async (client) => {
@@ -29,7 +32,9 @@ const inspect = (url: string): Promise<{ readonly version: string; readonly pid:
       "SELECT current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS synchronous_commit, " +
         "current_setting('server_version') AS version, pg_backend_pid() AS backend"
     )
-    const { backend, fsync, synchronous_commit, version } = rows[0] as Record<string, string> & { readonly backend: number }
+    const { backend, fsync, synchronous_commit, version } = rows[0] as Record<string, string> & {
+      readonly backend: number
+    }
     if (fsync !== "on" || synchronous_commit !== "on") {
       throw new Error(`PostgreSQL has fsync=${fsync} and synchronous_commit=${synchronous_commit}: both must be on`)
     }

@@ -40,13 +40,18 @@ const copyOf = async (client: Client, name: string, count: number): Promise<Tabl
     name,
     columns,
     key: columns.filter(({ key }) => key).map(({ name }) => name),
-    rows: rows.map((row: Record<string, unknown>) => ({ ...row, ...Object.fromEntries(LATER.filter((column) => column in row).map((column) => [column, null])) }))
+    rows: rows.map((row: Record<string, unknown>) => ({
+      ...row,
+      ...Object.fromEntries(LATER.filter((column) => column in row).map((column) => [column, null]))
+    }))
   }
 }
 
 /** Parameters from `$first` on as rows, a parameter for each column. */
 const asRows = (columns: Table["columns"], first: number): string =>
-  `unnest(${columns.map(({ type }, i) => `$${first + i}::${type}[]`).join(", ")}) AS x(${columns.map(({ name }) => `"${name}"`).join(", ")})`
+  `unnest(${columns.map(({ type }, i) => `$${first + i}::${type}[]`).join(", ")}) AS x(${
+    columns.map(({ name }) => `"${name}"`).join(", ")
+  })`
 
 const byColumn = (columns: Table["columns"], rows: Table["rows"]): ReadonlyArray<ReadonlyArray<unknown>> =>
   columns.map(({ name }) => rows.map((row) => row[name]))
@@ -70,9 +75,10 @@ const acknowledging = (table: string, keys: Table["columns"]): string =>
   }`
 
 /**
- * The least work that a database could do for messages, in microseconds of its processor time for each, measured several times. One
- * prepared statement adds the same rows to the same tables with the same indexes, and another acknowledges them. Rows are committed one
- * by one, and in batches as large as the server's. The statements take no locks, check nothing and assign no numbers.
+ * The least work that a database could do for messages, in microseconds of its processor time for each, measured
+ * several times. One prepared statement adds the same rows to the same tables with the same indexes, and another
+ * acknowledges them. Rows are committed one by one, and in batches as large as the server's. The statements take no
+ * locks, check nothing and assign no numbers.
  */
 export const measureDatabaseFloor = (
   url: string,
@@ -82,7 +88,10 @@ export const measureDatabaseFloor = (
 ): Promise<ReadonlyArray<number>> =>
   connected(url, async (client) => {
     await client.query("DROP SCHEMA IF EXISTS floor CASCADE; CREATE SCHEMA floor")
-    const { rows: there } = await client.query<{ readonly name: string }>("SELECT name FROM unnest($1::text[]) AS t(name) WHERE to_regclass('public.' || name) IS NOT NULL", [TABLES])
+    const { rows: there } = await client.query<{ readonly name: string }>(
+      "SELECT name FROM unnest($1::text[]) AS t(name) WHERE to_regclass('public.' || name) IS NOT NULL",
+      [TABLES]
+    )
     const tables: Array<Table> = []
     for (const { name } of there) tables.push(await copyOf(client, name, MESSAGES))
     const count = Math.min(...tables.map(({ rows }) => rows.length))
@@ -108,9 +117,11 @@ export const measureDatabaseFloor = (
         added = Math.min(count, from + sends)
         const values = tables.flatMap(({ columns, rows }) => byColumn(columns, rows.slice(from, added)))
         await client.query({ ...add, values })
-        for (; acknowledged + acks <= added; acknowledged += acks) await acknowledgeRows(acknowledged, acknowledged + acks)
+        for (; acknowledged + acks <= added; acknowledged += acks)
+          await acknowledgeRows(acknowledged, acknowledged + acks)
       }
-      if (acknowledged < added) await acknowledgeRows(acknowledged, added)
+      if (acknowledged < added)
+        await acknowledgeRows(acknowledged, added)
       measured.push((cpuOfTree(pid) - begin) / added)
     }
     await client.query("DROP SCHEMA floor CASCADE")

@@ -17,7 +17,11 @@ export interface DiskUse {
   readonly tables: Readonly<Record<string, number>>
 }
 
-export const growth = (before: ReadonlyMap<string, number>, after: ReadonlyMap<string, number>, messages: number): DiskUse => {
+export const growth = (
+  before: ReadonlyMap<string, number>,
+  after: ReadonlyMap<string, number>,
+  messages: number
+): DiskUse => {
   const each = [...after].map(([name, bytes]) => [name, (bytes - (before.get(name) ?? 0)) / messages] as const)
   return {
     bytesPerMessage: each.reduce((sum, [, bytes]) => sum + bytes, 0),

@@ -14,9 +14,9 @@ import { printProfile, table } from "./Report.ts"
 import { startRig } from "./Rig.ts"
 
 /**
- * Measures agents with a subscription of MCP Events by webhook: their cost without mail, beside the same agents without subscriptions,
- * and a message to each of them. PostgreSQL and one server; the receiver is here.
- * `node --import ./runners/require-node.js verification/bench/EventCost.ts [agents] [--profile]`
+ * Measures agents with a subscription of MCP Events by webhook: their cost without mail, beside the same agents without
+ * subscriptions, and a message to each of them. PostgreSQL and one server; the receiver is here. `node --import
+ * ./runners/require-node.js verification/bench/EventCost.ts [agents] [--profile]`
  */
 const AGENTS = Number(process.argv[2] ?? 5_000)
 const PROFILE = process.argv.includes("--profile")
@@ -34,7 +34,10 @@ interface Agent {
 }
 
 const agentsOf = (name: string, count: number): ReadonlyArray<Agent> =>
-  Array.from({ length: count }, (_, i) => ({ handle: `${name}-${i}`, key: `ac_${randomBytes(32).toString("base64url")}` }))
+  Array.from(
+    { length: count },
+    (_, i) => ({ handle: `${name}-${i}`, key: `ac_${randomBytes(32).toString("base64url")}` })
+  )
 
 /** Inserts accounts as registration does, without the mail. */
 const insert = (url: string, agents: ReadonlyArray<Agent>) =>
@@ -67,7 +70,11 @@ await new Promise<void>((resolve) => receiver.listen(0, "127.0.0.1", resolve))
 const hook = `http://127.0.0.1:${(receiver.address() as AddressInfo).port}/`
 
 const say = (text: string): void => console.error(text)
-const rig = await startRig({ database: "postgres", nodes: 0, balancer: undefined, stored: 0, checkout: here }, LIMITS, say)
+const rig = await startRig(
+  { database: "postgres", nodes: 0, balancer: undefined, stored: 0, checkout: here },
+  LIMITS,
+  say
+)
 const [server] = rig.servers
 const { database } = rig
 if (server === undefined || database === undefined) throw new Error("no server")
@@ -76,7 +83,12 @@ const all = agentsOf("told", AGENTS)
 const senders = agentsOf("sends", SENDERS)
 await insert(database.url, [...all, ...senders])
 
-const request = async (path: string, key: string, body: object, headers: Readonly<Record<string, string>> = {}): Promise<string> => {
+const request = async (
+  path: string,
+  key: string,
+  body: object,
+  headers: Readonly<Record<string, string>> = {}
+): Promise<string> => {
   const response = await fetch(`${server.url}${path}`, {
     method: "POST",
     headers: { authorization: `Bearer ${key}`, "content-type": "application/json", ...headers },
@@ -153,7 +165,12 @@ before = await used()
 const sentAt: Array<number> = []
 await each(all, ({ handle }, i) => {
   sentAt.push(performance.now())
-  return request("/v1/messages", senders[i % SENDERS]!.key, { to: handle, client_msg_id: `${i}`, type: "text", content: { text: "hello" } })
+  return request("/v1/messages", senders[i % SENDERS]!.key, {
+    to: handle,
+    client_msg_id: `${i}`,
+    type: "text",
+    content: { text: "hello" }
+  })
 })
 const sent = performance.now()
 while (told.size < AGENTS && performance.now() - sent < 120_000) await pause(50)
@@ -168,10 +185,18 @@ const last = Math.max(...told.values())
 console.log(table([["", "seconds", "CPU of the server", "of PostgreSQL", "statements a minute"], ...rows]))
 const took = (last - before.at) / 1_000
 console.log(
-  `${told.size} of ${AGENTS} told, ${repeats} twice: sent within ${((sent - before.at) / 1_000).toFixed(1)} s, all told after ${took.toFixed(1)} s, ` +
-    `${(told.size / took).toFixed(0)} events/s; ${((after.statements - before.statements) / AGENTS).toFixed(1)} statements, ` +
-    `${((after.server - before.server) / AGENTS / 1_000).toFixed(2)} ms of the server and ${((after.database - before.database) / AGENTS / 1_000).toFixed(2)} ms of PostgreSQL ` +
-    `for a message and its event; ${((heavier.heap - weight.heap) / AGENTS).toFixed(0)} bytes of heap for a subscription`
+  `${told.size} of ${AGENTS} told, ${repeats} twice: sent within ${
+    ((sent - before.at) / 1_000).toFixed(1)
+  } s, all told after ${took.toFixed(1)} s, ` +
+    `${(told.size / took).toFixed(0)} events/s; ${
+      ((after.statements - before.statements) / AGENTS).toFixed(1)
+    } statements, ` +
+    `${((after.server - before.server) / AGENTS / 1_000).toFixed(2)} ms of the server and ${
+      ((after.database - before.database) / AGENTS / 1_000).toFixed(2)
+    } ms of PostgreSQL ` +
+    `for a message and its event; ${
+      ((heavier.heap - weight.heap) / AGENTS).toFixed(0)
+    } bytes of heap for a subscription`
 )
 receiver.closeAllConnections()
 receiver.close()

@@ -12,8 +12,15 @@ import { startRig, untilAnswers } from "./Rig.ts"
 import { median } from "./Statistics.ts"
 
 /** Compares GET /v1/agents/me with the bare endpoint of BareApi.ts, in alternating rounds. */
-export const benchHttp = async ({ profile, short }: { readonly profile: boolean; readonly short: boolean }, say: (text: string) => void): Promise<void> => {
-  const { folder, outbox, servers: [server] } = await startRig({ database: "pglite", nodes: 0, balancer: undefined, stored: 0, checkout: here }, {}, say)
+export const benchHttp = async (
+  { profile, short }: { readonly profile: boolean; readonly short: boolean },
+  say: (text: string) => void
+): Promise<void> => {
+  const { folder, outbox, servers: [server] } = await startRig(
+    { database: "pglite", nodes: 0, balancer: undefined, stored: 0, checkout: here },
+    {},
+    say
+  )
   if (server === undefined) throw new Error("no server")
   const [agent] = await registerAgents(server.url, outbox, ["bench-0"])
   const port = await freePort()
@@ -53,12 +60,17 @@ export const benchHttp = async ({ profile, short }: { readonly profile: boolean;
   const ours = figures("parley")
   const theirs = figures("bare")
   const ratio = median(rounds.map((round) => round.parley.perSecond / round.bare.perSecond))
-  const row = (name: string, f: typeof ours) => [name, f.perSecond.toFixed(0), `${f.from.toFixed(0)} to ${f.to.toFixed(0)}`, f.cpu.toFixed(0)]
+  const row = (
+    name: string,
+    f: typeof ours
+  ) => [name, f.perSecond.toFixed(0), `${f.from.toFixed(0)} to ${f.to.toFixed(0)}`, f.cpu.toFixed(0)]
   console.log(table([
     ["GET /v1/agents/me, 32 in flight", "req/s", "spread", "CPU µs"],
     row("Parley, authenticated", ours),
     row("bare HttpApi endpoint", theirs)
   ]))
-  console.log(`Parley has ${percent(ratio)} of the bare endpoint's speed (median of ${rounds.length} rounds taken in turn)`)
+  console.log(
+    `Parley has ${percent(ratio)} of the bare endpoint's speed (median of ${rounds.length} rounds taken in turn)`
+  )
   console.log(json({ bench: "http", parley: ours, bare: theirs, ratio }))
 }

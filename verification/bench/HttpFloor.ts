@@ -3,9 +3,10 @@ import { type WebSocket, WebSocketServer } from "ws"
 import type { Channel, LoadAgent } from "./Load.ts"
 
 /**
- * The least work that a server in this language could do for messages. A bare `node:http` and a bare `ws` parse a send, answer it, write
- * it to the sockets of both sides and parse the acknowledgement. The server checks and stores nothing, and numbers only what the load
- * reads. It runs in a process of its own. The parent process tells it who writes to whom, and it reports where it listens.
+ * The least work that a server in this language could do for messages. A bare `node:http` and a bare `ws` parse a send,
+ * answer it, write it to the sockets of both sides and parse the acknowledgement. The server checks and stores nothing,
+ * and numbers only what the load reads. It runs in a process of its own. The parent process tells it who writes to
+ * whom, and it reports where it listens.
  */
 
 export interface FloorCall {
@@ -67,14 +68,17 @@ const server = createServer((request: IncomingMessage, response: ServerResponse)
 })
 
 const upgrades = new WebSocketServer({ noServer: true, perMessageDeflate: false })
-server.on("upgrade", (request, socket, head) =>
-  upgrades.handleUpgrade(request, socket, head, (opened) =>
-    opened.on("message", (data) => {
-      const frame = JSON.parse(String(data)) as { readonly type: string; readonly api_key: string }
-      if (frame.type === "ack") return void acknowledged++
-      sockets.set(frame.api_key, opened)
-      opened.send(`{"type":"hello.ok","capabilities":["ack"]}`)
-    })))
+server.on(
+  "upgrade",
+  (request, socket, head) =>
+    upgrades.handleUpgrade(request, socket, head, (opened) =>
+      opened.on("message", (data) => {
+        const frame = JSON.parse(String(data)) as { readonly type: string; readonly api_key: string }
+        if (frame.type === "ack") return void acknowledged++
+        sockets.set(frame.api_key, opened)
+        opened.send(`{"type":"hello.ok","capabilities":["ack"]}`)
+      }))
+)
 
 process.once("message", ({ agents, channels, echo: echoes }: FloorCall) => {
   echo = echoes

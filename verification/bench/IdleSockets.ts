@@ -6,7 +6,10 @@ import { LoadProcess } from "./LoadProcess.ts"
 import type { Memory } from "./Probe.ts"
 import { nameOf, startRig, type Subject } from "./Rig.ts"
 
-/** How many sockets connect at a time. Connecting more at once would add the memory of connecting to that of the connections. */
+/**
+ * How many sockets connect at a time. Connecting more at once would add the memory of connecting to that of the
+ * connections.
+ */
 export const AT_A_TIME = 50
 
 export interface IdleResult {
@@ -18,8 +21,15 @@ export interface IdleResult {
   readonly external: number
 }
 
-/** Measures the memory of an idle authenticated socket, with an agent of its own, in the server's (the first node's) process. */
-export const weighIdle = async (subject: Subject, sockets: number, say: (text: string) => void): Promise<IdleResult> => {
+/**
+ * Measures the memory of an idle authenticated socket, with an agent of its own, in the server's (the first node's)
+ * process.
+ */
+export const weighIdle = async (
+  subject: Subject,
+  sockets: number,
+  say: (text: string) => void
+): Promise<IdleResult> => {
   const name = nameOf(subject)
   const rig = await startRig(subject, {}, (text) => say(`${name}: ${text}`))
   say(`${name}: registering ${sockets} agents for idle sockets`)
@@ -36,7 +46,8 @@ export const weighIdle = async (subject: Subject, sockets: number, say: (text: s
 /** Measures the memory of idle sockets of the agents with these keys, on a server that has just started. */
 export const weighSockets = async (server: ServerProcess, keys: ReadonlyArray<string>): Promise<IdleResult> => {
   const load = new LoadProcess()
-  const connect = async (some: ReadonlyArray<string>) => load.ask("idle", { host: server.host, port: server.port, keys: some, atATime: AT_A_TIME })
+  const connect = async (some: ReadonlyArray<string>) =>
+    load.ask("idle", { host: server.host, port: server.port, keys: some, atATime: AT_A_TIME })
   // A few sockets connect and close first, so that memory of the first use of the code is not counted.
   await connect(keys.slice(0, Math.ceil(keys.length / 10)))
   await load.ask("closeIdle", undefined)

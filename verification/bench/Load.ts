@@ -1,12 +1,12 @@
-import { cpuOf, cpuOfTree, kernelCpuOf, machineCpu } from "./CpuTime.ts"
 import { HttpConnection, requestHead, SocketConnection } from "../../test/support/Connection.ts"
+import { cpuOf, cpuOfTree, kernelCpuOf, machineCpu } from "./CpuTime.ts"
 import type { Verdict } from "./Verdict.ts"
 
 /**
- * The load, in a process of its own. Agents send over HTTP, and each receives on one socket that acknowledges everything. With several
- * nodes, each sender uses one node, and its socket may be on another. The load remembers every message that it sent, so that the
- * accepted, the stored and the received messages can be compared one by one. `LoadProcess.ts` forks it and gives it one command after
- * another.
+ * The load, in a process of its own. Agents send over HTTP, and each receives on one socket that acknowledges
+ * everything. With several nodes, each sender uses one node, and its socket may be on another. The load remembers every
+ * message that it sent, so that the accepted, the stored and the received messages can be compared one by one.
+ * `LoadProcess.ts` forks it and gives it one command after another.
  */
 
 export interface LoadAgent {
@@ -54,7 +54,9 @@ export interface Processes {
 export interface RunPlan {
   readonly inFlight: number
   readonly warmUpSeconds: number
-  /** The measured window lasts at least `seconds` and until `messages` messages are accepted, but at most `maxSeconds`. */
+  /**
+   * The measured window lasts at least `seconds` and until `messages` messages are accepted, but at most `maxSeconds`.
+   */
   readonly seconds: number
   readonly messages: number
   readonly maxSeconds: number
@@ -91,7 +93,10 @@ export interface RunResult {
     readonly balancer: number | undefined
     readonly load: number
   }
-  /** Share of all processors, 0 to 1: `others` is used by processes outside the measurement, `stolen` by other guests of the host. */
+  /**
+   * Share of all processors, 0 to 1: `others` is used by processes outside the measurement, `stolen` by other guests of
+   * the host.
+   */
   readonly noise: { readonly others: number; readonly stolen: number }
   readonly refused: Readonly<Record<string, number>>
 }
@@ -142,7 +147,7 @@ const SEQ = Buffer.from('"seq":')
 /** Reads the decimal number at this position. */
 const readNumber = (buffer: Buffer, at: number): number => {
   let value = 0
-  for (let i = at; ; i++) {
+  for (let i = at;; i++) {
     const digit = buffer[i]! - 48
     if (digit < 0 || digit > 9) return value
     value = value * 10 + digit
@@ -178,7 +183,9 @@ class Sender {
         type: "text",
         content: { text: "The quick brown fox jumps over the lazy dog. ".repeat(6).slice(0, size) }
       })
-      const bytes = Buffer.from(requestHead("POST", "/v1/messages", `${host}:${port}`, agents[agent]!.key, body.length) + body)
+      const bytes = Buffer.from(
+        requestHead("POST", "/v1/messages", `${host}:${port}`, agents[agent]!.key, body.length) + body
+      )
       return { bytes, digitsAt: bytes.indexOf(CLIENT_ID) + CLIENT_ID.length }
     })
   }
@@ -302,7 +309,9 @@ const sendOver = (connection: HttpConnection, from: Sender, since: number, next:
 
 const quantiles = (values: Float64Array): Quantiles => {
   values.sort()
-  const at = (q: number) => (values.length === 0 ? 0 : values[Math.min(values.length - 1, Math.floor(q * values.length))]!)
+  const at = (
+    q: number
+  ) => (values.length === 0 ? 0 : values[Math.min(values.length - 1, Math.floor(q * values.length))]!)
   return { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1) }
 }
 
@@ -317,10 +326,13 @@ const open: Commands["open"] = async (p) => {
     for (const agent of channel.senders) senders.push(new Sender(senders.length, agent, c, p))
   }
   for (const [agent, { handle, key }] of p.agents.entries()) {
-    const heard = new Map(p.channels.flatMap(({ lastSeq, recipients, senders }, c) =>
-      recipients.includes(agent) || (p.echo && senders.includes(agent)) ? [[c, lastSeq]] : []
-    ))
-    // Sockets are spread by another rule than senders. With the same rule, every message would take the same path between nodes.
+    const heard = new Map(
+      p.channels.flatMap(({ lastSeq, recipients, senders }, c) =>
+        recipients.includes(agent) || (p.echo && senders.includes(agent)) ? [[c, lastSeq]] : []
+      )
+    )
+    // Sockets are spread by another rule than senders. With the same rule, every message would take the same path
+    // between nodes.
     const node = p.nodes[Math.floor(agent / p.nodes.length) % p.nodes.length]!
     sockets.push(
       await SocketConnection.connect({
@@ -343,15 +355,22 @@ const run = (p: RunPlan): Promise<RunResult> => {
 
 const execute = async (p: RunPlan): Promise<RunResult> => {
   // Each line sends for its own part of the senders, one after the other.
-  const parts = Array.from({ length: p.inFlight }, (_, c) =>
-    c < senders.length ? senders.filter((_, s) => s % p.inFlight === c) : [senders[c % senders.length]!]
+  const parts = Array.from(
+    { length: p.inFlight },
+    (_, c) => c < senders.length ? senders.filter((_, s) => s % p.inFlight === c) : [senders[c % senders.length]!]
   )
-  // A line uses one connection at a time, the one to its current sender's node. The server would close a connection without requests.
+  // A line uses one connection at a time, the one to its current sender's node. The server would close a connection
+  // without requests.
   const nodeOf = (from: Sender): number => from.index % plan.nodes.length
-  const lines = await Promise.all(parts.map((part) =>
-    Promise.all(plan.nodes.map(({ host, port }, node) =>
-      part.some((from) => nodeOf(from) === node) ? HttpConnection.connect(host, port, connectionLost) : undefined))
-  ))
+  const lines = await Promise.all(
+    parts.map((part) =>
+      Promise.all(plan.nodes.map(({ host, port }, node) =>
+        part.some((from) => nodeOf(from) === node)
+          ? HttpConnection.connect(host, port, connectionLost)
+          : undefined
+      ))
+    )
+  )
   const turns = lines.map(() => 0)
   const turn = (c: number): Sender => {
     const part = parts[c]!
@@ -494,7 +513,10 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
       load: load / count
     },
     noise: {
-      others: Math.max(0, end.machine.busy - begin.machine.busy - server - (database ?? 0) - (redisCpu ?? 0) - (balancerCpu ?? 0) - load) / whole,
+      others: Math.max(
+        0,
+        end.machine.busy - begin.machine.busy - server - (database ?? 0) - (redisCpu ?? 0) - (balancerCpu ?? 0) - load
+      ) / whole,
       stolen: (end.machine.stolen - begin.machine.stolen) / whole
     },
     refused
@@ -531,16 +553,19 @@ const verify: Commands["verify"] = async ({ stores }) => {
         if (row.seq !== after + 1) problem(`the history of ${conversationId} has seq ${row.seq} after ${after}`)
         after = row.seq
         const n = row.client_msg_id.startsWith(PREFIX) ? Number(row.client_msg_id.slice(PREFIX.length)) : -1
-        if (n < 0 || n >= sent || senders[senderOf[n]!]?.channel !== index) problem(`the history of ${conversationId} has a stranger: ${row.id}`)
+        if (n < 0 || n >= sent || senders[senderOf[n]!]?.channel !== index)
+          problem(`the history of ${conversationId} has a stranger: ${row.id}`)
         else if (found[n]!++ > 0) problem(`message ${n} is stored twice`)
-        else if (ids[n] !== row.id || seqs[n] !== row.seq) problem(`message ${n} is stored as ${row.id} with seq ${row.seq}`)
+        else if (ids[n] !== row.id || seqs[n] !== row.seq)
+          problem(`message ${n} is stored as ${row.id} with seq ${row.seq}`)
       }
       if (rows.length < 200) return
     }
   }
   if (stores) {
     const all = plan.channels.map((channel, index) => ({ channel, index }))
-    for (let at = 0; at < all.length; at += 4) await Promise.all(all.slice(at, at + 4).map(({ channel, index }) => read(channel, index)))
+    for (let at = 0; at < all.length; at += 4)
+      await Promise.all(all.slice(at, at + 4).map(({ channel, index }) => read(channel, index)))
   }
   for (let n = 0; n < sent; n++) {
     if (answeredAt[n] === 0) continue
@@ -589,8 +614,10 @@ const http: Commands["http"] = async (p) => {
   let answers = 0
   const lost = Promise.withResolvers<never>()
   const connections = await Promise.all(
-    Array.from({ length: p.inFlight }, () =>
-      HttpConnection.connect(p.host, p.port, (why) => lost.reject(new Error(why))))
+    Array.from(
+      { length: p.inFlight },
+      () => HttpConnection.connect(p.host, p.port, (why) => lost.reject(new Error(why)))
+    )
   )
   const loops = connections.map((connection) =>
     new Promise<void>((resolve, reject) => {
@@ -633,7 +660,9 @@ process.on("message", (call: Call) => {
   command(call.argument).then(
     (result) => process.send?.({ event: "result", result } satisfies Reply),
     (error: unknown) =>
-      process.send?.({ event: "failure", message: error instanceof Error ? error.message : String(error) } satisfies Reply)
+      process.send?.(
+        { event: "failure", message: error instanceof Error ? error.message : String(error) } satisfies Reply
+      )
   )
 })
 

@@ -40,7 +40,13 @@ interface Options {
 }
 
 /** A call of a tool as bytes. */
-const callOf = (server: ServerProcess, key: string, name: string, args: object, revision: keyof typeof REVISIONS = "older"): Buffer => {
+const callOf = (
+  server: ServerProcess,
+  key: string,
+  name: string,
+  args: object,
+  revision: keyof typeof REVISIONS = "older"
+): Buffer => {
   const modern = revision === "newest"
   const body = JSON.stringify({
     jsonrpc: "2.0",
@@ -109,7 +115,11 @@ const settle = () => pause(3_000)
 const quantile = (values: ReadonlyArray<number>, share: number): number =>
   values.toSorted((a, b) => a - b)[Math.min(values.length - 1, Math.floor(values.length * share))] ?? Number.NaN
 
-const quantiles = (values: ReadonlyArray<number>) => ({ p50: quantile(values, 0.5), p99: quantile(values, 0.99), max: Math.max(...values) })
+const quantiles = (values: ReadonlyArray<number>) => ({
+  p50: quantile(values, 0.5),
+  p99: quantile(values, 0.99),
+  max: Math.max(...values)
+})
 
 interface WaitResult {
   /** The memory of idle sockets of the same agents, also on a server that has just started. */
@@ -126,7 +136,9 @@ interface WaitResult {
   readonly loaded: Record<"fromSend" | "fromAnswer", ReturnType<typeof quantiles>>
 }
 
-/** Measures agents that wait at once on one node: the memory of a wait, and the time from a send to the end of the wait. */
+/**
+ * Measures agents that wait at once on one node: the memory of a wait, and the time from a send to the end of the wait.
+ */
 const benchWaits = async (rig: Rig, count: number, say: (text: string) => void): Promise<WaitResult> => {
   say(`registering ${count} agents that will wait`)
   const handles = Array.from({ length: count }, (_, i) => `waits-${i}`)
@@ -138,7 +150,8 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
     some.map(({ key }) => new WaitingAgent(server, key, (why) => failures.push(why)))
   const open = async (wanted: number) => {
     for (const deadline = Date.now() + 120_000;;) {
-      if (failures.length > 0 || Date.now() > deadline) throw new Error(`the waits did not begin: ${failures[0] ?? "too late"}`)
+      if (failures.length > 0 || Date.now() > deadline)
+        throw new Error(`the waits did not begin: ${failures[0] ?? "too late"}`)
       if (metric(await metrics(server), "waits_open") === wanted) return
       await pause(20)
     }
@@ -164,12 +177,19 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
   await open(count)
   say(`${count} agents wait, after ${(begun / 1_000).toFixed(1)} s`)
 
-  const connections = await Promise.all(Array.from({ length: AT_ONCE }, () => HttpConnection.connect(server.host, server.port, (why) => failures.push(why))))
+  const connections = await Promise.all(
+    Array.from({ length: AT_ONCE }, () => HttpConnection.connect(server.host, server.port, (why) => failures.push(why)))
+  )
   const fromSend: Array<number> = []
   const fromAnswer: Array<number> = []
   const wake = (connection: HttpConnection, i: number) =>
     new Promise<void>((resolve, reject) => {
-      const body = JSON.stringify({ to: handles[i], client_msg_id: `wake-${i}`, type: "text", content: { text: "a message that somebody waits for" } })
+      const body = JSON.stringify({
+        to: handles[i],
+        client_msg_id: `wake-${i}`,
+        type: "text",
+        content: { text: "a message that somebody waits for" }
+      })
       const sent = performance.now()
       let [answered, heard] = [0, 0]
       const done = () => {
@@ -183,11 +203,17 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
         heard = at
         done()
       }
-      connection.request(Buffer.from(requestHead("POST", "/v1/messages", `${server.host}:${server.port}`, sender.key, Buffer.byteLength(body)) + body), (status) => {
-        if (status !== 201) reject(new Error(`a send was answered with ${status}`))
-        answered = performance.now()
-        done()
-      })
+      connection.request(
+        Buffer.from(
+          requestHead("POST", "/v1/messages", `${server.host}:${server.port}`, sender.key, Buffer.byteLength(body)) +
+            body
+        ),
+        (status) => {
+          if (status !== 201) reject(new Error(`a send was answered with ${status}`))
+          answered = performance.now()
+          done()
+        }
+      )
     })
   const alone = Math.min(REDIS_FALLBACK_REASONS, count >> 1)
   for (let i = 0; i < alone; i++) await wake(connections[0]!, i)
@@ -197,7 +223,8 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
   await Promise.all(connections.map(async (connection) => {
     while (next < count) await wake(connection, next++)
   }))
-  if (fromSend.length !== count - alone || failures.length > 0) throw new Error(`not all of them heard: ${failures[0] ?? ""}`)
+  if (fromSend.length !== count - alone || failures.length > 0)
+    throw new Error(`not all of them heard: ${failures[0] ?? ""}`)
   for (const one of [...waiting, ...connections]) one.close()
   const each = (kind: "rss" | "heap" | "external") => (after[kind] - before[kind]) / count
   const [fresh] = await rig.restart()
@@ -216,7 +243,12 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
 }
 
 const BY_TOKEN = "agentchat_send_message, 2025-11-25, by token"
-const WAYS = ["POST /v1/messages", "agentchat_send_message, 2025-11-25", BY_TOKEN, "agentchat_send_message, 2026-07-28"] as const
+const WAYS = [
+  "POST /v1/messages",
+  "agentchat_send_message, 2025-11-25",
+  BY_TOKEN,
+  "agentchat_send_message, 2026-07-28"
+] as const
 type Way = (typeof WAYS)[number]
 
 interface SendResult {
@@ -226,7 +258,11 @@ interface SendResult {
 }
 
 /** The ways to send, in turn, between agents that know each other. */
-const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: string) => void): Promise<Map<Way, ReadonlyArray<SendResult>>> => {
+const benchSends = async (
+  rig: Rig,
+  { profile, short }: Options,
+  say: (text: string) => void
+): Promise<Map<Way, ReadonlyArray<SendResult>>> => {
   const [server] = rig.servers
   if (server === undefined) throw new Error("no server")
   const handles = Array.from({ length: IN_FLIGHT * 2 }, (_, i) => `sends-${i}`)
@@ -237,7 +273,8 @@ const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: str
       headers: { authorization: `Bearer ${from.key}`, "content-type": "application/json" },
       body: JSON.stringify({ to: to.handle, client_msg_id: "first", type: "text", content: { text: "hello" } })
     })
-    if (response.status !== 201) throw new Error(`a first message was answered with ${response.status}: ${await response.text()}`)
+    if (response.status !== 201)
+      throw new Error(`a first message was answered with ${response.status}: ${await response.text()}`)
   }
   const pairs = Array.from({ length: IN_FLIGHT }, (_, i) => [agents[i * 2]!, agents[i * 2 + 1]!] as const)
   for (const [one, other] of pairs) {
@@ -254,13 +291,23 @@ const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: str
     if (way !== "POST /v1/messages") {
       const args = { to: to.handle, text, client_msg_id: id }
       const credential = way === BY_TOKEN ? tokens.get(from.key) ?? "" : from.key
-      return callOf(server, credential, "agentchat_send_message", args, way.endsWith(REVISIONS.newest) ? "newest" : "older")
+      return callOf(
+        server,
+        credential,
+        "agentchat_send_message",
+        args,
+        way.endsWith(REVISIONS.newest) ? "newest" : "older"
+      )
     }
     const body = JSON.stringify({ to: to.handle, client_msg_id: id, type: "text", content: { text } })
-    return Buffer.from(requestHead("POST", "/v1/messages", `${server.host}:${server.port}`, from.key, Buffer.byteLength(body)) + body)
+    return Buffer.from(
+      requestHead("POST", "/v1/messages", `${server.host}:${server.port}`, from.key, Buffer.byteLength(body)) + body
+    )
   }
   const failures: Array<string> = []
-  const connections = await Promise.all(pairs.map(() => HttpConnection.connect(server.host, server.port, (why) => failures.push(why))))
+  const connections = await Promise.all(
+    pairs.map(() => HttpConnection.connect(server.host, server.port, (why) => failures.push(why)))
+  )
   const run = async (way: Way, seconds: number): Promise<SendResult> => {
     let done = 0
     const [from, cpu] = [performance.now(), cpuOf(server.pid)]
@@ -275,13 +322,15 @@ const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: str
             const fine = way === "POST /v1/messages"
               ? status === 201
               : status === 200 && buffer.indexOf('"structuredContent":', start) >= 0
-            if (!fine) return reject(new Error(`${way} was answered with ${status}: ${buffer.toString("utf8", start, end)}`))
+            if (!fine)
+              return reject(new Error(`${way} was answered with ${status}: ${buffer.toString("utf8", start, end)}`))
             done++
             next()
           })
         }
         next()
-      })))
+      })
+    ))
     const took = (performance.now() - from) / 1_000
     return { perSecond: done / took, cpu: (cpuOf(server.pid) - cpu) / done }
   }
@@ -305,7 +354,8 @@ const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: str
 }
 
 const kb = (bytes: number): string => (bytes / 1_000).toFixed(1)
-const ms = ({ max, p50, p99 }: ReturnType<typeof quantiles>): ReadonlyArray<string> => [p50, p99, max].map((value) => value.toFixed(1))
+const ms = ({ max, p50, p99 }: ReturnType<typeof quantiles>): ReadonlyArray<string> =>
+  [p50, p99, max].map((value) => value.toFixed(1))
 
 const benchOn = async (subject: Subject, options: Options, say: (text: string) => void): Promise<void> => {
   const name = nameOf(subject)
@@ -344,7 +394,9 @@ const benchOn = async (subject: Subject, options: Options, say: (text: string) =
       [`${AT_ONCE} sends at once: from its 201`, ...ms(waits.loaded.fromAnswer)]
     ]))
   }
-  console.log(json({ bench: "mcp", subject: name, sends: Object.fromEntries(sends), shares: Object.fromEntries(shares), waits }))
+  console.log(
+    json({ bench: "mcp", subject: name, sends: Object.fromEntries(sends), shares: Object.fromEntries(shares), waits })
+  )
 }
 
 /** Compares `/mcp` with the API that it is built on. */

@@ -27,7 +27,10 @@ export const counts = async (servers: ReadonlyArray<ServerProcess>): Promise<Cou
   const text = (await Promise.all(servers.map(metrics))).join("\n")
   const found = new Map<string, Batches>()
   for (const [, name] of text.matchAll(/^(\w+)_batch_size_count/gm)) {
-    found.set(name!, { commits: metric(text, `${name}_batch_size_count`), items: metric(text, `${name}_batch_size_sum`) })
+    found.set(name!, {
+      commits: metric(text, `${name}_batch_size_count`),
+      items: metric(text, `${name}_batch_size_sum`)
+    })
   }
   return {
     batches: found,
@@ -47,7 +50,8 @@ export const meanBatches = (before: Counts, after: Counts): Record<string, numbe
 
 /** Calls to actors of other nodes and pushes to sockets there, for each message that was sent between two counts. */
 export const crossings = (before: Counts, after: Counts): { readonly calls: number; readonly pushes: number } => {
-  const sent = ({ batches }: Counts) => (batches.get("message")?.items ?? 0) + (batches.get("group_message")?.items ?? 0)
+  const sent = ({ batches }: Counts) =>
+    (batches.get("message")?.items ?? 0) + (batches.get("group_message")?.items ?? 0)
   const sends = Math.max(1, sent(after) - sent(before))
   return {
     calls: (after.remoteCalls - before.remoteCalls) / sends,

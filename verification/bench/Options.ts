@@ -112,7 +112,8 @@ const number = (name: string, text: string, min: number): number => {
   return Number.isInteger(value) && value >= min ? value : complain(`--${name} takes a whole number from ${min} on`)
 }
 
-const numbers = (name: string, text: string): ReadonlyArray<number> => text.split(",").map((part) => number(name, part, 1))
+const numbers = (name: string, text: string): ReadonlyArray<number> =>
+  text.split(",").map((part) => number(name, part, 1))
 
 const oneOf = <const A extends string>(name: string, text: string, ...values: ReadonlyArray<A>): A =>
   values.find((value) => value === text) ?? complain(`--${name} takes ${values.join(", ")}`)
@@ -126,8 +127,10 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
   const onlyPostgres = nodes !== undefined || stored > 0
   const driver = oneOf("driver", flags.driver ?? (onlyPostgres ? "postgres" : "both"), "pglite", "postgres", "both")
   if (onlyPostgres && driver !== "postgres") complain("--nodes and --stored are for PostgreSQL")
-  if (apart && (nodes === undefined || Math.max(...nodes) < 2)) complain("--apart takes --nodes, with two or more of them")
-  if (balancer && (nodes === undefined || Math.max(...nodes) > 3)) complain("--balancer takes --nodes, at most 3 of them")
+  if (apart && (nodes === undefined || Math.max(...nodes) < 2))
+    complain("--apart takes --nodes, with two or more of them")
+  if (balancer && (nodes === undefined || Math.max(...nodes) > 3))
+    complain("--balancer takes --nodes, at most 3 of them")
   if (hot && flags.group !== undefined) complain("--hot and --group are two measurements")
   if (alone && half) complain("--alone and --half are two measurements")
   const group = flags.group === undefined ? undefined : number("group", flags.group, 3)
@@ -135,7 +138,8 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
   if (scene !== "ring" && (alone || half)) complain("--alone and --half are for the ring")
   const traced = flags.traced === undefined ? undefined : Number(flags.traced)
   if (traced !== undefined && !(traced >= 0 && traced <= 1)) complain("--traced takes a number from 0 to 1")
-  const plain = scene === "ring" && traced === undefined && nodes === undefined && stored === 0 && against === undefined && !alone && !half
+  const plain = scene === "ring" && traced === undefined && nodes === undefined && stored === 0 &&
+    against === undefined && !alone && !half
   return {
     help,
     http,
@@ -153,7 +157,10 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
     /** Agents of the scene. In the ring, agents for each node. */
     agents: scene === "hot" ? 2 : group ?? number("agents", flags.agents, 3),
     windows: alone ? "alone" as const : half ? "half" as const : "all" as const,
-    inFlight: numbers("in-flight", flags["in-flight"] ?? (short || scene !== "ring" || nodes !== undefined ? "64" : "64,16")),
+    inFlight: numbers(
+      "in-flight",
+      flags["in-flight"] ?? (short || scene !== "ring" || nodes !== undefined ? "64" : "64,16")
+    ),
     repeat: number("repeat", flags.repeat ?? (half ? "5" : against === undefined ? "1" : "3"), 1),
     seconds: number("seconds", flags.seconds ?? (short ? "5" : "30"), 1),
     /** Seconds of each window that is not at full load. */

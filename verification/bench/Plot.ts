@@ -29,7 +29,9 @@ const text = (x: number, y: number, what: string, anchor: "start" | "end" = "sta
   `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" text-anchor="${anchor}">${escape(what)}</text>`
 
 const rect = (x: number, y: number, width: number, height: number, colour: string): string =>
-  `<rect x="${x.toFixed(1)}" y="${y.toFixed(1)}" width="${width.toFixed(1)}" height="${height.toFixed(1)}" fill="${colour}"/>`
+  `<rect x="${x.toFixed(1)}" y="${y.toFixed(1)}" width="${width.toFixed(1)}" height="${
+    height.toFixed(1)
+  }" fill="${colour}"/>`
 
 /** The bars of one plot below each other, on a scale of their own, from `top` on. */
 const draw = ({ bars, parts, title }: Plot, top: number): ReadonlyArray<string> => {
@@ -50,7 +52,11 @@ const draw = ({ bars, parts, title }: Plot, top: number): ReadonlyArray<string> 
     })
     const middle = y + (ROW - 8) / 2
     const spread = bar.to > bar.from
-      ? [`<path d="M${(left + bar.from * scale).toFixed(1)} ${middle.toFixed(1)}H${(left + bar.to * scale).toFixed(1)}" stroke="black"/>`]
+      ? [
+        `<path d="M${(left + bar.from * scale).toFixed(1)} ${middle.toFixed(1)}H${
+          (left + bar.to * scale).toFixed(1)
+        }" stroke="black"/>`
+      ]
       : []
     return [
       text(left - 8, y + 11, bar.label, "end"),

@@ -1,9 +1,9 @@
-import { Session } from "node:inspector/promises"
 import { writeFileSync } from "node:fs"
+import { Session } from "node:inspector/promises"
 
 /**
- * Loaded into the server's process before its own script (`--import`), for figures that only the process itself can give: its heap after
- * a collection, and a profile of a part of its run. Does nothing until it gets a command.
+ * Loaded into the server's process before its own script (`--import`), for figures that only the process itself can
+ * give: its heap after a collection, and a profile of a part of its run. Does nothing until it gets a command.
  */
 
 export type ProbeCall =

@@ -22,7 +22,9 @@ export interface Cost {
 /** The file that a function belongs to, and its owner: a folder of this repository or a package. */
 const placeOf = (url: string, functionName: string): { readonly file: string; readonly owner: string } => {
   if (url === "") {
-    return functionName.startsWith("(") ? { file: functionName, owner: functionName } : { file: "(native)", owner: "(native)" }
+    return functionName.startsWith("(")
+      ? { file: functionName, owner: functionName }
+      : { file: "(native)", owner: "(native)" }
   }
   if (url.startsWith("node:")) return { file: url, owner: "node" }
   const path = url.replace(/^file:\/\//, "").replace(`${ROOT}/`, "")

@@ -1,7 +1,7 @@
 import type { Measured, Outcome } from "./Contender.ts"
 import type { SceneKind } from "./Scene.ts"
 import { median, ratiosOf } from "./Statistics.ts"
-import { REDIS_FALLBACK_REASONS, HALF, TEN } from "./Window.ts"
+import { HALF, REDIS_FALLBACK_REASONS, TEN } from "./Window.ts"
 
 /** A figure that has a goal, or that compares subjects. */
 export interface Figure {
@@ -45,17 +45,26 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
   const add = (what: string, unit: Figure["unit"], values: ReadonlyArray<number>, goal?: Goal) => {
     if (values.length > 0) figures.push({ what, unit, values, ...(goal === undefined ? {} : { goal }) })
   }
-  const compare = (what: string, one: Compared, other: Compared, label: string, value: (run: Measured) => number, goal?: Goal) =>
-    add(what, "×", ratiosOf(byRound(one, label, value), byRound(other, label, value)), goal)
+  const compare = (
+    what: string,
+    one: Compared,
+    other: Compared,
+    label: string,
+    value: (run: Measured) => number,
+    goal?: Goal
+  ) => add(what, "×", ratiosOf(byRound(one, label, value), byRound(other, label, value)), goal)
 
   const floor = outcomes.find(({ subject }) => subject === undefined)
   for (const one of outcomes) {
     const { name, subject } = one
     if (subject === undefined) continue
     const { apart, balancer, checkout: { commit }, database, nodes, stored, traced } = subject
-    const like = (nodes: number, stored = 0) => outcomes.find(({ subject }) =>
-      subject?.database === database && subject.nodes === nodes && subject.stored === stored && subject.balancer === undefined && subject.traced === undefined && subject.apart !== true && subject.checkout.commit === commit
-    )
+    const like = (nodes: number, stored = 0) =>
+      outcomes.find(({ subject }) =>
+        subject?.database === database && subject.nodes === nodes && subject.stored === stored &&
+        subject.balancer === undefined && subject.traced === undefined && subject.apart !== true &&
+        subject.checkout.commit === commit
+      )
     if (floor !== undefined && nodes === 0 && database === "postgres") {
       compare(`${name}, ${load}: server against the bare floor`, one, floor, load, ({ cpu }) => cpu.server, { most: 2 })
       const least = median(one.databaseFloor ?? [])
@@ -74,53 +83,101 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
       if (alone !== undefined) compare(`${name}, ${load} for each: against one node`, one, alone, load, whole)
       continue
     }
-    const apartly = outcomes.find(({ subject }) => subject?.apart === true && subject.nodes === nodes && subject.checkout.commit === commit)
+    const apartly = outcomes.find(({ subject }) =>
+      subject?.apart === true && subject.nodes === nodes && subject.checkout.commit === commit
+    )
     if (apartly !== undefined && stored === 0 && traced === undefined && balancer === undefined) {
-      for (const label of [load, HALF, REDIS_FALLBACK_REASONS]) compare(`${name}, ${label}: against as many that share nothing`, one, apartly, label, whole)
+      for (const label of [load, HALF, REDIS_FALLBACK_REASONS])
+        compare(`${name}, ${label}: against as many that share nothing`, one, apartly, label, whole)
     }
     if (nodes > 1 && alone !== undefined) {
       const most = balancer === undefined ? NODES[nodes] : balancer === "header" ? BALANCED[nodes] : undefined
-      compare(`${name}, ${load} for each: against one node`, one, alone, load, whole, most === undefined ? undefined : { most })
+      compare(
+        `${name}, ${load} for each: against one node`,
+        one,
+        alone,
+        load,
+        whole,
+        most === undefined ? undefined : { most }
+      )
     }
     const empty = like(nodes)
     if (stored > 0 && empty !== undefined) {
       compare(`${name}, ${load}: against an empty database`, one, empty, load, whole, { most: 1.1 })
-      compare(`${name}, ${REDIS_FALLBACK_REASONS}: against an empty database`, one, empty, REDIS_FALLBACK_REASONS, whole, { most: 1.1 })
+      compare(
+        `${name}, ${REDIS_FALLBACK_REASONS}: against an empty database`,
+        one,
+        empty,
+        REDIS_FALLBACK_REASONS,
+        whole,
+        { most: 1.1 }
+      )
     }
-    const untraced = traced === undefined ? undefined : outcomes.find(({ subject: other }) =>
-      other !== undefined && other.traced === undefined && other.checkout.commit === commit && other.database === database &&
-      other.nodes === nodes && other.stored === stored && other.balancer === balancer && other.apart !== true
-    )
+    const untraced = traced === undefined ?
+      undefined :
+      outcomes.find(({ subject: other }) =>
+        other !== undefined && other.traced === undefined && other.checkout.commit === commit &&
+        other.database === database &&
+        other.nodes === nodes && other.stored === stored && other.balancer === balancer && other.apart !== true
+      )
     if (untraced !== undefined) {
       compare(`${name}, ${load}: CPU against no traces`, one, untraced, load, whole)
       compare(`${name}, ${load}: messages/s against no traces`, one, untraced, load, (run) => run.perSecond)
     }
-    const before = commit !== undefined ? undefined : outcomes.find(({ subject: other }) =>
-      other !== undefined && other.checkout.commit !== undefined && other.database === database && other.nodes === nodes &&
-      other.stored === stored && other.balancer === balancer && other.apart !== true
-    )
+    const before = commit !== undefined ?
+      undefined :
+      outcomes.find(({ subject: other }) =>
+        other !== undefined && other.checkout.commit !== undefined && other.database === database &&
+        other.nodes === nodes &&
+        other.stored === stored && other.balancer === balancer && other.apart !== true
+      )
     if (before !== undefined) {
       const then = `against ${before.subject?.checkout.commit}`
       for (const label of new Set(one.runs.map((run) => run.label))) {
-        compare(`${name}, ${label}: CPU ${then}`, one, before, label, whole, label === REDIS_FALLBACK_REASONS ? { most: 0.5 } : undefined)
+        compare(
+          `${name}, ${label}: CPU ${then}`,
+          one,
+          before,
+          label,
+          whole,
+          label === REDIS_FALLBACK_REASONS ? { most: 0.5 } : undefined
+        )
         if (label === load) {
-          compare(`${name}, ${label}: messages/s ${then}`, one, before, label, (run) => run.perSecond, database === "pglite" ? { least: 1.3 } : undefined)
+          compare(
+            `${name}, ${label}: messages/s ${then}`,
+            one,
+            before,
+            label,
+            (run) => run.perSecond,
+            database === "pglite" ? { least: 1.3 } : undefined
+          )
         }
       }
     }
     const half = one.runs.filter(({ label }) => label === HALF)
     for (const [quantile, most] of [["p50", 5], ["p95", 20], ["p99", 50]] as const) {
-      add(`${name}, ${HALF}: ${quantile} to the socket`, "ms", half.map(({ toSocket }) => toSocket[quantile]), { most, always: true })
+      add(`${name}, ${HALF}: ${quantile} to the socket`, "ms", half.map(({ toSocket }) => toSocket[quantile]), {
+        most,
+        always: true
+      })
     }
     if (scene === "hot") {
       add(`${name}, one conversation`, "/s", [...byRound(one, load, (run) => run.perSecond).values()], { least: 6000 })
     }
     if (scene === "group") {
-      add(`${name}, ${TEN}: p99 to the last socket`, "ms", [...byRound(one, TEN, ({ toSocket }) => toSocket.p99).values()], { most: 20 })
-      add(`${name}: messages on sockets when saturated`, "/s", [...byRound(one, load, (run) => run.framesPerSecond).values()])
+      add(`${name}, ${TEN}: p99 to the last socket`, "ms", [
+        ...byRound(one, TEN, ({ toSocket }) => toSocket.p99).values()
+      ], { most: 20 })
+      add(`${name}: messages on sockets when saturated`, "/s", [
+        ...byRound(one, load, (run) => run.framesPerSecond).values()
+      ])
     }
-    if (one.disk !== undefined && scene !== "group" && one.verdict.stored >= ENOUGH_FOR_DISK) add(`${name}: disk for each stored message`, "bytes", [one.disk.bytesPerMessage], { most: 600 })
-    add(`${name}: resident after ${one.verdict.accepted} messages`, "MB", one.memory.map(({ found }) => found / 1e6), { most: 250, always: true })
+    if (one.disk !== undefined && scene !== "group" && one.verdict.stored >= ENOUGH_FOR_DISK)
+      add(`${name}: disk for each stored message`, "bytes", [one.disk.bytesPerMessage], { most: 600 })
+    add(`${name}: resident after ${one.verdict.accepted} messages`, "MB", one.memory.map(({ found }) => found / 1e6), {
+      most: 250,
+      always: true
+    })
   }
   return figures
 }

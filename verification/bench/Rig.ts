@@ -68,7 +68,10 @@ const startRedis = async (): Promise<{ readonly url: string; readonly pid: numbe
   return redis
 }
 
-/** Starts a collector that accepts and discards all traces, and returns the settings with which a server sends traces to it. */
+/**
+ * Starts a collector that accepts and discards all traces, and returns the settings with which a server sends traces to
+ * it.
+ */
 const startCollector = async (share: number): Promise<Readonly<Record<string, string>>> => {
   const server = createServer((request, response) => request.resume().on("end", () => response.end("{}")))
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
@@ -83,16 +86,30 @@ const startCollector = async (share: number): Promise<Readonly<Record<string, st
   }
 }
 
-const startBalancer = async (servers: ReadonlyArray<ServerProcess>, root: string): Promise<{ readonly address: Address; readonly pid: number | undefined }> => {
+const startBalancer = async (
+  servers: ReadonlyArray<ServerProcess>,
+  root: string
+): Promise<{ readonly address: Address; readonly pid: number | undefined }> => {
   const port = await freePort()
-  const haproxy = await Haproxy.start({ port, root, nodes: servers.map(({ host, port }) => `${host}:${port}`), files: `127.0.0.1:${await freePort()}` })
+  const haproxy = await Haproxy.start({
+    port,
+    root,
+    nodes: servers.map(({ host, port }) => `${host}:${port}`),
+    files: `127.0.0.1:${await freePort()}`
+  })
   whenOver(() => haproxy.stop())
-  await untilAnswers(`${haproxy.url}/v1/ready`).catch((error: unknown) => Promise.reject(new Error(`${String(error)}\n${haproxy.log}`)))
+  await untilAnswers(`${haproxy.url}/v1/ready`).catch((error: unknown) =>
+    Promise.reject(new Error(`${String(error)}\n${haproxy.log}`))
+  )
   return { address: { host: "127.0.0.1", port }, pid: haproxy.process.pid }
 }
 
 /** Starts a server or nodes on a new database, which is filled first if the subject asks for stored messages. */
-export const startRig = async (subject: Subject, env: Readonly<Record<string, string>>, say: (text: string) => void): Promise<Rig> => {
+export const startRig = async (
+  subject: Subject,
+  env: Readonly<Record<string, string>>,
+  say: (text: string) => void
+): Promise<Rig> => {
   const { root } = subject.checkout
   const folder = await mkdtemp(join(tmpdir(), "parley-bench-"))
   whenOver(() => rm(folder, { recursive: true, force: true }))
@@ -107,7 +124,13 @@ export const startRig = async (subject: Subject, env: Readonly<Record<string, st
     timeoutMs: 300_000
   }
   const tracing = subject.traced === undefined ? {} : await startCollector(subject.traced)
-  const settings = { ...LIMITS, ...tracing, ...env, MAIL_OUTBOX: outbox, ...(database === undefined ? {} : { DATABASE_URL: database.url }) }
+  const settings = {
+    ...LIMITS,
+    ...tracing,
+    ...env,
+    MAIL_OUTBOX: outbox,
+    ...(database === undefined ? {} : { DATABASE_URL: database.url })
+  }
   const start = async (more: Pick<ServerOptions, "dataDir" | "command" | "env">) => {
     const server = await startServer({ ...common, ...more })
     whenOver(() => server.stop())
@@ -125,11 +148,13 @@ export const startRig = async (subject: Subject, env: Readonly<Record<string, st
     }
     const servers: Array<ServerProcess> = []
     for (let node = 1; node <= subject.nodes; node++) {
-      servers.push(await start({
-        dataDir: join(folder, `node-${node}`),
-        command: "runner",
-        env: { ...shared, RUNNER_PORT: String(await freePort()) }
-      }))
+      servers.push(
+        await start({
+          dataDir: join(folder, `node-${node}`),
+          command: "runner",
+          env: { ...shared, RUNNER_PORT: String(await freePort()) }
+        })
+      )
     }
     await untilShared(servers, say)
     return servers
@@ -145,7 +170,12 @@ export const startRig = async (subject: Subject, env: Readonly<Record<string, st
   return {
     servers,
     addresses: balancer === undefined ? servers.map(({ host, port }) => ({ host, port })) : [balancer.address],
-    pids: { servers: servers.map(({ pid }) => pid), database: database?.pid, redis: redis?.pid, balancer: balancer?.pid },
+    pids: {
+      servers: servers.map(({ pid }) => pid),
+      database: database?.pid,
+      redis: redis?.pid,
+      balancer: balancer?.pid
+    },
     restart: async () => {
       await stopAll(servers)
       return servers = await launch()

@@ -1,4 +1,4 @@
-import { type RegisteredAgent, registerAgents } from "../../test/support/RegisterAgents.ts"
+import { registerAgents, type RegisteredAgent } from "../../test/support/RegisterAgents.ts"
 import type { ServerProcess } from "../../test/support/ServerProcess.ts"
 import type { Channel, LoadAgent } from "./Load.ts"
 
@@ -11,7 +11,13 @@ export interface Scene {
   readonly channels: ReadonlyArray<Channel>
 }
 
-const call = async (server: ServerProcess, method: string, path: string, key: string, body?: unknown): Promise<unknown> => {
+const call = async (
+  server: ServerProcess,
+  method: string,
+  path: string,
+  key: string,
+  body?: unknown
+): Promise<unknown> => {
   const response = await fetch(server.url + path, {
     method,
     headers: { authorization: `Bearer ${key}` },
@@ -46,16 +52,24 @@ const ring = async (server: ServerProcess, agents: ReadonlyArray<RegisteredAgent
 }
 
 /** One agent writes to one other, as fast as it can. */
-const hot = async (server: ServerProcess, [one, other]: ReadonlyArray<RegisteredAgent>): Promise<ReadonlyArray<Channel>> =>
-  [{ ...await acquaint(server, one!, other!, 0), senders: [0], recipients: [1] }]
+const hot = async (
+  server: ServerProcess,
+  [one, other]: ReadonlyArray<RegisteredAgent>
+): Promise<ReadonlyArray<Channel>> => [{ ...await acquaint(server, one!, other!, 0), senders: [0], recipients: [1] }]
 
 /** All are in one group and write there in turn. */
-const group = async (server: ServerProcess, agents: ReadonlyArray<RegisteredAgent>): Promise<ReadonlyArray<Channel>> => {
+const group = async (
+  server: ServerProcess,
+  agents: ReadonlyArray<RegisteredAgent>
+): Promise<ReadonlyArray<Channel>> => {
   const [creator, ...others] = agents
   const { add_results, group: { id } } = await call(server, "POST", "/v1/groups", creator!.key, {
     name: "Everybody",
     member_handles: others.map(({ handle }) => handle)
-  }) as { readonly group: { readonly id: string }; readonly add_results: ReadonlyArray<{ readonly handle: string; readonly invite_id: string }> }
+  }) as {
+    readonly group: { readonly id: string }
+    readonly add_results: ReadonlyArray<{ readonly handle: string; readonly invite_id: string }>
+  }
   const keys = new Map(others.map(({ handle, key }) => [handle, key]))
   for (const { handle, invite_id } of add_results) {
     await call(server, "POST", `/v1/groups/invites/${invite_id}/accept`, keys.get(handle.replace(/^@/, ""))!)
@@ -66,7 +80,13 @@ const group = async (server: ServerProcess, agents: ReadonlyArray<RegisteredAgen
     content: { text: "Shall we talk?" }
   }) as { readonly seq: number }
   const everybody = agents.map((_, i) => i)
-  return [{ conversationId: id, lastSeq: seq, target: { conversation_id: id }, senders: everybody, recipients: everybody }]
+  return [{
+    conversationId: id,
+    lastSeq: seq,
+    target: { conversation_id: id },
+    senders: everybody,
+    recipients: everybody
+  }]
 }
 
 const emptyInbox = async (server: ServerProcess, { key }: RegisteredAgent): Promise<void> => {
@@ -78,7 +98,12 @@ const emptyInbox = async (server: ServerProcess, { key }: RegisteredAgent): Prom
   }
 }
 
-export const setScene = async (server: ServerProcess, outbox: string, kind: SceneKind, size: number): Promise<Scene> => {
+export const setScene = async (
+  server: ServerProcess,
+  outbox: string,
+  kind: SceneKind,
+  size: number
+): Promise<Scene> => {
   const agents = await registerAgents(server.url, outbox, Array.from({ length: size }, (_, i) => `bench-${i}`))
   const channels = await { ring, hot, group }[kind](server, agents)
   for (const agent of agents) await emptyInbox(server, agent)

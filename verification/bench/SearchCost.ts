@@ -1,26 +1,27 @@
+import { MessageSearch, type SearchQuery } from "#domain/search/MessageSearch"
+import { WordIndex } from "#domain/search/WordIndex"
+import * as Cluster from "#infrastructure/cluster/Cluster"
+import * as Migrations from "#infrastructure/database/Migrations"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
 import { Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { monitorEventLoopDelay } from "node:perf_hooks"
-import { WordIndex } from "#domain/search/WordIndex"
-import { MessageSearch, type SearchQuery } from "#domain/search/MessageSearch"
-import * as Migrations from "#infrastructure/database/Migrations"
-import { layerPglite } from "#infrastructure/database/SqlPglite"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { randomOf } from "../../test/support/Random.ts"
-import { layerRemembering } from "../../test/support/AsACaller.ts"
 import { services } from "../../src/Services.ts"
-import * as Cluster from "#infrastructure/cluster/Cluster"
-import { Config } from "#infrastructure/platform/Config"
-import { Ids } from "#infrastructure/platform/Ids"
+import { layerRemembering } from "../../test/support/AsACaller.ts"
+import { randomOf } from "../../test/support/Random.ts"
 import { startDatabase } from "./Database.ts"
 
 /**
- * Measures searches among stored messages: `node verification/bench/SearchCost.ts pglite|postgres [messages]`. Prints how fast messages are
- * indexed, the bytes of the index for a message, and for each kind of query the milliseconds of a search (median and 95th percentile) and
- * the longest stop of the event loop. The figures in docs/operations.md come from it.
+ * Measures searches among stored messages: `node verification/bench/SearchCost.ts pglite|postgres [messages]`. Prints
+ * how fast messages are indexed, the bytes of the index for a message, and for each kind of query the milliseconds of a
+ * search (median and 95th percentile) and the longest stop of the event loop. The figures in docs/operations.md come
+ * from it.
  */
 
 const [driver = "pglite", given] = process.argv.slice(2)
@@ -38,7 +39,8 @@ const random = randomOf(1)
 /** A word by its rank. Common words are short, and the frequency of a word falls with its rank. */
 const word = (rank: number): string => `w${rank.toString(36)}`
 const text = (n: number): string =>
-  `u${n.toString(36)} ` + Array.from({ length: 8 + Math.floor(random() * 24) }, () => word(Math.floor(WORDS ** random()))).join(" ")
+  `u${n.toString(36)} ` +
+  Array.from({ length: 8 + Math.floor(random() * 24) }, () => word(Math.floor(WORDS ** random()))).join(" ")
 
 const agentId = (i: number): string => `agt_${String(i).padStart(16, "0")}`
 const conversationId = (i: number): string => `conv_${String(i).padStart(16, "0")}`
@@ -49,7 +51,9 @@ const store = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const start = Date.now() - DAYS * DAY_MS
   yield* sql`INSERT INTO agents (id, handle, email, created_at, updated_at)
-    SELECT 'agt_' || lpad(i::text, 16, '0'), 'agent-' || i, i || '@example.com', 0, 0 FROM generate_series(0, ${AGENTS - 1}::integer) i`
+    SELECT 'agt_' || lpad(i::text, 16, '0'), 'agent-' || i, i || '@example.com', 0, 0 FROM generate_series(0, ${
+    AGENTS - 1
+  }::integer) i`
   yield* sql`INSERT INTO inboxes (agent_id) SELECT id FROM agents`
   const seqs = Array.from({ length: CONVERSATIONS }, () => 0)
   for (let first = 0; first < MESSAGES; first += 1_000) {
@@ -58,11 +62,20 @@ const store = Effect.gen(function*() {
       const i = random() < 0.2 ? Math.floor(random() * BUSY) : BUSY + Math.floor(random() * (CONVERSATIONS - BUSY))
       const seq = ++seqs[i]!
       const at = start + Math.floor(n / MESSAGES * DAYS * DAY_MS)
-      return { conv: conversationId(i), seq, id: `msg_${n}`, sender: sides(i)[seq % 2], content: JSON.stringify({ text: text(n) }), at }
+      return {
+        conv: conversationId(i),
+        seq,
+        id: `msg_${n}`,
+        sender: sides(i)[seq % 2],
+        content: JSON.stringify({ text: text(n) }),
+        at
+      }
     })
     yield* sql`INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
       SELECT conv, seq, id, sender, id, 'text', content, '{}', at
-      FROM json_to_recordset(${JSON.stringify(rows)}::json) AS x(conv text, seq bigint, id text, sender text, content text, at bigint)`
+      FROM json_to_recordset(${
+      JSON.stringify(rows)
+    }::json) AS x(conv text, seq bigint, id text, sender text, content text, at bigint)`
   }
   for (const [i, last] of seqs.entries()) {
     const [one, other] = sides(i)
@@ -108,7 +121,13 @@ const measure = Effect.gen(function*() {
   longestStop()
   let began = performance.now()
   const first = yield* messages.search(agentId(0), { ...all, q: word(1) })
-  console.log(JSON.stringify({ first: rounded(performance.now() - began), complete: first.complete, stop: rounded(longestStop()) }))
+  console.log(
+    JSON.stringify({
+      first: rounded(performance.now() - began),
+      complete: first.complete,
+      stop: rounded(longestStop())
+    })
+  )
 
   yield* sql`INSERT INTO message_word_ranges (conversation_id, from_seq, through_seq)
     SELECT id, last_seq, last_seq FROM conversations WHERE last_seq > 0 ON CONFLICT DO NOTHING`
@@ -134,7 +153,11 @@ const measure = Effect.gen(function*() {
       let hits = 0
       const times: Array<number> = []
       for (let i = 0; i < SEARCHES; i++) {
-        const agent = busy ? agentId(0) : name === "in one conversation" ? sides(BUSY)[0] : agentId(1 + Math.floor(random() * (AGENTS - 1)))
+        const agent = busy
+          ? agentId(0)
+          : name === "in one conversation"
+          ? sides(BUSY)[0]
+          : agentId(1 + Math.floor(random() * (AGENTS - 1)))
         const began = performance.now()
         const result = yield* messages.search(agent, { ...all, ...query(busy) })
         times.push(performance.now() - began)
@@ -143,7 +166,9 @@ const measure = Effect.gen(function*() {
       times.sort((one, other) => one - other)
       const p95 = times[Math.floor(times.length * 0.95)]!
       console.log(
-        [times[times.length >> 1]!, p95, longestStop(), hits / SEARCHES].map((figure) => column(rounded(figure))).join("") +
+        [times[times.length >> 1]!, p95, longestStop(), hits / SEARCHES].map((figure) => column(rounded(figure))).join(
+          ""
+        ) +
           `  ${name}, ${busy ? "a busy agent" : "others"}`
       )
     }

@@ -20,8 +20,14 @@ export const spreadOf = (values: ReadonlyArray<number>): Spread => ({
   count: values.length
 })
 
-/** The quotients of values from the same round. A machine that is slower in one round affects both values and not their quotient. */
-export const ratiosOf = (over: ReadonlyMap<number, number>, under: ReadonlyMap<number, number>): ReadonlyArray<number> =>
+/**
+ * The quotients of values from the same round. A machine that is slower in one round affects both values and not their
+ * quotient.
+ */
+export const ratiosOf = (
+  over: ReadonlyMap<number, number>,
+  under: ReadonlyMap<number, number>
+): ReadonlyArray<number> =>
   [...over].flatMap(([round, value]) => {
     const other = under.get(round)
     return other === undefined || other === 0 ? [] : [value / other]

@@ -1,12 +1,12 @@
+import { PgliteDatabase } from "#infrastructure/database/Pglite"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { PgliteDatabase } from "#infrastructure/database/Pglite"
 
 /**
- * Measures for how long one statement that vacuums a table blocks PGlite, by the table's size: `node verification/bench/VacuumStops.ts`,
- * or with sizes in MB. The table is `messages` with its indexes. Prints a table and a JSON line, from which the figures in
- * docs/operations.md come.
+ * Measures for how long one statement that vacuums a table blocks PGlite, by the table's size: `node
+ * verification/bench/VacuumStops.ts`, or with sizes in MB. The table is `messages` with its indexes. Prints a table and
+ * a JSON line, from which the figures in docs/operations.md come.
  */
 
 const sizes = process.argv.slice(2).map(Number)
@@ -14,7 +14,9 @@ const PIECES = 20
 
 const column = (text: string | number): string => String(text).padStart(16)
 
-console.log(["MB with indexes", "first, ms", "nothing new, ms", "1% new, ms", "20% dead, ms", "full, ms"].map(column).join(""))
+console.log(
+  ["MB with indexes", "first, ms", "nothing new, ms", "1% new, ms", "20% dead, ms", "full, ms"].map(column).join("")
+)
 for (const mb of sizes.length > 0 ? sizes : [16, 64, 256, 512]) {
   const dataDir = mkdtempSync(join(tmpdir(), "parley-vacuum-"))
   const database = await PgliteDatabase.open({ dataDir })
@@ -43,7 +45,8 @@ for (const mb of sizes.length > 0 ? sizes : [16, 64, 256, 512]) {
       rows += count
       database.checkpoint()
     }
-    const size = (): number => Number(database.session.query("SELECT pg_total_relation_size('messages')", []).rows[0]?.[0]) / 1e6
+    const size = (): number =>
+      Number(database.session.query("SELECT pg_total_relation_size('messages')", []).rows[0]?.[0]) / 1e6
     for (let i = 0; i < PIECES; i++) insert(Math.round(mb * 1_400 / PIECES))
     const megabytes = Math.round(size())
     const first = measure("VACUUM (FREEZE) messages")

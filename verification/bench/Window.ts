@@ -54,9 +54,19 @@ export const windowsOf = (options: WindowOptions): ReadonlyArray<Window> => {
     floor: options.scene === "ring"
   })
   const aside = { warmUpSeconds: 1, seconds: options.secondsAside, messages: 0, once: false, floor: false }
-  const share = (label: string, part: number, inFlight: number): Window =>
-    ({ ...aside, label, pace: { kind: "share", share: part }, inFlight })
-  const alone: Window = { ...aside, label: REDIS_FALLBACK_REASONS, pace: { kind: "alone" }, inFlight: 1, floor: options.scene === "ring" }
+  const share = (label: string, part: number, inFlight: number): Window => ({
+    ...aside,
+    label,
+    pace: { kind: "share", share: part },
+    inFlight
+  })
+  const alone: Window = {
+    ...aside,
+    label: REDIS_FALLBACK_REASONS,
+    pace: { kind: "alone" },
+    inFlight: 1,
+    floor: options.scene === "ring"
+  }
   if (options.scene === "group") {
     return [
       full(WRITERS),
@@ -70,6 +80,8 @@ export const windowsOf = (options: WindowOptions): ReadonlyArray<Window> => {
     case "half":
       return [{ ...full(most), once: true, floor: false }, share(HALF, 0.5, most)]
     case "all":
-      return options.scene === "hot" ? options.inFlight.map(full) : [...options.inFlight.map(full), share(HALF, 0.5, most), alone]
+      return options.scene === "hot"
+        ? options.inFlight.map(full)
+        : [...options.inFlight.map(full), share(HALF, 0.5, most), alone]
   }
 }

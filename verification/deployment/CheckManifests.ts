@@ -35,7 +35,11 @@ const run = (program: string, args: ReadonlyArray<string>, env: Readonly<Record<
 }
 
 const checkCompose = (noEnv: string) => {
-  const program = has("docker", "compose", "version") ? ["docker", "compose"] : has("docker-compose", "version") ? ["docker-compose"] : []
+  const program = has("docker", "compose", "version")
+    ? ["docker", "compose"]
+    : has("docker-compose", "version")
+    ? ["docker-compose"]
+    : []
   const [name, ...before] = program
   if (name === undefined) return absent("docker compose config")
   const config = (file: string, env: Readonly<Record<string, string>>) =>
@@ -77,10 +81,15 @@ try {
   checkBalancer()
 
   await writeFile(join(folder, "package.json"), "{}")
-  execFileSync("npm", ["install", "--no-audit", "--no-fund", "--silent", ...PACKAGES], { cwd: folder, stdio: "inherit" })
+  execFileSync("npm", ["install", "--no-audit", "--no-fund", "--silent", ...PACKAGES], {
+    cwd: folder,
+    stdio: "inherit"
+  })
   const require = createRequire(join(folder, "package.json"))
   // Packages that are not installed here have no types here.
-  const yaml = require("yaml") as { readonly parseAllDocuments: (text: string, options: object) => ReadonlyArray<Parsed> }
+  const yaml = require("yaml") as {
+    readonly parseAllDocuments: (text: string, options: object) => ReadonlyArray<Parsed>
+  }
   const parse = (text: string) =>
     yaml.parseAllDocuments(text, { merge: true, strict: true, uniqueKeys: true }).map((document) => {
       const [problem] = [...document.errors, ...document.warnings]
@@ -111,7 +120,10 @@ try {
   const objects = parse(`${text}\n---\n${secret}`) as ReadonlyArray<Manifest>
   const typed = objects.map((object, i) => {
     const [version = "", group = ""] = object.apiVersion.split("/").toReversed()
-    const models = require(join("kubernetes-models", group, version)) as Record<string, new(object: Manifest) => { readonly validate: () => void }>
+    const models = require(join("kubernetes-models", group, version)) as Record<
+      string,
+      new(object: Manifest) => { readonly validate: () => void }
+    >
     const Model = models[object.kind]
     try {
       if (Model === undefined) throw new Error("no such kind")
@@ -127,7 +139,14 @@ try {
   // The schemas let unknown fields pass, the types do not.
   await writeFile(join(folder, "typed.ts"), typed.join("\n"))
   const { fine, stdout } = run(join(ROOT, "node_modules/.bin/tsc"), [
-    "--noEmit", "--strict", "--ignoreConfig", "--module", "esnext", "--moduleResolution", "bundler", join(folder, "typed.ts")
+    "--noEmit",
+    "--strict",
+    "--ignoreConfig",
+    "--module",
+    "esnext",
+    "--moduleResolution",
+    "bundler",
+    join(folder, "typed.ts")
   ])
   verdict("and none has a field that Kubernetes does not know", fine ? "" : stdout)
 } finally {

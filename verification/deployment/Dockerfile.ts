@@ -16,14 +16,18 @@ const jsonForm = (text: string): ReadonlyArray<string> | undefined =>
 
 /** What a Dockerfile says, without comments. */
 export const parseDockerfile = (source: string): ReadonlyArray<Instruction> =>
-  source.replaceAll(/^\s*#.*\n/gm, "").replaceAll(/\\\n\s*/g, "").split("\n").filter((line) => line.trim() !== "").map((line) => {
-    const [, name = "", all = ""] = line.match(/^\s*([A-Z]+)\s+(.*)$/) ?? []
-    if (name === "") throw new Error(`not an instruction: ${line}`)
-    const [head = ""] = all.match(/^(--[a-z-]+=\S+\s+)*/) ?? []
-    const flags = Object.fromEntries(Array.from(head.matchAll(/--([a-z-]+)=(\S+)/g), ([, flag, value]) => [flag, value]))
-    const text = all.slice(head.length).trim()
-    return { name, flags, text, words: jsonForm(text) }
-  })
+  source.replaceAll(/^\s*#.*\n/gm, "").replaceAll(/\\\n\s*/g, "").split("\n").filter((line) => line.trim() !== "").map(
+    (line) => {
+      const [, name = "", all = ""] = line.match(/^\s*([A-Z]+)\s+(.*)$/) ?? []
+      if (name === "") throw new Error(`not an instruction: ${line}`)
+      const [head = ""] = all.match(/^(--[a-z-]+=\S+\s+)*/) ?? []
+      const flags = Object.fromEntries(
+        Array.from(head.matchAll(/--([a-z-]+)=(\S+)/g), ([, flag, value]) => [flag, value])
+      )
+      const text = all.slice(head.length).trim()
+      return { name, flags, text, words: jsonForm(text) }
+    }
+  )
 
 /** Whether a path of the context reaches the builder: the last line of .dockerignore that matches it decides. */
 export const makeIgnored = (source: string): (path: string) => boolean => {
@@ -53,8 +57,12 @@ export interface Image {
 
 const run = (file: string, args: ReadonlyArray<string>, options: object): Promise<void> =>
   new Promise((resolve, reject) =>
-    execFile(file, args, options, (error, stdout, stderr) =>
-      error === null ? resolve() : reject(new Error(`${args.join(" ")}\n${stdout}${stderr}`)))
+    execFile(
+      file,
+      args,
+      options,
+      (error, stdout, stderr) => error === null ? resolve() : reject(new Error(`${args.join(" ")}\n${stdout}${stderr}`))
+    )
   )
 
 export interface Machine {
@@ -91,7 +99,15 @@ export const build = async (source: string, machine: Machine): Promise<Image> =>
       mkdirSync(join(folder, "tmp"), { recursive: true })
       stages.set(stage, folder)
       image = {
-        root: folder, base, env: {}, workdir: "/", user: { uid: 0, gid: 0 }, entrypoint: [], cmd: [], healthcheck: [], volumes: []
+        root: folder,
+        base,
+        env: {},
+        workdir: "/",
+        user: { uid: 0, gid: 0 },
+        entrypoint: [],
+        cmd: [],
+        healthcheck: [],
+        volumes: []
       }
       continue
     }
@@ -103,7 +119,10 @@ export const build = async (source: string, machine: Machine): Promise<Image> =>
         break
       }
       case "ENV": {
-        const pairs = Array.from(text.matchAll(/(\w+)=(?:"([^"]*)"|(\S*))/g), ([, key, quoted, plain]) => [key, quoted ?? plain])
+        const pairs = Array.from(
+          text.matchAll(/(\w+)=(?:"([^"]*)"|(\S*))/g),
+          ([, key, quoted, plain]) => [key, quoted ?? plain]
+        )
         image = { ...image, env: { ...image.env, ...Object.fromEntries(pairs) } }
         break
       }
@@ -115,11 +134,15 @@ export const build = async (source: string, machine: Machine): Promise<Image> =>
         for (const path of paths) {
           const what = join(from, path)
           if (!existsSync(what)) throw new Error(`COPY ${path}: is not there`)
-          cpSync(what, to.endsWith("/") && !statSync(what).isDirectory() ? join(inRoot(to), basename(path)) : inRoot(to), {
-            recursive: true,
-            verbatimSymlinks: true,
-            filter: (file) => from !== machine.context || file === from || !ignored(relative(from, file))
-          })
+          cpSync(
+            what,
+            to.endsWith("/") && !statSync(what).isDirectory() ? join(inRoot(to), basename(path)) : inRoot(to),
+            {
+              recursive: true,
+              verbatimSymlinks: true,
+              filter: (file) => from !== machine.context || file === from || !ignored(relative(from, file))
+            }
+          )
         }
         break
       }
@@ -187,7 +210,9 @@ export const environment = (image: Image, machine: Pick<Machine, "env">): Record
   ...machine.env,
   HOME: join(image.root, "tmp"),
   TMPDIR: join(image.root, "tmp"),
-  ...Object.fromEntries(Object.entries(image.env).map(([key, value]) => [key, value.startsWith("/") ? join(image.root, value) : value]))
+  ...Object.fromEntries(
+    Object.entries(image.env).map(([key, value]) => [key, value.startsWith("/") ? join(image.root, value) : value])
+  )
 })
 
 /** Megabytes of a file, or of the files below a folder. */

@@ -1,6 +1,15 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
-import { accessSync, chmodSync, constants, existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from "node:fs"
+import {
+  accessSync,
+  chmodSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  symlinkSync
+} from "node:fs"
 import { mkdtemp, rm } from "node:fs/promises"
 import { homedir, tmpdir } from "node:os"
 import { delimiter, join, resolve } from "node:path"
@@ -66,7 +75,8 @@ const toRegistry = {
   npm_config_update_notifier: "false",
   ...Object.fromEntries(
     Object.entries(process.env).flatMap(([name, value]) =>
-      /^((https?|no)_proxy|node_extra_ca_certs|ssl_cert_(file|dir)|npm_config_(registry|cafile))$/i.test(name) && value !== undefined
+      /^((https?|no)_proxy|node_extra_ca_certs|ssl_cert_(file|dir)|npm_config_(registry|cafile))$/i.test(name) &&
+        value !== undefined
         ? [[name, value]]
         : []
     )
@@ -77,7 +87,8 @@ const tidy = async () => {
   for (const child of running) child.kill("SIGKILL")
   await rm(folder, { recursive: true, force: true })
 }
-for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => void tidy().finally(() => process.exit(130)))
+for (const signal of ["SIGINT", "SIGTERM"] as const)
+  process.once(signal, () => void tidy().finally(() => process.exit(130)))
 
 interface Answer {
   readonly status: number
@@ -136,14 +147,22 @@ const exercise = async () => {
   }
   const manifest: unknown = JSON.parse(readFileSync(join(app, "package.json"), "utf8"))
   const { devDependencies } = manifest as { readonly devDependencies: Readonly<Record<string, string>> }
-  const developed = Object.keys(devDependencies).filter((name) => existsSync(join(app, "node_modules", name, "package.json")))
+  const developed = Object.keys(devDependencies).filter((name) =>
+    existsSync(join(app, "node_modules", name, "package.json"))
+  )
   // Types of Node are a dependency of a dependency, without code.
   insist(developed.every((name) => name.startsWith("@types/")), "no package is in it that only development needs")
   insist(["test", "verification", ".git"].every((name) => !existsSync(join(app, name))), "nor a test, nor the history")
   for (const name of readdirSync(join(app, "node_modules/@img")).filter((name) => name.startsWith("sharp-libvips"))) {
-    insist(readFileSync(join(app, "licenses/THIRD-PARTY.txt"), "utf8").includes(`@img/${name} `), `the licences name @img/${name}`)
+    insist(
+      readFileSync(join(app, "licenses/THIRD-PARTY.txt"), "utf8").includes(`@img/${name} `),
+      `the licences name @img/${name}`
+    )
   }
-  insist(["LGPL-3.0.txt", "GPL-3.0.txt"].every((name) => existsSync(join(app, "licenses", name))), "and include its texts")
+  insist(
+    ["LGPL-3.0.txt", "GPL-3.0.txt"].every((name) => existsSync(join(app, "licenses", name))),
+    "and include its texts"
+  )
   insist(image.user.uid !== 0, `it runs as user ${image.user.uid}`)
   insist(readdirSync(join(app, "node_modules/.cache/parley")).length > 0, "compiled code is in it")
   if (process.getuid?.() === 0) {
@@ -162,7 +181,10 @@ const exercise = async () => {
   const register = async (handle: string): Promise<string> => {
     const email = `${handle}@example.com`
     const { body: { pending_id } } = await call(`${url}/v1/register`, { email, handle })
-    const { body: { api_key } } = await call(`${url}/v1/register/verify`, { pending_id, code: await outbox.code(email) })
+    const { body: { api_key } } = await call(`${url}/v1/register/verify`, {
+      pending_id,
+      code: await outbox.code(email)
+    })
     return String(api_key)
   }
   const [ada, bob] = [await register("ada"), await register("bob")]
@@ -173,7 +195,10 @@ const exercise = async () => {
     const at = performance.now()
     server.child.kill("SIGTERM")
     const how = await server.ended
-    insist(how === 0, `SIGTERM to the image's own process ends it well, after ${(performance.now() - at).toFixed(0)} ms`)
+    insist(
+      how === 0,
+      `SIGTERM to the image's own process ends it well, after ${(performance.now() - at).toFixed(0)} ms`
+    )
   }
   await stop()
   server = new Container(image, env, image.cmd)
@@ -187,7 +212,8 @@ const exercise = async () => {
   say("\nThe rest of the one image")
   const node = new Container(image, {}, ["runner"])
   insist(await node.ended === 1, "parley runner refuses to start without what a node needs")
-  for (const needed of ["DATABASE_URL", "REDIS_URL", "S3_BUCKET"]) insist(node.output.includes(needed), `and says ${needed}`)
+  for (const needed of ["DATABASE_URL", "REDIS_URL", "S3_BUCKET"])
+    insist(node.output.includes(needed), `and says ${needed}`)
   const migrate = new Container(image, {}, ["migrate"])
   insist(await migrate.ended === 1 && migrate.output.includes("DATABASE_URL"), "parley migrate asks for its database")
 }

@@ -1,5 +1,15 @@
 import { DELIVERED, type Final, partOf, READ } from "./Final.ts"
-import { type AddressRequest, fingerprint, type History, NEVER, type Operation, Outcome, SYSTEM, type Tick, TICKS_PER_MS } from "./History.ts"
+import {
+  type AddressRequest,
+  fingerprint,
+  type History,
+  NEVER,
+  type Operation,
+  Outcome,
+  SYSTEM,
+  type Tick,
+  TICKS_PER_MS
+} from "./History.ts"
 
 /** The rules that the checker tests. The first three are columns of the table of faults. */
 export type Rule =
@@ -89,7 +99,10 @@ interface Switches {
   readonly off: Array<Operation>
 }
 
-/** The latest operation whose state surely held all the time from `from` to `until`, whatever the order of overlapping operations. */
+/**
+ * The latest operation whose state surely held all the time from `from` to `until`, whatever the order of overlapping
+ * operations.
+ */
 const certainly = ({ off, on }: Switches, from: Tick, until: Tick): Operation | undefined => {
   let found: Operation | undefined
   for (const one of on) {
@@ -114,7 +127,10 @@ const possibly = ({ off, on }: Switches, from: Tick, until: Tick): boolean => {
   return on.some((one) => one.outcome !== Outcome.Refused && one.invoked <= until && one.ended >= ended)
 }
 
-/** Messages sorted by conversation and seq, and envelopes by recipient and number. A place is a position in the order of messages. */
+/**
+ * Messages sorted by conversation and seq, and envelopes by recipient and number. A place is a position in the order of
+ * messages.
+ */
 class Index {
   /** Of conversation c, seqs 1 to `top[c]` have the places from `base[c]` on. */
   readonly base: Int32Array
@@ -180,7 +196,9 @@ class Index {
     this.inbox = new Int32Array(size)
     for (let e = 0; e < size; e++) this.inbox[next[envelopes.recipient.get(e)]!++] = e
     for (let a = 0; a < agents; a++) {
-      this.inbox.subarray(this.firstOf[a]!, this.firstOf[a + 1]!).sort((x, y) => envelopes.inboxNo.get(x) - envelopes.inboxNo.get(y))
+      this.inbox.subarray(this.firstOf[a]!, this.firstOf[a + 1]!).sort((x, y) =>
+        envelopes.inboxNo.get(x) - envelopes.inboxNo.get(y)
+      )
     }
   }
 
@@ -313,7 +331,9 @@ class Check {
 
   private told(operation: Operation): string {
     const other = operation.other === undefined ? "" : ` ${this.who(operation.other)}`
-    return `${operation.kind}${other} by ${this.who(operation.agent)} (${seconds(operation.invoked)} to ${seconds(operation.ended)})`
+    return `${operation.kind}${other} by ${this.who(operation.agent)} (${seconds(operation.invoked)} to ${
+      seconds(operation.ended)
+    })`
   }
 
   // Operations that begin and end states.
@@ -333,7 +353,12 @@ class Check {
         break
       case "mute":
       case "unmute":
-        for (const key of [`mutes ${agent}`, other === undefined ? `mute ${agent} in ${conversation}` : `mute ${agent} of ${other}`]) {
+        for (
+          const key of [
+            `mutes ${agent}`,
+            other === undefined ? `mute ${agent} in ${conversation}` : `mute ${agent} of ${other}`
+          ]
+        ) {
           this.of(key)[kind === "mute" ? "on" : "off"].push(operation)
         }
         break
@@ -396,7 +421,12 @@ class Check {
         continue
       }
       const first = index.placeOf[send]!
-      if (first >= 0) this.wrong("duplicated", at, `${this.send(send)} is both ${this.place(first)} and ${this.where(conversation, seq)}`)
+      if (first >= 0)
+        this.wrong(
+          "duplicated",
+          at,
+          `${this.send(send)} is both ${this.place(first)} and ${this.where(conversation, seq)}`
+        )
       else index.placeOf[send] = place
       if (sends.sender.get(send) !== messages.sender.get(i)) {
         this.wrong("recipients", at, `${this.send(send)} is stored as one of ${this.who(messages.sender.get(i))}`)
@@ -413,7 +443,8 @@ class Check {
       if (index.row[place]! < 0) this.wrong("lost", 0, `nothing has ${this.place(place)}`)
     }
     for (const [c, seq] of this.final.lastSeq) {
-      if (seq !== index.top[c]) this.wrong("counters", 0, `${this.where(c, index.top[c]!)} is the last one, and the counter is ${seq}`)
+      if (seq !== index.top[c])
+        this.wrong("counters", 0, `${this.where(c, index.top[c]!)} is the last one, and the counter is ${seq}`)
     }
   }
 
@@ -428,7 +459,9 @@ class Check {
     const blocks = history.conversations.map(({ pair }) => {
       if (pair === undefined) return []
       const [one, other] = pair
-      return [this.switches.get(`block ${one} ${other}`), this.switches.get(`block ${other} ${one}`)].filter((found) => found !== undefined)
+      return [this.switches.get(`block ${one} ${other}`), this.switches.get(`block ${other} ${one}`)].filter((found) =>
+        found !== undefined
+      )
     })
     for (let n = 0; n < sends.length; n++) {
       const outcome = sends.outcome.get(n)
@@ -440,15 +473,28 @@ class Check {
       const other = pair === undefined ? -1 : pair[0] === sender ? pair[1] : pair[0]
       if (outcome === Outcome.Refused) {
         if (index.placeOf[n]! >= 0) {
-          this.wrong("half", from, `${this.send(n)} was refused (${sends.refusal(n)}) and is stored as ${this.place(index.placeOf[n]!)}`)
+          this.wrong(
+            "half",
+            from,
+            `${this.send(n)} was refused (${sends.refusal(n)}) and is stored as ${this.place(index.placeOf[n]!)}`
+          )
         }
         const why = sends.refusal(n)
-        const reason = why === "BLOCKED" ? blocks[conversation]!.some((one) => possibly(one, from, until))
-          : why === "AGENT_SUSPENDED" ? possibly(suspended[sender] ?? NONE, from - this.grace, until)
-          : why === "UNAUTHORIZED" ? possibly(deleted[sender] ?? NONE, from, until) ||
-            possibly({ on: (rotated[sender] ?? []).filter((one) => one.generation! >= sends.generation.get(n)), off: [] }, from, until)
-          : why === "AGENT_NOT_FOUND" ? possibly(deleted[other] ?? NONE, from, until)
-          : why === "GROUP_NOT_FOUND" ? certainly(this.of(`member ${sender} of ${conversation}`), from, until) === undefined
+        const reason = why === "BLOCKED" ?
+          blocks[conversation]!.some((one) => possibly(one, from, until))
+          : why === "AGENT_SUSPENDED" ?
+          possibly(suspended[sender] ?? NONE, from - this.grace, until)
+          : why === "UNAUTHORIZED" ?
+          possibly(deleted[sender] ?? NONE, from, until) ||
+          possibly(
+            { on: (rotated[sender] ?? []).filter((one) => one.generation! >= sends.generation.get(n)), off: [] },
+            from,
+            until
+          )
+          : why === "AGENT_NOT_FOUND" ?
+          possibly(deleted[other] ?? NONE, from, until)
+          : why === "GROUP_NOT_FOUND" ?
+          certainly(this.of(`member ${sender} of ${conversation}`), from, until) === undefined
           : true
         if (!reason) this.wrong("refused", from, `${this.send(n)} was refused without a reason: ${why}`)
         continue
@@ -467,9 +513,11 @@ class Check {
         if (why !== undefined) this.wrong("blocked", from, `${this.send(n)} was accepted after the ${this.told(why)}`)
       }
       const key = rotated[sender]?.find((one) =>
-        one.outcome === Outcome.Ok && one.ended < from && one.generation! >= sends.generation.get(n))
+        one.outcome === Outcome.Ok && one.ended < from && one.generation! >= sends.generation.get(n)
+      )
       const stop = key ?? (suspended[sender] && certainly(suspended[sender], from, until)) ??
-        (deleted[sender] && certainly(deleted[sender], from, until)) ?? (other >= 0 ? deleted[other] && certainly(deleted[other], from, until) : undefined)
+        (deleted[sender] && certainly(deleted[sender], from, until)) ??
+        (other >= 0 ? deleted[other] && certainly(deleted[other], from, until) : undefined)
       if (stop !== undefined) this.wrong("revoked", from, `${this.send(n)} was accepted after the ${this.told(stop)}`)
     }
   }
@@ -490,14 +538,19 @@ class Check {
       const same = replay.conversation === sends.conversation.get(n) && replay.seq === sends.seq.get(n) &&
         replay.message === fingerprint(sends.id(n))
       if (!same) {
-        this.wrong("duplicated", replay.invoked, `${this.send(n)}, sent again, was answered with ${this.where(replay.conversation, replay.seq)}`)
+        this.wrong(
+          "duplicated",
+          replay.invoked,
+          `${this.send(n)}, sent again, was answered with ${this.where(replay.conversation, replay.seq)}`
+        )
       } else if (replay.status !== 200 && replay.invoked > sends.ended.get(n)) {
         this.wrong("answer", replay.invoked, `${this.send(n)}, sent again, was answered with status ${replay.status}`)
       }
     }
   }
 
-  // 4: limits. A request that began and was answered within a window was surely counted in it. Any other may have been counted outside.
+  // 4: limits. A request that began and was answered within a window was surely counted in it. Any other may have been
+  // counted outside.
 
   private checkLimits(limits: Limits): void {
     const { requests, sends } = this.history
@@ -544,15 +597,19 @@ class Check {
       }
       const allowed = limit * this.windowsAt(from, from + window, nodes)
       if (count > allowed) {
-        this.wrong("limit", from, `${count} ${what} were let through within ${seconds(window)}, and ${allowed} are allowed`)
+        this.wrong(
+          "limit",
+          from,
+          `${count} ${what} were let through within ${seconds(window)}, and ${allowed} are allowed`
+        )
         first = next
       } else first++
     }
   }
 
   /**
-   * How many windows may have counted something from `from` to `until`: the one in Redis, one of each node while there is no Redis, or
-   * all of them if the absence of Redis begins or ends in that time.
+   * How many windows may have counted something from `from` to `until`: the one in Redis, one of each node while there
+   * is no Redis, or all of them if the absence of Redis begins or ends in that time.
    */
   private windowsAt(from: Tick, until: Tick, nodes: number): number {
     const without = this.history.withoutRedis.filter((span) => span.from <= until && span.until >= from)
@@ -582,7 +639,11 @@ class Check {
       if (!isHeldBack(n)) continue
       const places = begun(sends.ended.get(n) + 1) - over(sends.invoked.get(n))
       if (places < limit) {
-        this.wrong("refused", sends.invoked.get(n), `${this.send(n)} was refused by a limit of ${limit} that at most ${places} others had used`)
+        this.wrong(
+          "refused",
+          sends.invoked.get(n),
+          `${this.send(n)} was refused by a limit of ${limit} that at most ${places} others had used`
+        )
       }
     }
   }
@@ -592,7 +653,13 @@ class Check {
   private checkChanges(): void {
     const told = new Map<string, Array<number>>()
     for (const { agent, conversation, event, seq } of this.final.systems) {
-      const change = event === "member_joined" ? "join" : event === "member_left" ? "leave" : event === "member_removed" ? "remove" : undefined
+      const change = event === "member_joined"
+        ? "join"
+        : event === "member_left"
+        ? "leave"
+        : event === "member_removed"
+        ? "remove"
+        : undefined
       const place = this.index.at(conversation, seq)
       if (change === undefined || place < 0) continue
       const key = `${change} ${agent} ${conversation}`
@@ -618,9 +685,17 @@ class Check {
       if (places.length < certain.length) {
         this.wrong("lost", certain[0]!.invoked, `${about}: ${certain.length} acknowledged, ${places.length} done`)
       } else if (places.length > operations.length && this.switches.get(`deleted ${agent}`) === undefined) {
-        this.wrong("duplicated", operations[0]?.invoked ?? 0, `${about}: ${operations.length} asked for, ${places.length} done`)
+        this.wrong(
+          "duplicated",
+          operations[0]?.invoked ?? 0,
+          `${about}: ${operations.length} asked for, ${places.length} done`
+        )
       }
-      const matching = places.length === certain.length ? certain : places.length === operations.length ? operations : undefined
+      const matching = places.length === certain.length
+        ? certain
+        : places.length === operations.length
+        ? operations
+        : undefined
       matching?.forEach((operation, i) => {
         this.invokedAt[places[i]!] = operation.invoked
         this.endedAt[places[i]!] = operation.outcome === Outcome.Ok ? operation.ended : NEVER
@@ -637,7 +712,13 @@ class Check {
     for (let p = places - 1; p >= 0; p--) {
       if (p + 1 === base[conversationAt[p]! + 1]!) earliest = NEVER
       if (earliest < this.invokedAt[p]!) {
-        this.wrong("reordered", this.invokedAt[p]!, `${this.place(p)} began at ${seconds(this.invokedAt[p]!)}, after ${this.place(witness)} was answered at ${seconds(earliest)}`)
+        this.wrong(
+          "reordered",
+          this.invokedAt[p]!,
+          `${this.place(p)} began at ${seconds(this.invokedAt[p]!)}, after ${this.place(witness)} was answered at ${
+            seconds(earliest)
+          }`
+        )
       }
       if (this.endedAt[p]! < earliest) {
         earliest = this.endedAt[p]!
@@ -650,7 +731,11 @@ class Check {
         const p = place[inbox[i]!]!
         if (p < 0) continue
         if (earliest < this.invokedAt[p]!) {
-          this.wrong("reordered", this.invokedAt[p]!, `${this.who(a)} has ${this.place(p)} before ${this.place(witness)}, which was answered before that began`)
+          this.wrong(
+            "reordered",
+            this.invokedAt[p]!,
+            `${this.who(a)} has ${this.place(p)} before ${this.place(witness)}, which was answered before that began`
+          )
         }
         if (this.endedAt[p]! < earliest) {
           earliest = this.endedAt[p]!
@@ -666,7 +751,8 @@ class Check {
     const { conversationAt, envelopeAt, firstEnvelope, place, places, row } = this.index
     const { envelopes, messages } = this.final
     const systems = new Map<number, { event: string; agent: number }>()
-    for (const { agent, conversation, event, seq } of this.final.systems) systems.set(this.index.at(conversation, seq), { agent, event })
+    for (const { agent, conversation, event, seq } of this.final.systems)
+      systems.set(this.index.at(conversation, seq), { agent, event })
     const dead = this.history.agents.map((_, a) => this.switches.get(`deleted ${a}`)?.on[0]?.invoked ?? NEVER)
     /** The last place at which an agent was found among the recipients. */
     const marked = new Int32Array(this.history.agents.length).fill(-1)
@@ -687,21 +773,34 @@ class Check {
       const sender = messages.sender.get(row[p]!)
       const system = systems.get(p)
       if (system?.event === "member_joined") {
-        if (members.has(system.agent)) this.wrong("duplicated", this.invokedAt[p]!, `${this.who(system.agent)} joins as a member, ${this.place(p)}`)
+        if (members.has(system.agent))
+          this.wrong("duplicated", this.invokedAt[p]!, `${this.who(system.agent)} joins as a member, ${this.place(p)}`)
         members.add(system.agent)
       }
       if (system?.event === "member_left" || system?.event === "member_removed") {
-        if (!members.delete(system.agent)) this.wrong("duplicated", this.invokedAt[p]!, `${this.who(system.agent)} goes and was no member, ${this.place(p)}`)
+        if (!members.delete(system.agent))
+          this.wrong(
+            "duplicated",
+            this.invokedAt[p]!,
+            `${this.who(system.agent)} goes and was no member, ${this.place(p)}`
+          )
       }
       if (system === undefined && !members.has(sender)) {
         this.wrong("recipients", this.invokedAt[p]!, `${this.who(sender)} sent ${this.place(p)} and was no member`)
       }
       for (let i = firstEnvelope[p]!; i < firstEnvelope[p + 1]!; i++) {
         const agent = envelopes.recipient.get(envelopeAt[i]!)
-        if (marked[agent] === p) this.wrong("duplicated", this.invokedAt[p]!, `${this.who(agent)} has two envelopes for ${this.place(p)}`)
+        if (marked[agent] === p)
+          this.wrong("duplicated", this.invokedAt[p]!, `${this.who(agent)} has two envelopes for ${this.place(p)}`)
         marked[agent] = p
-        const entitled = agent !== sender && (members.has(agent) || (system?.event === "member_removed" && system.agent === agent))
-        if (!entitled) this.wrong("recipients", this.invokedAt[p]!, `${this.who(agent)} has an envelope for ${this.place(p)} and is no recipient`)
+        const entitled = agent !== sender &&
+          (members.has(agent) || (system?.event === "member_removed" && system.agent === agent))
+        if (!entitled)
+          this.wrong(
+            "recipients",
+            this.invokedAt[p]!,
+            `${this.who(agent)} has an envelope for ${this.place(p)} and is no recipient`
+          )
       }
       expected.length = 0
       for (const agent of members) expected.push(agent)
@@ -710,14 +809,24 @@ class Check {
         if (agent === sender || marked[agent] === p || dead[agent]! < this.endedAt[p]!) continue
         const send = messages.send.get(row[p]!)
         const open = send >= 0 && this.history.sends.outcome.get(send) !== Outcome.Ok
-        this.wrong(open ? "half" : "lost", this.invokedAt[p]!, `${this.who(agent)} has no envelope for ${this.place(p)}${send >= 0 ? `, ${this.send(send)}` : ""}`)
+        this.wrong(
+          open ? "half" : "lost",
+          this.invokedAt[p]!,
+          `${this.who(agent)} has no envelope for ${this.place(p)}${send >= 0 ? `, ${this.send(send)}` : ""}`
+        )
       }
       if (system?.event === "group_deleted") members.clear()
       if (p + 1 === this.index.base[conversation + 1]! && pair === undefined) this.checkMembers(conversation, members)
     }
     for (let e = 0; e < envelopes.inboxNo.length; e++) {
       if (place[e]! >= 0 && row[place[e]!]! >= 0) continue
-      this.wrong("recipients", 0, `${this.who(envelopes.recipient.get(e))} has an envelope for ${this.where(envelopes.conversation.get(e), envelopes.seq.get(e))}, which is not stored`)
+      this.wrong(
+        "recipients",
+        0,
+        `${this.who(envelopes.recipient.get(e))} has an envelope for ${
+          this.where(envelopes.conversation.get(e), envelopes.seq.get(e))
+        }, which is not stored`
+      )
     }
   }
 
@@ -730,9 +839,17 @@ class Check {
     if (group.memberCount !== group.members.length) {
       this.wrong("counters", 0, `${id} has ${group.members.length} members and counts ${group.memberCount}`)
     }
-    if (group.members.length > (this.options.groupSize ?? 256)) this.wrong("counters", 0, `${id} has ${group.members.length} members`)
-    for (const agent of group.members) if (!told.has(agent)) this.wrong("recipients", 0, `${this.who(agent)} is a member of ${id} and never joined`)
-    for (const agent of told) if (!group.members.includes(agent)) this.wrong("recipients", 0, `${this.who(agent)} is no member of ${id} and never left`)
+    if (group.members.length > (this.options.groupSize ?? 256))
+      this.wrong("counters", 0, `${id} has ${group.members.length} members`)
+    for (const agent of group.members)
+      if (!told.has(agent)) this.wrong("recipients", 0, `${this.who(agent)} is a member of ${id} and never joined`)
+    for (const agent of told)
+      if (!group.members.includes(agent))
+        this.wrong(
+          "recipients",
+          0,
+          `${this.who(agent)} is no member of ${id} and never left`
+        )
   }
 
   // 4: one cold message to an agent, and cold conversations up to the cap.
@@ -751,12 +868,14 @@ class Check {
       for (; reply < base[conversation + 1]!; reply++) {
         if (row[reply]! >= 0 && this.final.messages.sender.get(row[reply]!) !== initiator) break
       }
-      if (reply > first + 1) this.wrong("refused", this.invokedAt[first + 1]!, `${this.place(first + 1)} is a second message before a reply`)
+      if (reply > first + 1)
+        this.wrong("refused", this.invokedAt[first + 1]!, `${this.place(first + 1)} is a second message before a reply`)
       if (reply === base[conversation + 1]!) cold.set(initiator, (cold.get(initiator) ?? 0) + 1)
       else established.set(conversation, this.endedAt[reply]!)
     })
     for (const [agent, count] of cold) {
-      if (count > (this.options.coldCap ?? 100)) this.wrong("refused", 0, `${this.who(agent)} has ${count} conversations without a reply`)
+      if (count > (this.options.coldCap ?? 100))
+        this.wrong("refused", 0, `${this.who(agent)} has ${count} conversations without a reply`)
     }
     for (let n = 0; n < sends.length; n++) {
       if (sends.outcome.get(n) !== Outcome.Refused || sends.refusal(n) !== "AWAITING_REPLY") continue
@@ -796,7 +915,11 @@ class Check {
         if (envelope < 0) continue
         this.close(envelope, certain, invoked)
         if (kind === "read" && outcome === Outcome.Ok && (envelopes.state.get(envelope) & READ) === 0) {
-          this.wrong("lost", invoked, `${this.told(operation)} of ${this.place(place)} was acknowledged and is not stored`)
+          this.wrong(
+            "lost",
+            invoked,
+            `${this.told(operation)} of ${this.place(place)} was acknowledged and is not stored`
+          )
         }
       } else if (kind === "leave" || kind === "remove" || kind === "delete") {
         const gone = kind === "remove" ? other! : agent
@@ -833,7 +956,8 @@ class Check {
       const place = index.at(sightings.conversation.get(s), sightings.seq.get(s))
       const envelope = place < 0 ? -1 : index.envelope(stream.agent, place)
       if (envelope < 0) continue
-      // After a network was cut, TCP may deliver a frame many seconds after the network came back, when it sends the frame again.
+      // After a network was cut, TCP may deliver a frame many seconds after the network came back, when it sends the
+      // frame again.
       const taken = sightings.taken.get(s)
       const done = taken + this.ackGrace
       this.close(envelope, taken > 0 && stream.closed > done && this.calm(acked, done) ? done : NEVER, acked)
@@ -886,14 +1010,21 @@ class Check {
         if (at < this.invokedAt[place]!) this.wrong("reordered", at, `${what()} was shown before it was sent`)
         if (shownBy[place] === i) this.wrong("duplicated", at, `${what()} was shown twice`)
         else if (lastIn[conversation] === i && seq < lastSeq[conversation]!) {
-          this.wrong("reordered", at, `${what()} was shown after seq ${lastSeq[conversation]}${sightings.delivery.get(s) === 0 ? " (its own)" : ""}`)
+          this.wrong(
+            "reordered",
+            at,
+            `${what()} was shown after seq ${lastSeq[conversation]}${
+              sightings.delivery.get(s) === 0 ? " (its own)" : ""
+            }`
+          )
         }
         shownBy[place] = i
         lastIn[conversation] = i
         lastSeq[conversation] = seq
         const own = this.final.messages.sender.get(row) === agent
         const envelope = index.envelope(agent, place)
-        if (own !== (sightings.delivery.get(s) === 0)) this.wrong("recipients", at, `${what()} ${own ? "has a delivery" : "has no delivery"}`)
+        if (own !== (sightings.delivery.get(s) === 0))
+          this.wrong("recipients", at, `${what()} ${own ? "has a delivery" : "has no delivery"}`)
         if (own) continue
         if (envelope < 0) {
           this.wrong("recipients", at, `${what()} was shown to no recipient`)
@@ -901,21 +1032,37 @@ class Check {
         }
         const inboxNo = envelopes.inboxNo.get(envelope)
         if (delivery[envelope] === 0) delivery[envelope] = sightings.delivery.get(s)
-        else if (delivery[envelope] !== sightings.delivery.get(s)) this.wrong("duplicated", at, `${what()} has a second delivery id`)
-        if (inboxNo < lastInboxNo) this.wrong("reordered", at, `${what()} is delivery ${inboxNo} and was shown after delivery ${lastInboxNo}`)
-        if (lastInboxNo === 0 && !muting[agent]! && streams[i]!.fromStart) passed[agent]!.push({ at, inboxNo: inboxNo - 1 })
+        else if (delivery[envelope] !== sightings.delivery.get(s))
+          this.wrong("duplicated", at, `${what()} has a second delivery id`)
+        if (inboxNo < lastInboxNo)
+          this.wrong("reordered", at, `${what()} is delivery ${inboxNo} and was shown after delivery ${lastInboxNo}`)
+        if (lastInboxNo === 0 && !muting[agent]! && streams[i]!.fromStart)
+          passed[agent]!.push({ at, inboxNo: inboxNo - 1 })
         lastInboxNo = inboxNo
         if (this.seen[envelope] === 0 || at < this.seen[envelope]!) this.seen[envelope] = at
         const done = inboxNo <= nothingBefore && !gone[agent] ? opened - 1 : this.closed[envelope]!
         if (done < opened) {
-          this.wrong("acknowledged", at, `${what()}, opened at ${seconds(opened)}, was offered again; it was acknowledged by ${seconds(this.closed[envelope]!)}`)
+          this.wrong(
+            "acknowledged",
+            at,
+            `${what()}, opened at ${seconds(opened)}, was offered again; it was acknowledged by ${
+              seconds(this.closed[envelope]!)
+            }`
+          )
         }
         if (kind === "socket" && muting[agent]!) this.checkMuted(agent, place, conversation, row, at, what)
       }
     }
   }
 
-  private checkMuted(agent: number, place: number, conversation: number, row: number, at: Tick, what: () => string): void {
+  private checkMuted(
+    agent: number,
+    place: number,
+    conversation: number,
+    row: number,
+    at: Tick,
+    what: () => string
+  ): void {
     const sender = this.final.messages.sender.get(row)
     for (const key of [`mute ${agent} of ${sender}`, `mute ${agent} in ${conversation}`]) {
       const switches = this.switches.get(key)
@@ -931,26 +1078,38 @@ class Check {
 
   private checkSockets(): void {
     const { agents, streams } = this.history
-    const dead = agents.map((_, a) => [
-      ...this.switches.get(`rotated ${a}`)?.on ?? [],
-      ...this.switches.get(`deleted ${a}`)?.on ?? []
-    ].filter((one) => one.outcome === Outcome.Ok))
+    const dead = agents.map((_, a) =>
+      [
+        ...this.switches.get(`rotated ${a}`)?.on ?? [],
+        ...this.switches.get(`deleted ${a}`)?.on ?? []
+      ].filter((one) => one.outcome === Outcome.Ok)
+    )
     const suspended = agents.map((_, a) => this.switches.get(`suspended ${a}`))
     streams.forEach((stream, i) => {
       if (stream.kind !== "socket" || stream.live === NEVER) return
-      const ends = dead[stream.agent]!.filter((one) => one.generation === undefined || one.generation >= stream.generation)
+      const ends = dead[stream.agent]!.filter((one) =>
+        one.generation === undefined || one.generation >= stream.generation
+      )
       const now = suspended[stream.agent]
       // Another node may admit the agent within the first second, and closes its socket within that second.
       const opened = stream.opened - this.grace
       const early = ends.find((one) => one.ended < opened) ?? (now && certainly(now, opened, stream.live))
       if (early !== undefined) {
-        this.wrong("revoked", stream.opened, `socket ${i} of ${this.who(stream.agent)} was let in after the ${this.told(early)}`)
+        this.wrong(
+          "revoked",
+          stream.opened,
+          `socket ${i} of ${this.who(stream.agent)} was let in after the ${this.told(early)}`
+        )
       }
       for (const one of [...ends, ...now?.on.filter((on) => on.outcome === Outcome.Ok) ?? []]) {
         const due = one.ended + this.grace
         if (one.ended < opened || stream.closed <= due || !this.calm(one.invoked, due)) continue
         if (one.kind === "suspend" && certainly(now!, one.ended + 1, due) === undefined) continue
-        this.wrong("revoked", due, `socket ${i} of ${this.who(stream.agent)} was open ${seconds(stream.closed)} after the ${this.told(one)}`)
+        this.wrong(
+          "revoked",
+          due,
+          `socket ${i} of ${this.who(stream.agent)} was open ${seconds(stream.closed)} after the ${this.told(one)}`
+        )
       }
     })
   }
@@ -975,13 +1134,22 @@ class Check {
       if (delivered && this.maybeClosed[e] === NEVER) {
         const covered = this.covered[e]!
         if (this.seen[e] === 0) this.wrong("lost", this.invokedAt[p]!, `${what()} is closed and was never shown`)
-        else if (covered === NEVER) this.wrong("acknowledged", this.invokedAt[p]!, `${what()} is closed and was never acknowledged`)
+        else if (covered === NEVER)
+          this.wrong("acknowledged", this.invokedAt[p]!, `${what()} is closed and was never acknowledged`)
         else if (covered < this.seen[e]!) {
-          this.wrong("acknowledged", covered, `${what()} was closed by the acknowledgement of a later one, and shown first at ${seconds(this.seen[e]!)}`)
+          this.wrong(
+            "acknowledged",
+            covered,
+            `${what()} was closed by the acknowledgement of a later one, and shown first at ${seconds(this.seen[e]!)}`
+          )
         }
       }
       if (!delivered && this.closed[e] !== NEVER) {
-        this.wrong("acknowledged", this.closed[e]!, `${what()} was acknowledged by ${seconds(this.closed[e]!)} and still waits`)
+        this.wrong(
+          "acknowledged",
+          this.closed[e]!,
+          `${what()} was acknowledged by ${seconds(this.closed[e]!)} and still waits`
+        )
       }
       if (!delivered && this.seen[e] === 0 && connected[recipient]!) {
         this.wrong("lost", this.invokedAt[p]!, `${what()} was never shown, and it is connected`)
@@ -999,12 +1167,18 @@ class Check {
       let waiting = 0
       for (let i = firstOf[a]!; i < firstOf[a + 1]!; i++) {
         const inboxNo = envelopes.inboxNo.get(inbox[i]!)
-        if (inboxNo !== expected + 1) this.wrong(inboxNo === expected ? "duplicated" : "lost", 0, `${this.who(a)} has delivery ${inboxNo} after ${expected}`)
+        if (inboxNo !== expected + 1)
+          this.wrong(
+            inboxNo === expected ? "duplicated" : "lost",
+            0,
+            `${this.who(a)} has delivery ${inboxNo} after ${expected}`
+          )
         expected = inboxNo
         if ((envelopes.state.get(inbox[i]!) & DELIVERED) === 0) waiting++
       }
       const counted = inboxes.get(a) ?? { lastInboxNo: 0, undelivered: 0 }
-      if (counted.lastInboxNo !== expected) this.wrong("counters", 0, `${this.who(a)} has ${expected} deliveries and counts ${counted.lastInboxNo}`)
+      if (counted.lastInboxNo !== expected)
+        this.wrong("counters", 0, `${this.who(a)} has ${expected} deliveries and counts ${counted.lastInboxNo}`)
       if (counted.undelivered !== waiting) {
         this.wrong("counters", 0, `${this.who(a)} has ${waiting} undelivered and counts ${counted.undelivered}`)
       }
@@ -1023,28 +1197,54 @@ class Check {
         if (hidden.get(part)?.has(wanted) === true) continue
         const place = index.at(conversation, wanted)
         if (seq.get(at) !== wanted || at >= seq.length) {
-          this.wrong(at < seq.length && seq.get(at) < wanted ? "reordered" : "lost", this.invokedAt[place]!, `${this.who(agent)} does not read ${this.place(place)}`)
+          this.wrong(
+            at < seq.length && seq.get(at) < wanted ? "reordered" : "lost",
+            this.invokedAt[place]!,
+            `${this.who(agent)} does not read ${this.place(place)}`
+          )
           if (at < seq.length && seq.get(at) < wanted) at++
           continue
         }
-        if (message.get(at) !== this.messageAt(place)) this.wrong("reordered", this.invokedAt[place]!, `${this.who(agent)} reads another message at ${this.place(place)}`)
+        if (message.get(at) !== this.messageAt(place))
+          this.wrong(
+            "reordered",
+            this.invokedAt[place]!,
+            `${this.who(agent)} reads another message at ${this.place(place)}`
+          )
         at++
       }
-      if (at < seq.length) this.wrong("duplicated", 0, `${this.who(agent)} reads ${this.where(conversation, seq.get(at))} and more that is not there`)
+      if (at < seq.length)
+        this.wrong(
+          "duplicated",
+          0,
+          `${this.who(agent)} reads ${this.where(conversation, seq.get(at))} and more that is not there`
+        )
     }
     for (const { agent, conversation, seq } of offers) {
       let at = 0
       for (let i = index.firstOf[agent]!; i < index.firstOf[agent + 1]!; i++) {
         const e = index.inbox[i]!
         const talk = envelopes.conversation.get(e)
-        if ((envelopes.state.get(e) & DELIVERED) !== 0 || hidden.get(partOf(agent, talk))?.has(envelopes.seq.get(e)) === true) continue
+        if (
+          (envelopes.state.get(e) & DELIVERED) !== 0 ||
+          hidden.get(partOf(agent, talk))?.has(envelopes.seq.get(e)) === true
+        ) continue
         if (at < seq.length && conversation.get(at) === talk && seq.get(at) === envelopes.seq.get(e)) {
           at++
           continue
         }
-        this.wrong("lost", this.invokedAt[index.place[e]!] ?? 0, `${this.who(agent)} is not offered ${this.where(talk, envelopes.seq.get(e))}, which waits for it`)
+        this.wrong(
+          "lost",
+          this.invokedAt[index.place[e]!] ?? 0,
+          `${this.who(agent)} is not offered ${this.where(talk, envelopes.seq.get(e))}, which waits for it`
+        )
       }
-      if (at < seq.length) this.wrong("acknowledged", 0, `${this.who(agent)} is offered ${this.where(conversation.get(at), seq.get(at))}, which does not wait for it`)
+      if (at < seq.length)
+        this.wrong(
+          "acknowledged",
+          0,
+          `${this.who(agent)} is offered ${this.where(conversation.get(at), seq.get(at))}, which does not wait for it`
+        )
     }
     if (unread.length === 0) return
     const counted = new Map<number, { count: number; oldest: number; newest: number }>()
@@ -1064,7 +1264,13 @@ class Check {
     for (const { agent, conversation, count, newest, oldest } of unread) {
       const own = counted.get(partOf(agent, conversation))
       if (count !== (own?.count ?? 0) || oldest !== (own?.oldest ?? null) || newest !== (own?.newest ?? null)) {
-        this.wrong("counters", 0, `${this.who(agent)} is told of ${count} unread (${oldest} to ${newest}) in ${this.history.conversations[conversation]?.id}, and has ${own?.count ?? 0} (${own?.oldest} to ${own?.newest})`)
+        this.wrong(
+          "counters",
+          0,
+          `${this.who(agent)} is told of ${count} unread (${oldest} to ${newest}) in ${
+            this.history.conversations[conversation]?.id
+          }, and has ${own?.count ?? 0} (${own?.oldest} to ${own?.newest})`
+        )
       }
     }
   }
@@ -1092,9 +1298,9 @@ const NONE: Switches = { on: [], off: [] }
 const seconds = (at: Tick): string => (at === NEVER ? "never" : `${(at / TICKS_PER_MS / 1_000).toFixed(3)} s`)
 
 /**
- * Finds all violations of the rules 1 to 9 ("What must hold, always") in a recorded history and in the final state after healing.
- * Operations that overlap in time may have happened in either order. An operation that was answered before another one began happened
- * before it. Takes at most n log n steps.
+ * Finds all violations of the rules 1 to 9 ("What must hold, always") in a recorded history and in the final state
+ * after healing. Operations that overlap in time may have happened in either order. An operation that was answered
+ * before another one began happened before it. Takes at most n log n steps.
  */
 export const check = (history: History, final: Final, options: CheckOptions = {}): Verdict =>
   new Check(history, final, options).run()

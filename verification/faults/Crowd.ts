@@ -8,7 +8,10 @@ export interface CrowdOptions {
   readonly size: number
   /** The request of a connection, whose answer is never read. Without it, a connection sends nothing. */
   readonly ask?: (n: number) => string
-  /** Milliseconds after which a connection with a request is replaced. It reads nothing, so it would not notice that it was closed. */
+  /**
+   * Milliseconds after which a connection with a request is replaced. It reads nothing, so it would not notice that it
+   * was closed.
+   */
   readonly staysMs?: number
 }
 

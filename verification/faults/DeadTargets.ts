@@ -22,10 +22,16 @@ const HEALTHY_BEFORE = 20
 const TRIES = 5
 /** The longest that a post to the healthy webhook may take, once the fault has ended. */
 const LONGEST_WAIT_MS = 60_000
-/** Lower medians of posts count as this, because a busy machine explains them. A post behind dead targets waits for tens of seconds. */
+/**
+ * Lower medians of posts count as this, because a busy machine explains them. A post behind dead targets waits for tens
+ * of seconds.
+ */
 const FLOOR_MS = 2_000
 
-/** HTTP servers on ports of their own: dead targets, which accept requests and never answer, and the healthy one, which answers 200. */
+/**
+ * HTTP servers on ports of their own: dead targets, which accept requests and never answer, and the healthy one, which
+ * answers 200.
+ */
 class Targets {
   /** When each message arrived at the healthy target. */
   readonly arrived = new Map<string, number>()
@@ -82,21 +88,36 @@ interface World {
   readonly post: (turn: number) => Promise<void>
 }
 
-const request = async (site: Site, at: number, agent: LoadAgent, path: string, body: object): Promise<Readonly<Record<string, unknown>>> => {
+const request = async (
+  site: Site,
+  at: number,
+  agent: LoadAgent,
+  path: string,
+  body: object
+): Promise<Readonly<Record<string, unknown>>> => {
   let answer = await ask(site.node(at % site.nodes.length), agent, "POST", path, body)
   // As a client does. A repeated request may register a second webhook or configuration, which is dead too.
   for (let tries = 1; answer.status === 503 && tries < TRIES; tries++) {
     await pause(1_000)
     answer = await ask(site.node(at % site.nodes.length), agent, "POST", path, body)
   }
-  if (answer.status >= 300) throw new Error(`POST ${path} for the dead targets answered ${answer.status}: ${JSON.stringify(answer.body)}`)
+  if (answer.status >= 300)
+    throw new Error(`POST ${path} for the dead targets answered ${answer.status}: ${JSON.stringify(answer.body)}`)
   return answer.body
 }
 
 const prepare = async (site: Site): Promise<World> => {
   const targets = new Targets(site.outside)
-  const [from, to, ...others] = await site.agents(2 + DEAD_AGENTS + 2 * CALLERS) as [LoadAgent, LoadAgent, ...Array<LoadAgent>]
-  const [dead, callers, called] = [others.slice(0, DEAD_AGENTS), others.slice(DEAD_AGENTS, -CALLERS), others.slice(-CALLERS)]
+  const [from, to, ...others] = await site.agents(2 + DEAD_AGENTS + 2 * CALLERS) as [
+    LoadAgent,
+    LoadAgent,
+    ...Array<LoadAgent>
+  ]
+  const [dead, callers, called] = [
+    others.slice(0, DEAD_AGENTS),
+    others.slice(DEAD_AGENTS, -CALLERS),
+    others.slice(-CALLERS)
+  ]
   const message = (at: number, sender: LoadAgent, handle: string, id: string, metadata: object = {}) =>
     request(site, at, sender, "/v1/messages", { to: handle, client_msg_id: id, content: { text: id }, metadata })
 
@@ -105,16 +126,24 @@ const prepare = async (site: Site): Promise<World> => {
   await each(callers, (caller, c) => message(c, called[c]!, caller.handle, "first"))
   await each(dead, async (agent, at) => {
     await message(at, agent, from.handle, "first")
-    for (let n = 0; n < WEBHOOKS; n++) await request(site, at, agent, "/v1/webhooks", { url: await targets.dead(), events: ["message.new"] })
+    for (let n = 0; n < WEBHOOKS; n++)
+      await request(site, at, agent, "/v1/webhooks", { url: await targets.dead(), events: ["message.new"] })
   })
-  const tasks = callers.flatMap((caller, c) => Array.from({ length: TASKS }, (_, n) => ({ caller, called: called[c]!, n, id: "" })))
+  const tasks = callers.flatMap((caller, c) =>
+    Array.from({ length: TASKS }, (_, n) => ({ caller, called: called[c]!, n, id: "" }))
+  )
   await each(tasks, async (task, at) => {
     const path = `/a2a/${task.called.handle}`
     const given = { messageId: `task-${task.n}`, role: "ROLE_USER", parts: [{ text: "a task" }] }
-    const begun = await request(site, at, task.caller, `${path}/message:send?A2A-Version=1.0`, { message: given, configuration: { returnImmediately: true } })
+    const begun = await request(site, at, task.caller, `${path}/message:send?A2A-Version=1.0`, {
+      message: given,
+      configuration: { returnImmediately: true }
+    })
     task.id = (begun as { readonly task: { readonly id: string } }).task.id
     for (let n = 0; n < CONFIGS; n++) {
-      await request(site, at, task.caller, `${path}/tasks/${task.id}/pushNotificationConfigs?A2A-Version=1.0`, { url: await targets.dead() })
+      await request(site, at, task.caller, `${path}/tasks/${task.id}/pushNotificationConfigs?A2A-Version=1.0`, {
+        url: await targets.dead()
+      })
     }
   })
 
@@ -136,7 +165,10 @@ const prepare = async (site: Site): Promise<World> => {
     post: async (turn) => {
       await each(dead, (agent, at) => message(at, from, agent.handle, `dead-${turn}-${at}`))
       if (turn > 0) return
-      await each(tasks, ({ called: agent, caller, id, n }, at) => message(at, agent, caller.handle, `answer-${n}`, { reply_to: id }))
+      await each(
+        tasks,
+        ({ called: agent, caller, id, n }, at) => message(at, agent, caller.handle, `answer-${n}`, { reply_to: id })
+      )
     }
   }
 }
@@ -151,8 +183,13 @@ const judge = async ({ before, sent, targets }: World, { problem, say }: Scene):
   await eventually("all posts", () => missing() === 0 || undefined, LONGEST_WAIT_MS)
     .catch(() => problem(`${missing()} of ${sent.size} posts to the healthy webhook have not arrived`))
   const during = latencyOf(timesOf({ sent, targets }, "during"))
-  say(`${targets.posted} posts to dead targets; ${sent.size} to the healthy webhook, median and p95 in ms: ${shown(before)} before, ${shown(during)} during`)
-  if (!isAsFast(before, during, FLOOR_MS)) problem(`posts to the healthy webhook took ${shown(during)} ms, and ${shown(before)} ms before (median and p95)`)
+  say(
+    `${targets.posted} posts to dead targets; ${sent.size} to the healthy webhook, median and p95 in ms: ${
+      shown(before)
+    } before, ${shown(during)} during`
+  )
+  if (!isAsFast(before, during, FLOOR_MS))
+    problem(`posts to the healthy webhook took ${shown(during)} ms, and ${shown(before)} ms before (median and p95)`)
   if (targets.posted === 0) problem("nothing was posted to the dead targets")
 }
 

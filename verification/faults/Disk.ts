@@ -4,7 +4,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { lives } from "./Lives.ts"
 
-const run = (command: string, ...args: ReadonlyArray<string>): boolean => spawnSync(command, args, { stdio: "ignore" }).status === 0
+const run = (command: string, ...args: ReadonlyArray<string>): boolean =>
+  spawnSync(command, args, { stdio: "ignore" }).status === 0
 
 /** The size of the disk. Only written parts take real disk space, some gigabytes for a run of a million sends. */
 const BYTES = 24 * 2 ** 30
@@ -43,7 +44,8 @@ export class Disk {
     mkdirSync(disk.folder, { recursive: true })
     closeSync(openSync(image, "w"))
     truncateSync(image, BYTES)
-    const made = run("mkfs.ext4", "-q", "-F", "-m", "0", image) && run("mount", "-o", "loop,discard", image, disk.folder)
+    const made = run("mkfs.ext4", "-q", "-F", "-m", "0", image) &&
+      run("mount", "-o", "loop,discard", image, disk.folder)
     if (!made) {
       remove(home)
       return undefined

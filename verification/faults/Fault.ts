@@ -93,7 +93,9 @@ export const each = async <A>(all: ReadonlyArray<A>, what: (one: A, at: number) 
 /** Bytes of memory that a node's process holds now, including shared memory, or the most that it has held. */
 export const memoryOf = (node: SiteNode, what: "now" | "most"): number => {
   if (node.pid === undefined) return 0
-  const line = new RegExp(`${what === "now" ? "VmRSS" : "VmHWM"}:\\s+(\\d+) kB`).exec(readFileSync(`/proc/${node.pid}/status`, "utf8"))
+  const line = new RegExp(`${what === "now" ? "VmRSS" : "VmHWM"}:\\s+(\\d+) kB`).exec(
+    readFileSync(`/proc/${node.pid}/status`, "utf8")
+  )
   return Number(line?.[1] ?? 0) * 1024
 }
 

@@ -9,7 +9,15 @@ import { deadTargets } from "./DeadTargets.ts"
 import { again, ask, each, type Fault, isOver, memoryOf, metricOf, remaining, type Scene } from "./Fault.ts"
 import { NEVER } from "./History.ts"
 import { HttpPool } from "./HttpPool.ts"
-import { breakFrames, deafNode, doubleFrames, halfFrames, lateFrames, muteNode, tornLines } from "./LinesBetweenNodes.ts"
+import {
+  breakFrames,
+  deafNode,
+  doubleFrames,
+  halfFrames,
+  lateFrames,
+  muteNode,
+  tornLines
+} from "./LinesBetweenNodes.ts"
 import type { LoadAgent } from "./Load.ts"
 import { silentConnections } from "./SilentConnections.ts"
 import type { Site, SiteNode, Unfit } from "./Site.ts"
@@ -53,8 +61,8 @@ const killNodes: Fault = {
   heal: () => {}
 }
 
-// Each statement that stores messages is one transaction. These are parts of a Bind frame of PostgreSQL's protocol: an empty portal's
-// name, and then the statement's name.
+// Each statement that stores messages is one transaction. These are parts of a Bind frame of PostgreSQL's protocol: an
+// empty portal's name, and then the statement's name.
 const APPENDS = ["\0append\0", "\0append_continuing\0"]
 const SYNC = Buffer.from([0x53, 0, 0, 0, 4])
 const READY = Buffer.from([0x5a, 0, 0, 0, 5, 0x49])
@@ -107,13 +115,16 @@ const killWhen = (node: SiteNode, moment: Moment): Promise<boolean> =>
 const killAtCommit: Fault = {
   ...kill,
   name: "kill-at-commit",
-  about: "kill -9 of a node when it has asked to commit, when that is done, and when it has heard of it; started again at once",
+  about:
+    "kill -9 of a node when it has asked to commit, when that is done, and when it has heard of it; started again at once",
   atLeast: 15,
   inject: () => {},
   during: async (scene) => {
     const { problem, random, say, site, stats } = scene
     const moments = Object.keys(MOMENTS) as ReadonlyArray<Moment>
-    const seen = new Map<Moment, { kills: number; found: number }>(moments.map((moment) => [moment, { kills: 0, found: 0 }]))
+    const seen = new Map<Moment, { kills: number; found: number }>(
+      moments.map((moment) => [moment, { kills: 0, found: 0 }])
+    )
     for (let turn = 0; turn < moments.length || !isOver(scene); turn++) {
       const moment = moments[turn % moments.length]!
       const node = site.node(Math.floor(random() * site.nodes.length))
@@ -185,12 +196,18 @@ const diskFull: Fault = {
   during: async (scene) => {
     const { problem, say, site, stats } = scene
     const before = stats()
-    const turnedAway = () => Object.entries(stats().retried).reduce((sum, [why, count]) => sum + (why.startsWith("503 ") ? count : 0), 0)
+    const turnedAway = () =>
+      Object.entries(stats().retried).reduce((sum, [why, count]) => sum + (why.startsWith("503 ") ? count : 0), 0)
     const earlier = turnedAway()
     await again(scene, 250, () => site.disk?.fill())
-    say(`${stats().accepted - before.accepted} sends accepted without room, ${turnedAway() - earlier} requests turned away with 503`)
+    say(
+      `${stats().accepted - before.accepted} sends accepted without room, ${
+        turnedAway() - earlier
+      } requests turned away with 503`
+    )
     if (turnedAway() === earlier) problem("no request was turned away although the disk was full")
-    for (const node of site.nodes) if (node.unready.size === 0) problem(`${node.name} was ready although the disk was full`)
+    for (const node of site.nodes)
+      if (node.unready.size === 0) problem(`${node.name} was ready although the disk was full`)
   },
   heal: async ({ say, site }) => {
     site.disk?.clear()
@@ -304,7 +321,10 @@ const FLOOD_EVERY_MS = 500
 /** Requests of one address to each node, which are more than its limits of an hour. */
 const ASKED = 20
 
-/** Twice a second, sends 400 messages of one agent over two nodes. Also requests registrations and codes from one address. */
+/**
+ * Twice a second, sends 400 messages of one agent over two nodes. Also requests registrations and codes from one
+ * address.
+ */
 const flood = async (scene: Scene): Promise<void> => {
   const { load, random, say, site } = scene
   const urls = site.nodes.slice(0, 2).map(({ url }) => url)
@@ -329,13 +349,18 @@ const flood = async (scene: Scene): Promise<void> => {
   })
   await asking
   const seconds = (performance.now() - began) / 1_000
-  say(`one agent: ${(accepted / seconds).toFixed(1)} sends accepted per second, ${(refused / seconds).toFixed(0)} refused; ` +
-    `one address: ${taken.registration} registrations and ${taken.code} codes of ${ASKED} each`)
+  say(
+    `one agent: ${(accepted / seconds).toFixed(1)} sends accepted per second, ${
+      (refused / seconds).toFixed(0)
+    } refused; ` +
+      `one address: ${taken.registration} registrations and ${taken.code} codes of ${ASKED} each`
+  )
 }
 
 const floodFault: Fault = {
   name: "flood",
-  about: "one agent sends 400 at once over two nodes, again and again; registrations and codes of one address beside it",
+  about:
+    "one agent sends 400 at once over two nodes, again and again; registrations and codes of one address beside it",
   settings: LIMITED,
   inject: () => {},
   during: flood,
@@ -353,12 +378,16 @@ const floodAlone: Fault = {
 
 const LOOK_ALONE_MS = 250
 
-/** The number of requests that a node decided by its own count alone, because Redis did not answer; 0 if the node does not report it. */
+/**
+ * The number of requests that a node decided by its own count alone, because Redis did not answer; 0 if the node does
+ * not report it.
+ */
 const decidedAlone = (node: SiteNode): Promise<number> => metricOf(node, "rate_limits_alone_total")
 
 /**
- * Records the times at which a node decided by its own count alone. A node may do so for a second after three slow answers of Redis, and
- * then more windows than the one in Redis count. A node that does so most of the time is reported as a problem.
+ * Records the times at which a node decided by its own count alone. A node may do so for a second after three slow
+ * answers of Redis, and then more windows than the one in Redis count. A node that does so most of the time is reported
+ * as a problem.
  */
 const notingWhoDecidesAlone = async (scene: Scene, during: () => Promise<unknown>): Promise<void> => {
   const { load: { history }, problem, say, site } = scene
@@ -399,14 +428,16 @@ const redisEmpty: Fault = {
   heal: () => {}
 }
 
-const NEIGHBOURS: ReadonlyArray<readonly [Unfit, "below" | "above"]> = (["another secret", "no secret", "no way out"] as const)
-  .flatMap((unfit) => [[unfit, "below"], [unfit, "above"]] as const)
+const NEIGHBOURS: ReadonlyArray<readonly [Unfit, "below" | "above"]> =
+  (["another secret", "no secret", "no way out"] as const)
+    .flatMap((unfit) => [[unfit, "below"], [unfit, "above"]] as const)
 const NEIGHBOUR_STAYS_MS = 8_000
 const NEIGHBOUR_LOOKS_MS = 250
 
 const badNeighbour: Fault = {
   name: "bad-neighbour",
-  about: "one more node with another RUNNER_SECRET, with none, without a way out to the others, at addresses before and after theirs",
+  about:
+    "one more node with another RUNNER_SECRET, with none, without a way out to the others, at addresses before and after theirs",
   needsNetwork: true,
   failsNoSend: true,
   keepsReady: true,
@@ -454,20 +485,28 @@ const filesDown: Fault = {
       size: FILE.length,
       sha256: createHash("sha256").update(FILE).digest("hex")
     })
-    if (reserved.status >= 500 && reserved.status !== 503) problem(`reserving an upload without S3 answered ${reserved.status}`)
+    if (reserved.status >= 500 && reserved.status !== 503)
+      problem(`reserving an upload without S3 answered ${reserved.status}`)
     const message = {
       to: to.handle,
       client_msg_id: "a file",
       type: "file",
       content: { attachment_id: reserved.body["attachment_id"] ?? "att_0000000000000000" }
     }
-    const taken = await fetch(String(reserved.body["upload_url"]), { method: "PUT", body: FILE }).then(({ ok }) => ok, () => false)
+    const taken = await fetch(String(reserved.body["upload_url"]), { method: "PUT", body: FILE }).then(
+      ({ ok }) => ok,
+      () => false
+    )
     if (taken) problem("an upload was taken without S3")
     const early = await ask(site.node(0), from, "POST", "/v1/messages", message)
     if (early.status < 400 || early.status === 500) problem(`a file that is nowhere was sent: ${JSON.stringify(early)}`)
     await pause(remaining(scene))
     await site.files.launch()
-    const late = await fetch(String(reserved.body["upload_url"]), { method: "PUT", body: FILE, headers: { "content-type": "text/plain" } })
+    const late = await fetch(String(reserved.body["upload_url"]), {
+      method: "PUT",
+      body: FILE,
+      headers: { "content-type": "text/plain" }
+    })
     if (!late.ok) problem(`after S3 had come back an upload answered ${late.status}: ${await late.text()}`)
     const sent = await ask(site.node(0), from, "POST", "/v1/messages", message)
     if (sent.status !== 201) problem(`after S3 had come back a file could not be sent: ${JSON.stringify(sent)}`)
@@ -495,7 +534,11 @@ const mailDown: Fault = {
     const handle = `mail-${Math.floor(scene.random() * 1e9).toString(36)}`
     await eventually("registering to work again", async () => await register(handle) === 200 || undefined, 20_000)
       .catch((error: unknown) => problem(String(error)))
-    await eventually("the mail with the code", () => site.mail.received.includes(`${handle}@agents.example`) || undefined, 10_000)
+    await eventually(
+      "the mail with the code",
+      () => site.mail.received.includes(`${handle}@agents.example`) || undefined,
+      10_000
+    )
       .catch((error: unknown) => problem(String(error)))
   },
   heal: () => {}
@@ -530,7 +573,10 @@ const STALLED_TEXT = 30_000
 const STALLED_AT_ONCE = 16
 /** Time in which a closed socket notices its end once it reads again. */
 const STALLED_CLOSE_MS = 3_000
-/** The memory growth that is allowed: twice the unsent bytes of the sockets (4 MiB each), and 200 MiB for everything else. */
+/**
+ * The memory growth that is allowed: twice the unsent bytes of the sockets (4 MiB each), and 200 MiB for everything
+ * else.
+ */
 const STALLED_GROWTH = 2 * STALLED_SOCKETS * 4 * 1024 * 1024 + 200 * 1024 * 1024
 
 const socketOf = async (node: SiteNode, key: string): Promise<WebSocket> => {
@@ -561,7 +607,11 @@ const stalledReader: Fault = {
     for (let at = 0; at < count; at += STALLED_AT_ONCE) {
       await Promise.all(Array.from({ length: Math.min(STALLED_AT_ONCE, count - at) }, async (_, i) => {
         const content = { text: `${at + i} `.padEnd(STALLED_TEXT, "stalled ") }
-        const sent = await ask(node, from, "POST", "/v1/messages", { to: to.handle, client_msg_id: `stalled-${at + i}`, content })
+        const sent = await ask(node, from, "POST", "/v1/messages", {
+          to: to.handle,
+          client_msg_id: `stalled-${at + i}`,
+          content
+        })
         if (sent.status !== 201) problem(`a send to a reader that has stopped answered ${sent.status}`)
       }))
       highest = Math.max(highest, memoryOf(node, "now"))
@@ -571,9 +621,13 @@ const stalledReader: Fault = {
       problem(`ten sockets that do not read let the node grow by ${((highest - before) / 1048576).toFixed(0)} MiB`)
     }
     for (const socket of sockets) socket.resume()
-    // A socket whose share fits into the machine's buffers stays open (0). A closed one may see only that its connection broke (1006).
-    const codes = await Promise.all(closes.map((closed) => Promise.race([closed, pause(STALLED_CLOSE_MS, 0, { ref: false })])))
-    if (codes.some((code) => ![0, 1013, 1006].includes(code))) problem(`stalled sockets were closed with ${codes.join(", ")}`)
+    // A socket whose share fits into the machine's buffers stays open (0). A closed one may see only that its
+    // connection broke (1006).
+    const codes = await Promise.all(
+      closes.map((closed) => Promise.race([closed, pause(STALLED_CLOSE_MS, 0, { ref: false })]))
+    )
+    if (codes.some((code) => ![0, 1013, 1006].includes(code)))
+      problem(`stalled sockets were closed with ${codes.join(", ")}`)
     const seen = new Set<unknown>()
     const late = await socketOf(node, to.key)
     late.on("message", (data) => {
@@ -600,7 +654,8 @@ const STORM_LAST_MS = 5_000
 
 const reconnects: Fault = {
   name: "reconnects",
-  about: "300 sockets of the published client are cut at once, again and again, and messages come for each before it is back",
+  about:
+    "300 sockets of the published client are cut at once, again and again, and messages come for each before it is back",
   inject: () => {},
   during: async (scene) => {
     const { problem, say, site } = scene
@@ -614,7 +669,8 @@ const reconnects: Fault = {
         const base = site.targets[at % site.targets.length]!.url
         const reply = await pool.request(base, "POST", "/v1/messages", from.key, body, 10_000).catch(() => undefined)
         if (reply !== undefined && reply.status < 300) return
-        if (reply !== undefined && reply.status < 500) return problem(`${id} of @${from.handle} was answered with ${reply.status}: ${reply.text}`)
+        if (reply !== undefined && reply.status < 500)
+          return problem(`${id} of @${from.handle} was answered with ${reply.status}: ${reply.text}`)
       }
       problem(`${id} of @${from.handle} could not be sent`)
     }
@@ -655,31 +711,41 @@ const reconnects: Fault = {
       const isAll = () => (left() === 0 && clients.every(({ isConnected }) => isConnected)) || undefined
       await eventually("all", isAll, STORM_WAIT_MS).catch(() => {
         const away = clients.filter(({ isConnected }) => !isConnected).length
-        problem(`${what}: ${left()} messages have not come, ${away} of ${STORM_AGENTS} clients are not connected after ${STORM_WAIT_MS / 1_000} s`)
+        problem(
+          `${what}: ${left()} messages have not come, ${away} of ${STORM_AGENTS} clients are not connected after ${
+            STORM_WAIT_MS / 1_000
+          } s`
+        )
       })
       return performance.now() - began
     }
     try {
       // One side writes and the other replies, so that both may write from then on.
-      for (const side of [0, 1]) await each(agents, async (_, at) => at % 2 === side ? await send(at, `hello ${at}`) : undefined)
+      for (const side of [0, 1])
+        await each(agents, async (_, at) => at % 2 === side ? await send(at, `hello ${at}`) : undefined)
       agents.forEach((_, at) => missing[at]!.add(`hello ${at ^ 1}`))
       await each(clients, (client) => client.connect())
       await all("at first")
       const took: Array<number> = []
       for (let turn = 0; turn < STORM_CUTS || !isOver(scene); turn++) {
         const ids = Array.from({ length: STORM_MESSAGES }, (_, n) => (at: number) => `storm ${turn} ${n} of ${at}`)
-        // Only one side of each pair writes. For a client that was offline, its own messages would be gaps in its backlog.
+        // Only one side of each pair writes. For a client that was offline, its own messages would be gaps in its
+        // backlog.
         const writes = (at: number) => at % 2 === turn % 2
         agents.forEach((_, at) => writes(at) && ids.forEach((id) => missing[at ^ 1]!.add(id(at))))
         const next = pause(STORM_PAUSE_MS)
         cut()
         await each(agents, async (_, at) => {
-          if (writes(at)) for (const id of ids) await send(at, id(at))
+          if (writes(at)) { for (const id of ids) await send(at, id(at)) }
         })
         took.push(await all(`after cut ${turn + 1}`))
         await next
       }
-      say(`${took.length} times ${STORM_AGENTS} sockets cut: all had all at most ${(Math.max(...took) / 1_000).toFixed(1)} s after the last send`)
+      say(
+        `${took.length} times ${STORM_AGENTS} sockets cut: all had all at most ${
+          (Math.max(...took) / 1_000).toFixed(1)
+        } s after the last send`
+      )
       let waiting = 0
       let cutAt = performance.now()
       // The client sends an acknowledgement only once and learns its outcome when it connects again.
@@ -690,7 +756,14 @@ const reconnects: Fault = {
         }
         waiting = 0
         await each(agents, async (agent) => {
-          const reply = await pool.request(site.node(0).url, "GET", "/v1/messages/sync?limit=500", agent.key, undefined, 10_000)
+          const reply = await pool.request(
+            site.node(0).url,
+            "GET",
+            "/v1/messages/sync?limit=500",
+            agent.key,
+            undefined,
+            10_000
+          )
           waiting += (JSON.parse(reply.text) as ReadonlyArray<unknown>).length
         })
         return waiting === 0 || undefined
@@ -729,7 +802,12 @@ const drainNode: Fault = {
   during: async (scene) => {
     const { random, site } = scene
     const order = async (order: string, { runner }: SiteNode) => {
-      const { code, stderr } = await admin({ DATABASE_URL: site.database }, "nodes", order, `${runner.host}:${runner.port}`)
+      const { code, stderr } = await admin(
+        { DATABASE_URL: site.database },
+        "nodes",
+        order,
+        `${runner.host}:${runner.port}`
+      )
       if (code !== 0) scene.problem(`nodes ${order}: ${stderr}`)
     }
     await again(scene, DRAINED_MS, async () => {

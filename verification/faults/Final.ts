@@ -76,7 +76,10 @@ export class Final {
   readonly lastSeq = new Map<number, number>()
   /** By conversation. */
   readonly groups = new Map<number, Group>()
-  /** By `partOf`, the seq up to which a participant sees nothing. Agents without an entry are not, or no longer, participants. */
+  /**
+   * By `partOf`, the seq up to which a participant sees nothing. Agents without an entry are not, or no longer,
+   * participants.
+   */
   readonly cutoffs = new Map<number, number>()
   /** By `partOf`, the seqs that the agent has hidden one by one. */
   readonly hidden = new Map<number, ReadonlySet<number>>()

@@ -1,6 +1,7 @@
 /**
- * The requests of a load, their answers, and the messages that its streams showed. The form is so compact that a million sends with
- * their deliveries fit into memory: a send takes 41 bytes, and a delivery 29. Agents, conversations, sends and streams are numbers from 0.
+ * The requests of a load, their answers, and the messages that its streams showed. The form is so compact that a
+ * million sends with their deliveries fit into memory: a send takes 41 bytes, and a delivery 29. Agents, conversations,
+ * sends and streams are numbers from 0.
  */
 
 /** A time in units of ten microseconds since the history began, never 0. Six hours fit into 32 bits. */
@@ -63,7 +64,10 @@ export class Bytes {
   }
 }
 
-/** A 32-bit hash of a text. It is compared only with hashes that should be equal, so a collision hides one fault in 2^32. */
+/**
+ * A 32-bit hash of a text. It is compared only with hashes that should be equal, so a collision hides one fault in
+ * 2^32.
+ */
 export const fingerprint = (text: string): number => {
   let hash = 0x811c9dc5
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193)
@@ -138,7 +142,10 @@ export class Sends {
     this.doubted(n, code)
   }
 
-  /** Notes the code of a refusal by the last attempt, or by the cold cap before it. Another attempt may have been carried out. */
+  /**
+   * Notes the code of a refusal by the last attempt, or by the cold cap before it. Another attempt may have been
+   * carried out.
+   */
   doubted(n: number, code: string): void {
     let known = this.codes.indexOf(code)
     if (known < 0) known = this.codes.push(code) - 1
@@ -158,8 +165,8 @@ export class Sends {
 }
 
 /**
- * A source of messages for an agent: a socket from its HELLO to its end, or one page of sync. `Sightings` holds the messages of all
- * streams, in the order in which they came.
+ * A source of messages for an agent: a socket from its HELLO to its end, or one page of sync. `Sightings` holds the
+ * messages of all streams, in the order in which they came.
  */
 export interface Stream {
   readonly kind: "socket" | "page"
@@ -170,7 +177,9 @@ export interface Stream {
   readonly opened: Tick
   /** For a socket, when hello.ok came; NEVER if it did not come. */
   live: Tick
-  /** When it was closed or its answer was complete; NEVER if it stayed open. A page without an answer is not recorded. */
+  /**
+   * When it was closed or its answer was complete; NEVER if it stayed open. A page without an answer is not recorded.
+   */
   closed: Tick
   /** For a socket, its close code: 0 if it is open, 1006 if it broke. */
   code: number

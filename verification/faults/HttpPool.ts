@@ -95,8 +95,8 @@ const bodyOf = (all: Buffer, start: number, head: string): string | undefined =>
 }
 
 /**
- * An HTTP client that uses as little processor time as possible, because the load shares its processors with the service. It supports
- * only the answers of this service and of its balancer.
+ * An HTTP client that uses as little processor time as possible, because the load shares its processors with the
+ * service. It supports only the answers of this service and of its balancer.
  */
 export class HttpPool {
   private readonly idle = new Map<string, Array<Connection>>()
@@ -129,7 +129,9 @@ export class HttpPool {
       : `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
     const reply = await connection.request(
       `${method} ${path} HTTP/1.1\r\nhost: ${base.slice(7)}\r\nauthorization: Bearer ${key}\r\n` +
-        `x-agentchat-client: typescript_sdk\r\n${idempotencyKey === undefined ? "" : `idempotency-key: ${idempotencyKey}\r\n`}` +
+        `x-agentchat-client: typescript_sdk\r\n${
+          idempotencyKey === undefined ? "" : `idempotency-key: ${idempotencyKey}\r\n`
+        }` +
         `${forwardedFor === undefined ? "" : `x-forwarded-for: ${forwardedFor}\r\n`}${content}`,
       timeoutMs
     )

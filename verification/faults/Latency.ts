@@ -17,7 +17,9 @@ export const latencyOf = (times: ReadonlyArray<number>): Latency => {
   return { median: at(0.5), p95: at(0.95) }
 }
 
-/** The latency of accepted sends that began between `from` and `until`, each from its first attempt, including retries. */
+/**
+ * The latency of accepted sends that began between `from` and `until`, each from its first attempt, including retries.
+ */
 export const latencyOfSends = ({ sends }: History, from: Tick, until: Tick): Latency => {
   const times: Array<number> = []
   for (let n = 0; n < sends.length; n++) {
@@ -28,7 +30,10 @@ export const latencyOfSends = ({ sends }: History, from: Tick, until: Tick): Lat
   return latencyOf(times)
 }
 
-/** Whether the median during a fault is at most FACTOR times the median before it, or below the floor; false if nothing was timed. */
+/**
+ * Whether the median during a fault is at most FACTOR times the median before it, or below the floor; false if nothing
+ * was timed.
+ */
 export const isAsFast = (before: Latency, during: Latency, floorMs = FLOOR_MS): boolean =>
   during.median <= Math.max(FACTOR * before.median, floorMs)
 

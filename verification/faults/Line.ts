@@ -18,7 +18,8 @@ const conversationOf = (history: History, agent: number, row: Row): number => {
   if (known >= 0) return known
   if (row.context?.conversation?.type === "group") return history.addGroup(row.conversation_id)
   const sender = history.agent(row.sender)
-  // The first row of a direct conversation is never the echo of an own message, because the answer to that send came before it.
+  // The first row of a direct conversation is never the echo of an own message, because the answer to that send came
+  // before it.
   const send = history.sendOf(row.client_msg_id)
   const conversation = send >= 0 ? history.sends.conversation.get(send) : history.direct(agent, sender)
   history.name(conversation, row.conversation_id)
@@ -44,7 +45,10 @@ export const sight = (history: History, stream: number, row: Row): number => {
 const SILENCE_MS = 45_000
 /** The time for which acknowledgements are collected before they are sent together. */
 const GATHER_MS = 10
-/** The interval of pings that check whether acknowledgements have arrived. The server answers a ping after all earlier frames. */
+/**
+ * The interval of pings that check whether acknowledgements have arrived. The server answers a ping after all earlier
+ * frames.
+ */
 const ASK_MS = 250
 
 export interface LineOptions {
@@ -77,7 +81,10 @@ export class Line {
 
   constructor(options: LineOptions) {
     this.options = options
-    this.socket = new WebSocket(`${options.url.replace(/^http/, "ws")}/v1/ws`, { perMessageDeflate: false, handshakeTimeout: 5_000 })
+    this.socket = new WebSocket(`${options.url.replace(/^http/, "ws")}/v1/ws`, {
+      perMessageDeflate: false,
+      handshakeTimeout: 5_000
+    })
     this.socket.on("open", () => this.hello())
     this.socket.on("message", (data) => this.frame(data))
     this.socket.on("ping", () => this.lastHeard = performance.now())
@@ -90,7 +97,8 @@ export class Line {
   }
 
   get isLive(): boolean {
-    return this.stream >= 0 && this.socket.readyState === WebSocket.OPEN && this.options.history.streams[this.stream]!.live !== NEVER
+    return this.stream >= 0 && this.socket.readyState === WebSocket.OPEN &&
+      this.options.history.streams[this.stream]!.live !== NEVER
   }
 
   /** Closes the socket as a client does, or breaks its connection if `abruptly` is true. */
@@ -171,4 +179,3 @@ export class Line {
     onEnd(code)
   }
 }
-

@@ -50,11 +50,16 @@ type Reason = "answer" | "silence" | "connection"
 
 /** The number of lines that have ended for a reason, summed over all nodes. */
 const broken = async ({ nodes }: Site, reason: Reason): Promise<number> => {
-  const counts = await Promise.all(nodes.map((node) => metricOf(node, "remote_call_lines_broken_total", `reason="${reason}"`)))
+  const counts = await Promise.all(
+    nodes.map((node) => metricOf(node, "remote_call_lines_broken_total", `reason="${reason}"`))
+  )
   return counts.reduce((sum, count) => sum + count, 0)
 }
 
-/** A fault of single frames. `fate` creates, for each direction between two nodes, the function that decides about each frame. */
+/**
+ * A fault of single frames. `fate` creates, for each direction between two nodes, the function that decides about each
+ * frame.
+ */
 const ofFrames = (options: {
   readonly name: string
   readonly about: string
@@ -74,7 +79,10 @@ const ofFrames = (options: {
       let frames = 0
       let affected = 0
       for (const link of site.detour()) {
-        const fates: Readonly<Record<Direction, (hasEntries: boolean) => Fate>> = { there: fate(scene), back: fate(scene) }
+        const fates: Readonly<Record<Direction, (hasEntries: boolean) => Fate>> = {
+          there: fate(scene),
+          back: fate(scene)
+        }
         link.decide((direction, hasEntries) => {
           const decided = fates[direction](hasEntries)
           frames++
@@ -121,12 +129,15 @@ export const doubleFrames: Fault = ofFrames({
 
 export const lateFrames: Fault = ofFrames({
   name: "late-frames",
-  about: "about every five seconds a frame in each direction between two nodes is 2 s late, and what comes behind it waits",
+  about:
+    "about every five seconds a frame in each direction between two nodes is 2 s late, and what comes behind it waits",
   never: ["answer", "silence"],
   fate: (scene) => nowAndThen(scene, 5_000, { lateMs: 2_000 })
 })
 
-/** Lets the links read the frames from the beginning of each line, so that a fault can begin in the middle of a line. */
+/**
+ * Lets the links read the frames from the beginning of each line, so that a fault can begin in the middle of a line.
+ */
 const readFrames = async (site: Site): Promise<void> => {
   for (const link of site.detour()) link.decide(() => "pass")
 }

@@ -7,7 +7,10 @@ import { type AddressRequest, fingerprint, History, NEVER, type Operation, Outco
 import { HttpPool, type Reply } from "./HttpPool.ts"
 import { Line, type Row, sight } from "./Line.ts"
 
-/** Settings of nodes under this load: what would refuse the load itself is out of its way, the cap of cold outreach is not. */
+/**
+ * Settings of nodes under this load: what would refuse the load itself is out of its way, the cap of cold outreach is
+ * not.
+ */
 export const LOAD_LIMITS = {
   LIMITS_SENDS_PER_SECOND: "1000000",
   LIMITS_BACKLOG_SOFT: "1000000000",
@@ -30,7 +33,10 @@ export interface LoadAgent {
 export interface LoadOptions {
   /** That nobody has used: at least 24. */
   readonly agents: ReadonlyArray<LoadAgent>
-  /** Where requests and sockets go, in turn: all nodes, those that are ready, or what stands before them. Asked each time. */
+  /**
+   * Where requests and sockets go, in turn: all nodes, those that are ready, or what stands before them. Asked each
+   * time.
+   */
   readonly urls: () => ReadonlyArray<string>
   /** To this address: keys are rotated and agents suspended in ways that need no mail. */
   readonly database: string
@@ -56,8 +62,9 @@ const BASE_DELAY_MS = 250
 const MAX_DELAY_MS = 8_000
 const CLIENT_TIMEOUT_MS = 30_000
 /**
- * The client repeats this refusal too (429), though nothing but a reply frees a place. Such a send does not fail because the
- * service is away when it is repeated: its sender has been told why it is not taken. Nobody knows whether it was stored.
+ * The client repeats this refusal too (429), though nothing but a reply frees a place. Such a send does not fail
+ * because the service is away when it is repeated: its sender has been told why it is not taken. Nobody knows whether
+ * it was stored.
  */
 const CAP = "COLD_CAP_EXCEEDED"
 
@@ -158,7 +165,17 @@ export class Load {
     this.random = randomOf(options.seed)
     for (const { handle, id, key } of options.agents) {
       const number = this.history.addAgent({ id, handle })
-      this.actors.push({ number, id, handle, keys: [key], lines: new Set(), suspended: false, deleted: false, rotates: false, failures: 0 })
+      this.actors.push({
+        number,
+        id,
+        handle,
+        keys: [key],
+        lines: new Set(),
+        suspended: false,
+        deleted: false,
+        rotates: false,
+        failures: 0
+      })
     }
     this.lanes = options.lanes ?? 256
     for (let lane = 0; lane < this.lanes; lane++) this.free.push(lane)
@@ -215,7 +232,9 @@ export class Load {
     const deadline = performance.now() + patienceMs
     for (let before = -1; performance.now() < deadline;) {
       const shown = history.sightings.length
-      const connected = this.actors.every((actor) => actor.suspended || actor.deleted || [...actor.lines].some((line) => line.isLive))
+      const connected = this.actors.every((actor) =>
+        actor.suspended || actor.deleted || [...actor.lines].some((line) => line.isLive)
+      )
       if (shown === before && connected) return
       before = shown
       await pause(1_500)
@@ -224,10 +243,13 @@ export class Load {
   }
 
   /**
-   * Sends of one agent, so many at once, each once and to one of these nodes in turn; answers how many were accepted and
-   * how many its limit refused. Over a conversation in which nobody quarrels.
+   * Sends of one agent, so many at once, each once and to one of these nodes in turn; answers how many were accepted
+   * and how many its limit refused. Over a conversation in which nobody quarrels.
    */
-  async flood(urls: ReadonlyArray<string>, atOnce: number): Promise<{ readonly accepted: number; readonly refused: number }> {
+  async flood(
+    urls: ReadonlyArray<string>,
+    atOnce: number
+  ): Promise<{ readonly accepted: number; readonly refused: number }> {
     const { history } = this
     const [from, , conversation] = this.pairs[FLOODED % this.pairs.length]!
     const generation = from.keys.length - 1
@@ -235,8 +257,19 @@ export class Load {
     await Promise.all(Array.from({ length: atOnce }, async (_, i) => {
       const n = history.sends.begin(from.number, conversation, history.now(), generation)
       history.sends.attempts.set(n, 1)
-      const body = JSON.stringify({ ...this.target(n), client_msg_id: history.clientMsgId(n), content: { text: this.text(n) } })
-      const reply = await this.pool.request(urls[i % urls.length]!, "POST", "/v1/messages", from.keys[generation]!, body, CLIENT_TIMEOUT_MS)
+      const body = JSON.stringify({
+        ...this.target(n),
+        client_msg_id: history.clientMsgId(n),
+        content: { text: this.text(n) }
+      })
+      const reply = await this.pool.request(
+        urls[i % urls.length]!,
+        "POST",
+        "/v1/messages",
+        from.keys[generation]!,
+        body,
+        CLIENT_TIMEOUT_MS
+      )
         .catch(() => undefined)
       if (reply === undefined || reply.status >= 500) return
       if (reply.status >= 300) {
@@ -259,7 +292,16 @@ export class Load {
     const [path, body] = kind === "registration"
       ? ["/v1/register", { email: `${handle}@agents.example`, handle }]
       : ["/v1/register/verify", { pending_id: `pnd_${randomBytes(12).toString("base64url")}`, code: "271828" }]
-    const reply = await this.pool.request(url, "POST", path, "", JSON.stringify(body), CLIENT_TIMEOUT_MS, undefined, address)
+    const reply = await this.pool.request(
+      url,
+      "POST",
+      path,
+      "",
+      JSON.stringify(body),
+      CLIENT_TIMEOUT_MS,
+      undefined,
+      address
+    )
       .catch(() => undefined)
     if (reply === undefined || reply.status >= 500) return undefined
     request.ended = history.now()
@@ -304,7 +346,15 @@ export class Load {
       const base = this.url(lane + attempt)
       if (base !== undefined) {
         try {
-          reply = await this.pool.request(base, method, path, key, body, this.options.timeoutMs ?? CLIENT_TIMEOUT_MS, idempotencyKey)
+          reply = await this.pool.request(
+            base,
+            method,
+            path,
+            key,
+            body,
+            this.options.timeoutMs ?? CLIENT_TIMEOUT_MS,
+            idempotencyKey
+          )
           why = `${reply.status} ${codeOf(reply)}`
         } catch (error) {
           why = error instanceof Error ? error.message : String(error)
@@ -340,7 +390,8 @@ export class Load {
         before = this.counts.accepted
       }
       while (owed >= 1) {
-        // What waits for some conversations alone must not hold up all others; on a machine that is too slow for the rate it may.
+        // What waits for some conversations alone must not hold up all others; on a machine that is too slow for the
+        // rate it may.
         const lane = this.free.pop() ?? (flows && this.lanes < MAX_LANES ? this.lanes++ : undefined)
         if (lane === undefined) {
           this.counts.starved += Math.floor(owed)
@@ -391,9 +442,20 @@ export class Load {
     this.counts.underWay++
     const key = this.actors[sends.sender.get(n)]!.keys[sends.generation.get(n)]!
     const before = sends.attempts.get(n)
-    const body = JSON.stringify({ ...this.target(n), client_msg_id: history.clientMsgId(n), content: { text: this.text(n) } })
-    const { capped, certain, reply } = await this.call(lane, "POST", "/v1/messages", key, body, undefined, (attempt) =>
-      sends.attempts.set(n, Math.min(255, before + attempt)))
+    const body = JSON.stringify({
+      ...this.target(n),
+      client_msg_id: history.clientMsgId(n),
+      content: { text: this.text(n) }
+    })
+    const { capped, certain, reply } = await this.call(
+      lane,
+      "POST",
+      "/v1/messages",
+      key,
+      body,
+      undefined,
+      (attempt) => sends.attempts.set(n, Math.min(255, before + attempt))
+    )
     this.counts.underWay--
     if (reply !== undefined && reply.status < 300) {
       this.accepted(n, JSON.parse(reply.text) as Row)
@@ -411,7 +473,10 @@ export class Load {
     history.sends.ok(n, history.now(), row.id, row.seq)
   }
 
-  /** A refusal says something of the attempt that it answers only: another one without an answer may have been carried out. */
+  /**
+   * A refusal says something of the attempt that it answers only: another one without an answer may have been carried
+   * out.
+   */
   private refuse(n: number, certain: boolean, code: string): void {
     this.note(this.refused, code)
     if (certain) this.history.sends.refused(n, this.history.now(), code)
@@ -498,7 +563,8 @@ export class Load {
         if (this.random() < 0.3) this.drivers.push(this.drain(actor))
       },
       onRow: (row) => {
-        if (this.driving && row.delivery_id !== null && this.random() < 0.002) this.drivers.push(this.markRead(actor, row))
+        if (this.driving && row.delivery_id !== null && this.random() < 0.002)
+          this.drivers.push(this.markRead(actor, row))
       },
       onEnd: (code) => {
         actor.lines.delete(line)
@@ -517,7 +583,12 @@ export class Load {
     const { history } = this
     for (let pages = 0; pages < 20 && !actor.suspended && !actor.deleted; pages++) {
       const limit = 20 + Math.floor(this.random() * 180)
-      const { began, reply } = await this.call(this.turn++, "GET", `/v1/messages/sync?limit=${limit}`, actor.keys.at(-1)!)
+      const { began, reply } = await this.call(
+        this.turn++,
+        "GET",
+        `/v1/messages/sync?limit=${limit}`,
+        actor.keys.at(-1)!
+      )
       if (reply === undefined || reply.status !== 200) return
       const rows = JSON.parse(reply.text) as ReadonlyArray<Row>
       const stream = history.openStream({
@@ -531,7 +602,9 @@ export class Load {
       if (rows.length === 0) return
       const upTo = this.random() < 0.8 ? rows.length - 1 : Math.floor(this.random() * rows.length)
       const operation = history.operation({ kind: "ack", agent: actor.number, sighting: sightings[upTo]! })
-      await this.carryOut(operation, actor, "POST", "/v1/messages/sync/ack", { last_delivery_id: rows[upTo]!.delivery_id })
+      await this.carryOut(operation, actor, "POST", "/v1/messages/sync/ack", {
+        last_delivery_id: rows[upTo]!.delivery_id
+      })
       if (rows.length < limit || operation.outcome !== Outcome.Ok) return
     }
   }
@@ -539,7 +612,13 @@ export class Load {
   // Everything else.
 
   /** Asks until there is an answer that says what became of it; repeats some that were answered. */
-  private async carryOut(operation: Operation, by: Actor, method: string, path: string, body?: unknown): Promise<Reply | undefined> {
+  private async carryOut(
+    operation: Operation,
+    by: Actor,
+    method: string,
+    path: string,
+    body?: unknown
+  ): Promise<Reply | undefined> {
     const { history } = this
     const generation = by.keys.length - 1
     const key = by.keys[generation]!
@@ -549,7 +628,8 @@ export class Load {
     for (let sure = true;;) {
       const { certain, reply } = await this.call(this.turn++, method, path, key, text, idempotencyKey)
       sure &&= certain
-      const open = reply === undefined || reply.status >= 500 || reply.status === 429 || codeOf(reply) === "IDEMPOTENT_IN_PROGRESS"
+      const open = reply === undefined || reply.status >= 500 || reply.status === 429 ||
+        codeOf(reply) === "IDEMPOTENT_IN_PROGRESS"
       if (open) {
         if (performance.now() > deadline) return undefined
         sure &&= reply !== undefined && reply.status < 500 && reply.status !== 409
@@ -575,7 +655,10 @@ export class Load {
     }
   }
 
-  /** Whether something was broken since: a node may have carried out what it was asked and died, and another one asked again by itself. */
+  /**
+   * Whether something was broken since: a node may have carried out what it was asked and died, and another one asked
+   * again by itself.
+   */
   private wasBroken(since: number): boolean {
     return this.history.faults.some(({ healed }) => healed > since)
   }
@@ -606,7 +689,8 @@ export class Load {
       for (const from of [one, other]) {
         const n = history.sends.begin(from.number, conversation, history.now(), 0)
         await this.send(n, lane)
-        if (history.sends.outcome.get(n) !== Outcome.Ok) throw new Error(`a first message failed: ${JSON.stringify(this.stats)}`)
+        if (history.sends.outcome.get(n) !== Outcome.Ok)
+          throw new Error(`a first message failed: ${JSON.stringify(this.stats)}`)
       }
     }
     for (let at = 0; at < pairs.length; at += 16) await Promise.all(pairs.slice(at, at + 16).map(first))
@@ -618,8 +702,14 @@ export class Load {
     const groups = Math.max(2, Math.floor(actors.length / 20))
     await Promise.all(Array.from({ length: groups }, async (_, g) => {
       const creator = actors[g]!
-      const pool = Array.from({ length: 10 }, (_, i) => actors[(groups + g * 7 + i) % actors.length]!).filter((actor) => actor !== creator)
-      const operation = this.history.operation({ kind: "create", agent: creator.number, conversation: this.history.addGroup(undefined) })
+      const pool = Array.from({ length: 10 }, (_, i) => actors[(groups + g * 7 + i) % actors.length]!).filter((actor) =>
+        actor !== creator
+      )
+      const operation = this.history.operation({
+        kind: "create",
+        agent: creator.number,
+        conversation: this.history.addGroup(undefined)
+      })
       const reply = await this.carryOut(operation, creator, "POST", "/v1/groups", { name: `Group ${g}` })
       if (reply === undefined || operation.outcome !== Outcome.Ok) throw new Error("a group could not be made")
       const { group: { id } } = JSON.parse(reply.text) as { readonly group: { readonly id: string } }
@@ -635,7 +725,9 @@ export class Load {
     const { conversation, creator, id, members } = group
     const add = this.history.operation({ kind: "add", agent: creator.number, other: actor.number, conversation })
     const added = await this.carryOut(add, creator, "POST", `/v1/groups/${id}/members`, { handle: actor.handle })
-    const invite = added === undefined || added.status >= 300 ? undefined : (JSON.parse(added.text) as { readonly invite_id?: string }).invite_id
+    const invite = added === undefined || added.status >= 300
+      ? undefined
+      : (JSON.parse(added.text) as { readonly invite_id?: string }).invite_id
     if (invite === undefined) return
     const join = this.history.operation({ kind: "join", agent: actor.number, conversation })
     await this.carryOut(join, actor, "POST", `/v1/groups/invites/${invite}/accept`)
@@ -701,7 +793,8 @@ export class Load {
     const block = history.operation({ kind: "block", agent: one.number, other: other.number })
     await this.carryOut(block, one, "POST", path)
     // A message that surely comes after it.
-    if (this.random() < 0.5) await this.begin(this.turn++, this.random() < 0.5 ? one : other, history.direct(one.number, other.number))
+    if (this.random() < 0.5)
+      await this.begin(this.turn++, this.random() < 0.5 ? one : other, history.direct(one.number, other.number))
     await this.wait(200 * this.random())
     const unblock = history.operation({ kind: "unblock", agent: one.number, other: other.number })
     await this.carryOut(unblock, one, "DELETE", path)
@@ -722,7 +815,12 @@ export class Load {
     if (mute.outcome === Outcome.Refused) return
     await this.wait(2_000 + 1_000 * this.random())
     const unmute = history.operation({ kind: "unmute", agent: actor.number, ...target })
-    await this.carryOut(unmute, actor, "DELETE", whole ? `/v1/mutes/conversation/${group.id}` : `/v1/mutes/agent/${other.handle}`)
+    await this.carryOut(
+      unmute,
+      actor,
+      "DELETE",
+      whole ? `/v1/mutes/conversation/${group.id}` : `/v1/mutes/agent/${other.handle}`
+    )
   }
 
   /** A socket goes and another one comes, now and then two at a time. */
@@ -776,7 +874,11 @@ export class Load {
   /** A new key, for a code that was never mailed. */
   private async rotate(actor: Actor): Promise<void> {
     const { history } = this
-    const [code, codeId, pending] = ["271828", `cod_${randomBytes(12).toString("base64url")}`, `pnd_${randomBytes(12).toString("base64url")}`]
+    const [code, codeId, pending] = [
+      "271828",
+      `cod_${randomBytes(12).toString("base64url")}`,
+      `pnd_${randomBytes(12).toString("base64url")}`
+    ]
     const digest = createHash("sha256").update(code).digest()
     if (!await this.statement(CODE, [codeId, actor.id, digest, Date.now() + 600_000, pending])) return
     actor.rotates = true
@@ -807,11 +909,14 @@ export class Load {
 
   /** More strangers than an agent may write to, several at once: so many are refused. */
   private async outreach(actor: Actor): Promise<void> {
-    const known = new Set(this.pairs.filter(([one, other]) => one === actor || other === actor).flatMap(([one, other]) => [one, other]))
+    const known = new Set(
+      this.pairs.filter(([one, other]) => one === actor || other === actor).flatMap(([one, other]) => [one, other])
+    )
     const strangers = this.actors.filter((other) => !known.has(other) && other !== actor)
     for (let at = 0; at < strangers.length && this.driving; at += 8) {
       const some = strangers.slice(at, at + 8).map((other) =>
-        this.begin(this.turn++, actor, this.history.direct(actor.number, other.number)))
+        this.begin(this.turn++, actor, this.history.direct(actor.number, other.number))
+      )
       await Promise.all(some)
       await this.wait(300)
     }

@@ -87,7 +87,10 @@ const table = (rows: ReadonlyArray<RoundResult>): string => {
   const cells = [COLUMNS.map(([name]) => name), ...rows.map((row) => COLUMNS.map(([, cell]) => cell(row)))]
   const widths = COLUMNS.map((_, at) => Math.max(...cells.map((row) => row[at]?.length ?? 0)))
   return cells
-    .map((row) => row.map((cell, at) => (at === 0 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0))).join("  ").trimEnd())
+    .map((row) =>
+      row.map((cell, at) => (at === 0 ? cell.padEnd(widths[at] ?? 0) : cell.padStart(widths[at] ?? 0))).join("  ")
+        .trimEnd()
+    )
     .join("\n")
 }
 
@@ -104,10 +107,17 @@ const missing = ({ needsDisk, needsNetwork }: Fault): string | undefined =>
     ? "a network of one's own takes Linux and root"
     : undefined
 const played = options.faults.filter((fault) => missing(fault) === undefined)
-const skipped = options.faults.flatMap((fault) => missing(fault) === undefined ? [] : [`${fault.name} is left out: ${missing(fault)}`])
+const skipped = options.faults.flatMap((fault) =>
+  missing(fault) === undefined ? [] : [`${fault.name} is left out: ${missing(fault)}`]
+)
 for (const line of skipped) console.log(line)
 if (played.length === 0) process.exit(2)
-const site = await Site.start({ nodes: 3, withoutNamespaces: flags["without-namespaces"], ...(disk === undefined ? {} : { disk }), ...(flags.logs === undefined ? {} : { env: { LOG_LEVEL: "debug" } }) })
+const site = await Site.start({
+  nodes: 3,
+  withoutNamespaces: flags["without-namespaces"],
+  ...(disk === undefined ? {} : { disk }),
+  ...(flags.logs === undefined ? {} : { env: { LOG_LEVEL: "debug" } })
+})
 let stopping = false
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.once(signal, () => {
@@ -116,7 +126,9 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
   })
 }
 say(
-  `three nodes ${site.network === undefined ? "behind the suite's own proxies" : "in network namespaces of their own"}, ` +
+  `three nodes ${
+    site.network === undefined ? "behind the suite's own proxies" : "in network namespaces of their own"
+  }, ` +
     `${availableParallelism()} processors`
 )
 
@@ -140,7 +152,11 @@ try {
       say
     })
     rows.push(row)
-    say(`  ${row.accepted} accepted, ${(row.accepted / row.seconds).toFixed(0)} per second; ${row.problems.length} problems`)
+    say(
+      `  ${row.accepted} accepted, ${
+        (row.accepted / row.seconds).toFixed(0)
+      } per second; ${row.problems.length} problems`
+    )
   }
   await Promise.all(site.nodes.map(async (node) => {
     const code = await node.stop()
@@ -158,11 +174,19 @@ await site.stop()
 const sends = rows.reduce((sum, row) => sum + row.accepted, 0)
 const seconds = rows.reduce((sum, row) => sum + row.seconds, 0)
 console.log(`\n${table(rows)}\n`)
-console.log(`${sends} sends accepted, ${(sends / seconds).toFixed(0)} per second, in ${((performance.now() - began) / 1_000).toFixed(0)} s`)
+console.log(
+  `${sends} sends accepted, ${(sends / seconds).toFixed(0)} per second, in ${
+    ((performance.now() - began) / 1_000).toFixed(0)
+  } s`
+)
 console.log(JSON.stringify({ seed: options.seed, sends, perSecond: Math.round(sends / seconds), rows }))
 for (const row of rows) for (const problem of row.problems) console.log(`${row.fault}: ${problem}`)
 for (const problem of problems) console.log(problem)
 for (const line of skipped) console.log(line)
 const failed = problems.length > 0 || rows.some((row) => row.problems.length > 0)
-console.log(failed ? `\nFAILED with --seed ${options.seed}` : "\nNothing lost, nothing twice, nothing out of order, and every other rule held.")
+console.log(
+  failed
+    ? `\nFAILED with --seed ${options.seed}`
+    : "\nNothing lost, nothing twice, nothing out of order, and every other rule held."
+)
 process.exit(failed ? 1 : 0)

@@ -127,8 +127,8 @@ const FLOOD = 30
 export const MODEL_OPTIONS = { graceMs: 8, ackMs: 8, limits: LIMITS }
 
 /**
- * A small model of the service that follows its rules, with callers that overlap, lose answers and retry. It generates valid histories,
- * and invalid ones if it has a bug.
+ * A small model of the service that follows its rules, with callers that overlap, lose answers and retry. It generates
+ * valid histories, and invalid ones if it has a bug.
  */
 class Model {
   private readonly random: () => number
@@ -255,7 +255,13 @@ class Model {
 
   // The service.
 
-  private append(talk: Talk, sender: number, send: number, recipients: Iterable<number>, system?: { event: string; agent: number }): Stored {
+  private append(
+    talk: Talk,
+    sender: number,
+    send: number,
+    recipients: Iterable<number>,
+    system?: { event: string; agent: number }
+  ): Stored {
     let seq = talk.lastSeq + 1
     if (talk.lastSeq > 0 && this.strikes("a seq is reused", 0.05) && this.bite()) seq = talk.lastSeq
     if (this.strikes("a seq is left out", 0.05) && this.bite()) seq++
@@ -282,13 +288,18 @@ class Model {
 
   private envelopes(talk: Talk, stored: Stored, sender: number, recipients: Iterable<number>): void {
     const all = [...recipients].filter((agent) => agent !== sender)
-    if (all.length > 0 && this.strikes("an envelope is dropped", 0.1) && this.bite()) all.splice(this.below(all.length), 1)
+    if (all.length > 0 && this.strikes("an envelope is dropped", 0.1) && this.bite())
+      all.splice(this.below(all.length), 1)
     if (talk.pair === undefined && stored.send >= 0 && this.strikes("a removed member still receives", 0.3)) {
-      const gone = Array.from({ length: AGENTS }, (_, a) => a).find((agent) => agent !== sender && !all.includes(agent) && talk.cutoffs.has(-1 - agent))
+      const gone = Array.from({ length: AGENTS }, (_, a) => a).find((agent) =>
+        agent !== sender && !all.includes(agent) && talk.cutoffs.has(-1 - agent)
+      )
       if (gone !== undefined && this.bite()) all.push(gone)
     }
     if (talk.pair === undefined && stored.send >= 0 && this.strikes("a member is left out from its joining on", 0.3)) {
-      const joined = all.findIndex((agent) => talk.systems.some(({ agent: who, event }) => event === "member_joined" && who === agent))
+      const joined = all.findIndex((agent) =>
+        talk.systems.some(({ agent: who, event }) => event === "member_joined" && who === agent)
+      )
       if (joined >= 0 && this.bite()) all.splice(joined, 1)
     }
     for (const agent of all) {
@@ -336,7 +347,10 @@ class Model {
       })
       return
     }
-    if (this.now > LATE && envelope.conversation.pair !== undefined && this.strikes("a push is left out on a socket that stays open")) {
+    if (
+      this.now > LATE && envelope.conversation.pair !== undefined &&
+      this.strikes("a push is left out on a socket that stays open")
+    ) {
       this.biteIf(() => socket.open && !envelope.seen && !this.mutesAnything(agent))
       return
     }
@@ -383,7 +397,15 @@ class Model {
     for (const socket of this.sockets) {
       if (socket.agent !== stored.sender) continue
       this.frame(socket, () => {
-        this.history.sightings.push(socket.stream, talk.number, stored.seq, stored.send, fingerprint(stored.id), 0, this.now)
+        this.history.sightings.push(
+          socket.stream,
+          talk.number,
+          stored.seq,
+          stored.send,
+          fingerprint(stored.id),
+          0,
+          this.now
+        )
       })
     }
   }
@@ -391,7 +413,15 @@ class Model {
   private show(stream: number, agent: number, envelope: Envelope, stored: Stored): number {
     envelope.seen = true
     const delivery = fingerprint(`${agent} ${envelope.inboxNo}`)
-    return this.history.sightings.push(stream, envelope.conversation.number, envelope.seq, stored.send, fingerprint(stored.id), delivery, this.now)
+    return this.history.sightings.push(
+      stream,
+      envelope.conversation.number,
+      envelope.seq,
+      stored.send,
+      fingerprint(stored.id),
+      delivery,
+      this.now
+    )
   }
 
   private ackFrame(socket: Socket, sighting: number, envelope: Envelope): void {
@@ -404,7 +434,8 @@ class Model {
         const { acked } = this.history.sightings
         this.biteIf(() =>
           !envelope.delivered && this.history.faults.length === 0 &&
-          this.history.streams[socket.stream]!.closed > acked.get(sighting) + 1_000)
+          this.history.streams[socket.stream]!.closed > acked.get(sighting) + 1_000
+        )
         return
       }
       envelope.delivered = true
@@ -459,12 +490,16 @@ class Model {
       return n
     })
     const redis = this.windows(began, began + WINDOW) === 1
-    const bug = redis ? "a limit lets through more sends than it has" : "without Redis a node lets through more sends than the limit"
+    const bug = redis
+      ? "a limit lets through more sends than it has"
+      : "without Redis a node lets through more sends than the limit"
     if (!this.strikes(bug, 1)) return
     this.unlimited = { agent, until: began + WINDOW }
     const allowed = LIMITS.sends * this.windows(began, began + WINDOW)
     this.biteIf(() =>
-      own.filter((n) => sends.outcome.get(n) === Outcome.Ok && sends.ended.get(n) < began + WINDOW).length > allowed * 1.1)
+      own.filter((n) => sends.outcome.get(n) === Outcome.Ok && sends.ended.get(n) < began + WINDOW).length >
+        allowed * 1.1
+    )
   }
 
   /** The agent that has no limit because of the bug. */
@@ -480,7 +515,9 @@ class Model {
   /** The times of counted requests, by what is counted and in which window. */
   private readonly logs = new Map<string, Array<Tick>>()
 
-  /** Counts something in the window of Redis, or of a node if Redis is unavailable. Returns false if the window is full. */
+  /**
+   * Counts something in the window of Redis, or of a node if Redis is unavailable. Returns false if the window is full.
+   */
   private take(what: string, limit: number): boolean {
     const away = this.history.withoutRedis.some(({ from, until }) => from <= this.now && this.now <= until)
     const key = `${what} ${away ? this.below(NODES) : "Redis"}`
@@ -498,7 +535,8 @@ class Model {
     for (let m = 0; m < sends.length; m++) {
       const same = m !== n && sends.sender.get(m) === sends.sender.get(n) && sends.invoked.get(m) <= until
       const again = replays.filter(({ send }) => send === m).length
-      if (same && (again > 0 || sends.ended.get(m) + WINDOW >= sends.invoked.get(n))) places += sends.attempts.get(m) + again
+      if (same && (again > 0 || sends.ended.get(m) + WINDOW >= sends.invoked.get(n)))
+        places += sends.attempts.get(m) + again
     }
     return places
   }
@@ -543,14 +581,26 @@ class Model {
       }
       this.later(() => {
         if (code !== undefined) {
-          // The send counts as refused only if this was the first attempt, because an earlier attempt may still take effect.
+          // The send counts as refused only if this was the first attempt, because an earlier attempt may still take
+          // effect.
           if (left === 3) sends.refused(n, this.now, code)
           return
         }
         const { id, seq, talk } = answer!
-        if (sends.outcome.get(n) === Outcome.Ok && id !== sends.id(n) && this.bug === "a repetition is answered with another message") this.bite()
+        if (
+          sends.outcome.get(n) === Outcome.Ok && id !== sends.id(n) &&
+          this.bug === "a repetition is answered with another message"
+        ) this.bite()
         if (sends.outcome.get(n) === Outcome.Ok) {
-          history.replays.push({ send: n, status: 200, conversation: talk.number, seq, message: fingerprint(id), invoked: began, ended: this.now })
+          history.replays.push({
+            send: n,
+            status: 200,
+            conversation: talk.number,
+            seq,
+            message: fingerprint(id),
+            invoked: began,
+            ended: this.now
+          })
           return
         }
         history.name(talk.number, talk.pair === undefined ? `grp_${talk.number}` : `conv_${talk.number}`)
@@ -568,7 +618,8 @@ class Model {
     const first = this.committed.get(n)
     if (sends.generation.get(n) < this.generation[sender]!) {
       const rotation = this.rotated.get(sender)!
-      if (first !== undefined || !(rotation.ended < invoked) || !this.strikes("a dead key's send is accepted")) return ["UNAUTHORIZED"]
+      if (first !== undefined || !(rotation.ended < invoked) || !this.strikes("a dead key's send is accepted"))
+        return ["UNAUTHORIZED"]
       this.biteIf(() => sends.outcome.get(n) === Outcome.Ok)
     }
     const suspension = this.suspended.get(sender)
@@ -579,7 +630,10 @@ class Model {
     }
     if (first !== undefined) {
       if (this.strikes("a client_msg_id has a second effect") && this.bite()) this.append(talk, sender, n, talk.members)
-      if (sends.outcome.get(n) === Outcome.Ok && talk.stored.length > 1 && this.strikes("a repetition is answered with another message")) {
+      if (
+        sends.outcome.get(n) === Outcome.Ok && talk.stored.length > 1 &&
+        this.strikes("a repetition is answered with another message")
+      ) {
         this.struck = true
         return [undefined, { ...talk.stored.find((one) => one.id !== first.id)!, talk }]
       }
@@ -587,8 +641,13 @@ class Model {
     }
     const free = this.unlimited?.agent === sender && this.now < this.unlimited.until
     if (!free && !this.take(`sends ${sender}`, LIMITS.sends)) return ["RATE_LIMITED"]
-    if (this.placesAround(n, this.now) < LIMITS.sends && this.strikes("a send is refused by a limit that has places", 0.05)) {
-      this.biteIf(() => sends.outcome.get(n) === Outcome.Refused && this.placesAround(n, sends.ended.get(n)) < LIMITS.sends)
+    if (
+      this.placesAround(n, this.now) < LIMITS.sends &&
+      this.strikes("a send is refused by a limit that has places", 0.05)
+    ) {
+      this.biteIf(() =>
+        sends.outcome.get(n) === Outcome.Refused && this.placesAround(n, sends.ended.get(n)) < LIMITS.sends
+      )
       return ["RATE_LIMITED"]
     }
     if (talk.pair === undefined) {
@@ -613,7 +672,10 @@ class Model {
       const waits = talk.stored.length > 0 && talk.stored.every((stored) => stored.sender === sender)
       if (waits) return ["AWAITING_REPLY"]
       const reply = talk.stored.find((stored) => stored.sender !== talk.stored[0]!.sender)
-      if (reply !== undefined && sends.ended.get(reply.send) < invoked && this.strikes("an agent is told to wait for a reply that is there", 0.1)) {
+      if (
+        reply !== undefined && sends.ended.get(reply.send) < invoked &&
+        this.strikes("an agent is told to wait for a reply that is there", 0.1)
+      ) {
         this.biteIf(() => sends.outcome.get(n) === Outcome.Refused)
         return ["AWAITING_REPLY"]
       }
@@ -630,7 +692,8 @@ class Model {
     }
     if (this.strikes("a send is half there", 0.1)) {
       const others = [...talk.members].filter((agent) => agent !== sender)
-      if (others.length > 0 && this.bite()) return [undefined, this.commit(n, talk, this.append(talk, sender, n, others.slice(1)))]
+      if (others.length > 0 && this.bite())
+        return [undefined, this.commit(n, talk, this.append(talk, sender, n, others.slice(1)))]
     }
     return [undefined, this.commit(n, talk, this.append(talk, sender, n, talk.members))]
   }
@@ -644,13 +707,16 @@ class Model {
   /** Whether an operation that may have ended this state began before a time. */
   private ends(what: Operation, kind: "unblock" | "restore" | "unmute", before: Tick): boolean {
     return this.history.operations.some((one) =>
-      one.kind === kind && one.agent === what.agent && one.other === what.other && one.conversation === what.conversation &&
-      one.invoked < before && one.ended > what.invoked && one.outcome !== Outcome.Refused)
+      one.kind === kind && one.agent === what.agent && one.other === what.other &&
+      one.conversation === what.conversation &&
+      one.invoked < before && one.ended > what.invoked && one.outcome !== Outcome.Refused
+    )
   }
 
   private everBlocked(one: number, other: number): boolean {
     return this.history.operations.some(({ agent, kind, other: whom }) =>
-      kind === "block" && ((agent === one && whom === other) || (agent === other && whom === one)))
+      kind === "block" && ((agent === one && whom === other) || (agent === other && whom === one))
+    )
   }
 
   /** Begins an operation. Its effect comes later, and its answer, if any, after the effect. */
@@ -700,7 +766,9 @@ class Model {
       outcome: Outcome.Ok,
       answers: [1]
     })
-    for (let a = 0; a < AGENTS; a++) if (a !== g && this.random() < 0.6) this.at(3 + this.below(200), () => this.join(talk, a))
+    for (let a = 0; a < AGENTS; a++)
+      if (a !== g && this.random() < 0.6)
+        this.at(3 + this.below(200), () => this.join(talk, a))
   }
 
   private join(talk: Talk, agent: number): void {
@@ -711,11 +779,13 @@ class Model {
       talk.cutoffs.set(agent, talk.lastSeq)
       const event = { event: "member_joined", agent }
       this.append(talk, agent, SYSTEM, talk.members, event)
-      if (this.strikes("a joining has a second effect") && this.bite()) this.append(talk, agent, SYSTEM, talk.members, event)
+      if (this.strikes("a joining has a second effect") && this.bite())
+        this.append(talk, agent, SYSTEM, talk.members, event)
       return true
     }, (operation) => {
       operation.answers.push(1)
-      if (this.random() < 0.2) operation.answers.push(this.strikes("a key's second answer differs") && this.bite() ? 2 : 1)
+      if (this.random() < 0.2)
+        operation.answers.push(this.strikes("a key's second answer differs") && this.bite() ? 2 : 1)
     })
   }
 
@@ -741,7 +811,8 @@ class Model {
             const { send } = this.message(envelope)
             return !envelope.delivered && operation.outcome === Outcome.Ok && send >= 0 &&
               this.history.sends.ended.get(send) < operation.invoked
-          }))
+          })
+        )
       } else for (const envelope of left) envelope.delivered = true
       if (leaves) this.append(talk, agent, SYSTEM, talk.members, { event: "member_left", agent })
       else this.append(talk, talk.creator, SYSTEM, [...talk.members, agent], { event: "member_removed", agent })
@@ -880,10 +951,21 @@ class Model {
     const opened = this.now
     const limit = 1 + this.below(12)
     this.later(() => {
-      const about = { kind: "page", agent, opened, live: NEVER, closed: NEVER, code: 0, generation: 0, fromStart: true, full: false } as const
+      const about = {
+        kind: "page",
+        agent,
+        opened,
+        live: NEVER,
+        closed: NEVER,
+        code: 0,
+        generation: 0,
+        fromStart: true,
+        full: false
+      } as const
       const rows = this.waiting(agent).slice(0, limit)
       const done = this.inboxes[agent]!.find((one) => one.closedAt < opened)
-      if (done !== undefined && this.strikes("an acknowledged envelope is offered again") && this.bite()) rows.unshift(done)
+      if (done !== undefined && this.strikes("an acknowledged envelope is offered again") && this.bite())
+        rows.unshift(done)
       this.later(() => {
         const number = history.openStream({ ...about, closed: this.now, full: rows.length === limit })
         const shown = rows.map((row) => this.show(number, agent, row, this.message(row)))
@@ -898,7 +980,9 @@ class Model {
     const covered = (): Array<Envelope> => this.inboxes[agent]!.filter(({ inboxNo }) => inboxNo <= last.inboxNo)
     this.operate({ kind: "ack", agent, sighting }, () => {
       for (const one of covered()) one.delivered = true
-      const unseen = this.inboxes[agent]!.find((one) => one.inboxNo > last.inboxNo && !one.seen && !one.delivered && one.conversation.pair !== undefined)
+      const unseen = this.inboxes[agent]!.find((one) =>
+        one.inboxNo > last.inboxNo && !one.seen && !one.delivered && one.conversation.pair !== undefined
+      )
       if (unseen !== undefined && this.strikes("an acknowledgement covers what was not offered")) {
         unseen.delivered = true
         this.biteIf(() => !unseen.seen)
@@ -906,7 +990,10 @@ class Model {
       return true
     }, () => {
       for (const one of covered()) one.closedAt = Math.min(one.closedAt, this.now)
-      if (this.now > LATE && this.strikes("an acknowledgement is answered and not stored") && this.biteIf(() => !last.delivered)) last.delivered = false
+      if (
+        this.now > LATE && this.strikes("an acknowledgement is answered and not stored") &&
+        this.biteIf(() => !last.delivered)
+      ) last.delivered = false
     })
   }
 
@@ -944,7 +1031,9 @@ class Model {
         envelopes.state.push((delivered ? DELIVERED : 0) | (read ? READ : 0))
       }
       const waiting = inbox.filter(({ delivered }) => !delivered)
-      const off = this.strikes("the undelivered counter is off by one", 1) && this.bite() ? (this.random() < 0.5 ? 1 : -1) : 0
+      const off = this.strikes("the undelivered counter is off by one", 1) && this.bite()
+        ? (this.random() < 0.5 ? 1 : -1)
+        : 0
       final.inboxes.set(agent, { lastInboxNo: inbox.length, undelivered: waiting.length + off })
       this.offer(final, agent, waiting)
     })
@@ -991,7 +1080,10 @@ class Model {
 
   private countUnread(final: Final, talk: Talk, agent: number): void {
     const unread = this.inboxes[agent]!
-      .filter((one) => one.conversation === talk && !one.read && one.seq > talk.cutoffs.get(agent)! && !this.hides(agent, talk, one.seq))
+      .filter((one) =>
+        one.conversation === talk && !one.read && one.seq > talk.cutoffs.get(agent)! &&
+        !this.hides(agent, talk, one.seq)
+      )
       .map(({ seq }) => seq)
     const off = this.strikes("an unread count is off by one", 1) && this.bite() ? 1 : 0
     final.unread.push({

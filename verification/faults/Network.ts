@@ -33,16 +33,19 @@ const sweep = (): void => {
 }
 
 /**
- * A network on one machine in which each node has its own address, interface and tables (network namespaces on a bridge). Needs Linux and
- * root. To cut one direction, the sender gets a hardware address for the receiver that no interface has. Its packets are then lost without
- * an error, and the opposite direction still works.
+ * A network on one machine in which each node has its own address, interface and tables (network namespaces on a
+ * bridge). Needs Linux and root. To cut one direction, the sender gets a hardware address for the receiver that no
+ * interface has. Its packets are then lost without an error, and the opposite direction still works.
  */
 export class Network {
   private readonly subnet: string
   private readonly bridge = `pf${process.pid}`
   private readonly nodes: number
 
-  /** There is one more node than asked for, to be added later. It has an address before and one after those of the other nodes. */
+  /**
+   * There is one more node than asked for, to be added later. It has an address before and one after those of the other
+   * nodes.
+   */
   private constructor(nodes: number) {
     this.nodes = nodes + 1
     this.subnet = `10.${100 + (process.pid >> 8) % 100}.${process.pid % 256}`
@@ -97,7 +100,10 @@ export class Network {
     return `${this.subnet}.${20 + node}`
   }
 
-  /** The node that is added later: its number, and an address that sorts before and one that sorts after those of the others. */
+  /**
+   * The node that is added later: its number, and an address that sorts before and one that sorts after those of the
+   * others.
+   */
   get spare(): { readonly number: number; readonly below: string; readonly above: string } {
     return { number: this.nodes - 1, below: `${this.subnet}.15`, above: `${this.subnet}.30` }
   }

@@ -1,7 +1,10 @@
 import { type History, NEVER, Outcome, type Tick, TICKS_PER_MS } from "./History.ts"
 
 export interface Outage {
-  /** The longest time in seconds for which a conversation accepted no sends; Infinity if one never accepted a send again. */
+  /**
+   * The longest time in seconds for which a conversation accepted no sends; Infinity if one never accepted a send
+   * again.
+   */
   readonly seconds: number
   /** Conversations that accepted no sends for longer than a busy machine explains. */
   readonly affected: number
@@ -11,7 +14,10 @@ export interface Outage {
 
 /** A busy machine alone explains outages up to this. */
 const NOTICEABLE_SECONDS = 1
-/** A conversation counts as dead if its sends failed over this time and none was accepted afterwards. One failed send shows nothing. */
+/**
+ * A conversation counts as dead if its sends failed over this time and none was accepted afterwards. One failed send
+ * shows nothing.
+ */
 const DEAD_SECONDS = 5
 
 /** A send without an outcome and with fewer attempts is still under way. */
@@ -20,12 +26,16 @@ const ATTEMPTS = 4
 const SECOND = 1_000 * TICKS_PER_MS
 
 /**
- * Measures for how long conversations accepted no sends: from the request of a send (or from `since`, if the send was under way then)
- * until a send requested then or later was accepted or refused because of a block. Such a refusal counts, because the conversation's owner
- * makes it, as it accepts sends. Only sends requested before `until` count. A conversation without sends does not count.
+ * Measures for how long conversations accepted no sends: from the request of a send (or from `since`, if the send was
+ * under way then) until a send requested then or later was accepted or refused because of a block. Such a refusal
+ * counts, because the conversation's owner makes it, as it accepts sends. Only sends requested before `until` count. A
+ * conversation without sends does not count.
  */
 export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage => {
-  /** For each conversation, while the loop goes back from the end: the earliest answer to a send requested at or after send `n`. */
+  /**
+   * For each conversation, while the loop goes back from the end: the earliest answer to a send requested at or after
+   * send `n`.
+   */
   const accepted = new Map<number, number>()
   /** For each conversation, when the last send without an answer was requested. */
   const unanswered = new Map<number, number>()
@@ -40,7 +50,8 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     if (outcome === Outcome.Refused && sends.refusal(n) === "AGENT_NOT_FOUND") over.add(conversation)
     const answered = outcome === Outcome.Ok || (outcome === Outcome.Refused && sends.refusal(n) === "BLOCKED")
     if (ended <= since || invoked >= until || (outcome === Outcome.Refused && !answered)) continue
-    // The send is still under way, or one of its attempts was refused: by a block, by the cap, or because the other account has ended.
+    // The send is still under way, or one of its attempts was refused: by a block, by the cap, or because the other
+    // account has ended.
     if (outcome === Outcome.Unknown && (sends.attempts.get(n) < ATTEMPTS || sends.refusal(n) !== "")) continue
     let next = accepted.get(conversation) ?? NEVER
     if (answered && ended < next) accepted.set(conversation, next = ended)
@@ -48,7 +59,8 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
     const ticks = next !== NEVER ? next - Math.max(since, invoked) : dead ? Infinity : 0
-    if (ticks > (longest.get(conversation)?.ticks ?? 0)) longest.set(conversation, { ticks, from: Math.max(since, invoked) })
+    if (ticks > (longest.get(conversation)?.ticks ?? 0))
+      longest.set(conversation, { ticks, from: Math.max(since, invoked) })
   }
   let most = 0
   let affected = 0

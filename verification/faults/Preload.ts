@@ -1,9 +1,9 @@
 import { Socket } from "node:net"
 
 /**
- * Runs in a node's process before the node's own modules, when the fault suite starts it. It redirects the node's connections to other
- * nodes through the suite's proxies. This cannot be done outside of the process, because nodes know each other by the addresses at which
- * they listen.
+ * Runs in a node's process before the node's own modules, when the fault suite starts it. It redirects the node's
+ * connections to other nodes through the suite's proxies. This cannot be done outside of the process, because nodes
+ * know each other by the addresses at which they listen.
  */
 
 /** The addresses to which connections are redirected, by their original addresses, both as `host:port`. */

@@ -48,10 +48,12 @@ const readStored = async (client: Client, history: History, final: Final): Promi
     (await client.query<Array<Cell>>({ text, values: [...values], rowMode: "array" })).rows
   const agents = history.agents.map(({ id }) => id)
 
-  for (const [agentId, id, counterparty, hidden] of await query(
-    "SELECT agent_id, conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = ANY($1)",
-    [agents]
-  )) {
+  for (
+    const [agentId, id, counterparty, hidden] of await query(
+      "SELECT agent_id, conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = ANY($1)",
+      [agents]
+    )
+  ) {
     const agent = history.agent(String(agentId))
     let conversation = history.conversation(String(id))
     if (conversation < 0 && counterparty !== null && history.agent(String(counterparty)) >= 0) {
@@ -84,10 +86,19 @@ const readStored = async (client: Client, history: History, final: Final): Promi
       final.messages.send.push(history.sendOf(String(clientMsgId)))
       final.messages.sender.push(sender)
       final.messages.message.push(fingerprint(String(id)))
-      if (sound !== true) final.unsound.push(`${String(id)} has another content than was sent as ${String(clientMsgId)}`)
+      if (sound !== true)
+        final.unsound.push(`${String(id)} has another content than was sent as ${String(clientMsgId)}`)
       if (typeof system === "string") {
-        const { data } = JSON.parse(system) as { readonly data: { readonly event: string; readonly agent_handle?: string } }
-        final.systems.push({ conversation, seq, sender, event: data.event, agent: data.agent_handle === undefined ? -1 : history.agent(data.agent_handle) })
+        const { data } = JSON.parse(system) as {
+          readonly data: { readonly event: string; readonly agent_handle?: string }
+        }
+        final.systems.push({
+          conversation,
+          seq,
+          sender,
+          event: data.event,
+          agent: data.agent_handle === undefined ? -1 : history.agent(data.agent_handle)
+        })
       }
     }
     full = rows.length === ROWS
@@ -112,24 +123,34 @@ const readStored = async (client: Client, history: History, final: Final): Promi
     full = rows.length === ROWS
   }
 
-  for (const [agentId, lastInboxNo, undelivered] of await query(
-    "SELECT agent_id, last_no, undelivered FROM inboxes WHERE agent_id = ANY($1)",
-    [agents]
-  )) final.inboxes.set(history.agent(String(agentId)), { lastInboxNo: Number(lastInboxNo), undelivered: Number(undelivered) })
+  for (
+    const [agentId, lastInboxNo, undelivered] of await query(
+      "SELECT agent_id, last_no, undelivered FROM inboxes WHERE agent_id = ANY($1)",
+      [agents]
+    )
+  )
+    final.inboxes.set(history.agent(String(agentId)), {
+      lastInboxNo: Number(lastInboxNo),
+      undelivered: Number(undelivered)
+    })
 
   const members = new Map<string, Array<number>>()
-  for (const [id, agentId] of await query(
-    "SELECT group_id, agent_id FROM group_members WHERE group_id = ANY($1) AND left_at IS NULL",
-    [ids]
-  )) {
+  for (
+    const [id, agentId] of await query(
+      "SELECT group_id, agent_id FROM group_members WHERE group_id = ANY($1) AND left_at IS NULL",
+      [ids]
+    )
+  ) {
     const known = members.get(String(id))
     if (known === undefined) members.set(String(id), [history.agent(String(agentId))])
     else known.push(history.agent(String(agentId)))
   }
-  for (const [id, creator, count, deletedAt] of await query(
-    "SELECT id, creator_id, member_count, deleted_at FROM groups WHERE id = ANY($1)",
-    [ids]
-  )) {
+  for (
+    const [id, creator, count, deletedAt] of await query(
+      "SELECT id, creator_id, member_count, deleted_at FROM groups WHERE id = ANY($1)",
+      [ids]
+    )
+  ) {
     final.groups.set(history.conversation(String(id)), {
       creator: history.agent(String(creator)),
       memberCount: Number(count),
@@ -138,17 +159,20 @@ const readStored = async (client: Client, history: History, final: Final): Promi
     })
   }
   const hidden = new Map<number, Set<number>>()
-  for (const [agentId, id, seq] of await query(
-    "SELECT agent_id, conversation_id, seq FROM hidden_messages WHERE agent_id = ANY($1)",
-    [agents]
-  )) {
+  for (
+    const [agentId, id, seq] of await query(
+      "SELECT agent_id, conversation_id, seq FROM hidden_messages WHERE agent_id = ANY($1)",
+      [agents]
+    )
+  ) {
     const part = partOf(history.agent(String(agentId)), history.conversation(String(id)))
     hidden.set(part, (hidden.get(part) ?? new Set()).add(Number(seq)))
   }
   for (const [part, seqs] of hidden) final.hidden.set(part, seqs)
 
-  for (const [what, id] of await query(
-    `SELECT 'two messages with one key', min(m.id) FROM messages m
+  for (
+    const [what, id] of await query(
+      `SELECT 'two messages with one key', min(m.id) FROM messages m
       WHERE m.conversation_id = ANY($2) AND m.type <> 'system'
       GROUP BY m.sender_id, m.client_msg_id HAVING count(*) > 1
     UNION ALL
@@ -157,8 +181,9 @@ const readStored = async (client: Client, history: History, final: Final): Promi
       FULL JOIN (SELECT * FROM conversations WHERE id = ANY($2) AND initiator_id IS NOT NULL AND established_at IS NULL) c
         ON c.id = s.conversation_id
       WHERE s.agent_id IS DISTINCT FROM c.initiator_id OR s.claimed_at IS DISTINCT FROM c.created_at`,
-    [agents, ids]
-  )) final.unsound.push(`${String(what)}: ${String(id)}`)
+      [agents, ids]
+    )
+  ) final.unsound.push(`${String(what)}: ${String(id)}`)
 }
 
 interface ShownRow {

@@ -3,7 +3,7 @@ import { check, type Limits, type Rule } from "./Checker.ts"
 import { contentionOf, type Fault, type Scene } from "./Fault.ts"
 import { NEVER, type Tick, TICKS_PER_MS } from "./History.ts"
 import { isAsFast, type Latency, latencyOfSends, shown as shownLatency } from "./Latency.ts"
-import { Load, type LoadAgent, LOAD_LIMITS } from "./Load.ts"
+import { Load, LOAD_LIMITS, type LoadAgent } from "./Load.ts"
 import { outageOf } from "./Outage.ts"
 import { readFinal } from "./ReadFinal.ts"
 import { COLD_CAP, type Site } from "./Site.ts"
@@ -14,7 +14,10 @@ export const AGENTS = 48
 const WARM_UP_MS = 2_000
 /** Milliseconds for which the load goes on once everything is healed. */
 const COOL_DOWN_MS = 3_000
-/** Seconds that nodes may wait for a processor per second that they run. Above this, the machine is too busy to check latencies. */
+/**
+ * Seconds that nodes may wait for a processor per second that they run. Above this, the machine is too busy to check
+ * latencies.
+ */
 const MAX_CONTENTION = 1.5
 /** A median latency that a busy machine cannot explain. */
 const MAX_LATENCY_MS = 20_000
@@ -63,7 +66,10 @@ export interface RoundResult {
   readonly problems: ReadonlyArray<string>
 }
 
-/** Runs the load, causes and heals the fault in the middle, ends the load, and checks everything that was requested, answered and shown. */
+/**
+ * Runs the load, causes and heals the fault in the middle, ends the load, and checks everything that was requested,
+ * answered and shown.
+ */
 export const playRound = async (options: RoundOptions): Promise<RoundResult> => {
   const { fault, say, site } = options
   const problems: Array<string> = []
@@ -92,7 +98,15 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     const seconds = Math.max(options.seconds, fault.atLeast ?? 0)
     const span = { name: fault.name, from: history.now(), until: NEVER, healed: NEVER }
     history.faults.push(span)
-    const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem, say: (what) => say(`  ${what}`), stats: () => load.stats, load }
+    const scene: Scene = {
+      site,
+      random: options.random,
+      until: performance.now() + seconds * 1_000,
+      problem,
+      say: (what) => say(`  ${what}`),
+      stats: () => load.stats,
+      load
+    }
     const sent = load.stats.accepted
     const contention = contentionOf(site.nodes)
     await fault.inject(scene)
@@ -115,20 +129,32 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     const during = latencyOfSends(history, span.from, span.until)
     if (outage.worst !== undefined) {
       const { conversation, from } = outage.worst
-      say(`  taken again after ${outage.seconds.toFixed(1)} s: ${history.conversations[conversation]?.id} had nothing taken from ${clock(history.began, from)} on`)
+      say(
+        `  taken again after ${outage.seconds.toFixed(1)} s: ${
+          history.conversations[conversation]?.id
+        } had nothing taken from ${clock(history.began, from)} on`
+      )
     }
     await load.settle()
-    say(`  quiet; failed ${JSON.stringify(failed)}, retried ${JSON.stringify(retried)}, refused ${JSON.stringify(refused)}, starved ${starved}`)
+    say(
+      `  quiet; failed ${JSON.stringify(failed)}, retried ${JSON.stringify(retried)}, refused ${
+        JSON.stringify(refused)
+      }, starved ${starved}`
+    )
 
     for (const [why, count] of Object.entries({ ...retried, ...failed })) {
       if (/^(?:client: )?500\b/.test(why)) problem(`${count} requests were answered with ${why}`)
     }
     for (const node of site.nodes) {
-      if (node.unready.size > 0) say(`  ${node.name} was not ready: ${JSON.stringify(Object.fromEntries(node.unready))}`)
+      if (node.unready.size > 0)
+        say(`  ${node.name} was not ready: ${JSON.stringify(Object.fromEntries(node.unready))}`)
       for (const end of node.endedByItself.splice(0)) problem(end)
     }
     const final = await readFinal({ history, database: site.database, url: site.node(0).url, keys: load.keys })
-    const { found, violations } = check(history, final, { coldCap: COLD_CAP, limits: limitsOf({ ...LOAD_LIMITS, ...settings }, site) })
+    const { found, violations } = check(history, final, {
+      coldCap: COLD_CAP,
+      limits: limitsOf({ ...LOAD_LIMITS, ...settings }, site)
+    })
     const shown = new Map<Rule, number>()
     for (const { line, rule } of violations) {
       const already = shown.get(rule) ?? 0
@@ -139,7 +165,9 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     const gaveUp = Object.values(failed).reduce((sum, count) => sum + count, 0)
     if (fault.failsNoSend === true && gaveUp > 0) problem(`${gaveUp} sends failed in spite of all retries`)
     if (outage.seconds > (fault.resumesWithin ?? Infinity)) {
-      problem(`a conversation took no messages for ${outage.seconds.toFixed(1)} s; at most ${fault.resumesWithin} are allowed`)
+      problem(
+        `a conversation took no messages for ${outage.seconds.toFixed(1)} s; at most ${fault.resumesWithin} are allowed`
+      )
     }
     if (fault.keepsSpeed === true) {
       const times = `sends took ${shownLatency(during)} ms, and ${shownLatency(before)} ms before (median and p95)`
@@ -147,7 +175,8 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
       if (!isAsFast(before, during) && !(contended > MAX_CONTENTION && during.median < MAX_LATENCY_MS)) problem(times)
     }
     if (fault.keepsReady === true) {
-      for (const { name, unready } of site.nodes) if (unready.size > 0) problem(`${name} was not ready: ${[...unready.keys()].join(" ")}`)
+      for (const { name, unready } of site.nodes)
+        if (unready.size > 0) problem(`${name} was not ready: ${[...unready.keys()].join(" ")}`)
     }
     if (outage.seconds === Infinity) problem("a conversation never took messages again")
     const { duplicated = 0, lost = 0, reordered = 0, ...others } = found
@@ -181,9 +210,13 @@ const limitsOf = (env: Readonly<Record<string, string>>, { nodes }: Site): Limit
 })
 
 /** A moment of a history as the time of day, in the form of the nodes' logs. */
-const clock = (began: number, at: Tick): string => new Date(performance.timeOrigin + began + at / TICKS_PER_MS).toISOString().slice(11, 23)
+const clock = (began: number, at: Tick): string =>
+  new Date(performance.timeOrigin + began + at / TICKS_PER_MS).toISOString().slice(11, 23)
 
-/** Waits until every node is ready. A node that does not become ready is reported as a problem and restarted for the next round. */
+/**
+ * Waits until every node is ready. A node that does not become ready is reported as a problem and restarted for the
+ * next round.
+ */
 const untilWell = async (site: Site, problem: (what: string) => void): Promise<number> => {
   const began = performance.now()
   for (const node of site.nodes) {

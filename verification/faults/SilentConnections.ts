@@ -33,7 +33,9 @@ export const silentConnections: Fault = {
     })
     for (const { crowd, node, port } of ports) {
       const turnedAway = await metricOf(node, "connections_turned_away_total", `port="${port}"`)
-      say(`${node.name}, port for ${port}: ${crowd.most} silent connections at once, ${crowd.opened} in all, ${turnedAway} turned away`)
+      say(
+        `${node.name}, port for ${port}: ${crowd.most} silent connections at once, ${crowd.opened} in all, ${turnedAway} turned away`
+      )
       if (turnedAway === 0) problem(`${node.name} turned no connection to its port for ${port} away`)
       crowd.close()
     }

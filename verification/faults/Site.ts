@@ -3,17 +3,17 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
-import { admin } from "../../test/support/Admin.ts"
 import { Balancer } from "../../runners/local/Balancer.ts"
-import { eventually } from "../../test/support/Eventually.ts"
+import { freePort } from "../../runners/local/FreePort.ts"
 import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { RedisServer } from "../../runners/local/Redis.ts"
-import { freePort } from "../../runners/local/FreePort.ts"
+import { admin } from "../../test/support/Admin.ts"
+import { eventually } from "../../test/support/Eventually.ts"
+import { type Address, type Direction, Link } from "../../test/support/Link.ts"
 import { type ServerProcess, spawnServer } from "../../test/support/ServerProcess.ts"
 import type { Disk } from "./Disk.ts"
 import { BUCKET, FileStore } from "./FileStore.ts"
-import { type Address, type Direction, Link } from "../../test/support/Link.ts"
-import { type LoadAgent, LOAD_LIMITS } from "./Load.ts"
+import { LOAD_LIMITS, type LoadAgent } from "./Load.ts"
 import { Mailbox } from "./Mailbox.ts"
 import { Network, STRANGERS } from "./Network.ts"
 import type { Detours } from "./Preload.ts"
@@ -36,7 +36,10 @@ export type Unfit = "another secret" | "no secret" | "no way out"
 
 const nameOf = ({ host, port }: Address): string => `${host}:${port}`
 
-/** One node. Its ports stay the same when its process is replaced. All its connections to others pass through its own links. */
+/**
+ * One node. Its ports stay the same when its process is replaced. All its connections to others pass through its own
+ * links.
+ */
 export class SiteNode {
   readonly name: string
   readonly address: Address
@@ -98,8 +101,17 @@ export class SiteNode {
       command: "runner",
       dataDir: this.dataDir,
       ...this.address,
-      through: [...this.through, ...this.openFiles === undefined ? [] : ["/bin/sh", "-c", `ulimit -n ${this.openFiles}; exec "$@"`, "sh"]],
-      env: { CLOCK_JUMP_SECONDS: "-3600", FAULTS_DETOURS: JSON.stringify(this.detours), ...this.env, ...this.settings, ...env },
+      through: [
+        ...this.through,
+        ...this.openFiles === undefined ? [] : ["/bin/sh", "-c", `ulimit -n ${this.openFiles}; exec "$@"`, "sh"]
+      ],
+      env: {
+        CLOCK_JUMP_SECONDS: "-3600",
+        FAULTS_DETOURS: JSON.stringify(this.detours),
+        ...this.env,
+        ...this.settings,
+        ...env
+      },
       nodeOptions: [PRELOAD, CLOCK].flatMap((file) => ["--import", file]),
       channel: true
     })
@@ -137,7 +149,10 @@ export class SiteNode {
     this.process?.child.kill("SIGCONT")
   }
 
-  /** Makes only its process's clock jump by CLOCK_JUMP_SECONDS, which is an hour back unless the process was started otherwise. */
+  /**
+   * Makes only its process's clock jump by CLOCK_JUMP_SECONDS, which is an hour back unless the process was started
+   * otherwise.
+   */
   jumpClock(): void {
     this.process?.child.kill("SIGUSR2")
   }
@@ -183,8 +198,9 @@ type Parts = Pick<Site, "nodes" | "postgres" | "redis" | "files" | "mail" | "net
 }
 
 /**
- * PostgreSQL, Redis, S3, a mail server and nodes on one machine, each in a process of its own. If the machine allows it, every node has a
- * network of its own. Otherwise the connections between nodes always pass through links that can drop their bytes.
+ * PostgreSQL, Redis, S3, a mail server and nodes on one machine, each in a process of its own. If the machine allows
+ * it, every node has a network of its own. Otherwise the connections between nodes always pass through links that can
+ * drop their bytes.
  */
 export class Site {
   readonly nodes: ReadonlyArray<SiteNode>
@@ -279,7 +295,8 @@ export class Site {
       ...options.env
     })
     const nodes = places.map((place) =>
-      new SiteNode({ ...place, env: env(place.toPostgres, place.toRedis, place.name, place.runner) }))
+      new SiteNode({ ...place, env: env(place.toPostgres, place.toRedis, place.name, place.runner) })
+    )
     const toPostgres = await Link.open(outside, { host: LOCALHOST, port: postgres.port })
     const toRedis = await Link.open(outside, { host: LOCALHOST, port: redis.port })
     for (const node of nodes) {
@@ -289,9 +306,27 @@ export class Site {
       if (network === undefined) node.detour(true, nodes)
     }
     const balancer = await Balancer.start(() => nodes.map(({ url }) => url))
-    const links = [toPostgres, toRedis, ...nodes.flatMap((node) => [node.toPostgres, node.toRedis, ...node.toPeers.values()])]
+    const links = [
+      toPostgres,
+      toRedis,
+      ...nodes.flatMap((node) => [node.toPostgres, node.toRedis, ...node.toPeers.values()])
+    ]
     const disk = options.disk
-    const site = new Site({ nodes, postgres, redis, files, mail, balancer, network, disk, folder, links, toPostgres, toRedis, env })
+    const site = new Site({
+      nodes,
+      postgres,
+      redis,
+      files,
+      mail,
+      balancer,
+      network,
+      disk,
+      folder,
+      links,
+      toPostgres,
+      toRedis,
+      env
+    })
     try {
       await Promise.all(nodes.map((node) => node.start()))
       await site.untilReady()
@@ -303,8 +338,8 @@ export class Site {
   }
 
   /**
-   * Creates one more node, which cannot communicate with the others, at an address that sorts before or after theirs. The node is not in
-   * `nodes` and is not started by this method. Needs the site's own network.
+   * Creates one more node, which cannot communicate with the others, at an address that sorts before or after theirs.
+   * The node is not in `nodes` and is not started by this method. Needs the site's own network.
    */
   async neighbour(unfit: Unfit, order: "below" | "above"): Promise<SiteNode> {
     if (this.network === undefined) throw new Error("a neighbour needs a network namespace")
@@ -323,13 +358,17 @@ export class Site {
       through: this.network.prefix(spare.number),
       toPostgres,
       toRedis,
-      env: unfit === "no secret" ? open : { ...open, RUNNER_SECRET: unfit === "another secret" ? "known to nobody else" : SECRET }
+      env: unfit === "no secret"
+        ? open
+        : { ...open, RUNNER_SECRET: unfit === "another secret" ? "known to nobody else" : SECRET }
     })
   }
 
   /** Restarts every node that does not have these settings and this limit of open files. */
   async set(settings: Readonly<Record<string, string>>, openFiles: number | undefined): Promise<void> {
-    const differing = this.nodes.filter((node) => node.openFiles !== openFiles || JSON.stringify(node.settings) !== JSON.stringify(settings))
+    const differing = this.nodes.filter((node) =>
+      node.openFiles !== openFiles || JSON.stringify(node.settings) !== JSON.stringify(settings)
+    )
     for (const node of differing) Object.assign(node, { settings, openFiles })
     await Promise.all(differing.map((node) => node.stop()))
     await Promise.all(differing.map((node) => node.start()))
@@ -341,7 +380,10 @@ export class Site {
     const client = new Client(this.database)
     await client.connect()
     const { rowCount } = await client
-      .query("SELECT FROM cluster_runners WHERE address = $1 AND healthy AND last_heartbeat > now() - interval '10 seconds'", [nameOf(runner)])
+      .query(
+        "SELECT FROM cluster_runners WHERE address = $1 AND healthy AND last_heartbeat > now() - interval '10 seconds'",
+        [nameOf(runner)]
+      )
       .finally(() => client.end())
     return rowCount !== 0
   }
@@ -352,7 +394,10 @@ export class Site {
     for (const [link, direction] of this.ways(from, to)) link.hold(direction)
   }
 
-  /** The links that carry bytes from one node to another, whichever of them has connected, and the direction in each link. */
+  /**
+   * The links that carry bytes from one node to another, whichever of them has connected, and the direction in each
+   * link.
+   */
   ways(from: SiteNode, to: SiteNode): ReadonlyArray<readonly [Link, Direction]> {
     return ([[from.toPeers.get(to.name), "there"], [to.toPeers.get(from.name), "back"]] as const)
       .flatMap(([link, direction]) => link === undefined ? [] : [[link, direction] as const])
@@ -372,7 +417,7 @@ export class Site {
 
   /** Leads the connections between nodes through links from now on. */
   detour(): ReadonlyArray<Link> {
-    if (this.network !== undefined) for (const node of this.nodes) node.detour(true, this.nodes)
+    if (this.network !== undefined) { for (const node of this.nodes) node.detour(true, this.nodes) }
     return this.nodes.flatMap((node) => [...node.toPeers.values()])
   }
 
@@ -380,7 +425,7 @@ export class Site {
   reconnect(): void {
     this.network?.heal()
     for (const link of this.links) link.release()
-    if (this.network !== undefined) for (const node of this.nodes) node.detour(false, this.nodes)
+    if (this.network !== undefined) { for (const node of this.nodes) node.detour(false, this.nodes) }
   }
 
   node(at: number): SiteNode {
@@ -399,7 +444,11 @@ export class Site {
   async untilReady(nodes: ReadonlyArray<SiteNode> = this.nodes): Promise<number> {
     const began = performance.now()
     for (const node of nodes) {
-      await eventually(`${node.name} to be ready`, async () => await node.look() || await pause(LOOK_MS / 2, undefined), READY_MS)
+      await eventually(
+        `${node.name} to be ready`,
+        async () => await node.look() || await pause(LOOK_MS / 2, undefined),
+        READY_MS
+      )
         .catch((error: unknown) => {
           throw new Error(`${String(error)}\n${node.output().slice(-3_000)}`)
         })
@@ -454,7 +503,9 @@ export class Site {
   /** Writes the whole output of all nodes to a folder. */
   async keepLogs(folder: string): Promise<void> {
     await mkdir(folder, { recursive: true })
-    await Promise.all(this.nodes.map(({ name }) => copyFile(join(this.folder, `${name}.log`), join(folder, `${name}.log`))))
+    await Promise.all(
+      this.nodes.map(({ name }) => copyFile(join(this.folder, `${name}.log`), join(folder, `${name}.log`)))
+    )
   }
 
   async stop(): Promise<void> {

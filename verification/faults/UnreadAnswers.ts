@@ -8,7 +8,10 @@ const CONNECTIONS = 2_000
 const PAIRS = 4
 const MESSAGES = 200
 const TEXT = "unread ".repeat(4_000)
-/** The limit of V8's heap, in MB. Bytes that peers make a node hold are outside of the heap, except for the objects behind answers. */
+/**
+ * The limit of V8's heap, in MB. Bytes that peers make a node hold are outside of the heap, except for the objects
+ * behind answers.
+ */
 const HEAP_MB = 512
 /** The bound of docs/operations.md for the default settings. */
 const MEMORY_BOUND = 900_000_000
@@ -45,16 +48,25 @@ const toolOf = (name: string, args: object, key: string): string =>
 const talk = async (node: SiteNode, one: LoadAgent, other: LoadAgent): Promise<Reader> => {
   const send = async (at: number): Promise<string> => {
     const [from, to] = at % 2 === 0 ? [one, other] : [other, one]
-    const { body, status } = await ask(node, from, "POST", "/v1/messages", { to: to.handle, client_msg_id: `unread-${at}`, content: { text: TEXT } })
-    if (status !== 201) throw new Error(`a message for the unread answers was answered with ${status}: ${JSON.stringify(body)}`)
+    const { body, status } = await ask(node, from, "POST", "/v1/messages", {
+      to: to.handle,
+      client_msg_id: `unread-${at}`,
+      content: { text: TEXT }
+    })
+    if (status !== 201)
+      throw new Error(`a message for the unread answers was answered with ${status}: ${JSON.stringify(body)}`)
     return String(body["conversation_id"])
   }
   const conversation = await send(0)
   for (let at = 1; at < MESSAGES; at++) await send(at)
   const message = { messageId: "unread", role: "ROLE_USER", parts: [{ text: TEXT }] }
-  const begun = await ask(node, one, "POST", `/a2a/${other.handle}/message:send?A2A-Version=1.0`, { message, configuration: { returnImmediately: true } })
+  const begun = await ask(node, one, "POST", `/a2a/${other.handle}/message:send?A2A-Version=1.0`, {
+    message,
+    configuration: { returnImmediately: true }
+  })
   const { task } = begun.body as { readonly task?: { readonly id: string } }
-  if (task === undefined) throw new Error(`a task for the unread answers was answered with ${begun.status}: ${JSON.stringify(begun.body)}`)
+  if (task === undefined)
+    throw new Error(`a task for the unread answers was answered with ${begun.status}: ${JSON.stringify(begun.body)}`)
   return { ...one, conversation, called: other.handle, task: task.id }
 }
 
@@ -70,7 +82,10 @@ export const unreadAnswers = (): Fault => {
     prepare: async (site) => {
       const agents = await site.agents(2 * PAIRS)
       const pairs = Array.from({ length: PAIRS }, (_, i) => [agents[2 * i]!, agents[2 * i + 1]!] as const)
-      await each(pairs, async ([one, other], i) => readers.push(await talk(site.node(i % site.nodes.length), one, other)))
+      await each(
+        pairs,
+        async ([one, other], i) => readers.push(await talk(site.node(i % site.nodes.length), one, other))
+      )
     },
     inject: () => {},
     during: async (scene) => {
@@ -96,9 +111,17 @@ export const unreadAnswers = (): Fault => {
       await looking
       for (const { crowd, held, node } of watched) {
         const memory = memoryOf(node, "most")
-        say(`${node.name}: ${crowd.most} connections at once, ${crowd.opened} in all; ${(held / 1e6).toFixed(0)} MB held for them, ${(memory / 1e6).toFixed(0)} MB of memory at most`)
-        if (memory > MEMORY_BOUND) problem(`${node.name} took ${(memory / 1e6).toFixed(0)} MB of memory; at most ${MEMORY_BOUND / 1e6} are allowed`)
-        if (held < LEAST_HELD) problem(`${node.name} held no more than ${(held / 1e6).toFixed(0)} MB for answers that nobody reads`)
+        say(
+          `${node.name}: ${crowd.most} connections at once, ${crowd.opened} in all; ${
+            (held / 1e6).toFixed(0)
+          } MB held for them, ${(memory / 1e6).toFixed(0)} MB of memory at most`
+        )
+        if (memory > MEMORY_BOUND)
+          problem(
+            `${node.name} took ${(memory / 1e6).toFixed(0)} MB of memory; at most ${MEMORY_BOUND / 1e6} are allowed`
+          )
+        if (held < LEAST_HELD)
+          problem(`${node.name} held no more than ${(held / 1e6).toFixed(0)} MB for answers that nobody reads`)
         crowd.close()
       }
     },

@@ -1,8 +1,8 @@
+import { toolsOf } from "#interfaces/mcp/tools/Catalogue"
 import { existsSync } from "node:fs"
 import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { toolsOf } from "#interfaces/mcp/tools/Catalogue"
 import type { RegisteredAgent } from "../../test/support/RegisterAgents.ts"
 import { textsIn } from "./Checks.ts"
 import { CANARY, type Pair, type Reply, startConnection, type Subject } from "./Connection.ts"
@@ -33,16 +33,26 @@ const forbidden = (file: string, trace: string): ReadonlyArray<Extract<Turn, { r
 ]
 
 /** The newest message of the conversation is the last of these words in a request. */
-const wordIn = (text: string): string | undefined => /.*(first-question|second-question|thanks-only|use-your-tools|answer-by-tools)/s.exec(text)?.[1]
+const wordIn = (text: string): string | undefined =>
+  /.*(first-question|second-question|thanks-only|use-your-tools|answer-by-tools)/s.exec(text)?.[1]
 
-/** Whether the host's user finds a trace of a run: a canary that the model saw, a hook that ran, or an MCP server that was started. */
+/**
+ * Whether the host's user finds a trace of a run: a canary that the model saw, a hook that ran, or an MCP server that
+ * was started.
+ */
 const leakProblem = (home: string, shown: ReadonlyArray<Shown>): string =>
   shown.some(({ body }) => textsIn(body).some((text) => text.includes(CANARY)))
     ? "the model sees a canary"
-    : existsSync(join(home, "canary-hook")) ? "a hook ran" : existsSync(join(home, "canary-mcp")) ? "an MCP server was started" : ""
+    : existsSync(join(home, "canary-hook"))
+    ? "a hook ran"
+    : existsSync(join(home, "canary-mcp"))
+    ? "an MCP server was started"
+    : ""
 
 const answerProblem = (reply: Reply | undefined, word: string, output: string): string =>
-  reply?.content.text === `An answer to ${word}.` ? "" : `the reply is ${JSON.stringify(reply?.content.text)}; ${output.slice(-300)}`
+  reply?.content.text === `An answer to ${word}.`
+    ? ""
+    : `the reply is ${JSON.stringify(reply?.content.text)}; ${output.slice(-300)}`
 
 /** Has `parley connect` start this host without tools, with a fake model, and says what went wrong. */
 const withoutTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
@@ -61,21 +71,35 @@ const withoutTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
   })
   const { exchange, home, output, stop } = await startConnection(pair, model, { reply: "output" })
   try {
-    check("is started by parley connect", answerProblem((await exchange("first-question")).reply, "first-question", output()))
+    check(
+      "is started by parley connect",
+      answerProblem((await exchange("first-question")).reply, "first-question", output())
+    )
     const second = await exchange("second-question")
     const resumed = model.shown.findLast((shown) => JSON.stringify(shown.body).includes("second-question"))
     check(
       "is resumed for the next message",
       answerProblem(second.reply, "second-question", output()) ||
-        (JSON.stringify(resumed?.body).includes("An answer to first-question.") ? "" : "the model does not see its first answer")
+        (JSON.stringify(resumed?.body).includes("An answer to first-question.")
+          ? ""
+          : "the model does not see its first answer")
     )
     const silent = await exchange(SILENT)
-    check("sends nothing for NO_REPLY", silent.reply !== undefined ? "there is a reply" : silent.left ? "the message is not acknowledged" : "")
+    check(
+      "sends nothing for NO_REPLY",
+      silent.reply !== undefined ? "there is a reply" : silent.left ? "the message is not acknowledged" : ""
+    )
     const tools = await exchange(TOOLS)
     check("offers no tools that read, write or run", offeredProblem(model.shown, []))
     check(
       "refuses tools that its model calls all the same",
-      existsSync(trace) ? "a command ran" : made === 0 ? "its model called none" : tools.left && !output().includes("parked") ? "the run did not end" : ""
+      existsSync(trace)
+        ? "a command ran"
+        : made === 0
+        ? "its model called none"
+        : tools.left && !output().includes("parked")
+        ? "the run did not end"
+        : ""
     )
     check("sees no file, memory, hook or MCP server of the user", leakProblem(home, model.shown))
     return results
@@ -100,9 +124,20 @@ const withParleysTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> =
   try {
     const { left, reply } = await exchange(BY_TOOLS)
     return [
-      { name: "answers with Parley's tools", problem: answerProblem(reply, BY_TOOLS, output()) || (left ? "the message is not acknowledged" : "") },
-      { name: "offers Parley's tools and no others, and none that waits", problem: offeredProblem(model.shown, toolsOf(new Set(["answer"])).map(({ name }) => name)) },
-      { name: "never has the key or a file of the user, with Parley's tools", problem: JSON.stringify(model.shown).includes(pair.subject.agent.key) ? "the model sees the key" : leakProblem(home, model.shown) }
+      {
+        name: "answers with Parley's tools",
+        problem: answerProblem(reply, BY_TOOLS, output()) || (left ? "the message is not acknowledged" : "")
+      },
+      {
+        name: "offers Parley's tools and no others, and none that waits",
+        problem: offeredProblem(model.shown, toolsOf(new Set(["answer"])).map(({ name }) => name))
+      },
+      {
+        name: "never has the key or a file of the user, with Parley's tools",
+        problem: JSON.stringify(model.shown).includes(pair.subject.agent.key)
+          ? "the model sees the key"
+          : leakProblem(home, model.shown)
+      }
     ]
   } finally {
     await stop()
@@ -110,14 +145,25 @@ const withParleysTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> =
   }
 }
 
-/** Has `parley connect` start this host for messages of the tester, without and with Parley's tools, and says what went wrong. */
-export const connectHost = async (subject: Subject, url: string, tester: RegisteredAgent): Promise<ReadonlyArray<Connected>> => {
+/**
+ * Has `parley connect` start this host for messages of the tester, without and with Parley's tools, and says what went
+ * wrong.
+ */
+export const connectHost = async (
+  subject: Subject,
+  url: string,
+  tester: RegisteredAgent
+): Promise<ReadonlyArray<Connected>> => {
   const pair = { subject, url, tester }
   return [...await withoutTools(pair), ...await withParleysTools(pair)]
 }
 
-/** Tools that do nothing outside of the conversation. Those for resources are Codex's own: the run's way to /mcp has no resources. */
-const HARMLESS = /^(list_mcp_\w+|read_mcp_resource|DeferredToolPlaceholder|ToolSearch|update_plan|todo\w*|TodoWrite|request_user_input|invalid|write_todos|StructuredOutput)$/i
+/**
+ * Tools that do nothing outside of the conversation. Those for resources are Codex's own: the run's way to /mcp has no
+ * resources.
+ */
+const HARMLESS =
+  /^(list_mcp_\w+|read_mcp_resource|DeferredToolPlaceholder|ToolSearch|update_plan|todo\w*|TodoWrite|request_user_input|invalid|write_todos|StructuredOutput)$/i
 
 const offeredProblem = (shown: ReadonlyArray<Shown>, permitted: ReadonlyArray<string>): string => {
   const isFine = (name: string): boolean => HARMLESS.test(name) || permitted.some((tool) => name.endsWith(tool))

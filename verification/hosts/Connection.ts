@@ -22,13 +22,19 @@ export interface Reply {
   readonly metadata: { readonly connect?: { readonly answers: ReadonlyArray<string> } }
 }
 
-/** Files that a person's own sessions of a host read: memory, rules, hooks and MCP servers. Each would leave a trace. */
+/**
+ * Files that a person's own sessions of a host read: memory, rules, hooks and MCP servers. Each would leave a trace.
+ */
 const ownFiles = (folder: string): Readonly<Record<string, string>> => {
   const touch = (name: string) => ["/bin/sh", "-c", `touch ${join(folder, name)}`]
   const [command, ...args] = touch("canary-mcp")
   const hook = touch("canary-hook").map((word) => JSON.stringify(word)).join(" ")
   const servers = { canary: { command, args } }
-  const hooks = Object.fromEntries(["SessionStart", "UserPromptSubmit", "Stop"].map((event) => [event, [{ hooks: [{ type: "command", command: hook }] }]]))
+  const hooks = Object.fromEntries(
+    ["SessionStart", "UserPromptSubmit", "Stop"].map((
+      event
+    ) => [event, [{ hooks: [{ type: "command", command: hook }] }]])
+  )
   return {
     ".claude/CLAUDE.md": CANARY,
     ".claude/settings.json": JSON.stringify({ hooks, permissions: { allow: ["Bash", "Read"] } }),
@@ -37,7 +43,9 @@ const ownFiles = (folder: string): Readonly<Record<string, string>> => {
     ".codex/hooks.json": JSON.stringify({ hooks }),
     ".gemini/GEMINI.md": CANARY,
     ".config/opencode/AGENTS.md": CANARY,
-    ".config/opencode/opencode.json": JSON.stringify({ mcp: { canary: { type: "local", command: touch("canary-mcp") } } })
+    ".config/opencode/opencode.json": JSON.stringify({
+      mcp: { canary: { type: "local", command: touch("canary-mcp") } }
+    })
   }
 }
 
@@ -45,7 +53,10 @@ const ownFiles = (folder: string): Readonly<Record<string, string>> => {
 export interface Connection {
   readonly home: string
   readonly output: () => string
-  /** Sends a message, and returns the reply that names it, if there is one once the message is acknowledged or its run is parked. */
+  /**
+   * Sends a message, and returns the reply that names it, if there is one once the message is acknowledged or its run
+   * is parked.
+   */
   readonly exchange: (text: string) => Promise<{ readonly reply: Reply | undefined; readonly left: boolean }>
   readonly stop: () => Promise<void>
 }
@@ -81,16 +92,31 @@ export const startConnection = async (
     }
   }
   const args = host.connectArgs?.(model.url) ?? []
-  const settings = { key: agent.key, agent: host.program, allow: [tester.handle], env, args, settleMs: 0, retrySeconds: [], runSeconds: RUN_MS / SECOND_MS, ...more }
+  const settings = {
+    key: agent.key,
+    agent: host.program,
+    allow: [tester.handle],
+    env,
+    args,
+    settleMs: 0,
+    retrySeconds: [],
+    runSeconds: RUN_MS / SECOND_MS,
+    ...more
+  }
   await mkdir(join(home, "config/parley"), { recursive: true })
-  await writeFile(join(home, "config/parley/connect.json"), JSON.stringify({ server: url, agents: { [agent.handle]: settings } }), { mode: 0o600 })
+  await writeFile(
+    join(home, "config/parley/connect.json"),
+    JSON.stringify({ server: url, agents: { [agent.handle]: settings } }),
+    { mode: 0o600 }
+  )
   const child = spawn(process.execPath, [join(ROOT, "runners/parley.js"), "connect"], {
     cwd: home,
     env: { HOME: home, PATH: pathWith(folder), XDG_CONFIG_HOME: join(home, "config"), XDG_STATE_HOME: state },
     stdio: ["ignore", "pipe", "pipe"]
   })
   let output = ""
-  for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
+  for (const stream of [child.stdout, child.stderr])
+    stream.setEncoding("utf8").on("data", (text: string) => (output += text))
 
   const ask = async (key: string, method: string, path: string, body?: object): Promise<unknown> => {
     const response = await fetch(`${url}${path}`, {
@@ -101,10 +127,20 @@ export const startConnection = async (
     return response.json()
   }
   const exchange: Connection["exchange"] = async (text) => {
-    const sent = await ask(tester.key, "POST", "/v1/messages", { to: agent.handle, client_msg_id: `${host.program}-${text}`, content: { text } }) as { readonly id: string }
+    const sent = await ask(tester.key, "POST", "/v1/messages", {
+      to: agent.handle,
+      client_msg_id: `${host.program}-${text}`,
+      content: { text }
+    }) as { readonly id: string }
     // Messages of agents that start no run wait in the inbox too.
-    const left = async () => (await ask(agent.key, "GET", "/v1/messages/sync") as ReadonlyArray<{ readonly id: string }>).some(({ id }) => id === sent.id)
-    for (const until = performance.now() + RUN_MS; performance.now() < until && await left() && !output.includes("parked");) await pause(100)
+    const left = async () =>
+      (await ask(agent.key, "GET", "/v1/messages/sync") as ReadonlyArray<{ readonly id: string }>).some(({ id }) =>
+        id === sent.id
+      )
+    for (
+      const until = performance.now() + RUN_MS;
+      performance.now() < until && await left() && !output.includes("parked");
+    ) await pause(100)
     const got = await ask(tester.key, "GET", "/v1/messages/sync") as ReadonlyArray<Reply>
     return { reply: got.find(({ metadata }) => metadata.connect?.answers.includes(sent.id)), left: await left() }
   }

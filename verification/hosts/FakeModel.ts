@@ -24,7 +24,11 @@ export interface Shown {
 }
 
 /** A turn of the model: words, or a call of a tool. */
-export type Turn = { readonly say: string } | { readonly name: string; readonly namespace?: string; readonly args: object }
+export type Turn = { readonly say: string } | {
+  readonly name: string
+  readonly namespace?: string
+  readonly args: object
+}
 /** Decides a turn by the text of a request and its tools. */
 type Decide = (text: string, tools: ReadonlyArray<ShownTool>) => Turn
 /** Sends one event; its `type`, if it has one, becomes the event's name. */
@@ -38,8 +42,20 @@ const messages: WriteTurn = (send, turn, id) => {
   const usage = { input_tokens: 1, output_tokens: 1 }
   const [block, delta, stop_reason] = "say" in turn
     ? [{ type: "text", text: "" }, { type: "text_delta", text: turn.say }, "end_turn"]
-    : [{ type: "tool_use", id, name: turn.name, input: {} }, { type: "input_json_delta", partial_json: JSON.stringify(turn.args) }, "tool_use"]
-  const message = { id, type: "message", role: "assistant", model: "fake", content: [], stop_reason: null, stop_sequence: null, usage }
+    : [{ type: "tool_use", id, name: turn.name, input: {} }, {
+      type: "input_json_delta",
+      partial_json: JSON.stringify(turn.args)
+    }, "tool_use"]
+  const message = {
+    id,
+    type: "message",
+    role: "assistant",
+    model: "fake",
+    content: [],
+    stop_reason: null,
+    stop_sequence: null,
+    usage
+  }
   send({ type: "message_start", message })
   send({ type: "content_block_start", index: 0, content_block: block })
   send({ type: "content_block_delta", index: 0, delta })
@@ -50,24 +66,52 @@ const messages: WriteTurn = (send, turn, id) => {
 
 const responses: WriteTurn = (send, turn, id) => {
   const item = "say" in turn
-    ? { type: "message", id, role: "assistant", status: "completed", content: [{ type: "output_text", text: turn.say, annotations: [] }] }
+    ? {
+      type: "message",
+      id,
+      role: "assistant",
+      status: "completed",
+      content: [{ type: "output_text", text: turn.say, annotations: [] }]
+    }
     : { type: "function_call", id, call_id: id, ...turn, arguments: JSON.stringify(turn.args) }
-  const usage = { input_tokens: 1, input_tokens_details: null, output_tokens: 1, output_tokens_details: null, total_tokens: 2 }
-  send({ type: "response.created", response: { id: `${id}-response`, object: "response", status: "in_progress", output: [] } })
+  const usage = {
+    input_tokens: 1,
+    input_tokens_details: null,
+    output_tokens: 1,
+    output_tokens_details: null,
+    total_tokens: 2
+  }
+  send({
+    type: "response.created",
+    response: { id: `${id}-response`, object: "response", status: "in_progress", output: [] }
+  })
   send({ type: "response.output_item.added", output_index: 0, item })
   send({ type: "response.output_item.done", output_index: 0, item })
-  send({ type: "response.completed", response: { id: `${id}-response`, object: "response", status: "completed", output: [item], usage } })
+  send({
+    type: "response.completed",
+    response: { id: `${id}-response`, object: "response", status: "completed", output: [item], usage }
+  })
 }
 
 const streamGenerateContent: WriteTurn = (send, turn, id) => {
   const parts = ["say" in turn ? { text: turn.say } : { functionCall: { id, name: turn.name, args: turn.args } }]
   const usageMetadata = { promptTokenCount: 1, candidatesTokenCount: 1, totalTokenCount: 2 }
-  send({ candidates: [{ index: 0, content: { role: "model", parts }, finishReason: "STOP" }], usageMetadata, modelVersion: "fake" })
+  send({
+    candidates: [{ index: 0, content: { role: "model", parts }, finishReason: "STOP" }],
+    usageMetadata,
+    modelVersion: "fake"
+  })
 }
 
 const chatCompletions: WriteTurn = (send, turn, id) => {
   const chunk = (delta: object, finish_reason: string | null) =>
-    send({ id, object: "chat.completion.chunk", created: 1, model: "fake", choices: [{ index: 0, delta, finish_reason }] })
+    send({
+      id,
+      object: "chat.completion.chunk",
+      created: 1,
+      model: "fake",
+      choices: [{ index: 0, delta, finish_reason }]
+    })
   if ("say" in turn) chunk({ role: "assistant", content: turn.say }, null)
   else {
     const call = { name: turn.name, arguments: JSON.stringify(turn.args) }
@@ -91,12 +135,14 @@ const toolsIn = (value: unknown, namespace?: string): ReadonlyArray<ShownTool> =
   const { function: inner, functionDeclarations, name, tools, type } = value as Readonly<Record<string, unknown>>
   if (type === "namespace") return toolsIn(tools, String(name))
   if (functionDeclarations !== undefined || inner !== undefined) return toolsIn(functionDeclarations ?? inner)
-  return typeof name === "string" ? [{ name, definition: value, ...(namespace === undefined ? {} : { namespace }) }] : []
+  return typeof name === "string"
+    ? [{ name, definition: value, ...(namespace === undefined ? {} : { namespace }) }]
+    : []
 }
 
 /**
- * A model that plays a script of tool calls on loopback, one for each request that has tools and speaks of Parley's, and then says
- * that it is done. It answers every other request (a title for the session, for example) with a word.
+ * A model that plays a script of tool calls on loopback, one for each request that has tools and speaks of Parley's,
+ * and then says that it is done. It answers every other request (a title for the session, for example) with a word.
  */
 export class FakeModel {
   readonly shown: Array<Shown> = []
@@ -160,7 +206,11 @@ export class FakeModel {
       const event = typeof data === "string" || data.type === undefined ? "" : `event: ${data.type}\n`
       response.write(`${event}data: ${typeof data === "string" ? data : JSON.stringify(data)}\n\n`)
     }
-    write(send, this.#decide?.(text, tools) ?? (ours ? this.#next(tools, text) : { say: "Fine." }), `call-${++this.#turns}`)
+    write(
+      send,
+      this.#decide?.(text, tools) ?? (ours ? this.#next(tools, text) : { say: "Fine." }),
+      `call-${++this.#turns}`
+    )
     response.end()
   }
 

@@ -2,21 +2,29 @@ import type { MCP_HOSTS } from "#infrastructure/platform/Metrics"
 import type { Program } from "./Install.ts"
 
 /**
- * A host from npm that `npm run test:hosts` runs unmodified. docs/clients.md has its entry, under its name. The versions are pinned here
- * and nowhere else; docs/clients.md repeats them.
+ * A host from npm that `npm run test:hosts` runs unmodified. docs/clients.md has its entry, under its name. The
+ * versions are pinned here and nowhere else; docs/clients.md repeats them.
  */
 export interface Host extends Program {
   readonly name: string
-  /** The most bytes that the definitions of Parley's tools may have in a request to the model: a tenth more than they had. */
+  /**
+   * The most bytes that the definitions of Parley's tools may have in a request to the model: a tenth more than they
+   * had.
+   */
   readonly mostToolBytes: number
   /** Under which name the server counts its requests. */
   readonly family: (typeof MCP_HOSTS)[number]
-  /** What makes the host ask the fake model, and leaves out telemetry, updates and sharing: variables, and files in its HOME. */
+  /**
+   * What makes the host ask the fake model, and leaves out telemetry, updates and sharing: variables, and files in its
+   * HOME.
+   */
   readonly settings: (model: string) => {
     readonly env: Readonly<Record<string, string>>
     readonly files?: Readonly<Record<string, string>>
   }
-  /** What makes the host ask the fake model when `parley connect` starts it, which ignores the host's own configuration. */
+  /**
+   * What makes the host ask the fake model when `parley connect` starts it, which ignores the host's own configuration.
+   */
   readonly connectArgs?: (model: string) => ReadonlyArray<string>
   /** The file in HOME to which the entry's TOML is added. */
   readonly toml?: string
@@ -31,7 +39,12 @@ export const hosts: ReadonlyArray<Host> = [
     family: "claude-code",
     mostToolBytes: 3_300,
     settings: (model) => ({
-      env: { ANTHROPIC_BASE_URL: model, ANTHROPIC_API_KEY: "fake", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", DISABLE_AUTOUPDATER: "1" }
+      env: {
+        ANTHROPIC_BASE_URL: model,
+        ANTHROPIC_API_KEY: "fake",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
+        DISABLE_AUTOUPDATER: "1"
+      }
     })
   },
   {
@@ -44,9 +57,9 @@ export const hosts: ReadonlyArray<Host> = [
     toml: ".codex/config.toml",
     connectArgs: (model) => [
       "-c",
-      "model=\"fake\"",
+      'model="fake"',
       "-c",
-      "model_provider=\"fake\"",
+      'model_provider="fake"',
       "-c",
       `model_providers.fake={ name = "fake", base_url = "${model}/v1", wire_api = "responses" }`
     ],
@@ -104,7 +117,13 @@ wire_api = "responses"
         OPENCODE_DISABLE_SHARE: "1",
         OPENCODE_CONFIG_CONTENT: JSON.stringify({
           model: "fake/fake",
-          provider: { fake: { npm: "@ai-sdk/openai-compatible", options: { baseURL: `${model}/v1`, apiKey: "fake" }, models: { fake: {} } } }
+          provider: {
+            fake: {
+              npm: "@ai-sdk/openai-compatible",
+              options: { baseURL: `${model}/v1`, apiKey: "fake" },
+              models: { fake: {} }
+            }
+          }
         })
       }
     })

@@ -26,7 +26,8 @@ export interface Ended {
 }
 
 /** PATH for hosts: their own folder, the Node that runs this programme, and what else there is. */
-export const pathWith = (folder: string): string => [join(folder, "node_modules/.bin"), dirname(process.execPath), process.env["PATH"]].join(":")
+export const pathWith = (folder: string): string =>
+  [join(folder, "node_modules/.bin"), dirname(process.execPath), process.env["PATH"]].join(":")
 
 /** Runs a program, and ends it with all that it started when `limitMs` are over. */
 export const run = async (
@@ -87,11 +88,20 @@ const tried = async (program: Program, folder: string): Promise<string> => {
   if (program.printsVersion === false) return ""
   const home = join(folder, "home")
   await mkdir(home, { recursive: true })
-  const { code, output } = await run(program.program, ["--version"], { cwd: folder, env: { HOME: home, PATH: pathWith(folder) }, limitMs: MINUTES_5 })
-  return code === 0 && output.includes(program.version) ? "" : `\`${program.program} --version\` failed: ${output.trim().slice(-300)}`
+  const { code, output } = await run(program.program, ["--version"], {
+    cwd: folder,
+    env: { HOME: home, PATH: pathWith(folder) },
+    limitMs: MINUTES_5
+  })
+  return code === 0 && output.includes(program.version)
+    ? ""
+    : `\`${program.program} --version\` failed: ${output.trim().slice(-300)}`
 }
 
-/** Fetches a program with npm unless it is there, and removes its other versions. Returns its folder, or why it cannot run on this machine. */
+/**
+ * Fetches a program with npm unless it is there, and removes its other versions. Returns its folder, or why it cannot
+ * run on this machine.
+ */
 export const install = async (program: Program): Promise<{ readonly folder: string; readonly missing: string }> => {
   const folder = join(CACHE, `${program.program}-${program.version}`)
   if (await tried(program, folder) === "") return { folder, missing: "" }
@@ -99,11 +109,20 @@ export const install = async (program: Program): Promise<{ readonly folder: stri
     if (other.startsWith(`${program.program}-`)) await rm(join(CACHE, other), { recursive: true, force: true })
   }
   await mkdir(folder, { recursive: true })
-  const manifest = { private: true, dependencies: { [program.package]: program.version }, allowScripts: { [program.package]: true } }
+  const manifest = {
+    private: true,
+    dependencies: { [program.package]: program.version },
+    allowScripts: { [program.package]: true }
+  }
   await writeFile(join(folder, "package.json"), JSON.stringify(manifest))
   const args = ["install", "--no-audit", "--no-fund", "--fetch-retries=1"]
-  const { code, output, timedOut } = await run("npm", args, { cwd: folder, env: { ...process.env, PATH: pathWith(folder) }, limitMs: MINUTES_5 })
+  const { code, output, timedOut } = await run("npm", args, {
+    cwd: folder,
+    env: { ...process.env, PATH: pathWith(folder) },
+    limitMs: MINUTES_5
+  })
   const said = (/npm error [^]*/.exec(output)?.[0] ?? output).slice(0, 200)
-  if (code !== 0) return { folder, missing: `npm ${timedOut ? "took too long to fetch it" : "could not fetch it"}: ${said}` }
+  if (code !== 0)
+    return { folder, missing: `npm ${timedOut ? "took too long to fetch it" : "could not fetch it"}: ${said}` }
   return { folder, missing: await tried(program, folder) }
 }

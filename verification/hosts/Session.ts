@@ -25,7 +25,10 @@ export const entryOf = (name: string): { readonly text: string; readonly blocks:
   const from = lines.indexOf(`### ${name}`)
   const to = lines.findIndex((line, index) => index > from && /^##+ /.test(line))
   if (from < 0) throw new Error(`${CLIENTS} has no entry for ${name}`)
-  return { text: lines.slice(from, to).join("\n"), blocks: parse(CLIENTS).blocks.filter(({ line }) => line > from && line <= to) }
+  return {
+    text: lines.slice(from, to).join("\n"),
+    blocks: parse(CLIENTS).blocks.filter(({ line }) => line > from && line <= to)
+  }
 }
 
 /** Does what docs/clients.md says for this host, with this server and key, while its model plays the script. */
@@ -38,14 +41,16 @@ export const runSession = async (
   const home = await mkdtemp(join(tmpdir(), `parley-${host.program}-`))
   const began = performance.now()
   try {
-    const here = (text: string): string => text.replaceAll("https://your-server", parley.url).replaceAll("ac_…", parley.key)
+    const here = (text: string): string =>
+      text.replaceAll("https://your-server", parley.url).replaceAll("ac_…", parley.key)
     const blocks = entryOf(host.name).blocks.map(({ language, text }) => ({ language, text: here(text) }))
     const { env, files = {} } = host.settings(model.url)
     for (const [name, text] of Object.entries(files)) {
       await mkdir(dirname(join(home, name)), { recursive: true })
       await writeFile(join(home, name), text)
     }
-    for (const { text } of blocks.filter(({ language }) => language === "toml")) await appendFile(join(home, host.toml ?? ""), text)
+    for (const { text } of blocks.filter(({ language }) => language === "toml"))
+      await appendFile(join(home, host.toml ?? ""), text)
     const shell = ["set -eu", ...blocks.filter(({ language }) => language === "sh").map(({ text }) => text)].join("\n")
     const [work, temporary] = [join(home, "work"), join(home, "tmp")]
     for (const made of [work, temporary]) await mkdir(made)

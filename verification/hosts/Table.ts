@@ -25,7 +25,8 @@ export class Table {
     const width = (column: "subject" | "check") => Math.max(0, ...this.rows.map((one) => one[column].length))
     const [subjects, checks] = [width("subject"), width("check")]
     console.log()
-    for (const { check, result, subject } of this.rows) console.log(`${subject.padEnd(subjects)}  ${check.padEnd(checks)}  ${result}`)
+    for (const { check, result, subject } of this.rows)
+      console.log(`${subject.padEnd(subjects)}  ${check.padEnd(checks)}  ${result}`)
     const { failed, passed, skipped } = this.counts
     console.log(`\n${passed} passed, ${failed} failed, ${skipped} skipped`)
     console.log(JSON.stringify({ [name]: this.counts }))

@@ -48,13 +48,19 @@ describe.skipIf(missingForNodes !== "")(`events while nodes are killed${missingF
         for (let i = 0; i < EACH; i++) {
           const client_msg_id = `${id}-${sent.get(id)!.length}`
           const message = await eventually(`a send of ${client_msg_id}`, async () => {
-            const answer = await on(node, alice).http.post("/v1/messages", { to: agent.handle, client_msg_id, type: "text", content: { text: "x" } })
+            const answer = await on(node, alice).http.post("/v1/messages", {
+              to: agent.handle,
+              client_msg_id,
+              type: "text",
+              content: { text: "x" }
+            })
             return answer.status === 200 || answer.status === 201 ? answer.body as { readonly id: string } : undefined
           }, LONGEST_WAIT_MS)
           sent.get(id)!.push(message.id)
         }
       }))
-    const posts = (subscription: string) => receiver.taken.filter(({ headers }) => headers["x-mcp-subscription-id"] === subscription)
+    const posts = (subscription: string) =>
+      receiver.taken.filter(({ headers }) => headers["x-mcp-subscription-id"] === subscription)
     const all = () => [...sent.values()].reduce((sum, ids) => sum + ids.length, 0)
     const told = () => new Set(receiver.taken.map(({ body }) => String(body.eventId))).size
 
@@ -71,13 +77,18 @@ describe.skipIf(missingForNodes !== "")(`events while nodes are killed${missingF
       await sending
       await burst(cluster.nodes[lives]!)
       await eventually("all events", () => told() === all() || undefined, LONGEST_WAIT_MS)
-      console.log(`node ${dies + 1} killed: all ${all()} events after ${((performance.now() - killed) / 1_000).toFixed(1)} s`)
+      console.log(
+        `node ${dies + 1} killed: all ${all()} events after ${((performance.now() - killed) / 1_000).toFixed(1)} s`
+      )
       await cluster.add(node)
     }
     await pause(2_000)
     let repeats = 0
     for (const [subscription, ids] of sent) {
-      const got = posts(subscription).map(({ body }) => ({ event: String(body.eventId), message: String(body.data.message_id) }))
+      const got = posts(subscription).map(({ body }) => ({
+        event: String(body.eventId),
+        message: String(body.data.message_id)
+      }))
       const once = got.filter(({ event }, i) => got[i - 1]?.event !== event)
       repeats += got.length - once.length
       assert.deepStrictEqual(once.map(({ message }) => message), ids)

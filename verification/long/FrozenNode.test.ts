@@ -1,8 +1,8 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
-import { Link } from "../../test/support/Link.ts"
 import { eventually } from "../../test/support/Eventually.ts"
+import { Link } from "../../test/support/Link.ts"
 import { Cluster, missingForNodes } from "../../test/support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../../test/support/Server.ts"
 import { Socket } from "../../test/support/Socket.ts"
@@ -21,7 +21,9 @@ describe.skipIf(missingForNodes !== "")(`a node that hangs${missingForNodes}`, (
   })
   afterAll(() => cluster?.stop())
 
-  it("loses its conversations within seconds, and once awake does nothing wrong and misses nothing", { timeout: 90_000 }, async () => {
+  it("loses its conversations within seconds, and once awake does nothing wrong and misses nothing", {
+    timeout: 90_000
+  }, async () => {
     const [one, two] = cluster.pair
     const send = (node: Server, from: TestAgent, to: TestAgent, key: string) =>
       eventually(`a send of ${key} to be accepted`, async () => {

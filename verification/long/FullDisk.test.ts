@@ -7,9 +7,9 @@ import { join } from "node:path"
 import { Client } from "pg"
 import { isInstalled, PostgresServer } from "../../runners/local/Postgres.ts"
 import { history } from "../../test/contract/Talk.ts"
-import { metric } from "../../test/support/Metrics.ts"
 import { admin } from "../../test/support/Admin.ts"
 import { eventually } from "../../test/support/Eventually.ts"
+import { metric } from "../../test/support/Metrics.ts"
 import { attempt } from "../../test/support/Nodes.ts"
 import { runParley } from "../../test/support/RunParley.ts"
 import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../../test/support/Server.ts"
@@ -38,7 +38,14 @@ const talkers = async (server: Server): Promise<readonly [TestAgent, TestAgent]>
 const sendUntilRefused = async (from: TestAgent, to: TestAgent): Promise<Array<string>> => {
   const acknowledged: Array<string> = []
   for (let inARow = 0; inARow < 10;) {
-    const answers = await Promise.all(Array.from({ length: 8 }, (_, i) => from.http.post("/v1/messages", { to: to.handle, client_msg_id: `${i}-${Math.random()}`, content: { text: randomBytes(10_000).toString("hex") } })))
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, (_, i) =>
+        from.http.post("/v1/messages", {
+          to: to.handle,
+          client_msg_id: `${i}-${Math.random()}`,
+          content: { text: randomBytes(10_000).toString("hex") }
+        }))
+    )
     for (const answer of answers) {
       if (answer.status === 201) acknowledged.push((answer.body as { readonly id: string }).id)
       else {
@@ -53,12 +60,17 @@ const sendUntilRefused = async (from: TestAgent, to: TestAgent): Promise<Array<s
 
 const readiness = async (server: Server): Promise<{ readonly status: number; readonly reason: string }> => {
   const answer = await server.http().get("/v1/ready")
-  return { status: answer.status, reason: String((answer.body as { readonly details?: { readonly reason: string } }).details?.reason) }
+  return {
+    status: answer.status,
+    reason: String((answer.body as { readonly details?: { readonly reason: string } }).details?.reason)
+  }
 }
 
 /** The lines of the log at a level, as their messages. */
 const logged = (server: Server, level: string): ReadonlyArray<string> =>
-  server.stderr.split("\n").filter((line) => line.startsWith("{")).map((line) => JSON.parse(line) as { level: string; message: string })
+  server.stderr.split("\n").filter((line) => line.startsWith("{")).map((line) =>
+    JSON.parse(line) as { level: string; message: string }
+  )
     .filter((line) => line.level === level).map(({ message }) => message)
 
 const isThere = async (agent: TestAgent, conversation: string, ids: ReadonlyArray<string>) => {
@@ -79,65 +91,94 @@ const conversationOf = async (agent: TestAgent, other: TestAgent): Promise<strin
 }
 
 describe("a full disk", { timeout: 600_000 }, () => {
-  it.skipIf(missingForDisks !== "")(`under PGlite: 503 with the reason, one line a minute, nothing lost, and it goes on${missingForDisks}`, async () => {
-    const disk = smallDisk(300)
-    const dataDir = join(disk.folder, "data")
-    const made = await makeDataDir()
-    cpSync(made, dataDir, { recursive: true })
-    await rm(made, { recursive: true })
-    let server = await startServer({ dataDir, env: { LOG_LEVEL: "info" } })
-    undo.push(() => server.kill().catch(() => undefined))
-    const [ada, bob] = await talkers(server)
-    const conversation = await conversationOf(ada, bob)
-    const bytes = Buffer.alloc(100_000, "f")
-    const announced = (await ada.http.post("/v1/uploads", {
-      to: bob.handle, filename: "f", content_type: "text/plain", size: bytes.length,
-      sha256: createHash("sha256").update(bytes).digest("hex")
-    })).body as { readonly upload_url: string }
-    disk.fill(15_000_000)
-    await eventually("a node that is not ready before its disk is full", async () => (await readiness(server)).status === 503 || undefined)
-    const acknowledged = await sendUntilRefused(ada, bob)
-    assert.isAbove(acknowledged.length, 50)
-    disk.fill()
+  it.skipIf(missingForDisks !== "")(
+    `under PGlite: 503 with the reason, one line a minute, nothing lost, and it goes on${missingForDisks}`,
+    async () => {
+      const disk = smallDisk(300)
+      const dataDir = join(disk.folder, "data")
+      const made = await makeDataDir()
+      cpSync(made, dataDir, { recursive: true })
+      await rm(made, { recursive: true })
+      let server = await startServer({ dataDir, env: { LOG_LEVEL: "info" } })
+      undo.push(() => server.kill().catch(() => undefined))
+      const [ada, bob] = await talkers(server)
+      const conversation = await conversationOf(ada, bob)
+      const bytes = Buffer.alloc(100_000, "f")
+      const announced = (await ada.http.post("/v1/uploads", {
+        to: bob.handle,
+        filename: "f",
+        content_type: "text/plain",
+        size: bytes.length,
+        sha256: createHash("sha256").update(bytes).digest("hex")
+      })).body as { readonly upload_url: string }
+      disk.fill(15_000_000)
+      await eventually(
+        "a node that is not ready before its disk is full",
+        async () => (await readiness(server)).status === 503 || undefined
+      )
+      const acknowledged = await sendUntilRefused(ada, bob)
+      assert.isAbove(acknowledged.length, 50)
+      disk.fill()
 
-    const { reason, status } = await readiness(server)
-    assert.strictEqual(status, 503)
-    assert.match(reason, new RegExp(`^The database cannot write: no space left on ${dataDir} \\(.* free\\)`))
-    assert.strictEqual((reason.match(/no space left on \//g) ?? []).length, 1, reason)
-    const upload = await fetch(announced.upload_url, { method: "PUT", body: bytes })
-    assert.deepInclude(await upload.json(), { code: "STORAGE_UNAVAILABLE", message: "The file store has no space left: try again later." })
-    assert.strictEqual(upload.status, 503)
-    const mail = await server.http().post("/v1/register", { email: "c@agents.invalid", handle: "cleo-cleo" })
-    assert.isAtLeast(mail.status, 500)
-    const errors = logged(server, "error")
-    assert.strictEqual(errors.filter((line) => /^The database cannot write.*no space left on/.test(line)).length, 1, errors.join("\n"))
-    assert.strictEqual(errors.filter((line) => /^The file store cannot write.*no space left on/.test(line)).length, 1, errors.join("\n"))
-    // Each line that has the full disk as its cause says it without a stack.
-    assert.notMatch(server.stderr, /no space left on[^\n]*\\n +at /i)
+      const { reason, status } = await readiness(server)
+      assert.strictEqual(status, 503)
+      assert.match(reason, new RegExp(`^The database cannot write: no space left on ${dataDir} \\(.* free\\)`))
+      assert.strictEqual((reason.match(/no space left on \//g) ?? []).length, 1, reason)
+      const upload = await fetch(announced.upload_url, { method: "PUT", body: bytes })
+      assert.deepInclude(await upload.json(), {
+        code: "STORAGE_UNAVAILABLE",
+        message: "The file store has no space left: try again later."
+      })
+      assert.strictEqual(upload.status, 503)
+      const mail = await server.http().post("/v1/register", { email: "c@agents.invalid", handle: "cleo-cleo" })
+      assert.isAtLeast(mail.status, 500)
+      const errors = logged(server, "error")
+      assert.strictEqual(
+        errors.filter((line) => /^The database cannot write.*no space left on/.test(line)).length,
+        1,
+        errors.join("\n")
+      )
+      assert.strictEqual(
+        errors.filter((line) => /^The file store cannot write.*no space left on/.test(line)).length,
+        1,
+        errors.join("\n")
+      )
+      // Each line that has the full disk as its cause says it without a stack.
+      assert.notMatch(server.stderr, /no space left on[^\n]*\\n +at /i)
 
-    disk.clear()
-    await eventually("a server that is ready again", async () => (await readiness(server)).status === 200 || undefined)
-    acknowledged.push(...await Promise.all(Array.from({ length: 20 }, async (_, i) => {
-      const answer = await attempt(ada, { to: bob.handle }, `after ${i}`)
-      assert.strictEqual(answer.status, 201, `${answer}`)
-      return (answer.body as { readonly id: string }).id
-    })))
-    await eventually("free bytes as a metric", async () =>
-      metric((await server.http().get("/internal/metrics")).text, "disk_free_bytes", { folder: "DATA_DIR" }) > 0 || undefined)
-    await isThere(bob, conversation, acknowledged)
-    assert.strictEqual((await fetch(announced.upload_url, { method: "PUT", body: bytes })).status, 200)
+      disk.clear()
+      await eventually(
+        "a server that is ready again",
+        async () => (await readiness(server)).status === 200 || undefined
+      )
+      acknowledged.push(
+        ...await Promise.all(Array.from({ length: 20 }, async (_, i) => {
+          const answer = await attempt(ada, { to: bob.handle }, `after ${i}`)
+          assert.strictEqual(answer.status, 201, `${answer}`)
+          return (answer.body as { readonly id: string }).id
+        }))
+      )
+      await eventually(
+        "free bytes as a metric",
+        async () =>
+          metric((await server.http().get("/internal/metrics")).text, "disk_free_bytes", { folder: "DATA_DIR" }) > 0 ||
+          undefined
+      )
+      await isThere(bob, conversation, acknowledged)
+      assert.strictEqual((await fetch(announced.upload_url, { method: "PUT", body: bytes })).status, 200)
 
-    // It starts on a full disk no worse: it says why, and what was acknowledged is there once it can.
-    await server.kill()
-    disk.fill()
-    const refused = await runParley(["start"], { DATA_DIR: dataDir, PORT: "0" })
-    assert.strictEqual(refused.code, 1)
-    assert.match(refused.stderr, /^parley: .*no space left on/m)
-    disk.clear()
-    server = await startServer({ dataDir, env: { LOG_LEVEL: "info" } })
-    const again = { ...bob, http: server.http(bob.key) }
-    await isThere(again, conversation, acknowledged)
-  })
+      // It starts on a full disk no worse: it says why, and what was acknowledged is there once it can.
+      await server.kill()
+      disk.fill()
+      const refused = await runParley(["start"], { DATA_DIR: dataDir, PORT: "0" })
+      assert.strictEqual(refused.code, 1)
+      assert.match(refused.stderr, /^parley: .*no space left on/m)
+      disk.clear()
+      server = await startServer({ dataDir, env: { LOG_LEVEL: "info" } })
+      const again = { ...bob, http: server.http(bob.key) }
+      await isThere(again, conversation, acknowledged)
+    }
+  )
 
   it.skipIf(missingForDisks !== "")(`at the first start: in a sentence, at once${missingForDisks}`, async () => {
     for (const left of [0, 5_000_000, 50_000_000]) {
@@ -149,7 +190,9 @@ describe("a full disk", { timeout: 600_000 }, () => {
     }
   })
 
-  const missing = missingForDisks !== "" || isInstalled(18) ? missingForDisks : " (skipped: needs PostgreSQL 18: npm ci)"
+  const missing = missingForDisks !== "" || isInstalled(18)
+    ? missingForDisks
+    : " (skipped: needs PostgreSQL 18: npm ci)"
 
   it.skipIf(missing !== "")(`of PostgreSQL: the same, with the messages of PostgreSQL${missing}`, async () => {
     const disk = smallDisk(400)
@@ -169,26 +212,37 @@ describe("a full disk", { timeout: 600_000 }, () => {
     const client = new Client(postgres.url())
     await client.connect().then(() => client.end(), () => postgres.restart())
     await eventually("a server that is ready again", async () => (await readiness(server)).status === 200 || undefined)
-    await eventually("a send", async () => (await attempt(ada, { to: bob.handle }, "after")).status === 201 || undefined)
+    await eventually(
+      "a send",
+      async () => (await attempt(ada, { to: bob.handle }, "after")).status === 201 || undefined
+    )
     await isThere(bob, conversation, acknowledged)
   })
 
-  it.skipIf(process.getuid?.() !== 0)("operators' commands by root on the folder of another user are refused, and leave nothing", async () => {
-    const dataDir = await makeDataDir()
-    undo.push(() => rm(dataDir, { recursive: true, force: true }))
-    spawnSync("chown", ["-R", "daemon", dataDir])
-    for (const args of [["agents", "create", "scout"], ["backup", join(dataDir, "b.tar")], ["compact"], ["audit", "list"]]) {
-      const refused = await admin({ DATA_DIR: dataDir }, ...args)
-      assert.strictEqual(refused.code, 1, args.join(" "))
-      assert.match(refused.stderr, /^parley: .*run this as "daemon" \(for example sudo -u daemon …\)\n$/)
+  it.skipIf(process.getuid?.() !== 0)(
+    "operators' commands by root on the folder of another user are refused, and leave nothing",
+    async () => {
+      const dataDir = await makeDataDir()
+      undo.push(() => rm(dataDir, { recursive: true, force: true }))
+      spawnSync("chown", ["-R", "daemon", dataDir])
+      for (
+        const args of [["agents", "create", "scout"], ["backup", join(dataDir, "b.tar")], ["compact"], [
+          "audit",
+          "list"
+        ]]
+      ) {
+        const refused = await admin({ DATA_DIR: dataDir }, ...args)
+        assert.strictEqual(refused.code, 1, args.join(" "))
+        assert.match(refused.stderr, /^parley: .*run this as "daemon" \(for example sudo -u daemon …\)\n$/)
+      }
+      const started = await runParley(["start"], { DATA_DIR: dataDir, PORT: "0" })
+      assert.match(started.stderr, /^parley: .*run this as "daemon"/)
+      assert.strictEqual(spawnSync("find", [dataDir, "-user", "root"], { encoding: "utf8" }).stdout, "")
+      const empty = join(dataDir, "empty")
+      spawnSync("mkdir", [empty])
+      chownSync(empty, 1, 1)
+      const restored = await admin({}, "restore", "/nowhere.tar", empty)
+      assert.match(restored.stderr, /run this as "daemon"/)
     }
-    const started = await runParley(["start"], { DATA_DIR: dataDir, PORT: "0" })
-    assert.match(started.stderr, /^parley: .*run this as "daemon"/)
-    assert.strictEqual(spawnSync("find", [dataDir, "-user", "root"], { encoding: "utf8" }).stdout, "")
-    const empty = join(dataDir, "empty")
-    spawnSync("mkdir", [empty])
-    chownSync(empty, 1, 1)
-    const restored = await admin({}, "restore", "/nowhere.tar", empty)
-    assert.match(restored.stderr, /run this as "daemon"/)
-  })
+  )
 })

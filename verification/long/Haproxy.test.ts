@@ -62,8 +62,11 @@ describe.skipIf(missing !== "")(`deploy/haproxy.cfg before three nodes${missing}
       nodes: cluster.nodes.map((node) => new URL(node.url).host),
       files: `127.0.0.1:${storePort}`
     })
-    await eventually("a ready node behind the balancer", () =>
-      fetch(`${url}/v1/ready`).then((answer) => answer.ok || undefined, () => undefined), 10_000)
+    await eventually(
+      "a ready node behind the balancer",
+      () => fetch(`${url}/v1/ready`).then((answer) => answer.ok || undefined, () => undefined),
+      10_000
+    )
       .catch((error: unknown) => assert.fail(`${String(error)}\n${haproxy.log}`))
     const [one, two] = cluster.nodes
     ada = await newAgent(one!, "ada")
@@ -104,19 +107,32 @@ describe.skipIf(missing !== "")(`deploy/haproxy.cfg before three nodes${missing}
     assert.strictEqual(await fetched.text(), "a file")
 
     assert.strictEqual((await fetch(`${cluster.nodes[0]!.url}/internal/metrics`)).status, 200)
-    for (const path of ["/internal/metrics", "//internal/metrics", "/%69nternal/metrics", "/internal/metrics/", "/v1/../internal/metrics"]) {
+    for (
+      const path of [
+        "/internal/metrics",
+        "//internal/metrics",
+        "/%69nternal/metrics",
+        "/internal/metrics/",
+        "/v1/../internal/metrics"
+      ]
+    ) {
       assert.strictEqual(await statusOf(url, path), 404, path)
     }
   })
 
-  it("a node that stops gets no more requests while it still serves, and no send fails over a rolling restart", { timeout: 120_000 }, async () => {
+  it("a node that stops gets no more requests while it still serves, and no send fails over a rolling restart", {
+    timeout: 120_000
+  }, async () => {
     const state = { over: false, sent: 0, slowest: 0 }
     const failures: Array<unknown> = []
     const talk = async () => {
       const client = clientOf(ada)
       while (!state.over) {
         const at = performance.now()
-        await client.sendMessage({ to: bob.handle, content: { text: "on and on" } }).then(() => state.sent++, (error: unknown) => failures.push(error))
+        await client.sendMessage({ to: bob.handle, content: { text: "on and on" } }).then(
+          () => state.sent++,
+          (error: unknown) => failures.push(error)
+        )
         state.slowest = Math.max(state.slowest, performance.now() - at)
         await pause(20)
       }
@@ -125,13 +141,25 @@ describe.skipIf(missing !== "")(`deploy/haproxy.cfg before three nodes${missing}
     for (const [i, node] of [...cluster.nodes].entries()) {
       const before = state.sent
       node.terminate()
-      await eventually("no from /v1/ready", async () => (await fetch(`${node.url}/v1/ready`)).status === 503 || undefined, 1_000)
-      await eventually("the balancer to see it", () => haproxy.log.includes(`Server nodes/node-${i + 1} is DOWN`) || undefined, 2_000)
+      await eventually(
+        "no from /v1/ready",
+        async () => (await fetch(`${node.url}/v1/ready`)).status === 503 || undefined,
+        1_000
+      )
+      await eventually(
+        "the balancer to see it",
+        () => haproxy.log.includes(`Server nodes/node-${i + 1} is DOWN`) || undefined,
+        2_000
+      )
       // It serves on: what the balancer has not yet heard of is not refused.
       assert.strictEqual((await fetch(`${node.url}/`)).status, 200)
       assert.strictEqual(await node.exit(), 0)
       await cluster.add(node)
-      await eventually("the balancer to have it back", () => haproxy.log.includes(`Server nodes/node-${i + 1} is UP`) || undefined, 10_000)
+      await eventually(
+        "the balancer to have it back",
+        () => haproxy.log.includes(`Server nodes/node-${i + 1} is UP`) || undefined,
+        10_000
+      )
       assert.isAbove(state.sent, before)
     }
     state.over = true
@@ -140,11 +168,21 @@ describe.skipIf(missing !== "")(`deploy/haproxy.cfg before three nodes${missing}
     assert.deepStrictEqual(failures, [])
   })
 
-  it("while no node is ready they are asked all the same, and when there is none the answer is one that clients know", { timeout: 60_000 }, async () => {
+  it("while no node is ready they are asked all the same, and when there is none the answer is one that clients know", {
+    timeout: 60_000
+  }, async () => {
     for (const node of cluster.nodes) node.terminate()
-    await eventually("no node that is ready", async () =>
-      (await Promise.all(cluster.nodes.map(({ url }) => fetch(`${url}/v1/ready`)))).every(({ status }) => status === 503) || undefined)
-    await eventually("the balancer to see it", () => haproxy.log.includes("backend nodes has no server available") || undefined)
+    await eventually(
+      "no node that is ready",
+      async () =>
+        (await Promise.all(cluster.nodes.map(({ url }) => fetch(`${url}/v1/ready`)))).every(({ status }) =>
+          status === 503
+        ) || undefined
+    )
+    await eventually(
+      "the balancer to see it",
+      () => haproxy.log.includes("backend nodes has no server available") || undefined
+    )
     const { message } = await clientOf(ada).sendMessage({ to: bob.handle, content: { text: "the last one" } })
     assert.strictEqual(message.sender, ada.handle)
     await Promise.all(cluster.nodes.map((node) => node.exit()))

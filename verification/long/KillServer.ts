@@ -3,7 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { HttpConnection, requestHead, SocketConnection } from "../../test/support/Connection.ts"
 import { randomOf } from "../../test/support/Random.ts"
-import { type RegisteredAgent, registerAgents } from "../../test/support/RegisterAgents.ts"
+import { registerAgents, type RegisteredAgent } from "../../test/support/RegisterAgents.ts"
 import { type ServerProcess, spawnServer, untilReady } from "../../test/support/ServerProcess.ts"
 import { check, type Row, type Send } from "./Ledger.ts"
 
@@ -160,12 +160,18 @@ class Trial {
     const begin = performance.now()
     const server = await this.spawn()
     await untilReady(server)
-    if (this.agents.length > 0) this.counts.slowestStartMs = Math.max(this.counts.slowestStartMs, performance.now() - begin)
+    if (this.agents.length > 0)
+      this.counts.slowestStartMs = Math.max(this.counts.slowestStartMs, performance.now() - begin)
     return server
   }
 
   newSend(from: RegisteredAgent, to: RegisteredAgent): Send {
-    const send: Send = { clientMsgId: `kill-${this.serial++}`, from: from.handle, to: to.handle, answer: { _tag: "Unknown" } }
+    const send: Send = {
+      clientMsgId: `kill-${this.serial++}`,
+      from: from.handle,
+      to: to.handle,
+      answer: { _tag: "Unknown" }
+    }
     this.sends.push(send)
     return send
   }
@@ -206,7 +212,10 @@ class Trial {
     caller.close()
   }
 
-  /** Sends and acknowledges until the kill, which comes after so many milliseconds, or once a busy machine has come to something. */
+  /**
+   * Sends and acknowledges until the kill, which comes after so many milliseconds, or once a busy machine has come to
+   * something.
+   */
   async workUntilKilled(ms: number): Promise<number> {
     const server = this.server!
     const callers = await Promise.all(Array.from({ length: IN_FLIGHT + 2 }, () => Caller.connect(server)))
@@ -248,7 +257,10 @@ class Trial {
       key: agent.key,
       onFrame: (buffer, start, end) => {
         const text = buffer.toString("utf8", start, end)
-        const frame = JSON.parse(text) as { readonly type: string; readonly payload: Row & { readonly delivery_id: string | null } }
+        const frame = JSON.parse(text) as {
+          readonly type: string
+          readonly payload: Row & { readonly delivery_id: string | null }
+        }
         if (frame.type !== "message.new") return -1
         this.pushed.push(frame.payload)
         if (frame.payload.delivery_id === null || this.random() < 0.3) return -1
@@ -367,7 +379,8 @@ class Trial {
       const key = this.agents.find(({ handle }) => handle === send.from)!.key
       const status = (await this.deliver(caller, send, key))?.status
       const expected = answer._tag === "Stored" ? 200 : 201
-      if (status !== expected) throw new Error(`${send.clientMsgId}, ${answer._tag}, sent again: ${status}, not ${expected}`)
+      if (status !== expected)
+        throw new Error(`${send.clientMsgId}, ${answer._tag}, sent again: ${status}, not ${expected}`)
       if (answer._tag === "Stored") this.counts.replayed++
       else this.counts.sentAgain++
       const now = send.answer
@@ -398,7 +411,12 @@ export const killServer = async (options: {
   readonly nodeOptions?: ReadonlyArray<string>
 }): Promise<KillReport> => {
   const folder = options.dataDir === undefined ? await mkdtemp(join(tmpdir(), "parley-kill-")) : undefined
-  const trial = new Trial(options.dataDir ?? join(folder!, "data"), options.seed, options.say, options.nodeOptions ?? [])
+  const trial = new Trial(
+    options.dataDir ?? join(folder!, "data"),
+    options.seed,
+    options.say,
+    options.nodeOptions ?? []
+  )
   try {
     await trial.begin()
     for (let kill = 1; kill <= options.kills; kill++) {
@@ -418,7 +436,8 @@ export const killServer = async (options: {
     }
     await trial.compare()
     const code = await trial.server?.stop()
-    if (code !== 0) throw new Error(`the server ended with ${code} after all that:\n${trial.server?.output().slice(-2000)}`)
+    if (code !== 0)
+      throw new Error(`the server ended with ${code} after all that:\n${trial.server?.output().slice(-2000)}`)
     const { killsAtStart, replayed, sentAgain, slowestStartMs, unansweredAbsent, unansweredStored } = trial.counts
     return {
       kills: options.kills,

@@ -49,23 +49,33 @@ describe.skipIf(missingForNodes !== "")(`runners that die beside a gateway${miss
     assert.deepStrictEqual([await jobs(gateway), await runs(gateway)], [0, 0])
   })
 
-  it("without any the gateway is not ready, holds nothing even then, and goes on with the next", { timeout: 60_000 }, async () => {
-    const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(gateway, "bob")]
-    await send(ada, { to: bob.handle }, "the first word")
-    await send(bob, { to: ada.handle }, "an answer")
-    const socket = await Socket.hello(gateway, bob.key)
-    await one.kill()
-    const why = await eventually("a gateway that is not ready", async () => {
-      const answer = await gateway.http().get("/v1/ready")
-      return answer.status === 503 ? (answer.body as { readonly details: { readonly reason: string } }).details.reason : undefined
-    })
-    assert.match(why, /No node that owns shards is there: start one with ROLE=runner/)
-    ;(await attempt(ada, { to: bob.handle }, "to nobody")).refused(503, "UNAVAILABLE")
-    assert.strictEqual(await shards(gateway), 0)
-    one = await cluster.add(one)
-    await eventually("a gateway that is ready", async () => (await gateway.http().get("/v1/ready")).status === 200 || undefined, 15_000)
-    await socket.message((await send(ada, { to: bob.handle }, "after that")).id)
-    assert.deepStrictEqual([await shards(one), await shards(gateway)], [300, 0])
-    await socket.close()
-  })
+  it(
+    "without any the gateway is not ready, holds nothing even then, and goes on with the next",
+    { timeout: 60_000 },
+    async () => {
+      const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(gateway, "bob")]
+      await send(ada, { to: bob.handle }, "the first word")
+      await send(bob, { to: ada.handle }, "an answer")
+      const socket = await Socket.hello(gateway, bob.key)
+      await one.kill()
+      const why = await eventually("a gateway that is not ready", async () => {
+        const answer = await gateway.http().get("/v1/ready")
+        return answer.status === 503
+          ? (answer.body as { readonly details: { readonly reason: string } }).details.reason
+          : undefined
+      })
+      assert.match(why, /No node that owns shards is there: start one with ROLE=runner/)
+      ;(await attempt(ada, { to: bob.handle }, "to nobody")).refused(503, "UNAVAILABLE")
+      assert.strictEqual(await shards(gateway), 0)
+      one = await cluster.add(one)
+      await eventually(
+        "a gateway that is ready",
+        async () => (await gateway.http().get("/v1/ready")).status === 200 || undefined,
+        15_000
+      )
+      await socket.message((await send(ada, { to: bob.handle }, "after that")).id)
+      assert.deepStrictEqual([await shards(one), await shards(gateway)], [300, 0])
+      await socket.close()
+    }
+  )
 })

@@ -63,7 +63,8 @@ export const check = (seen: Observation): ReadonlyArray<string> => {
       byKey.set(key, row)
     }
     for (const other of others) {
-      const differs = other.length !== one.length || other.some((row, i) => row.id !== one[i]?.id || row.seq !== one[i].seq)
+      const differs = other.length !== one.length ||
+        other.some((row, i) => row.id !== one[i]?.id || row.seq !== one[i].seq)
       if (differs) problems.push(`the two sides of ${conversation} read different histories`)
     }
   }
@@ -98,12 +99,15 @@ export const check = (seen: Observation): ReadonlyArray<string> => {
     for (const row of inbox) {
       if (offered.has(row.id)) problems.push(`@${handle} is offered ${row.id} twice`)
       offered.add(row.id)
-      if (acknowledged?.has(row.id) === true) problems.push(`@${handle} is offered ${row.id} again, acknowledged before`)
+      if (acknowledged?.has(row.id) === true)
+        problems.push(`@${handle} is offered ${row.id} again, acknowledged before`)
       const before = last.get(row.conversation_id) ?? 0
-      if (row.seq <= before) problems.push(`@${handle} is offered seq ${row.seq} of ${row.conversation_id} after ${before}`)
+      if (row.seq <= before)
+        problems.push(`@${handle} is offered seq ${row.seq} of ${row.conversation_id} after ${before}`)
       last.set(row.conversation_id, row.seq)
       const known = stored.get(row.id)
-      if (known === undefined || known.seq !== row.seq) problems.push(`@${handle} is offered ${row.id}, which no history has`)
+      if (known === undefined || known.seq !== row.seq)
+        problems.push(`@${handle} is offered ${row.id}, which no history has`)
     }
     for (const [key, send] of sends) {
       const row = byKey.get(key)

@@ -23,7 +23,13 @@ class Run {
   constructor(dataDir: string, port = "0") {
     this.child = spawn(process.execPath, ["./runners/parley.js", "cluster"], {
       cwd: ROOT,
-      env: { PATH: process.env["PATH"], HOME: process.env["HOME"], TMPDIR: process.env["TMPDIR"], PORT: port, DATA_DIR: dataDir },
+      env: {
+        PATH: process.env["PATH"],
+        HOME: process.env["HOME"],
+        TMPDIR: process.env["TMPDIR"],
+        PORT: port,
+        DATA_DIR: dataDir
+      },
       stdio: ["ignore", "pipe", "pipe"]
     })
     for (const stream of [this.child.stdout, this.child.stderr]) {
@@ -55,20 +61,26 @@ class Run {
   }
 }
 
-const shardsOf = (line: string, node: string): number => Number(line.match(new RegExp(`${node} pid=\\d+ ready shards=(\\d+)`))?.[1] ?? 0)
+const shardsOf = (line: string, node: string): number =>
+  Number(line.match(new RegExp(`${node} pid=\\d+ ready shards=(\\d+)`))?.[1] ?? 0)
 const whole = (line: string, ...nodes: ReadonlyArray<string>): boolean =>
-  nodes.every((node) => shardsOf(line, node) > 0) && nodes.reduce((sum, node) => sum + shardsOf(line, node), 0) === SHARDS
+  nodes.every((node) => shardsOf(line, node) > 0) &&
+  nodes.reduce((sum, node) => sum + shardsOf(line, node), 0) === SHARDS
 
 /** Processes that have to do with a folder. */
 const processesOf = (folder: string): ReadonlyArray<string> =>
-  !existsSync("/proc/self/cmdline") ? [] : readdirSync("/proc").filter((name) => /^\d+$/.test(name) && name !== String(process.pid)).flatMap((pid) => {
-    try {
-      const text = readFileSync(`/proc/${pid}/cmdline`, "utf8") + readFileSync(`/proc/${pid}/environ`, "utf8")
-      return text.includes(folder) ? [`${pid} ${readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ")}`] : []
-    } catch {
-      return []
-    }
-  })
+  !existsSync("/proc/self/cmdline") ?
+    [] :
+    readdirSync("/proc").filter((name) => /^\d+$/.test(name) && name !== String(process.pid)).flatMap((pid) => {
+      try {
+        const text = readFileSync(`/proc/${pid}/cmdline`, "utf8") + readFileSync(`/proc/${pid}/environ`, "utf8")
+        return text.includes(folder)
+          ? [`${pid} ${readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ")}`]
+          : []
+      } catch {
+        return []
+      }
+    })
 
 const lives = (pid: number): boolean => {
   try {
@@ -79,9 +91,18 @@ const lives = (pid: number): boolean => {
 }
 
 const nothingIsLeft = (run: Run, dataDir: string) =>
-  eventually("the end of everything", () =>
-    run.pids.every((pid) => !lives(pid)) && processesOf(dataDir).length === 0 && !existsSync(join(dataDir, "cluster")) || undefined, 20_000)
-    .catch((error: unknown) => assert.fail(`${String(error)}\n${processesOf(dataDir).join("\n")}\n${run.pids.filter(lives).join(" ")}\n${run.output}`))
+  eventually(
+    "the end of everything",
+    () =>
+      run.pids.every((pid) => !lives(pid)) && processesOf(dataDir).length === 0 &&
+        !existsSync(join(dataDir, "cluster")) || undefined,
+    20_000
+  )
+    .catch((error: unknown) =>
+      assert.fail(
+        `${String(error)}\n${processesOf(dataDir).join("\n")}\n${run.pids.filter(lives).join(" ")}\n${run.output}`
+      )
+    )
 
 describe.skipIf(missingForNodes !== "")(`npm run cluster${missingForNodes}`, () => {
   let dataDir: string
@@ -98,7 +119,9 @@ describe.skipIf(missingForNodes !== "")(`npm run cluster${missingForNodes}`, () 
     await rm(dataDir, { recursive: true, force: true })
   }, 60_000)
 
-  it("shows what each node has, also when one is killed and another comes, and leaves nothing behind", { timeout: 180_000 }, async () => {
+  it("shows what each node has, also when one is killed and another comes, and leaves nothing behind", {
+    timeout: 180_000
+  }, async () => {
     const again = new Run(dataDir)
     assert.strictEqual((await again.ended)[0], 1)
     assert.match(again.output, /^parley: .* is in use by another cluster \(process \d+\)/m)
@@ -129,7 +152,8 @@ describe.skipIf(missingForNodes !== "")(`npm run cluster${missingForNodes}`, () 
     const state = { over: false, sent: 0 }
     const sending = (async () => {
       for (; !state.over; state.sent++) {
-        await call("/v1/messages", { to: "bob", client_msg_id: `${state.sent + 1}`, content: { text: "on" } }, ada).catch(() => undefined)
+        await call("/v1/messages", { to: "bob", client_msg_id: `${state.sent + 1}`, content: { text: "on" } }, ada)
+          .catch(() => undefined)
         await pause(20)
       }
     })()
@@ -137,8 +161,10 @@ describe.skipIf(missingForNodes !== "")(`npm run cluster${missingForNodes}`, () 
     assert.match(opener["id"] ?? "", /^msg_/)
 
     process.kill(run.pidOf("node-1"), "SIGKILL")
-    await run.line("the others to have its shards", (line) =>
-      / gone \(SIGKILL\)/.test(line) && whole(line, "node-2", "node-3"))
+    await run.line(
+      "the others to have its shards",
+      (line) => / gone \(SIGKILL\)/.test(line) && whole(line, "node-2", "node-3")
+    )
     await run.line("sends again", (line) => / sends\/s=[1-9]/.test(line))
 
     process.kill(run.pidOf("node-2"), "SIGSTOP")

@@ -1,9 +1,9 @@
+import * as Migrations from "#infrastructure/database/Migrations"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { readdir } from "node:fs/promises"
 import { isInstalled } from "../../runners/local/Postgres.ts"
-import * as Migrations from "#infrastructure/database/Migrations"
 import { layerPgliteEmpty, layerPostgresTest } from "../../test/support/Databases.ts"
 import { UNSOUND } from "../../test/support/Invariants.ts"
 
@@ -50,32 +50,41 @@ const suites = [
 
 for (const [name, installed, database] of suites) {
   describe.skipIf(!installed)(name, () => {
-    it.live(`a database of before with ${MESSAGES} messages is brought up to this version in less than a minute`, () =>
-      Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
-        const all = yield* Migrations.read(new URL("../../schema/", import.meta.url))
-        assert.isAbove((yield* Effect.promise(() => readdir(new URL("../../schema/", import.meta.url)))).length, OLD)
-        yield* Migrations.run(all.slice(0, OLD))
-        yield* sql.unsafe(FILL).unprepared
-        const before = yield* sql.unsafe<{ readonly name: string; readonly bytes: number }>(sizes)
-        const began = performance.now()
-        yield* Migrations.run(all)
-        const took = performance.now() - began
-        yield* Migrations.verify()
-        const after = yield* sql.unsafe<{ readonly name: string; readonly bytes: number }>(sizes)
-        const told = (rows: typeof before) => rows.map((row) => `${row.name} ${(Number(row.bytes) / MESSAGES).toFixed(0)}`).join(", ")
-        console.log(`${name}: ${MESSAGES} messages migrated in ${(took / 1_000).toFixed(2)} s; bytes a message before: ${told(before)}; after: ${told(after)}`)
-        assert.isBelow(took, 60_000)
-        assert.deepStrictEqual(yield* sql.unsafe(UNSOUND), [])
-        const [counts] = yield* sql<{ readonly messages: number; readonly envelopes: number }>`
+    it.live(
+      `a database of before with ${MESSAGES} messages is brought up to this version in less than a minute`,
+      () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const all = yield* Migrations.read(new URL("../../schema/", import.meta.url))
+          assert.isAbove((yield* Effect.promise(() => readdir(new URL("../../schema/", import.meta.url)))).length, OLD)
+          yield* Migrations.run(all.slice(0, OLD))
+          yield* sql.unsafe(FILL).unprepared
+          const before = yield* sql.unsafe<{ readonly name: string; readonly bytes: number }>(sizes)
+          const began = performance.now()
+          yield* Migrations.run(all)
+          const took = performance.now() - began
+          yield* Migrations.verify()
+          const after = yield* sql.unsafe<{ readonly name: string; readonly bytes: number }>(sizes)
+          const told = (rows: typeof before) =>
+            rows.map((row) => `${row.name} ${(Number(row.bytes) / MESSAGES).toFixed(0)}`).join(", ")
+          console.log(
+            `${name}: ${MESSAGES} messages migrated in ${(took / 1_000).toFixed(2)} s; bytes a message before: ${
+              told(before)
+            }; after: ${told(after)}`
+          )
+          assert.isBelow(took, 60_000)
+          assert.deepStrictEqual(yield* sql.unsafe(UNSOUND), [])
+          const [counts] = yield* sql<{ readonly messages: number; readonly envelopes: number }>`
           SELECT (SELECT count(*) FROM messages) AS messages, (SELECT count(*) FROM envelopes) AS envelopes`
-        assert.deepStrictEqual(counts, { messages: MESSAGES, envelopes: MESSAGES })
-        // A key that was used before is still used.
-        const refused = yield* Effect.flip(sql`
+          assert.deepStrictEqual(counts, { messages: MESSAGES, envelopes: MESSAGES })
+          // A key that was used before is still used.
+          const refused = yield* Effect.flip(sql`
           INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
           SELECT conversation_id, 1000000, 'msg_again', sender_id, client_msg_id, type, content, metadata, created_at
           FROM messages LIMIT 1`)
-        assert.strictEqual(refused.reason._tag, "UniqueViolation")
-      }).pipe(Effect.provide(database)), 300_000)
+          assert.strictEqual(refused.reason._tag, "UniqueViolation")
+        }).pipe(Effect.provide(database)),
+      300_000
+    )
   })
 }

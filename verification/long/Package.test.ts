@@ -24,7 +24,8 @@ let folder = ""
 let bin = ""
 const running = new Set<ChildProcess>()
 
-// Installed as npm does it, but for fetching: beside the package there is what it depends on, as it is here, and nothing else.
+// Installed as npm does it, but for fetching: beside the package there is what it depends on, as it is here, and
+// nothing else.
 beforeAll(() => {
   if (!NPM) return
   folder = mkdtempSync(join(tmpdir(), "parley-package-"))
@@ -50,7 +51,11 @@ afterAll(() => {
 
 const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) => {
   const path = [dirname(process.execPath), process.env["PATH"] ?? ""].join(delimiter)
-  const child = spawn(bin, args, { cwd: join(folder, "app"), env: { PATH: path, ...env }, stdio: ["ignore", "pipe", "pipe"] })
+  const child = spawn(bin, args, {
+    cwd: join(folder, "app"),
+    env: { PATH: path, ...env },
+    stdio: ["ignore", "pipe", "pipe"]
+  })
   running.add(child)
   const said = { stdout: "", stderr: "" }
   for (const stream of ["stdout", "stderr"] as const) {
@@ -65,10 +70,21 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
     const packed = globSync("**/*", { cwd: join(folder, "app/node_modules/parley"), withFileTypes: true })
       .filter((entry) => entry.isFile())
       .map((entry) => join(entry.parentPath, entry.name).slice(join(folder, "app/node_modules/parley/").length))
-    const compiled = globSync(["src/**/*.{ts,js,css,svg}", "runners/**/*.{ts,js,txt}"], { cwd: ROOT }).map((path) => `dist/${path.replace(/ts$/, "js")}`)
+    const compiled = globSync(["src/**/*.{ts,js,css,svg}", "runners/**/*.{ts,js,txt}"], { cwd: ROOT }).map((path) =>
+      `dist/${path.replace(/ts$/, "js")}`
+    )
     const schema = readdirSync(join(ROOT, "schema")).map((name) => `dist/schema/${name}`)
-        const licenses = ["GPL-3.0", "LGPL-3.0", "THIRD-PARTY"].map((name) => `licenses/${name}.txt`)
-    assert.sameMembers(packed, ["CHANGELOG.md", "LICENSE", "README.md", "package.json", "dist/package.json", ...licenses, ...compiled, ...schema])
+    const licenses = ["GPL-3.0", "LGPL-3.0", "THIRD-PARTY"].map((name) => `licenses/${name}.txt`)
+    assert.sameMembers(packed, [
+      "CHANGELOG.md",
+      "LICENSE",
+      "README.md",
+      "package.json",
+      "dist/package.json",
+      ...licenses,
+      ...compiled,
+      ...schema
+    ])
     assert.notInclude(readdirSync(ROOT), "dist")
   })
 
@@ -81,12 +97,16 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
 
   it("imports only what it depends on", () => {
     const sources = globSync("app/node_modules/parley/dist/**/*.js", { cwd: folder })
-    const imports = /^(?:import|export)\b[^;=]*?\bfrom "([^".#][^"]*)"|^import "([^".#][^"]*)"|\bimport\("([^".#][^"]*)"\)/gm
-    const imported = new Set(sources.flatMap((path) =>
-      Array.from(readFileSync(join(folder, path), "utf8").matchAll(imports), ([, ...found]) => {
-        const name = found.find((one) => one !== undefined) ?? ""
-        return name.split("/").slice(0, name.startsWith("@") ? 2 : 1).join("/")
-      })))
+    const imports =
+      /^(?:import|export)\b[^;=]*?\bfrom "([^".#][^"]*)"|^import "([^".#][^"]*)"|\bimport\("([^".#][^"]*)"\)/gm
+    const imported = new Set(
+      sources.flatMap((path) =>
+        Array.from(readFileSync(join(folder, path), "utf8").matchAll(imports), ([, ...found]) => {
+          const name = found.find((one) => one !== undefined) ?? ""
+          return name.split("/").slice(0, name.startsWith("@") ? 2 : 1).join("/")
+        })
+      )
+    )
     const packages = [...imported].filter((name) => !isBuiltin(name))
     assert.includeMembers(packages, ["effect", "agentchatme", "@aws-sdk/client-s3"])
     assert.deepStrictEqual(packages.filter((name) => !(name in manifest.dependencies)), [])
@@ -101,7 +121,10 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
       assert.isNull(child.exitCode, said.stderr)
       return /listens on (\S+)/.exec(said.stdout)?.[1]
     }, 240_000)
-    const answer = await fetch(`${url}/v1/register`, { method: "POST", body: JSON.stringify({ email: "ada@example.com", handle: "ada" }) })
+    const answer = await fetch(`${url}/v1/register`, {
+      method: "POST",
+      body: JSON.stringify({ email: "ada@example.com", handle: "ada" })
+    })
     assert.strictEqual(answer.status, 200)
     assert.includeMembers(readdirSync(join(folder, "app")), ["data"])
     child.kill("SIGTERM")
@@ -121,10 +144,17 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
     if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
     const { status, stderr } = spawnSync(bin, ["start"], { cwd: folder, env, encoding: "utf8" })
     assert.strictEqual(status, 1)
-    assert.strictEqual(stderr, `Parley needs Node 24.11 or newer and this is ${version.slice(1)}. Get it from https://nodejs.org and try again.\n`)
+    assert.strictEqual(
+      stderr,
+      `Parley needs Node 24.11 or newer and this is ${
+        version.slice(1)
+      }. Get it from https://nodejs.org and try again.\n`
+    )
     // npm says the same when it begins to install the package, as for npx, which is a minute earlier.
     assert.strictEqual(manifest.engines.node, `>=${NEEDED}`)
-    for (const [flag, printed] of [["--version", `parley ${manifest.version}\n`], ["--help", "DESCRIPTION\n"]] as const) {
+    for (
+      const [flag, printed] of [["--version", `parley ${manifest.version}\n`], ["--help", "DESCRIPTION\n"]] as const
+    ) {
       const { status, stderr, stdout } = spawnSync(bin, [flag], { cwd: folder, env, encoding: "utf8" })
       assert.deepStrictEqual([status, stderr], [0, ""])
       assert.isTrue(stdout.startsWith(printed), stdout)

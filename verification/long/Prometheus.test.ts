@@ -1,8 +1,8 @@
+import { catalogue } from "#infrastructure/platform/Metrics"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { spawnSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
-import { catalogue } from "#infrastructure/platform/Metrics"
 import { eventually } from "../../test/support/Eventually.ts"
 import { Cluster, missingForNodes, on, send } from "../../test/support/Nodes.ts"
 import { DEPLOY, missingPrometheus, Prometheus, promtool } from "../../test/support/Prometheus.ts"
@@ -16,14 +16,21 @@ interface Panel {
   readonly title: string
   readonly targets?: ReadonlyArray<{ readonly expr: string }>
 }
-const dashboard = JSON.parse(readFileSync(join(DEPLOY, "grafana/parley.json"), "utf8")) as { readonly panels: ReadonlyArray<Panel> }
+const dashboard = JSON.parse(readFileSync(join(DEPLOY, "grafana/parley.json"), "utf8")) as {
+  readonly panels: ReadonlyArray<Panel>
+}
 /** The dashboard's queries as Grafana would ask them for all nodes. */
 const queries = dashboard.panels.flatMap(({ targets = [], title }) =>
-  targets.map(({ expr }) => ({ title, expr: expr.replaceAll("$instance", ".*").replaceAll("$__rate_interval", "2m") })))
+  targets.map(({ expr }) => ({ title, expr: expr.replaceAll("$instance", ".*").replaceAll("$__rate_interval", "2m") }))
+)
 
-const names = new Set(catalogue.flatMap(({ metrics }) =>
-  metrics.flatMap(({ description: { name }, kind }) =>
-    kind === "histogram" ? [`${name}_bucket`, `${name}_sum`, `${name}_count`] : [name])))
+const names = new Set(
+  catalogue.flatMap(({ metrics }) =>
+    metrics.flatMap(({ description: { name }, kind }) =>
+      kind === "histogram" ? [`${name}_bucket`, `${name}_sum`, `${name}_count`] : [name]
+    )
+  )
+)
 
 /** What a query reads: names with the labels that are asked for. */
 const selectors = (query: string): ReadonlyArray<string> =>
@@ -41,8 +48,10 @@ describe.skipIf(missing !== "")(`Prometheus with two nodes${missing}`, () => {
     receiver = await Receiver.start()
     const [one, two] = cluster.pair
     prometheus = await Prometheus.start([new URL(one.url).host, new URL(two.url).host])
-    await eventually("two nodes that are scraped", async () =>
-      (await prometheus.query(`count_over_time(up{job="parley"}[1m]) > 1`)).length === 2 || undefined)
+    await eventually(
+      "two nodes that are scraped",
+      async () => (await prometheus.query(`count_over_time(up{job="parley"}[1m]) > 1`)).length === 2 || undefined
+    )
     await load(one, two)
     // Two scrapes after the load, so that rates have seen it.
     const scrapes = async () => (await prometheus.query("min(count_over_time(up[10m]))"))[0]?.value ?? 0
@@ -55,7 +64,10 @@ describe.skipIf(missing !== "")(`Prometheus with two nodes${missing}`, () => {
     await cluster?.stop()
   })
 
-  /** Everything that a metric counts without a fault: sends of both kinds over both nodes, sockets, acknowledgements, webhooks, refusals. */
+  /**
+   * Everything that a metric counts without a fault: sends of both kinds over both nodes, sockets, acknowledgements,
+   * webhooks, refusals.
+   */
   const load = async (one: Server, two: Server): Promise<void> => {
     const ada = await newAgent(one, "ada")
     const others: Array<TestAgent> = []
@@ -67,7 +79,8 @@ describe.skipIf(missing !== "")(`Prometheus with two nodes${missing}`, () => {
       readonly group: { readonly id: string }
       readonly add_results: ReadonlyArray<{ readonly invite_id: string }>
     }
-    for (const [i, { invite_id }] of add_results.entries()) await others[i]!.http.post(`/v1/groups/invites/${invite_id}/accept`)
+    for (const [i, { invite_id }] of add_results.entries())
+      await others[i]!.http.post(`/v1/groups/invites/${invite_id}/accept`)
     let last = ""
     for (let round = 0; round < 10; round++) {
       for (const [i, agent] of others.entries()) {
@@ -81,7 +94,9 @@ describe.skipIf(missing !== "")(`Prometheus with two nodes${missing}`, () => {
     }
     assert.notStrictEqual(last, "")
     for (const agent of [ada, ...others]) {
-      const rows = (await agent.http.get("/v1/messages/sync?limit=50")).body as ReadonlyArray<{ readonly delivery_id: string }>
+      const rows = (await agent.http.get("/v1/messages/sync?limit=50")).body as ReadonlyArray<
+        { readonly delivery_id: string }
+      >
       const through = rows.at(-1)?.delivery_id
       if (through !== undefined) await agent.http.post("/v1/messages/sync/ack", { last_delivery_id: through })
     }
@@ -125,7 +140,8 @@ describe.skipIf(missing !== "")(`Prometheus with two nodes${missing}`, () => {
       const read = selectors(query)
       assert.isNotEmpty(read, name)
       // What an alert compares is empty while nothing is wrong; what it reads is not.
-      for (const selector of read) assert.isNotEmpty(await prometheus.query(`last_over_time(${selector}[2m])`), `${name}: ${selector}`)
+      for (const selector of read)
+        assert.isNotEmpty(await prometheus.query(`last_over_time(${selector}[2m])`), `${name}: ${selector}`)
       assert.notStrictEqual(state, "firing", name)
     }
   })
@@ -133,6 +149,9 @@ describe.skipIf(missing !== "")(`Prometheus with two nodes${missing}`, () => {
   it("a node that dies is told by an alert's expression", async () => {
     const down = (await prometheus.rules()).find(({ name }) => name === "ParleyNodeDown")!
     await cluster.nodes.splice(1, 1)[0]!.kill()
-    await eventually("the expression to hold", async () => (await prometheus.query(down.query)).length === 1 || undefined)
+    await eventually(
+      "the expression to hold",
+      async () => (await prometheus.query(down.query)).length === 1 || undefined
+    )
   })
 })

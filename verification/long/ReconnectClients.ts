@@ -20,7 +20,9 @@ export type Ask =
   | { readonly ask: "disconnect" }
 
 export interface Drained {
-  /** From the first connect() on: until each client's hello was answered at last, and until it had everything; sorted. */
+  /**
+   * From the first connect() on: until each client's hello was answered at last, and until it had everything; sorted.
+   */
   readonly connectedMs: ReadonlyArray<number>
   readonly drainedMs: ReadonlyArray<number>
   /** Messages that never came, that came twice to a handler, and that came after a later one of their conversation. */
@@ -77,7 +79,12 @@ class Storm {
     client.onDisconnect(({ code, reason }) => note(this.ended, `${code} ${reason}`.trim()))
     client.on("message.new", ({ payload }) => {
       // The contract tests are about shapes; here they are taken as given.
-      const row = payload as { readonly client_msg_id: string; readonly conversation_id: string; readonly seq: number; readonly sender: string }
+      const row = payload as {
+        readonly client_msg_id: string
+        readonly conversation_id: string
+        readonly seq: number
+        readonly sender: string
+      }
       if (row.sender === handle) return
       const id = row.client_msg_id
       if (seen.has(id)) this.counts.twice++
@@ -102,7 +109,8 @@ class Storm {
     })
     for (const client of this.clients) void client.connect().catch(() => undefined)
     await all
-    const since = (times: ReadonlyArray<number>) => Object.values(times).map((at) => at - began).sort((one, other) => one - other)
+    const since = (times: ReadonlyArray<number>) =>
+      Object.values(times).map((at) => at - began).sort((one, other) => one - other)
     return {
       connectedMs: since(this.connectedAt),
       drainedMs: since(this.drainedAt),

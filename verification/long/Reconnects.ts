@@ -8,14 +8,14 @@ import { parseArgs } from "node:util"
 import { Client } from "pg"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
+import { admin } from "../../test/support/Admin.ts"
+import { type ServerProcess, startServer } from "../../test/support/ServerProcess.ts"
 import { cpuOf, cpuOfTree } from "../bench/CpuTime.ts"
 import { startDatabase } from "../bench/Database.ts"
 import type { Memory, ProbeCall } from "../bench/Probe.ts"
 import { readProfile } from "../bench/Profile.ts"
 import { HttpPool } from "../faults/HttpPool.ts"
 import { LOAD_LIMITS } from "../faults/Load.ts"
-import { admin } from "../../test/support/Admin.ts"
-import { type ServerProcess, startServer } from "../../test/support/ServerProcess.ts"
 import type { Ask, ClientPlan, Drained, Told } from "./ReconnectClients.ts"
 
 const HELP = `npm run test:reconnects -- [options]
@@ -60,7 +60,9 @@ const end = (text: string, code: number): never => {
 
 const wholeNumber = (name: string, text: string, min: number): number => {
   const value = Number(text)
-  return Number.isInteger(value) && value >= min ? value : end(`--${name} takes a whole number from ${min} on\n\n${HELP}`, 2)
+  return Number.isInteger(value) && value >= min
+    ? value
+    : end(`--${name} takes a whole number from ${min} on\n\n${HELP}`, 2)
 }
 
 if (flags.help) end(HELP, 0)
@@ -149,7 +151,11 @@ class Service {
   }
 
   send(from: Agent, to: { readonly to: string } | { readonly conversation_id: string }, id: string): Promise<unknown> {
-    return this.ask(from, "POST", "/v1/messages", { ...to, client_msg_id: id, content: { text: `${id} The quick brown fox jumps over the lazy dog.` } })
+    return this.ask(from, "POST", "/v1/messages", {
+      ...to,
+      client_msg_id: id,
+      content: { text: `${id} The quick brown fox jumps over the lazy dog.` }
+    })
   }
 
   probe(call: ProbeCall): Promise<ReadonlyArray<unknown>> {
@@ -157,7 +163,8 @@ class Service {
       new Promise((resolve) => {
         server.child.once("message", (message: { readonly result: unknown }) => resolve(message.result))
         server.child.send(call)
-      })))
+      })
+    ))
   }
 
   /** Bytes, of all processes together. */
@@ -170,12 +177,16 @@ class Service {
 }
 
 const startService = async (databaseUrl: string, folder: string): Promise<Service> => {
-  const common = { nodeOptions: ["--expose-gc", "--import", join(import.meta.dirname, "../bench/Probe.ts")], channel: true }
+  const common = {
+    nodeOptions: ["--expose-gc", "--import", join(import.meta.dirname, "../bench/Probe.ts")],
+    channel: true
+  }
   const env = { ...LIMITS, DATABASE_URL: databaseUrl, MAIL_OUTBOX: join(folder, "outbox") }
   const redis = options.nodes === 0 ? undefined : await RedisServer.start()
   if (redis !== undefined) cleanUps.push(() => redis.kill())
   const service = new Service(() => {
-    if (redis === undefined) return startServer({ ...common, dataDir: join(folder, "data"), env }).then((server) => [server])
+    if (redis === undefined)
+      return startServer({ ...common, dataDir: join(folder, "data"), env }).then((server) => [server])
     return Promise.all(Array.from({ length: options.nodes }, async (_, at) =>
       startServer({
         ...common,
@@ -223,7 +234,11 @@ const run = async (): Promise<boolean> => {
   await sql.connect()
   cleanUps.push(() => sql.end())
   const service = await startService(database.url, folder)
-  say(`${options.nodes === 0 ? "the standalone server" : `${options.nodes} nodes`} on PostgreSQL ${database.version}, ${availableParallelism()} processors`)
+  say(
+    `${
+      options.nodes === 0 ? "the standalone server" : `${options.nodes} nodes`
+    } on PostgreSQL ${database.version}, ${availableParallelism()} processors`
+  )
 
   const groups = Math.ceil(options.clients / options.groupSize)
   const handles = [
@@ -232,7 +247,13 @@ const run = async (): Promise<boolean> => {
   ]
   const made: Array<Agent> = []
   for (let at = 0; at < handles.length; at += 1_000) {
-    const { code, stderr, stdout } = await admin({ DATABASE_URL: database.url }, "agents", "create", "--json", ...handles.slice(at, at + 1_000))
+    const { code, stderr, stdout } = await admin(
+      { DATABASE_URL: database.url },
+      "agents",
+      "create",
+      "--json",
+      ...handles.slice(at, at + 1_000)
+    )
     if (code !== 0) throw new Error(`agents could not be made: ${stderr}`)
     made.push(...JSON.parse(stdout) as ReadonlyArray<Agent>)
   }
@@ -249,7 +270,8 @@ const run = async (): Promise<boolean> => {
     }>(speaker, "POST", "/v1/groups", { name: `Group ${at}`, member_handles: members.map(({ handle }) => handle) })
     conversations[at] = group.id
     const invites = new Map(add_results.map(({ handle, invite_id }) => [handle, invite_id]))
-    for (const member of members) await service.ask(member, "POST", `/v1/groups/invites/${invites.get(member.handle)}/accept`)
+    for (const member of members)
+      await service.ask(member, "POST", `/v1/groups/invites/${invites.get(member.handle)}/accept`)
   })
   // Who was answered may go on writing.
   await each(agents, async (agent, at) => {
@@ -266,10 +288,12 @@ const run = async (): Promise<boolean> => {
 
   await Promise.all([
     each(speakers, async (speaker, at) => {
-      for (let n = 0; n < IN_GROUP; n++) await service.send(speaker, { conversation_id: conversations[at]! }, `group-${at}-${n}`)
+      for (let n = 0; n < IN_GROUP; n++)
+        await service.send(speaker, { conversation_id: conversations[at]! }, `group-${at}-${n}`)
     }),
     each(agents, async (agent, at) => {
-      for (let n = 0; n < DIRECT; n++) await service.send(speakers[groupOf(at)]!, { to: agent.handle }, `direct-${at}-${n}`)
+      for (let n = 0; n < DIRECT; n++)
+        await service.send(speakers[groupOf(at)]!, { to: agent.handle }, `direct-${at}-${n}`)
     })
   ])
   const undelivered = async () => {
@@ -308,7 +332,8 @@ const run = async (): Promise<boolean> => {
   })
   await prepared
 
-  const heapOf = async () => (await service.probe({ probe: "memory" }) as ReadonlyArray<Memory>).reduce((sum, { heap }) => sum + heap, 0)
+  const heapOf = async () =>
+    (await service.probe({ probe: "memory" }) as ReadonlyArray<Memory>).reduce((sum, { heap }) => sum + heap, 0)
   const heapBefore = await heapOf()
   const before = service.resident
   let peak = before
@@ -352,15 +377,24 @@ const run = async (): Promise<boolean> => {
   const share = (one: "server" | "database" | "clients") => (until[one] - from[one]) / 1_000 / (until.at - from.at)
   const rows: ReadonlyArray<readonly [string, string]> = [
     ["clients, messages for each", `${options.clients}, ${options.queued}`],
-    ["hello answered, s (median, p95, last)", [0.5, 0.95, 1].map((q) => seconds(quantile(result.connectedMs, q))).join(", ")],
+    [
+      "hello answered, s (median, p95, last)",
+      [0.5, 0.95, 1].map((q) => seconds(quantile(result.connectedMs, q))).join(", ")
+    ],
     ["drained, s (median, p95, last)", [0.5, 0.95, 1].map((q) => seconds(quantile(result.drainedMs, q))).join(", ")],
     ["nothing waits any more after, s", waiting === 0 ? seconds(acknowledgedMs) : "never"],
     ["lost, twice, out of order, strange", `${result.lost}, ${result.twice}, ${result.outOfOrder}, ${result.strange}`],
     ["waiting in the end (counted, offered)", `${waiting}, ${offered}`],
     ["sockets that ended", JSON.stringify(result.ended)],
     ["complaints of clients", JSON.stringify(result.errors)],
-    ["processors in use: server, PostgreSQL, clients", (["server", "database", "clients"] as const).map((one) => share(one).toFixed(2)).join(", ")],
-    ["server's memory, MiB: before, peak, connected, after", [before, peak, connected, after].map(mebibytes).join(", ")],
+    [
+      "processors in use: server, PostgreSQL, clients",
+      (["server", "database", "clients"] as const).map((one) => share(one).toFixed(2)).join(", ")
+    ],
+    [
+      "server's memory, MiB: before, peak, connected, after",
+      [before, peak, connected, after].map(mebibytes).join(", ")
+    ],
     ["server's heap, MiB: before, after", [heapBefore, heapAfter].map(mebibytes).join(", ")]
   ]
   console.log(`\n${rows.map(([name, value]) => `${name.padEnd(54)}${value}`).join("\n")}\n`)
@@ -368,7 +402,8 @@ const run = async (): Promise<boolean> => {
     const { busy, files, functions, owners } = readProfile(profile)
     for (const [name, costs] of Object.entries({ owners, files, functions })) {
       console.log(`${name}:`)
-      for (const { name: what, self } of costs.slice(0, 25)) console.log(`  ${((100 * self) / busy).toFixed(1).padStart(5)} %  ${what}`)
+      for (const { name: what, self } of costs.slice(0, 25))
+        console.log(`  ${((100 * self) / busy).toFixed(1).padStart(5)} %  ${what}`)
     }
   }
   const { drainedMs } = result

@@ -133,7 +133,13 @@ const nodes = async (): Promise<Installation> => {
     restore: async () => {
       const restored = `${name}_restored`
       await query(database, `CREATE DATABASE "${restored}"`)
-      await run(`${DEBIAN_15}/pg_restore`, ["--exit-on-error", "--no-owner", "--no-privileges", `--dbname=${at(restored)}`, file])
+      await run(`${DEBIAN_15}/pg_restore`, [
+        "--exit-on-error",
+        "--no-owner",
+        "--no-privileges",
+        `--dbname=${at(restored)}`,
+        file
+      ])
       const said = await moveOn({ DATABASE_URL: at(restored) })
       await query(
         at("postgres"),
@@ -158,7 +164,9 @@ const scenario = async (install: () => Promise<Installation>): Promise<void> => 
     const bob = await newAgent(at(1), "bob")
     const carol = await newAgent(at(0), "carol")
     /** Answers name the ports, which stay. */
-    const tell = async (times: number): Promise<ReadonlyArray<{ readonly toBob: Shapes.Message; readonly toCarol: Shapes.Message }>> => {
+    const tell = async (
+      times: number
+    ): Promise<ReadonlyArray<{ readonly toBob: Shapes.Message; readonly toCarol: Shapes.Message }>> => {
       const told = []
       for (let i = 0; i < times; i++) told.push({ toBob: await say(alice, bob), toCarol: await say(alice, carol) })
       return told
@@ -199,7 +207,11 @@ const scenario = async (install: () => Promise<Installation>): Promise<void> => 
 
     const after = await tell(4)
     await isHeard(after)
-    assert.deepStrictEqual(heard, [...before, ...lost, ...after].map(({ toBob }) => toBob.id), "each once, in its order")
+    assert.deepStrictEqual(
+      heard,
+      [...before, ...lost, ...after].map(({ toBob }) => toBob.id),
+      "each once, in its order"
+    )
     // The cursor of a client that outlived the restore shows what is new, and covers none of it.
     const since = (await carol.http.get(`/v1/messages/sync?after=${cursor}`)).ok(200, Shapes.SyncRows)
     assert.deepStrictEqual(since.map(({ id }) => id), after.map(({ toCarol }) => toCarol.id))
@@ -225,7 +237,9 @@ describe("a restore from backup", { timeout: 300_000 }, () => {
 
   const missing = missingForNodes !== ""
     ? missingForNodes
-    : isInstalled(15) ? "" : " (skipped: needs pg_dump and PostgreSQL 15: apt-get install postgresql)"
+    : isInstalled(15)
+    ? ""
+    : " (skipped: needs pg_dump and PostgreSQL 15: apt-get install postgresql)"
 
   it.skipIf(missing !== "")(`of a cluster's database, dumped while it runs: the same${missing}`, () => scenario(nodes))
 })

@@ -1,9 +1,9 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
+import { attempt, say } from "../../test/contract/Talk.ts"
 import { HttpConnection, requestHead } from "../../test/support/Connection.ts"
 import { Cluster, on } from "../../test/support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../../test/support/Server.ts"
-import { attempt, say } from "../../test/contract/Talk.ts"
 
 const SENDS = 60
 const guess = { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }
@@ -60,12 +60,19 @@ describe.skipIf(missingRedis !== "")(`limits under a flood, over two nodes${miss
         const { host } = new URL(nodes[node].url)
         const next = (): void => {
           if (performance.now() - began >= forMs || failures.length > 0) return resolve()
-          const body = JSON.stringify({ to: bob.handle, client_msg_id: `flood-${serial++}`, content: { text: "one of very many" } })
-          connection.request(Buffer.from(requestHead("POST", "/v1/messages", host, alice.key, body.length) + body), (status) => {
-            statuses.set(status, (statuses.get(status) ?? 0) + 1)
-            if (status === 201) accepted[node]++
-            next()
+          const body = JSON.stringify({
+            to: bob.handle,
+            client_msg_id: `flood-${serial++}`,
+            content: { text: "one of very many" }
           })
+          connection.request(
+            Buffer.from(requestHead("POST", "/v1/messages", host, alice.key, body.length) + body),
+            (status) => {
+              statuses.set(status, (statuses.get(status) ?? 0) + 1)
+              if (status === 201) accepted[node]++
+              next()
+            }
+          )
         }
         next()
       })
@@ -74,16 +81,25 @@ describe.skipIf(missingRedis !== "")(`limits under a flood, over two nodes${miss
     assert.deepStrictEqual(failures, [])
     // 503: on a machine with much else to do, one that was accepted was not written in time.
     assert.includeMembers([201, 429, 503], [...statuses.keys()], JSON.stringify([...statuses]))
-    // All that was accepted was accepted in this time, whatever it then waited for. A machine with much else to do serves fewer.
+    // All that was accepted was accepted in this time, whatever it then waited for. A machine with much else to do
+    // serves fewer.
     const seconds = (performance.now() - began) / 1_000
-    return { accepted, most: SENDS * (Math.floor(seconds) + 1), least: SENDS * 0.5 * Math.floor(forMs / 1_000 - 1), seconds }
+    return {
+      accepted,
+      most: SENDS * (Math.floor(seconds) + 1),
+      least: SENDS * 0.5 * Math.floor(forMs / 1_000 - 1),
+      seconds
+    }
   }
 
   /** How many of so many requests at once, from a new address and over both nodes, are not refused by a limit. */
   const through = async (times: number, path: string, body: (i: number) => object): Promise<number> => {
     const from = `203.0.113.${addresses++}`
     const answers = await Promise.all(
-      Array.from({ length: times }, (_, i) => nodes[i % 2 === 0 ? 0 : 1].http().post(path, body(i), { "x-forwarded-for": from }))
+      Array.from(
+        { length: times },
+        (_, i) => nodes[i % 2 === 0 ? 0 : 1].http().post(path, body(i), { "x-forwarded-for": from })
+      )
     )
     for (const answer of answers) assert.include([200, 400, 429], answer.status, `${answer}`)
     return answers.filter(({ status }) => status !== 429).length
@@ -114,7 +130,11 @@ describe.skipIf(missingRedis !== "")(`limits under a flood, over two nodes${miss
       await begin()
       try {
         const within = Promise.all(Array.from({ length: SENDS }, () => attempt(on(nodes[0], carol), bob)))
-        const [{ accepted, least, most, seconds }, passed, quiet] = await Promise.all([flood(100, 2_500), budgets(), within])
+        const [{ accepted, least, most, seconds }, passed, quiet] = await Promise.all([
+          flood(100, 2_500),
+          budgets(),
+          within
+        ])
         for (const one of accepted) {
           assert.isTrue(one >= least && one <= most, `${accepted.join(" and ")} in ${seconds} s`)
         }

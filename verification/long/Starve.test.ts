@@ -10,8 +10,8 @@ const TEXT = "x".repeat(30_000)
 /** How long each window is, in milliseconds. */
 const WINDOW_MS = 3_000
 /**
- * Requests that a flood begins in a second at most. The general budget of an agent is 12,000 in a minute, and that of `/token` 1,200 for an
- * address. An agent may use its budget in 12 seconds.
+ * Requests that a flood begins in a second at most. The general budget of an agent is 12,000 in a minute, and that of
+ * `/token` 1,200 for an address. An agent may use its budget in 12 seconds.
  */
 const PER_SECOND = { agent: 1_000, token: 20 }
 /** During a flood, the others' sends may take this many times as long as in the quiet window before it. */
@@ -40,7 +40,10 @@ interface Measured {
 /** The beginning of an answer that is kept to be checked. */
 const KEPT = 16_384
 
-/** An answer with a Content-Length or in chunks, while it arrives. It keeps only the beginning of the answer, and counts the rest. */
+/**
+ * An answer with a Content-Length or in chunks, while it arrives. It keeps only the beginning of the answer, and counts
+ * the rest.
+ */
 class Arriving {
   text = ""
   #length = 0
@@ -70,14 +73,20 @@ describe("others' sends beside a flood", () => {
 
   beforeAll(async () => {
     server = await startServer({ program: parley("start"), env: { LOG_LEVEL: "warn" } })
-    ;[alice, bob, mallory] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob"), newAgent(server, "mallory")])
+    ;[alice, bob, mallory] = await Promise.all([
+      newAgent(server, "alice"),
+      newAgent(server, "bob"),
+      newAgent(server, "mallory")
+    ])
     const carol = await newAgent(server, "carol")
     for (const [one, other] of [[alice, bob], [carol, mallory]] as const) {
       await one.client.sendMessage({ to: other.handle, content: { text: "A first word." } })
       await other.client.sendMessage({ to: one.handle, content: { text: "Go on." } })
     }
     for (let sent = 0; sent < UNREAD; sent += 10) {
-      await Promise.all(Array.from({ length: 10 }, () => carol.client.sendMessage({ to: mallory.handle, content: { text: TEXT } })))
+      await Promise.all(
+        Array.from({ length: 10 }, () => carol.client.sendMessage({ to: mallory.handle, content: { text: TEXT } }))
+      )
     }
     await sendingFor(alice, bob, 1_000)
   }, 120_000)
@@ -87,7 +96,10 @@ describe("others' sends beside a flood", () => {
   }, 20_000)
 
   /** Runs the flood on connections of its own until `over` resolves. Returns the number of answered requests. */
-  const flood = async ({ atOnce, begins, bytes, has, perSecond, until }: Flood, over: Promise<unknown>): Promise<number> => {
+  const flood = async (
+    { atOnce, begins, bytes, has, perSecond, until }: Flood,
+    over: Promise<unknown>
+  ): Promise<number> => {
     const { hostname, port } = new URL(server.url)
     const state = { isOver: false }
     let answered = 0
@@ -106,14 +118,16 @@ describe("others' sends beside a flood", () => {
           socket.removeAllListeners("data")
           if (!state.isOver && answer.text !== "") {
             answered++
-            if (!answer.text.startsWith(begins) || has?.test(answer.text) === false) wrong.push(answer.text.slice(0, 600))
+            if (!answer.text.startsWith(begins) || has?.test(answer.text) === false)
+              wrong.push(answer.text.slice(0, 600))
           }
           resolve()
         }
         socket.once("close", done)
         socket.on("data", (part: string) => {
           answer.add(part)
-          if (until === undefined ? !answer.isWhole : !answer.text.includes(until)) return
+          if (until === undefined ? !answer.isWhole : !answer.text.includes(until))
+            return
           socket.off("close", done)
           done()
         })
@@ -143,24 +157,33 @@ describe("others' sends beside a flood", () => {
   /** A recipient may have at most ten thousand waiting messages. */
   const acknowledgeAll = async ({ http }: TestAgent): Promise<void> => {
     for (;;) {
-      const rows = (await http.get("/v1/messages/sync?limit=500")).body as ReadonlyArray<{ readonly delivery_id: string }>
+      const rows = (await http.get("/v1/messages/sync?limit=500")).body as ReadonlyArray<
+        { readonly delivery_id: string }
+      >
       if (rows.length === 0) return
       await http.post("/v1/messages/sync/ack", { last_delivery_id: rows.at(-1)!.delivery_id })
     }
   }
 
-  /** Measures the others in a quiet window and during the flood. The best of three counts, because other work delays some of them. */
+  /**
+   * Measures the others in a quiet window and during the flood. The best of three counts, because other work delays
+   * some of them.
+   */
   const measure = async (given: Flood): Promise<void> => {
     await acknowledgeAll(bob)
     const attempts: Array<{ readonly quiet: Latencies; readonly during: Measured }> = []
-    const isFine = ({ during, quiet }: (typeof attempts)[number]) => during.others.median < Math.max(RATIO * quiet.median, FLOOR_MS)
+    const isFine = ({ during, quiet }: (typeof attempts)[number]) =>
+      during.others.median < Math.max(RATIO * quiet.median, FLOOR_MS)
     do {
       const quiet = await sendingFor(alice, bob, WINDOW_MS)
       const watched = sendingFor(alice, bob, WINDOW_MS)
       const [requests, others] = await Promise.all([flood(given, watched), watched])
       attempts.push({ quiet, during: { requests, others } })
       // Nothing of the flood may be left for the next window.
-      await eventually("an answer in time", async () => (await sendingFor(alice, bob, 200)).median < 4 * quiet.median + 20 || undefined)
+      await eventually(
+        "an answer in time",
+        async () => (await sendingFor(alice, bob, 200)).median < 4 * quiet.median + 20 || undefined
+      )
     } while (attempts.length < 3 && !isFine(attempts.at(-1)!))
     const { during, quiet } = attempts.at(-1)!
     table.push({
@@ -176,10 +199,14 @@ describe("others' sends beside a flood", () => {
     assert.isTrue(isFine({ during, quiet }), JSON.stringify(attempts))
   }
 
-  const rpc = (method: string, params: object = {}) => postOf("/mcp", { jsonrpc: "2.0", id: 1, method, params }, mallory.key)
+  const rpc = (method: string, params: object = {}) =>
+    postOf("/mcp", { jsonrpc: "2.0", id: 1, method, params }, mallory.key)
   const ok = "HTTP/1.1 200"
   const agent = { perSecond: PER_SECOND.agent, begins: ok }
-  const events = (name: string, given: object = {}) => ({ name, arguments: { include_waiting: true, defer_if_active: false, ...given } })
+  const events = (name: string, given: object = {}) => ({
+    name,
+    arguments: { include_waiting: true, defer_if_active: false, ...given }
+  })
 
   it("POST /token with 5,200 names", () => {
     const form = Array.from({ length: 5_200 }, (_, i) => i.toString(36)).join("&").slice(0, 16_000)
@@ -249,20 +276,38 @@ describe("others' sends beside a flood", () => {
     }))
 
   it("waits for messages that are all muted", async () => {
-    const [first] = (await mallory.http.get("/v1/messages/sync?limit=1")).body as ReadonlyArray<{ readonly conversation_id: string }>
-    assert.strictEqual((await mallory.http.post("/v1/mutes", { target_kind: "conversation", target_id: first!.conversation_id })).status, 201)
+    const [first] = (await mallory.http.get("/v1/messages/sync?limit=1")).body as ReadonlyArray<
+      { readonly conversation_id: string }
+    >
+    assert.strictEqual(
+      (await mallory.http.post("/v1/mutes", { target_kind: "conversation", target_id: first!.conversation_id })).status,
+      201
+    )
     await measure({
       ...agent,
       name: "waits, every message is muted",
       atOnce: 16,
-      bytes: () => rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 1, limit: 1 } })
+      bytes: () =>
+        rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 1, limit: 1 } })
     })
   })
 
   it("sync", () =>
-    measure({ ...agent, name: "sync, for comparison", atOnce: 16, bytes: () => getOf("/v1/messages/sync?limit=500", mallory.key) }))
+    measure({
+      ...agent,
+      name: "sync, for comparison",
+      atOnce: 16,
+      bytes: () => getOf("/v1/messages/sync?limit=500", mallory.key)
+    }))
 
-  it("tools/list", () => measure({ ...agent, name: "tools/list", atOnce: 16, bytes: () => rpc("tools/list"), has: /agentchat_send_message/ }))
+  it("tools/list", () =>
+    measure({
+      ...agent,
+      name: "tools/list",
+      atOnce: 16,
+      bytes: () => rpc("tools/list"),
+      has: /agentchat_send_message/
+    }))
 
   it("tools/list with an unknown field", () =>
     measure({
@@ -278,7 +323,12 @@ describe("others' sends beside a flood", () => {
       ...agent,
       name: "initialize",
       atOnce: 16,
-      bytes: () => rpc("initialize", { protocolVersion: "2025-11-25", capabilities: {}, clientInfo: { name: "flood", version: "1" } }),
+      bytes: () =>
+        rpc("initialize", {
+          protocolVersion: "2025-11-25",
+          capabilities: {},
+          clientInfo: { name: "flood", version: "1" }
+        }),
       has: /"instructions"/
     }))
 })

@@ -34,10 +34,14 @@ const until = async (what: string, ask: () => boolean): Promise<void> => {
 }
 
 /**
- * Subscribes with the AI SDK as it is in npm, and receives with its own verifier and with the one of Standard Webhooks. `folder` has both
- * packages, and the server may post to loopback addresses. Returns the problem, or an empty text.
+ * Subscribes with the AI SDK as it is in npm, and receives with its own verifier and with the one of Standard Webhooks.
+ * `folder` has both packages, and the server may post to loopback addresses. Returns the problem, or an empty text.
  */
-export const eventClients = async (folder: string, base: string, [from, to]: readonly [Agent, Agent]): Promise<string> => {
+export const eventClients = async (
+  folder: string,
+  base: string,
+  [from, to]: readonly [Agent, Agent]
+): Promise<string> => {
   const load = createRequire(join(folder, "package.json"))
   const { createMCPClient, experimental_createMCPEventWebhook } = await import(load.resolve("@ai-sdk/mcp"))
   const { Webhook } = await import(load.resolve("standardwebhooks"))
@@ -60,7 +64,8 @@ export const eventClients = async (folder: string, base: string, [from, to]: rea
         verified++
       }
       receive(new Request(url, { method: "POST", headers, body: text })).then(async (response: Response) =>
-        answer.writeHead(response.status, { "content-type": "application/json" }).end(await response.text()))
+        answer.writeHead(response.status, { "content-type": "application/json" }).end(await response.text())
+      )
     })
   }).listen(0, "127.0.0.1")
   const say = async (text: string) => {

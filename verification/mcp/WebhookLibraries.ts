@@ -14,10 +14,15 @@ interface Agent {
 const LIBRARIES = ["standardwebhooks", "svix"]
 
 /**
- * Makes two webhooks, one with a `whsec_` secret and one with the server's own, sends a message, and verifies both posts with the libraries
- * in `folder`. The server may post to loopback addresses. Returns the problem, or an empty text.
+ * Makes two webhooks, one with a `whsec_` secret and one with the server's own, sends a message, and verifies both
+ * posts with the libraries in `folder`. The server may post to loopback addresses. Returns the problem, or an empty
+ * text.
  */
-export const webhookLibraries = async (folder: string, base: string, [from, to]: readonly [Agent, Agent]): Promise<string> => {
+export const webhookLibraries = async (
+  folder: string,
+  base: string,
+  [from, to]: readonly [Agent, Agent]
+): Promise<string> => {
   const load = createRequire(join(folder, "package.json"))
   const posts = new Map<string, { readonly body: string; readonly headers: Record<string, string> }>()
   const receiver = createServer((asked, answer) => {
@@ -40,7 +45,8 @@ export const webhookLibraries = async (folder: string, base: string, [from, to]:
   try {
     await once(receiver, "listening")
     const { port } = receiver.address() as AddressInfo
-    const hook = (path: string, more: object) => post(to, "/v1/webhooks", { url: `http://127.0.0.1:${port}${path}`, events: ["message.new"], ...more })
+    const hook = (path: string, more: object) =>
+      post(to, "/v1/webhooks", { url: `http://127.0.0.1:${port}${path}`, events: ["message.new"], ...more })
     const standard = await hook("/standard", { secret: `whsec_${randomBytes(24).toString("base64")}` })
     const raw = await hook("/raw", {})
     await post(from, "/v1/messages", { to: to.handle, client_msg_id: "webhook-libraries", content: { text: "signed" } })
@@ -48,7 +54,12 @@ export const webhookLibraries = async (folder: string, base: string, [from, to]:
     while (posts.size < 2) await once(receiver, "posted", { signal })
     for (const library of LIBRARIES) {
       const { Webhook } = await import(load.resolve(library))
-      for (const [path, verifier] of [["/standard", new Webhook(standard.secret)], ["/raw", new Webhook(raw.secret, { format: "raw" })]] as const) {
+      for (
+        const [path, verifier] of [["/standard", new Webhook(standard.secret)], [
+          "/raw",
+          new Webhook(raw.secret, { format: "raw" })
+        ]] as const
+      ) {
         const { body, headers } = posts.get(path)!
         verifier.verify(body, headers)
       }

@@ -6,15 +6,18 @@ import { pathWith, run } from "../hosts/Install.ts"
 import { PACKAGES } from "./Packages.ts"
 
 /**
- * `npm run test:openapi`: holds the OpenAPI document against tools of others: swagger-parser and redocly accept it, and the clients that
- * openapi-typescript and hey-api generate from it compile strictly, together with a program that uses them (Uses.txt). npm fetches the
- * tools into a folder of its own. Exits with 1 if one fails.
+ * `npm run test:openapi`: holds the OpenAPI document against tools of others: swagger-parser and redocly accept it, and
+ * the clients that openapi-typescript and hey-api generate from it compile strictly, together with a program that uses
+ * them (Uses.txt). npm fetches the tools into a folder of its own. Exits with 1 if one fails.
  */
 
 const DOCUMENT = resolve(import.meta.dirname, "../../test/contract/openapi.json")
 const MINUTES_5 = 300_000
 
-/** What TypeScript calls strict. `exactOptionalPropertyTypes` is not in it, and hey-api's own code does not compile with it. */
+/**
+ * What TypeScript calls strict. `exactOptionalPropertyTypes` is not in it, and hey-api's own code does not compile with
+ * it.
+ */
 const TSCONFIG = {
   compilerOptions: {
     strict: true,

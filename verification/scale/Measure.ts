@@ -1,16 +1,16 @@
+import { PushQueue, readSockets } from "#domain/push/PushQueue"
+import type { SocketPlace } from "#domain/push/SocketPlaces"
+import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import { setTimeout as pause } from "node:timers/promises"
-import { connected } from "../bench/Database.ts"
+import { registerAgents } from "../../test/support/RegisterAgents.ts"
+import { here } from "../bench/Checkout.ts"
 import { cleanUp } from "../bench/CleanUps.ts"
 import { cpuOf, cpuOfTree } from "../bench/CpuTime.ts"
-import { here } from "../bench/Checkout.ts"
+import { connected } from "../bench/Database.ts"
 import { AT_A_TIME } from "../bench/IdleSockets.ts"
 import { LoadProcess } from "../bench/LoadProcess.ts"
 import { type Rig, startRig } from "../bench/Rig.ts"
 import { manyNodes } from "./ManyNodes.ts"
-import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
-import { PushQueue, readSockets } from "#domain/push/PushQueue"
-import type { SocketPlace } from "#domain/push/SocketPlaces"
-import { registerAgents } from "../../test/support/RegisterAgents.ts"
 
 const SOCKETS = 1_000
 const SECONDS = 10
@@ -32,11 +32,16 @@ const using = async ({ pids }: Rig, work: () => Promise<unknown>): Promise<Used>
   const before = now()
   await work()
   const after = now()
-  return { server: after.server - before.server, database: after.database - before.database, redis: after.redis - before.redis }
+  return {
+    server: after.server - before.server,
+    database: after.database - before.database,
+    redis: after.redis - before.redis
+  }
 }
 
 const each = (used: Used, times: number, less: Used = { server: 0, database: 0, redis: 0 }): string =>
-  (["server", "database", "redis"] as const).map((part) => `${part} ${((used[part] - less[part]) / times).toFixed(1)}`).join(", ")
+  (["server", "database", "redis"] as const).map((part) => `${part} ${((used[part] - less[part]) / times).toFixed(1)}`)
+    .join(", ")
 
 /** Measures one node with idle sockets that are pinged every `pingSeconds`. */
 const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
@@ -62,10 +67,16 @@ const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
   })
   const idle = await using(rig, () => pause(SECONDS * 1_000))
   const heads = await connected(rig.database.url, async (client) => {
-    const ids = (await client.query<{ id: string }>("SELECT agent_id AS id FROM inboxes LIMIT 500")).rows.map(({ id }) => id)
+    const ids = (await client.query<{ id: string }>("SELECT agent_id AS id FROM inboxes LIMIT 500")).rows.map((
+      { id }
+    ) => id)
     const before = cpuOfTree(rig.pids.database ?? 0)
     for (let i = 0; i < 400; i++) {
-      await client.query({ name: "heads", text: "SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY ($1)", values: [ids] })
+      await client.query({
+        name: "heads",
+        text: "SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY ($1)",
+        values: [ids]
+      })
     }
     return (cpuOfTree(rig.pids.database ?? 0) - before) / 400 / ids.length
   })
@@ -82,8 +93,14 @@ const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
 export const announcements = (): ReadonlyArray<string> => {
   const count = 200
   const rounds = 1_000
-  const announcements = Array.from({ length: rounds }, (_, round) =>
-    Array.from({ length: count }, (_, i) => ({ agentId: `agt_${String(round * count + i).padStart(16, "0")}`, since: 1_780_000_000_000 + i })))
+  const announcements = Array.from(
+    { length: rounds },
+    (_, round) =>
+      Array.from(
+        { length: count },
+        (_, i) => ({ agentId: `agt_${String(round * count + i).padStart(16, "0")}`, since: 1_780_000_000_000 + i })
+      )
+  )
   const encode = (places: ReadonlyArray<SocketPlace>): string => {
     const here = new Map(places.map((place) => [place.agentId, [place]]))
     const entries: Array<Entry> = []
@@ -110,9 +127,13 @@ export const announcements = (): ReadonlyArray<string> => {
     for (const one of texts) for (const [agentId, since] of read(one)) known.set(agentId, since)
   })
   globalThis.gc?.()
-  const bytes = globalThis.gc === undefined ? "unknown without --expose-gc" : ((process.memoryUsage().heapUsed - heap) / known.size).toFixed(0)
+  const bytes = globalThis.gc === undefined
+    ? "unknown without --expose-gc"
+    : ((process.memoryUsage().heapUsed - heap) / known.size).toFixed(0)
   return [
-    `a socket announced to another node, of ${count} in an entry (without the frame that carries it): teller ${teller.toFixed(2)}, listener ${listener.toFixed(2)}`,
+    `a socket announced to another node, of ${count} in an entry (without the frame that carries it): teller ${
+      teller.toFixed(2)
+    }, listener ${listener.toFixed(2)}`,
     `  bytes that the other node keeps for it: ${bytes}`
   ]
 }

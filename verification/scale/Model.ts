@@ -9,7 +9,10 @@ export interface Habits {
   readonly peak: number
   /** How often an agent opens its socket in a day. */
   readonly connectsPerDay: number
-  /** The share of messages for which nothing is cached: neither agent wrote within the last second, nor the pair within five minutes. */
+  /**
+   * The share of messages for which nothing is cached: neither agent wrote within the last second, nor the pair within
+   * five minutes.
+   */
   readonly strangers: number
   readonly retentionDays: number
 }
@@ -88,16 +91,28 @@ export interface Demand {
   readonly reports: number
 }
 
-export const demand = (agents: number, nodes: number, habits: Habits, prices: Prices, pingSeconds = PINGED_EVERY): Demand => {
+export const demand = (
+  agents: number,
+  nodes: number,
+  habits: Habits,
+  prices: Prices,
+  pingSeconds = PINGED_EVERY
+): Demand => {
   const sends = agents * habits.messagesPerDay * habits.peak / DAY
   const sockets = agents * habits.connected
   const connects = sockets * habits.connectsPerDay * habits.peak / DAY
   const pings = sockets / pingSeconds
   const compared = sockets / COMPARED_EVERY
   const micros = (rate: number, price: number): number => rate * price / 1e6
-  const shared = micros(sends, prices.message.server + habits.strangers * prices.stranger.server + (nodes > 1 ? prices.several : 0) + crossings(nodes) * prices.push) +
-    micros(connects, prices.connect.server) + micros(pings, prices.ping.server) + micros(compared, prices.compare.server)
-  // Each node announces its part of the sockets to all others, when they open and when they close, and receives all other announcements.
+  const shared = micros(
+    sends,
+    prices.message.server + habits.strangers * prices.stranger.server + (nodes > 1 ? prices.several : 0) +
+      crossings(nodes) * prices.push
+  ) +
+    micros(connects, prices.connect.server) + micros(pings, prices.ping.server) +
+    micros(compared, prices.compare.server)
+  // Each node announces its part of the sockets to all others, when they open and when they close, and receives all
+  // other announcements.
   const told = 2 * (nodes - 1) / nodes * micros(connects, prices.told.teller + prices.told.listener)
   return {
     sends,
@@ -106,7 +121,9 @@ export const demand = (agents: number, nodes: number, habits: Habits, prices: Pr
     node: shared / nodes + told,
     database: micros(sends, prices.message.database + habits.strangers * prices.stranger.database) +
       micros(connects, prices.connect.database) + micros(compared, prices.compare.database),
-    redis: nodes === 0 ? 0 : micros(sends, prices.message.redis) + micros(connects, prices.connect.redis) + micros(pings, prices.ping.redis),
+    redis: nodes === 0
+      ? 0
+      : micros(sends, prices.message.redis) + micros(connects, prices.connect.redis) + micros(pings, prices.ping.redis),
     socketsOfNode: sockets / nodes * prices.bytes.socket,
     knownToNode: sockets * (nodes - 1) / nodes * prices.bytes.known,
     stored: agents * habits.messagesPerDay * habits.retentionDays * prices.bytes.message,
@@ -142,8 +159,17 @@ export type Bound = (typeof BOUNDS)[number]
 /** Nodes beyond which adding one more does not help. */
 const MOST_NODES = 10_000
 
-/** The fewest nodes whose processors and sockets fit. Work that every node must do in full does not shrink with the number of nodes. */
-export const nodesFor = (agents: number, habits: Habits, prices: Prices, limits: Limits, pingSeconds = PINGED_EVERY): number => {
+/**
+ * The fewest nodes whose processors and sockets fit. Work that every node must do in full does not shrink with the
+ * number of nodes.
+ */
+export const nodesFor = (
+  agents: number,
+  habits: Habits,
+  prices: Prices,
+  limits: Limits,
+  pingSeconds = PINGED_EVERY
+): number => {
   const fits = (nodes: number): boolean => {
     const asked = demand(agents, nodes, habits, prices, pingSeconds)
     return asked.node <= limits.nodeShare && asked.socketsOfNode <= limits.nodeSockets
@@ -165,7 +191,13 @@ export interface Cluster {
 }
 
 /** One cluster for this many agents, with as many nodes as they need. */
-export const clusterFor = (agents: number, habits: Habits, prices: Prices, limits: Limits, pingSeconds = PINGED_EVERY): Cluster => {
+export const clusterFor = (
+  agents: number,
+  habits: Habits,
+  prices: Prices,
+  limits: Limits,
+  pingSeconds = PINGED_EVERY
+): Cluster => {
   const nodes = nodesFor(agents, habits, prices, limits, pingSeconds)
   const asked = demand(agents, nodes, habits, prices, pingSeconds)
   const found = shares(asked, nodes, limits)
@@ -176,7 +208,12 @@ export const clusterFor = (agents: number, habits: Habits, prices: Prices, limit
 }
 
 /** The number of agents at which each bound is reached, in a cluster that always has as many nodes as it needs. */
-export const knees = (habits: Habits, prices: Prices, limits: Limits, pingSeconds = PINGED_EVERY): ReadonlyMap<Bound, number> => {
+export const knees = (
+  habits: Habits,
+  prices: Prices,
+  limits: Limits,
+  pingSeconds = PINGED_EVERY
+): ReadonlyMap<Bound, number> => {
   const knee = (bound: Bound): number => {
     let [low, high] = [0, 36]
     const broken = (power: number) => clusterFor(2 ** power, habits, prices, limits, pingSeconds).shares[bound] > 1
@@ -192,7 +229,13 @@ export const knees = (habits: Habits, prices: Prices, limits: Limits, pingSecond
 }
 
 /** How many separate clusters (cells) such a population needs, each with room for this many agents. */
-export const cellsFor = (agents: number, habits: Habits, prices: Prices, limits: Limits, pingSeconds = PINGED_EVERY): number => {
+export const cellsFor = (
+  agents: number,
+  habits: Habits,
+  prices: Prices,
+  limits: Limits,
+  pingSeconds = PINGED_EVERY
+): number => {
   const least = Math.min(...knees(habits, prices, limits, pingSeconds).values())
   return Math.max(1, Math.ceil(agents / least))
 }

@@ -1,6 +1,7 @@
 /**
- * The costs of operations, in microseconds of one processor unless a name says otherwise. verification/RESULTS.md (Prices) has the source
- * of each cost and says which are estimates. `npm run scale -- --measure` measures those of sockets.
+ * The costs of operations, in microseconds of one processor unless a name says otherwise. verification/RESULTS.md
+ * (Prices) has the source of each cost and says which are estimates. `npm run scale -- --measure` measures those of
+ * sockets.
  */
 export interface Prices {
   /** A message on a node with Redis, between agents whose rows the node has read within the second. */

@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile } from "node:fs/promises"
 import { join } from "node:path"
-import { form, pkce, register } from "../../test/signin/Flow.ts"
 import { freePort } from "../../runners/local/FreePort.ts"
+import { form, pkce, register } from "../../test/signin/Flow.ts"
 import { run } from "../hosts/Install.ts"
 import type { Person, Seen } from "./Person.ts"
 import type { Place } from "./Programs.ts"
@@ -29,11 +29,19 @@ const expectedFailures = async (): Promise<ReadonlySet<string>> =>
 /** Every check that the suite has written into its folder of results. */
 const checksIn = async (folder: string): Promise<ReadonlyArray<Check>> => {
   const names = (await readdir(folder, { recursive: true })).filter((name) => name.endsWith("checks.json")).toSorted()
-  return (await Promise.all(names.map(async (name) => JSON.parse(await readFile(join(folder, name), "utf8")) as ReadonlyArray<Check>))).flat()
+  return (await Promise.all(
+    names.map(async (name) => JSON.parse(await readFile(join(folder, name), "utf8")) as ReadonlyArray<Check>)
+  )).flat()
 }
 
-/** The suite's scenarios for an authorization server. The suite prints the URL that the person opens, and waits for the browser. */
-export const conformance = async ({ agent, home, note, url }: Place, person: Person): Promise<ReadonlyArray<Verdict>> => {
+/**
+ * The suite's scenarios for an authorization server. The suite prints the URL that the person opens, and waits for the
+ * browser.
+ */
+export const conformance = async (
+  { agent, home, note, url }: Place,
+  person: Person
+): Promise<ReadonlyArray<Verdict>> => {
   const port = await freePort()
   const redirectUri = `http://127.0.0.1:${port}/callback`
   const registered = await register({ url }, { redirect_uris: [redirectUri], client_name: "Conformance suite" })

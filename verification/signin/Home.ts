@@ -44,7 +44,9 @@ export class Home {
     const home = new Home(await mkdtemp(join(tmpdir(), "parley-signin-")), program)
     for (const name of ["bin", "tmp", "work"]) await mkdir(join(home.folder, name))
     await writeFile(home.urls, "")
-    await writeFile(join(home.folder, "bin/xdg-open"), `#!/bin/sh\nprintf '%s\\n' "$1" >> '${home.urls}'\n`, { mode: 0o755 })
+    await writeFile(join(home.folder, "bin/xdg-open"), `#!/bin/sh\nprintf '%s\\n' "$1" >> '${home.urls}'\n`, {
+      mode: 0o755
+    })
     return home
   }
 
@@ -56,7 +58,10 @@ export class Home {
   /** Waits until the program opens its browser once more, and returns the URL. */
   opened(): Promise<string> {
     const at = this.taken++
-    return eventually("a program to open its browser", async () => (await readFile(this.urls, "utf8")).split("\n").slice(0, -1)[at])
+    return eventually(
+      "a program to open its browser",
+      async () => (await readFile(this.urls, "utf8")).split("\n").slice(0, -1)[at]
+    )
   }
 
   /** How many URLs the program has opened that nobody has asked for. */
@@ -78,7 +83,11 @@ export class Home {
   async expire(): Promise<void> {
     for (const name of await this.stores()) {
       const text = await readFile(name, "utf8")
-      if (ACCESS.test(text)) await writeFile(name, text.replace(ACCESS, DEAD).replace(EXPIRES, (_, name: string) => `${name}1`))
+      if (ACCESS.test(text))
+        await writeFile(
+          name,
+          text.replace(ACCESS, DEAD).replace(EXPIRES, (_, name: string) => `${name}1`)
+        )
     }
   }
 

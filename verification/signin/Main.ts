@@ -7,7 +7,7 @@ import { LocalCluster } from "../../runners/local/LocalCluster.ts"
 import { missingRedis } from "../../runners/local/Redis.ts"
 import { CHROMIUM, MISSING } from "../../test/pages/Browser.ts"
 import { form } from "../../test/signin/Flow.ts"
-import { type RegisteredAgent, registerAgents } from "../../test/support/RegisterAgents.ts"
+import { registerAgents, type RegisteredAgent } from "../../test/support/RegisterAgents.ts"
 import { install, type Program } from "../hosts/Install.ts"
 import { Table } from "../hosts/Table.ts"
 import { CONFORMANCE } from "../mcp/Packages.ts"
@@ -41,7 +41,11 @@ const end = (text: string, code: number): never => {
 }
 
 const { values: flags } = parseArgs({
-  options: { only: { type: "string", multiple: true }, output: { type: "boolean", default: false }, help: { type: "boolean", default: false } }
+  options: {
+    only: { type: "string", multiple: true },
+    output: { type: "boolean", default: false },
+    help: { type: "boolean", default: false }
+  }
 })
 if (flags.help) end(HELP, 0)
 const unknown = flags.only?.filter((name) => !all.some(({ program }) => program === name)) ?? []
@@ -66,7 +70,12 @@ const nodes = cluster.nodes.map((node) => node.url)
 const person = await Person.start()
 
 /** Tries something of a program. What the program printed is shown if something is wrong. */
-const attempt = async <A>(program: Named, agent: RegisteredAgent, folder: string, act: (place: Place) => Promise<A>): Promise<A | undefined> => {
+const attempt = async <A>(
+  program: Named,
+  agent: RegisteredAgent,
+  folder: string,
+  act: (place: Place) => Promise<A>
+): Promise<A | undefined> => {
   const home = await Home.make(folder)
   const outputs: Array<string> = []
   const failed = table.counts.failed
@@ -82,10 +91,18 @@ const attempt = async <A>(program: Named, agent: RegisteredAgent, folder: string
 }
 
 /** Lets the program sign in while the person allows it in the browser. */
-const signIn = async (client: Client, place: Place, what: string, scope: "read" | "act" = "act"): Promise<Connection> => {
+const signIn = async (
+  client: Client,
+  place: Place,
+  what: string,
+  scope: "read" | "act" = "act"
+): Promise<Connection> => {
   const began = performance.now()
   const signingIn = client.signIn(place)
-  const asked = await Promise.race([place.home.opened(), signingIn.then((problem) => Promise.reject(new Error(`it opened no browser: ${problem}`)))])
+  const asked = await Promise.race([
+    place.home.opened(),
+    signingIn.then((problem) => Promise.reject(new Error(`it opened no browser: ${problem}`)))
+  ])
   place.note(`the browser opens ${asked}`)
   const { asks, status } = await person.allow(asked, place.agent, scope)
   place.note(`the page: ${asks}`)
@@ -117,13 +134,23 @@ const live = async (client: Client, place: Place): Promise<Exchanged> => {
   const first = await signIn(client, place, "signs in")
   const [listed] = await connectionsOf(url, place.agent)
   const shown = { client_name: listed?.["client_name"], client_host: listed?.["client_host"] }
-  table.check(name, "is listed among the connections", JSON.stringify(shown) === JSON.stringify(client.listed) ? "" : JSON.stringify(shown), JSON.stringify(shown))
+  table.check(
+    name,
+    "is listed among the connections",
+    JSON.stringify(shown) === JSON.stringify(client.listed) ? "" : JSON.stringify(shown),
+    JSON.stringify(shown)
+  )
   table.check(name, "uses its tokens", await client.use(place))
   table.check(name, "two processes of it refresh at once", await expires(client, place))
   const stored: Connection = { clientId: first.clientId, ...await place.home.tokens() }
   table.check(name, "has stored the next pair", stored.refresh === first.refresh ? "it has the same refresh token" : "")
   const next = await refreshTwice(nodes, stored)
-  table.check(name, "two processes refresh its tokens at once, at two nodes", typeof next === "string" ? next : "", "the same pair, accepted by both nodes")
+  table.check(
+    name,
+    "two processes refresh its tokens at once, at two nodes",
+    typeof next === "string" ? next : "",
+    "the same pair, accepted by both nodes"
+  )
   if (typeof next === "string") throw new Error("its tokens were not refreshed")
   const revoked = await form(`${nodes[0]}/revoke`, { client_id: next.clientId, token: next.refresh })
   table.check(name, "is revoked at both nodes", revoked.status === 200 ? await leftOf(nodes, next) : revoked.text)
@@ -136,11 +163,14 @@ const live = async (client: Client, place: Place): Promise<Exchanged> => {
 /** Somebody presents a refresh token that was exchanged, after its successor was in use. */
 const reuse = async ({ client, current, old }: Exchanged): Promise<void> => {
   const { body, status } = await refresh(nodes[1] ?? "", old)
-  const problem = status === 400 && body?.error === "invalid_grant" ? await leftOf(nodes, current) : `it was answered with ${status}`
+  const problem = status === 400 && body?.error === "invalid_grant"
+    ? await leftOf(nodes, current)
+    : `it was answered with ${status}`
   table.check(nameOf(client), "its old refresh token, reused, ends the connection", problem)
 }
 
-const chosen = <A extends Program>(from: ReadonlyArray<A>): ReadonlyArray<A> => from.filter(({ program }) => flags.only?.includes(program) ?? true)
+const chosen = <A extends Program>(from: ReadonlyArray<A>): ReadonlyArray<A> =>
+  from.filter(({ program }) => flags.only?.includes(program) ?? true)
 
 /** Installs a program and registers an agent for it. */
 const ready = async (program: Named): Promise<readonly [folder: string, agent: RegisteredAgent] | undefined> => {
@@ -161,7 +191,11 @@ for (const client of chosen(clients)) {
   if (write === undefined) continue
   await attempt(client, agent, installed, async (place) => {
     await signIn(client, place, "signs in to read alone", "read")
-    table.check(nameOf(client), "is refused to write then, and still reads", await write(place) || await client.use(place))
+    table.check(
+      nameOf(client),
+      "is refused to write then, and still reads",
+      await write(place) || await client.use(place)
+    )
   })
 }
 const since = performance.now()

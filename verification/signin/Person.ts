@@ -25,7 +25,8 @@ export class Person {
   }
 
   /**
-   * Opens the URL to which a program sends the browser, signs in with the agent's key, and allows what the program asks for, or only to read.
+   * Opens the URL to which a program sends the browser, signs in with the agent's key, and allows what the program asks
+   * for, or only to read.
    */
   async allow(url: string, agent: RegisteredAgent, scope: "read" | "act" = "act"): Promise<Seen> {
     const redirect = new URL(url).searchParams.get("redirect_uri") ?? ""

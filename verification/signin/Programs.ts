@@ -29,19 +29,37 @@ export interface Client extends Program {
   readonly signIn: (place: Place) => Promise<string>
   /** Uses the tokens in the program's store, as a new process. Returns a problem, or an empty text. */
   readonly use: (place: Place) => Promise<string>
-  /** Calls a tool that writes while the program may only read, which has to be refused. Returns a problem, or an empty text. */
+  /**
+   * Calls a tool that writes while the program may only read, which has to be refused. Returns a problem, or an empty
+   * text.
+   */
   readonly write?: (place: Place) => Promise<string>
 }
 
-const start = async ({ home, note }: Place, program: string, args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}): Promise<Ended> => {
+const start = async (
+  { home, note }: Place,
+  program: string,
+  args: ReadonlyArray<string>,
+  env: Readonly<Record<string, string>> = {}
+): Promise<Ended> => {
   const ended = await run(program, args, { cwd: home.work, env: { ...env, ...home.env }, limitMs: LIMIT_MS })
-  note(`$ ${program} ${args.join(" ")}\n${ended.output}\n(${ended.timedOut ? "it did not end in time" : `exit code ${ended.code}`})`)
+  note(
+    `$ ${program} ${args.join(" ")}\n${ended.output}\n(${
+      ended.timedOut ? "it did not end in time" : `exit code ${ended.code}`
+    })`
+  )
   return ended
 }
 
 /** What is wrong with how a program ended; empty if it ended with 0 and printed this. */
 const problemOf = ({ code, output, timedOut }: Ended, printed: RegExp): string =>
-  timedOut ? "it did not end in time" : code !== 0 ? `it ended with ${code}: ${output.trim().slice(-200)}` : printed.test(output) ? "" : `it printed ${output.trim().slice(-200)}`
+  timedOut
+    ? "it did not end in time"
+    : code !== 0
+    ? `it ended with ${code}: ${output.trim().slice(-200)}`
+    : printed.test(output)
+    ? ""
+    : `it printed ${output.trim().slice(-200)}`
 
 const pinned = (program: string) => {
   const host = hosts.find((one) => one.program === program)
@@ -51,7 +69,13 @@ const pinned = (program: string) => {
 
 /** Starts mcp-remote. It signs in by itself if it has to. */
 const throughRemote = async ({ agent, home, note, url }: Place): Promise<string> => {
-  const server = { command: "mcp-remote", args: [`${url}/mcp`, "--transport", "http-only"], env: { ...home.env }, cwd: home.work, stderr: "ignore" as const }
+  const server = {
+    command: "mcp-remote",
+    args: [`${url}/mcp`, "--transport", "http-only"],
+    env: { ...home.env },
+    cwd: home.work,
+    stderr: "ignore" as const
+  }
   const handle = await handleOver(server).catch((error: unknown) => {
     note(`mcp-remote: ${String(error)}`)
     return String(error)
@@ -73,11 +97,19 @@ const codex = pinned("codex")
 const codexSession = async (place: Place): Promise<string> => {
   const model = await FakeModel.start([{ tool: "agentchat_get_my_status", args: {} }])
   try {
-    const args = ["-c", `model_providers.fake.base_url="${model.url}/v1"`, "exec", "--skip-git-repo-check", "Look at your status."]
+    const args = [
+      "-c",
+      `model_providers.fake.base_url="${model.url}/v1"`,
+      "exec",
+      "--skip-git-repo-check",
+      "Look at your status."
+    ]
     const problem = problemOf(await start(place, "codex", args), /./)
     if (problem !== "") return problem
-    const texts = textsIn(model.shown.at(-1)?.body).map((text) => text.replaceAll("\\\"", "\""))
-    return texts.some((text) => text.includes(`"handle":"${place.agent.handle}"`)) ? "" : "its model does not see the status of the agent"
+    const texts = textsIn(model.shown.at(-1)?.body).map((text) => text.replaceAll('\\"', '"'))
+    return texts.some((text) => text.includes(`"handle":"${place.agent.handle}"`))
+      ? ""
+      : "its model does not see the status of the agent"
   } finally {
     model.close()
   }
@@ -128,8 +160,15 @@ const opencodeClient: Client = {
   use: async (place) => problemOf(await startOpencode(place, "mcp", "list"), /parley[^]*?connected/)
 }
 
-const inspect = (place: Place, method: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}): Promise<Ended> =>
-  start(place, "mcp-inspector", ["--cli", `${place.url}/mcp`, "--transport", "http", ...method], { ...env, MCP_INSPECTOR_SECRET_STORE: "file" })
+const inspect = (
+  place: Place,
+  method: ReadonlyArray<string>,
+  env: Readonly<Record<string, string>> = {}
+): Promise<Ended> =>
+  start(place, "mcp-inspector", ["--cli", `${place.url}/mcp`, "--transport", "http", ...method], {
+    ...env,
+    MCP_INSPECTOR_SECRET_STORE: "file"
+  })
 
 /** Without a terminal, the inspector opens a browser only if it is told to. */
 const AUTO_OPEN = { MCP_AUTO_OPEN_ENABLED: "true" }
@@ -139,14 +178,29 @@ const inspectorClient: Client = {
   ...INSPECTOR,
   name: "the inspector",
   listed: { client_name: "MCP Inspector", client_host: null },
-  signIn: async (place) => problemOf(await inspect(place, ["--method", "tools/list"], AUTO_OPEN), /agentchat_wait_for_messages/),
+  signIn: async (place) =>
+    problemOf(await inspect(place, ["--method", "tools/list"], AUTO_OPEN), /agentchat_wait_for_messages/),
   use: async (place) => {
-    const ended = await inspect(place, ["--method", "tools/call", "--tool-name", "agentchat_get_my_status", "--stored-auth-only"])
+    const ended = await inspect(place, [
+      "--method",
+      "tools/call",
+      "--tool-name",
+      "agentchat_get_my_status",
+      "--stored-auth-only"
+    ])
     return problemOf(ended, new RegExp(place.agent.handle))
   },
   write: async (place) => {
     // It says only that it needs another sign-in.
-    const { code, output } = await inspect(place, ["--method", "tools/call", "--tool-name", "agentchat_send_message", "--tool-args-json", ARGS, "--stored-auth-only"])
+    const { code, output } = await inspect(place, [
+      "--method",
+      "tools/call",
+      "--tool-name",
+      "agentchat_send_message",
+      "--tool-args-json",
+      ARGS,
+      "--stored-auth-only"
+    ])
     return code === 3 && output.includes("auth_required") ? "" : `it printed ${output.trim().slice(-200)}`
   }
 }

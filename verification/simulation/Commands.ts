@@ -1,14 +1,20 @@
-import * as fc from "fast-check"
 import type { TaskState } from "#interfaces/a2a/Task"
+import * as fc from "fast-check"
 import { inWordsBy } from "./Words.ts"
 
 /**
- * The commands of a simulation of the messaging core. Every number except a time is a choice, modulo the number of things that exist when
- * the command runs. So a list stays meaningful when commands are removed from it.
+ * The commands of a simulation of the messaging core. Every number except a time is a choice, modulo the number of
+ * things that exist when the command runs. So a list stays meaningful when commands are removed from it.
  */
 export type Command =
   | { readonly _tag: "Send"; readonly from: number; readonly to: number; readonly key: number }
-  | { readonly _tag: "FailedSend"; readonly from: number; readonly to: number; readonly key: number; readonly stored: boolean }
+  | {
+    readonly _tag: "FailedSend"
+    readonly from: number
+    readonly to: number
+    readonly key: number
+    readonly stored: boolean
+  }
   | {
     readonly _tag: "Burst"
     readonly sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: number }>
@@ -17,7 +23,10 @@ export type Command =
     /** The agent whose wait begins together with the sends. */
     readonly waits?: number | null
   }
-  /** A wait for messages, which acknowledges those that its caller has received before. `takes`: whether the caller receives its answer. */
+  /**
+   * A wait for messages, which acknowledges those that its caller has received before. `takes`: whether the caller
+   * receives its answer.
+   */
   | { readonly _tag: "Wait"; readonly agent: number; readonly limit: number; readonly takes: boolean }
   | { readonly _tag: "HangUp"; readonly agent: number; readonly pick: number }
   | { readonly _tag: "Reply"; readonly agent: number; readonly pick: number; readonly key: number }
@@ -49,10 +58,19 @@ export type Command =
   /** A message about a task: a further message of its caller, or an answer of the called agent. */
   | { readonly _tag: "About"; readonly pick: number; readonly says: Says; readonly fault: Broken }
   | { readonly _tag: "Cancel"; readonly pick: number; readonly node: number }
-  /** A read of a task at one of the nodes. With a fault, the derived state cannot be stored, or the answer to storing it is lost. */
+  /**
+   * A read of a task at one of the nodes. With a fault, the derived state cannot be stored, or the answer to storing it
+   * is lost.
+   */
   | { readonly _tag: "LookAtTask"; readonly pick: number; readonly node: number; readonly fault: Broken }
   /** Messages about one task, cancellations and reads at once, over both nodes. */
-  | { readonly _tag: "TaskBurst"; readonly pick: number; readonly says: ReadonlyArray<Says>; readonly cancels: number; readonly looks: number }
+  | {
+    readonly _tag: "TaskBurst"
+    readonly pick: number
+    readonly says: ReadonlyArray<Says>
+    readonly cancels: number
+    readonly looks: number
+  }
 
 /** How a commit fails: it is refused, or it succeeds and its answer is lost; null if it does not fail. */
 export type Broken = "refused" | "unanswered" | null
@@ -74,7 +92,10 @@ const agent = fc.nat(3)
 const pick = fc.nat(1_000)
 const key = fc.nat(60)
 /** A sender and another agent. In one of 31 cases the other agent is the sender itself. */
-const pair = fc.tuple(agent, fc.nat(30)).map(([from, to]) => ({ from, to: to === 30 ? from : (from + 1 + (to % 3)) % 4 }))
+const pair = fc.tuple(agent, fc.nat(30)).map(([from, to]) => ({
+  from,
+  to: to === 30 ? from : (from + 1 + (to % 3)) % 4
+}))
 const one = fc.record({ pair, key }).map(({ key, pair }) => ({ ...pair, key }))
 
 const cursor: fc.Arbitrary<Cursor> = fc.oneof(
@@ -107,7 +128,14 @@ const command = fc.oneof(
     })
   },
   { weight: 14, arbitrary: tagged("Reply", { agent, pick, key }) },
-  { weight: 6, arbitrary: tagged("Sync", { agent, after: fc.oneof(cursor, fc.constant({ _tag: "Own", pick: 0 } as const)), limit: fc.integer({ min: 1, max: 8 }) }) },
+  {
+    weight: 6,
+    arbitrary: tagged("Sync", {
+      agent,
+      after: fc.oneof(cursor, fc.constant({ _tag: "Own", pick: 0 } as const)),
+      limit: fc.integer({ min: 1, max: 8 })
+    })
+  },
   { weight: 5, arbitrary: tagged("AckThrough", { agent, cursor }) },
   { weight: 8, arbitrary: tagged("AckFrame", { agent, session: pick, pick }) },
   { weight: 5, arbitrary: tagged("Read", { agent, pick, twice: fc.boolean() }) },
@@ -149,15 +177,32 @@ const fault = fc.constantFrom<Broken>(null, null, null, null, "refused", "unansw
 const says: fc.Arbitrary<Says> = fc.record({
   byCaller: fc.constantFrom(false, false, false, true),
   naming: fc.constantFrom("task" as const, "task" as const, "first" as const, "newest" as const, "nothing" as const),
-  state: fc.constantFrom<TaskState | null>(null, null, "WORKING", "INPUT_REQUIRED", "INPUT_REQUIRED", "AUTH_REQUIRED", "AUTH_REQUIRED", "COMPLETED", "FAILED", "REJECTED")
+  state: fc.constantFrom<TaskState | null>(
+    null,
+    null,
+    "WORKING",
+    "INPUT_REQUIRED",
+    "INPUT_REQUIRED",
+    "AUTH_REQUIRED",
+    "AUTH_REQUIRED",
+    "COMPLETED",
+    "FAILED",
+    "REJECTED"
+  )
 })
 
 const aboutTasks = fc.oneof(
-  { weight: 5, arbitrary: fc.tuple(one, fault).map(([sent, broken]) => ({ _tag: "Task" as const, ...sent, fault: broken })) },
+  {
+    weight: 5,
+    arbitrary: fc.tuple(one, fault).map(([sent, broken]) => ({ _tag: "Task" as const, ...sent, fault: broken }))
+  },
   { weight: 5, arbitrary: tagged("About", { pick, says, fault }) },
   { weight: 1, arbitrary: tagged("Cancel", { pick, node: fc.nat(1) }) },
   // Without this weight, inboxes are soon full.
-  { weight: 3, arbitrary: tagged("AckThrough", { agent, cursor: fc.record({ _tag: fc.constant("Own" as const), pick }) }) },
+  {
+    weight: 3,
+    arbitrary: tagged("AckThrough", { agent, cursor: fc.record({ _tag: fc.constant("Own" as const), pick }) })
+  },
   { weight: 4, arbitrary: tagged("LookAtTask", { pick, node: fc.nat(1), fault }) },
   {
     weight: 4,
@@ -176,16 +221,24 @@ const listOf = (commands: fc.Arbitrary<Command>, seed: number, length: number): 
 /** The commands of one run, which depend only on the seed and the length. */
 export const commandsOf = (seed: number, length: number): ReadonlyArray<Command> => listOf(command, seed, length)
 
-const withTasks = fc.oneof({ weight: 3, arbitrary: aboutTasks }, { weight: 2, arbitrary: command }) as fc.Arbitrary<Command>
+const withTasks = fc.oneof({ weight: 3, arbitrary: aboutTasks }, { weight: 2, arbitrary: command }) as fc.Arbitrary<
+  Command
+>
 
 /** The commands of one run with A2A tasks. */
-export const commandsWithTasks = (seed: number, length: number): ReadonlyArray<Command> => listOf(withTasks, seed, length)
+export const commandsWithTasks = (seed: number, length: number): ReadonlyArray<Command> =>
+  listOf(withTasks, seed, length)
 
-/** Describes a command. Choices such as `pick` are left out, because they have no meaning without the state at that time. */
+/**
+ * Describes a command. Choices such as `pick` are left out, because they have no meaning without the state at that
+ * time.
+ */
 export const inWords = inWordsBy<Command>({
   Send: "agent {from} sends a message with key {key} to agent {to}",
-  FailedSend: "agent {from} sends a message with key {key} to agent {to}, and its commit fails (stored all the same: {stored})",
-  Burst: "messages are sent at the same time: {sends}; meanwhile a socket of agent {attach} opens and a wait of agent {waits} begins",
+  FailedSend:
+    "agent {from} sends a message with key {key} to agent {to}, and its commit fails (stored all the same: {stored})",
+  Burst:
+    "messages are sent at the same time: {sends}; meanwhile a socket of agent {attach} opens and a wait of agent {waits} begins",
   Wait: "agent {agent} waits for at most {limit} messages (its caller gets the answer: {takes})",
   HangUp: "agent {agent} hangs up one of its waits",
   Reply: "agent {agent} answers in one of its conversations with key {key}",
@@ -209,5 +262,6 @@ export const inWords = inWordsBy<Command>({
   About: "in a message about a task {says} (fault of the commit: {fault})",
   Cancel: "the caller of a task cancels it at node {node}",
   LookAtTask: "node {node} is asked for a task (fault of the commit: {fault})",
-  TaskBurst: "at the same time, in messages about a task {says}, and it is cancelled {cancels} times and looked at {looks} times"
+  TaskBurst:
+    "at the same time, in messages about a task {says}, and it is cancelled {cancels} times and looked at {looks} times"
 })

@@ -1,6 +1,6 @@
 /**
- * A simple model of the messaging core: the rules for sends, and the states of each envelope. Its state is plain data, so that it can be
- * copied to try one order of concurrent sends after another.
+ * A simple model of the messaging core: the rules for sends, and the states of each envelope. Its state is plain data,
+ * so that it can be copied to try one order of concurrent sends after another.
  */
 
 export interface Limits {
@@ -96,7 +96,12 @@ export const slipOf = (state: State, letter: Letter): { readonly inboxNo: number
 }
 
 export type Outcome =
-  | { readonly _tag: "Created"; readonly letter: Letter; readonly backlog: number | null; readonly change: "opened" | "established" | "continued" }
+  | {
+    readonly _tag: "Created"
+    readonly letter: Letter
+    readonly backlog: number | null
+    readonly change: "opened" | "established" | "continued"
+  }
   | { readonly _tag: "Replayed"; readonly letter: Letter }
   | { readonly _tag: "Refused"; readonly failure: string; readonly figures: Readonly<Record<string, unknown>> }
 
@@ -108,9 +113,13 @@ const refused = (failure: string, figures: Readonly<Record<string, unknown>> = {
 
 const counted = (state: State, agent: number, except: string, now: number): ReadonlyArray<number> =>
   [...state.slots].flatMap(([name, slot]) =>
-    slot.agent !== agent || name === except ? []
-      : slot.claimedAt !== null ? (slot.claimedAt > now - DAY ? [slot.claimedAt] : [])
-      : slot.reservedAt > now - RESERVATION ? [slot.reservedAt] : []
+    slot.agent !== agent || name === except ?
+      []
+      : slot.claimedAt !== null ?
+      (slot.claimedAt > now - DAY ? [slot.claimedAt] : [])
+      : slot.reservedAt > now - RESERVATION
+      ? [slot.reservedAt]
+      : []
   )
 
 /** Decides a send (wire.md C.6, guard order; G.1, G.2, G.4, G.13). */
@@ -124,7 +133,10 @@ export const send = (
   options: {
     /** Whether the commit fails. It then leaves at most a reservation. */
     readonly fails?: boolean
-    /** What is known about the recipient's backlog: the exact count, that it was at its limit (`full`), or that it was not (`module`). */
+    /**
+     * What is known about the recipient's backlog: the exact count, that it was at its limit (`full`), or that it was
+     * not (`module`).
+     */
     readonly backlog?: "exact" | "full" | "module"
     /** Cold slots that are held by concurrent sends which will not begin a conversation. */
     readonly held?: number
@@ -196,7 +208,16 @@ const store = (
     state.slots.delete(name)
     state.contacts.add(`${sender} ${recipient}`).add(`${recipient} ${sender}`)
   }
-  const letter: Letter = { talk: name, seq: talk.letters.length + 1, sender, recipient, key, text, at: now, id: undefined }
+  const letter: Letter = {
+    talk: name,
+    seq: talk.letters.length + 1,
+    sender,
+    recipient,
+    key,
+    text,
+    at: now,
+    id: undefined
+  }
   talk.letters.push(letter)
   state.keys.set(`${sender} ${key}`, letter)
   state.inboxes[recipient]!.push({ letter, deliveredAt: null, readAt: null })
@@ -219,7 +240,10 @@ export interface Receipt {
   readonly throughSeq: number
 }
 
-/** Marks the messages that an agent received in a conversation between two seqs as read. Returns the receipts for the senders. */
+/**
+ * Marks the messages that an agent received in a conversation between two seqs as read. Returns the receipts for the
+ * senders.
+ */
 export const read = (
   state: State,
   agent: number,

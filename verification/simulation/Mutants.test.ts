@@ -1,10 +1,11 @@
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../../test/support/Databases.ts"
 import { layerModules } from "../../test/support/Modules.ts"
 import type { Command } from "./Commands.ts"
+import { commandsWithTasks } from "./Commands.ts"
 import {
   acknowledgeBeforeTheAnswer,
   keysInTheSnapshotAlone,
@@ -14,7 +15,6 @@ import {
   pushBeforeCommit,
   tasks
 } from "./Mutants.ts"
-import { commandsWithTasks } from "./Commands.ts"
 import { type Coverage, search } from "./Search.ts"
 import { Violation } from "./Violation.ts"
 import type { WaitMutant } from "./Waits.ts"
@@ -101,8 +101,11 @@ describe("keys in the snapshot alone", () => {
   }
   const sound = paced()
   layer(modules(layerPostgresTest(), sound))((it) => {
-    it.effect("one key for several conversations at once is one message", () =>
-      Effect.map(verdict(sound, reused), (said) => assert.strictEqual(said, "sound")), 60_000)
+    it.effect(
+      "one key for several conversations at once is one message",
+      () => Effect.map(verdict(sound, reused), (said) => assert.strictEqual(said, "sound")),
+      60_000
+    )
   })
   const seam = paced()
   layer(modules(layerPostgresTest(), seam, keysInTheSnapshotAlone))((it) => {
@@ -171,9 +174,15 @@ describe("waits", () => {
         for (const commands of [lost, attaching]) assert.strictEqual(yield* verdict(seam, commands), "sound")
       }))
     it.effect("the checker finds what was acknowledged before its caller had it", () =>
-      Effect.map(verdict(seam, lost, acknowledgeBeforeTheAnswer), (said) => assert.match(said, /acknowledged|offered|inbox of/)))
+      Effect.map(
+        verdict(seam, lost, acknowledgeBeforeTheAnswer),
+        (said) => assert.match(said, /acknowledged|offered|inbox of/)
+      ))
     it.effect("the checker finds the message that a wait did not hear of while it began", () =>
-      Effect.map(verdict(seam, attaching, looksBeforeItListens), (said) => assert.match(said, /a wait of 0 was not told/)))
+      Effect.map(
+        verdict(seam, attaching, looksBeforeItListens),
+        (said) => assert.match(said, /a wait of 0 was not told/)
+      ))
     for (const [name, mutant] of Object.entries({ acknowledgeBeforeTheAnswer, looksBeforeItListens })) {
       it.effect(`a search of ${SEARCH_RUNS} runs finds ${name}`, () =>
         Effect.gen(function*() {
@@ -239,8 +248,11 @@ describe("numbers by identity column", () => {
   }
   const sound = paced()
   layer(modules(layerPostgresTest(), sound))((it) => {
-    it.effect("numbers given out under the inbox's lock are shown in order, however long a commit takes", () =>
-      Effect.map(verdict(sound, interleaved), (said) => assert.strictEqual(said, "sound")), 60_000)
+    it.effect(
+      "numbers given out under the inbox's lock are shown in order, however long a commit takes",
+      () => Effect.map(verdict(sound, interleaved), (said) => assert.strictEqual(said, "sound")),
+      60_000
+    )
   })
   const seam = paced()
   layer(modules(layerPostgresTest(), seam, numbersByIdentityColumn))((it) => {

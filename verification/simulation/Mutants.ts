@@ -1,12 +1,12 @@
-import { Effect } from "effect"
-import type { LiveAgents } from "#domain/push/LiveAgents"
 import { directContext, renderMessage, sentMessage } from "#domain/messages/Message"
+import type { LiveAgents } from "#domain/push/LiveAgents"
+import { Effect } from "effect"
 import type { WaitMutant } from "./Waits.ts"
 import { type Mutant, turn } from "./World.ts"
 
 /**
- * Mistakes that the batch statement once had or could have. Each mutant is the product's own statement with one passage changed, or its
- * own commit with one step moved. The checker must find every mutant.
+ * Mistakes that the batch statement once had or could have. Each mutant is the product's own statement with one passage
+ * changed, or its own commit with one step moved. The checker must find every mutant.
  */
 
 /** Replaces a passage. Fails if the passage is missing, so that a mutant that no longer applies is noticed. */
@@ -29,8 +29,9 @@ export const keysInTheSnapshotAlone: Mutant & { readonly schema: string } = {
 }
 
 /**
- * Envelopes get their numbers as from an identity column, with a sequence for each inbox. A number is taken when the statement runs, so
- * the order of numbers can differ from the order of commits. The counters are correct at the commit, so that only the order is wrong.
+ * Envelopes get their numbers as from an identity column, with a sequence for each inbox. A number is taken when the
+ * statement runs, so the order of numbers can differ from the order of commits. The counters are correct at the commit,
+ * so that only the order is wrong.
  */
 export const numbersByIdentityColumn: Mutant & { readonly schema: string } = {
   text: (append) => {
@@ -58,14 +59,20 @@ export const numbersByIdentityColumn: Mutant & { readonly schema: string } = {
       DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION count_envelope();`
 }
 
-/** A wait acknowledges the messages of its answer before it answers. Messages of an answer that is lost are then never delivered. */
+/**
+ * A wait acknowledges the messages of its answer before it answers. Messages of an answer that is lost are then never
+ * delivered.
+ */
 export const acknowledgeBeforeTheAnswer: WaitMutant = {
   wait: (wait, { deliveries }) => (principal, ...rest) =>
     Effect.tap(wait(principal, ...rest), ({ rows }) => {
       const last = rows.at(-1)
       return last === undefined
         ? Effect.void
-        : deliveries.acknowledgeThrough(principal.agentId, (JSON.parse(last) as { readonly delivery_id: string }).delivery_id)
+        : deliveries.acknowledgeThrough(
+          principal.agentId,
+          (JSON.parse(last) as { readonly delivery_id: string }).delivery_id
+        )
     })
 }
 
@@ -88,7 +95,9 @@ export const looksBeforeItListens: WaitMutant = {
           Effect.tap(deliveries.page(agentId, ...rest), () => {
             const attaching = coming.get(agentId) ?? []
             coming.delete(agentId)
-            return attaching.length === 0 ? Effect.void : Effect.map(long, () => attaching.forEach((attach) => attach()))
+            return attaching.length === 0
+              ? Effect.void
+              : Effect.map(long, () => attaching.forEach((attach) => attach()))
           })
       }
     }
@@ -99,12 +108,17 @@ export const looksBeforeItListens: WaitMutant = {
 export const tasks = {
   /** The last writer of a derived state overwrites the others. */
   versionNotTested: {
-    advance_a2a_tasks: (text) => replacing(text, "AND version = $2\n  RETURNING conversation_id", "AND version >= $2\n  RETURNING conversation_id")
+    advance_a2a_tasks: (text) =>
+      replacing(text, "AND version = $2\n  RETURNING conversation_id", "AND version >= $2\n  RETURNING conversation_id")
   },
   /** One message more than was read counts as taken into account. */
-  oneMessageTooFar: { advance_a2a_tasks: (text) => replacing(text, "SET through_seq = $3", "SET through_seq = $3 + 1") },
+  oneMessageTooFar: {
+    advance_a2a_tasks: (text) => replacing(text, "SET through_seq = $3", "SET through_seq = $3 + 1")
+  },
   /** An answer that names nothing completes the newest task. */
-  newestFirst: { open_a2a_tasks: (text) => replacing(text, "ORDER BY seq LIMIT w.most", "ORDER BY seq DESC LIMIT w.most") },
+  newestFirst: {
+    open_a2a_tasks: (text) => replacing(text, "ORDER BY seq LIMIT w.most", "ORDER BY seq DESC LIMIT w.most")
+  },
   /** A reply to a later message of a task is not recognized as being about the task. */
   firstMessagesAlone: { open_a2a_tasks_with: (text) => replacing(text, "t.open", "false") },
   /** The delivery of a message to the called agent is not noticed. */
@@ -128,13 +142,21 @@ export const pushBeforeCommit = (actors: () => LiveAgents["Service"]): Mutant =>
   failing: (run, params, sql) => {
     const inputs = JSON.parse(String(params[0])) as ReadonlyArray<Input>
     return sql.withTransaction(Effect.gen(function*() {
-      const rows = (yield* run) as ReadonlyArray<{ readonly i: number; readonly seq: number | null; readonly no: number | null }>
+      const rows = (yield* run) as ReadonlyArray<
+        { readonly i: number; readonly seq: number | null; readonly no: number | null }
+      >
       for (const { i, no, seq } of rows) {
         if (no === null || seq === null) continue
         const { at, content, conv, id, key, metadata, recipient, sender, type } = inputs[i]!
         const [from] = yield* sql<{ readonly handle: string }>`SELECT handle FROM agents WHERE id = ${sender}`
         const rendered = renderMessage(
-          sentMessage({ clientMsgId: key, type, content, metadata }, { id, conversationId: conv, seq, senderId: sender, createdAt: at }),
+          sentMessage({ clientMsgId: key, type, content, metadata }, {
+            id,
+            conversationId: conv,
+            seq,
+            senderId: sender,
+            createdAt: at
+          }),
           directContext({ handle: from!.handle, displayName: null, deletedAt: null })
         )
         actors().push(recipient, { _tag: "Hint", inboxNo: no, messageId: id, senderId: sender, rendered })

@@ -1,10 +1,10 @@
+import { Database } from "#infrastructure/database/Sql"
+import { type Charge, rateRefusal, type RateRule, type RateState } from "#infrastructure/rates/RateRule"
+import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
+import { RateLimited } from "#infrastructure/wire/WireError"
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
-import { type Charge, rateRefusal, type RateRule, type RateState } from "#infrastructure/rates/RateRule"
-import { Database } from "#infrastructure/database/Sql"
-import { RateLimited } from "#infrastructure/wire/WireError"
 import { layerPgliteTest, type TestDatabase } from "../../test/support/Databases.ts"
 import { replacing } from "./Mutants.ts"
 import { CODES } from "./rules/Codes.ts"
@@ -37,7 +37,11 @@ const often: ReadonlyArray<Mutant> = [
     seed: 20_261_127,
     statements: { enforcement_case: ["SELECT b.created_at ", "SELECT b.created_at - 3600000 "] }
   },
-  { what: "blocks that count whoever wrote first", seed: 20_261_126, statements: { enforcement_case: ["AND b.counts", ""] } },
+  {
+    what: "blocks that count whoever wrote first",
+    seed: 20_261_126,
+    statements: { enforcement_case: ["AND b.counts", ""] }
+  },
   {
     what: "a reply that frees no slot",
     seed: 20_261_121,
@@ -54,7 +58,10 @@ const often: ReadonlyArray<Mutant> = [
 ]
 
 const rarely: ReadonlyArray<Mutant> = [
-  { what: "a cold window of 23 hours", statements: { reserve_cold_slot: ["claimed_at > $2", "claimed_at > $2::bigint + 3600000"] } },
+  {
+    what: "a cold window of 23 hours",
+    statements: { reserve_cold_slot: ["claimed_at > $2", "claimed_at > $2::bigint + 3600000"] }
+  },
   {
     what: "a mute that is listed after its end",
     statements: { list_mutes: ["m.muted_until > $2::bigint", "m.muted_until > $2::bigint - 7200000"] }
@@ -76,7 +83,9 @@ const rarely: ReadonlyArray<Mutant> = [
   {
     what: "an invite that outlives its inviter",
     seed: 20_261_129,
-    statements: { group_invites_about: [/UNION ALL\s+SELECT id, group_id FROM group_invites WHERE inviter_id = \$1/, ""] }
+    statements: {
+      group_invites_about: [/UNION ALL\s+SELECT id, group_id FROM group_invites WHERE inviter_id = \$1/, ""]
+    }
   }
 ]
 
@@ -86,18 +95,38 @@ const ofEvents: ReadonlyArray<Mutant> = [
     statements: { webhook_failed: ["attempts = attempts + 1, due_at = $5,", "attempts = attempts + 1, due_at = NULL,"] }
   },
   { what: "a mute that is ignored", statements: { all_mutes: ["m.muter_id = $1", "m.muter_id = $1 AND false"] } },
-  { what: "a number that moves without an event", statements: { step_of_webhook: ["FROM moved WHERE $5", "FROM moved WHERE $3::bigint % 4 > 0 AND $5"] } },
-  { what: "a number that moves too far", statements: { step_of_webhook: ["inbox_no = $3,", "inbox_no = $3::bigint + ($5::text IS NOT NULL)::integer,"] } },
+  {
+    what: "a number that moves without an event",
+    statements: { step_of_webhook: ["FROM moved WHERE $5", "FROM moved WHERE $3::bigint % 4 > 0 AND $5"] }
+  },
+  {
+    what: "a number that moves too far",
+    statements: { step_of_webhook: ["inbox_no = $3,", "inbox_no = $3::bigint + ($5::text IS NOT NULL)::integer,"] }
+  },
   { what: "a delivered message that is reported", statements: { inbox_page: ["AND delivered_at IS NULL", ""] } },
-  { what: "an event that stays in the outbox", statements: { webhook_delivered: ["due_at = NULL", "due_at = due_at"] } },
+  {
+    what: "an event that stays in the outbox",
+    statements: { webhook_delivered: ["due_at = NULL", "due_at = due_at"] }
+  },
   { what: "a lease that is ignored", statements: { reply_leases: ["ends_at > $2", "ends_at > $2::bigint + 3600000"] } },
   {
     what: "a suspension that ends with the newest message",
-    statements: { resume_webhook: ["active = true,", "active = true, inbox_no = (SELECT last_no FROM inboxes n WHERE n.agent_id = webhooks.agent_id),"] }
+    statements: {
+      resume_webhook: [
+        "active = true,",
+        "active = true, inbox_no = (SELECT last_no FROM inboxes n WHERE n.agent_id = webhooks.agent_id),"
+      ]
+    }
   },
   { what: "a suspension that a refresh does not end", statements: { resume_webhook: ["active = true,", ""] } },
-  { what: "news that a webhook does not see", statements: { webhook_work: ["n.last_no > w.inbox_no", "n.last_no > w.inbox_no + 1"] } },
-  { what: "a lease that nobody looks after", statements: { step_of_webhook: ["look_at = $4,", "look_at = $4::bigint + 7200000,"] } }
+  {
+    what: "news that a webhook does not see",
+    statements: { webhook_work: ["n.last_no > w.inbox_no", "n.last_no > w.inbox_no + 1"] }
+  },
+  {
+    what: "a lease that nobody looks after",
+    statements: { step_of_webhook: ["look_at = $4,", "look_at = $4::bigint + 7200000,"] }
+  }
 ]
 
 /** A database on which the current mutant's statements replace those of the product. */
@@ -106,7 +135,11 @@ const layerMutable = (database: TestDatabase, state: { mutant: Mutant | undefine
     const sql = yield* SqlClient.SqlClient
     const real = yield* Database
     /** A statement, or that of the current mutant in its place. `make` prepares a statement. */
-    const mutable = <Run extends (params: ReadonlyArray<unknown>) => unknown>(make: (name: string, text: string) => Run, name: string, text: string) => {
+    const mutable = <Run extends (params: ReadonlyArray<unknown>) => unknown>(
+      make: (name: string, text: string) => Run,
+      name: string,
+      text: string
+    ) => {
       const sound = make(name, text)
       const mutated = new Map<Mutant, Run>()
       return ((params) => {
@@ -121,7 +154,8 @@ const layerMutable = (database: TestDatabase, state: { mutant: Mutant | undefine
         return statement(params)
       }) as Run
     }
-    const prepared: typeof real.prepared = <Row extends object>(name: string, text: string) => mutable(real.prepared<Row>, name, text)
+    const prepared: typeof real.prepared = <Row extends object>(name: string, text: string) =>
+      mutable(real.prepared<Row>, name, text)
     const raw: typeof real.raw = <Row extends object>(name: string, text: string) => mutable(real.raw<Row>, name, text)
     return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { ...real, prepared, raw }))
   })).pipe(Layer.provide(database))
@@ -198,7 +232,8 @@ describe("codes", () => {
           yield* sql.unsafe(`
             CREATE FUNCTION keep_cooling() RETURNS trigger LANGUAGE plpgsql AS
               $$ BEGIN NEW.cleared = false; RETURN NEW; END $$;
-            CREATE TRIGGER keep_cooling BEFORE UPDATE ON code_addresses FOR EACH ROW EXECUTE FUNCTION keep_cooling();`).unprepared
+            CREATE TRIGGER keep_cooling BEFORE UPDATE ON code_addresses FOR EACH ROW EXECUTE FUNCTION keep_cooling();`)
+            .unprepared
           isFound(yield* search(yield* makeCodesWorld(new Ledger()), (seed) => codeStepsOf(seed, 50)), "cooldown")
         }))
     })

@@ -1,5 +1,5 @@
 import { Cause, Effect, Exit } from "effect"
-import { commandsOf, commandsWithTasks, type Command, inWords } from "./Commands.ts"
+import { type Command, commandsOf, commandsWithTasks, inWords } from "./Commands.ts"
 import { RULES, Violation } from "./Violation.ts"
 
 const setting = (name: string, fallback: number): number => Number(process.env[name] ?? fallback)
@@ -50,7 +50,10 @@ const shrink = Effect.fnUntraced(function*<C, R>(run: Run<C, R>, failing: Failur
     let removed = false
     for (let from = 0; from < shortest.commands.length && left > 0;) {
       left--
-      const shorter = yield* attempt(run, [...shortest.commands.slice(0, from), ...shortest.commands.slice(from + size)])
+      const shorter = yield* attempt(run, [
+        ...shortest.commands.slice(0, from),
+        ...shortest.commands.slice(from + size)
+      ])
       if (shorter !== undefined) {
         shortest = shorter
         removed = true
@@ -66,8 +69,15 @@ const shrink = Effect.fnUntraced(function*<C, R>(run: Run<C, R>, failing: Failur
 const SEEN = 300
 
 /** A report: which command broke which rule, how to run it again, the history, and the stack. */
-const reportOf = <C>({ cause, commands, reached }: Failure<C>, describe: (command: C) => string, again: string): string => {
-  const violation = cause.reasons.flatMap((reason) => reason._tag === "Die" && reason.defect instanceof Violation ? [reason.defect] : [])[0]
+const reportOf = <C>(
+  { cause, commands, reached }: Failure<C>,
+  describe: (command: C) => string,
+  again: string
+): string => {
+  const violation =
+    cause.reasons.flatMap((reason) =>
+      reason._tag === "Die" && reason.defect instanceof Violation ? [reason.defect] : []
+    )[0]
   const errors = Cause.prettyErrors(cause)
   const seen = violation?.message ?? errors[0]?.message ?? "the run was interrupted"
   const command = commands[reached]
@@ -103,7 +113,11 @@ export const searchAmong = Effect.fnUntraced(function*<C, R>(options: {
   for (let i = 0; i < runs || performance.now() < until; i++) {
     const failure = yield* attempt(run, options.commandsOf(seed + i))
     if (failure === undefined) continue
-    return reportOf(yield* shrink(run, failure, shrinks), describe, `Run ${i + 1} failed; it runs again with ${again(seed + i)}`)
+    return reportOf(
+      yield* shrink(run, failure, shrinks),
+      describe,
+      `Run ${i + 1} failed; it runs again with ${again(seed + i)}`
+    )
   }
   return undefined
 })

@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
-import { Tasks } from "#interfaces/a2a/Tasks"
 import type { TaskState } from "#interfaces/a2a/Task"
+import { Tasks } from "#interfaces/a2a/Tasks"
+import { Context, Effect, Layer } from "effect"
 import type { Letter, State, Talk } from "./Model.ts"
 import { otherOf, slipOf } from "./Model.ts"
 
@@ -69,10 +69,15 @@ export const tasksOf = (
   return tasks
 }
 
-/** The state that the caller sees: WORKING once the caller's newest message was delivered, if the task is still SUBMITTED. */
+/**
+ * The state that the caller sees: WORKING once the caller's newest message was delivered, if the task is still
+ * SUBMITTED.
+ */
 export const shownState = (state: State, task: ModelTask): TaskState => {
   const newest = task.letters.findLast(({ sender }) => sender === task.caller)
-  return task.state === "SUBMITTED" && newest !== undefined && slipOf(state, newest).slip.deliveredAt !== null ? "WORKING" : task.state
+  return task.state === "SUBMITTED" && newest !== undefined && slipOf(state, newest).slip.deliveredAt !== null
+    ? "WORKING"
+    : task.state
 }
 
 /** The called agent. */

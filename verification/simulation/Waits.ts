@@ -1,12 +1,12 @@
-import { Context, Effect, Exit, Fiber, Layer } from "effect"
 import { Auth } from "#domain/auth/Auth"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { allTools } from "#interfaces/mcp/Toolset"
-import { isWait, type ToolApi } from "#interfaces/mcp/tools/Tool"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { Presences } from "#domain/presence/Presences"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { isWait, type ToolApi } from "#interfaces/mcp/tools/Tool"
+import { allTools } from "#interfaces/mcp/Toolset"
 import { Waiters } from "#interfaces/realtime/Waiters"
+import { Context, Effect, Exit, Fiber, Layer } from "effect"
 import type { Party } from "../../test/support/Modules.ts"
 
 /** How a mutant changes the services that waits use, or their answers. */
@@ -34,7 +34,10 @@ export interface OpenWait {
   exit: Exit.Exit<WaitAnswer, unknown> | undefined
 }
 
-/** Calls of the tool as `/mcp` makes them, without HTTP, and a function that waits until none of their work is under way. */
+/**
+ * Calls of the tool as `/mcp` makes them, without HTTP, and a function that waits until none of their work is under
+ * way.
+ */
 export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath: Effect.Effect<void>) {
   const real: Below = { deliveries: yield* Deliveries, liveAgents: yield* LiveAgents }
   const { deliveries, liveAgents } = mutant.below === undefined ? real : mutant.below(real)
@@ -46,31 +49,40 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
   const counted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     Effect.suspend(() => {
       underWay++
-      return Effect.ensuring(effect, Effect.sync(() => {
-        underWay--
-      }))
+      return Effect.ensuring(
+        effect,
+        Effect.sync(() => {
+          underWay--
+        })
+      )
     })
   const auth = Context.get(yield* Layer.build(Auth.layer), Auth)
   const waiters = Context.get(
     yield* Layer.build(Layer.provide(
       Waiters.layer,
       Layer.mergeAll(
-        // The pauses between large answers are not simulated, because a stall of this process would make an agent wait for the
-        // test clock, which stands still.
+        // The pauses between large answers are not simulated, because a stall of this process would make an agent wait
+        // for the test clock, which stands still.
         Layer.succeed(LargeReads, LargeReads.of({ ...yield* LargeReads, during: (_agent, _size, effect) => effect })),
         // Presence is not simulated, because its pushes would reach the sockets of all contacts.
         Layer.succeed(Presences, Presences.of({ ...yield* Presences, sockets: () => Effect.void })),
-        Layer.succeed(Deliveries, Deliveries.of({
-          ...deliveries,
-          page: (...args) => counted(deliveries.page(...args)),
-          sync: (...args) => counted(deliveries.sync(...args)),
-          heads: (...args) => counted(deliveries.heads(...args))
-        })),
-        Layer.succeed(LiveAgents, LiveAgents.of({
-          ...liveAgents,
-          loadMutes: (actor) => counted(liveAgents.loadMutes(actor)),
-          reachable: counted(liveAgents.reachable)
-        }))
+        Layer.succeed(
+          Deliveries,
+          Deliveries.of({
+            ...deliveries,
+            page: (...args) => counted(deliveries.page(...args)),
+            sync: (...args) => counted(deliveries.sync(...args)),
+            heads: (...args) => counted(deliveries.heads(...args))
+          })
+        ),
+        Layer.succeed(
+          LiveAgents,
+          LiveAgents.of({
+            ...liveAgents,
+            loadMutes: (actor) => counted(liveAgents.loadMutes(actor)),
+            reachable: counted(liveAgents.reachable)
+          })
+        )
       )
     )),
     Waiters
@@ -81,7 +93,12 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
     const api = {
       agent,
       call: (_method: string, _url: string, body: { readonly last_delivery_id: string }) =>
-        counted(Effect.map(real.deliveries.acknowledgeThrough(agent.id, body.last_delivery_id), (acked) => ({ headers: {}, body: { acked } })))
+        counted(
+          Effect.map(
+            real.deliveries.acknowledgeThrough(agent.id, body.last_delivery_id),
+            (acked) => ({ headers: {}, body: { acked } })
+          )
+        )
     } as unknown as ToolApi
     const principal = { agentId: agent.id, check: counted(auth.authenticate(agent.key)) }
     const answer = Effect.flatMap(tool.run(args, api), (result) =>

@@ -1,31 +1,41 @@
-import { boundless } from "#infrastructure/http/BufferedBytes"
-import { Clock, Context, Effect, Exit, Fiber, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
-import { TestClock } from "effect/testing"
-import type { LiveSession } from "#domain/push/LiveAgent"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import type { Task } from "#interfaces/a2a/Task"
 import { makeDirectIds } from "#domain/conversations/Conversation"
+import type { ConversationListItem } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import { Ids } from "#infrastructure/platform/Ids"
+import type { Draft } from "#domain/messages/Message"
+import type { LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { Database } from "#infrastructure/database/Sql"
 import { unavailable } from "#infrastructure/database/SqlUnavailable"
 import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
-import { SocketSession, type SessionDependencies } from "#interfaces/realtime/SocketSession"
+import { boundless } from "#infrastructure/http/BufferedBytes"
+import { Ids } from "#infrastructure/platform/Ids"
+import type { Page } from "#infrastructure/wire/Page"
+import type { Task } from "#interfaces/a2a/Task"
+import { type SessionDependencies, SocketSession } from "#interfaces/realtime/SocketSession"
+import { Clock, Context, Effect, Exit, Fiber, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { TestClock } from "effect/testing"
 import type { TestDatabase } from "../../test/support/Databases.ts"
 import { FakeSocket } from "../../test/support/FakeSocket.ts"
 import { leap } from "../../test/support/Leap.ts"
-import type { Draft } from "#domain/messages/Message"
-import type { ConversationListItem } from "#domain/conversations/Conversation"
-import type { Page } from "#infrastructure/wire/Page"
 import { draft, newAgent } from "../../test/support/Modules.ts"
 import type { Command, Cursor, Says } from "./Commands.ts"
-import type { Coverage, Reaches } from "./Search.ts"
 import * as Model from "./Model.ts"
+import type { Coverage, Reaches } from "./Search.ts"
+import {
+  calledBy,
+  type Cancellation,
+  hasEnded,
+  makeNodes,
+  type Mark,
+  type ModelTask,
+  nameOfLetter,
+  shownState,
+  tasksOf
+} from "./Tasks.ts"
 import { check, type Rule, ruleOfRefusal, same, Violation } from "./Violation.ts"
-import { calledBy, type Cancellation, hasEnded, makeNodes, type Mark, type ModelTask, nameOfLetter, shownState, tasksOf } from "./Tasks.ts"
 import { makeWaits, type OpenWait, type WaitMutant } from "./Waits.ts"
 
 type Service<T> = T extends Context.Key<infer _I, infer S> ? S : never
@@ -79,12 +89,15 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
           const { taskFault } = seam
           seam.taskFault = undefined
           if (taskFault === undefined) return statement(params)
-          return taskFault === "refused" ? unavailable(broken()) : Effect.andThen(statement(params), unavailable(broken()))
+          return taskFault === "refused"
+            ? unavailable(broken())
+            : Effect.andThen(statement(params), unavailable(broken()))
         })
     }
     const raw: DatabaseShape["raw"] = <Row extends object>(name: string, text: string) => {
       const plain = name === "append_one" || name === "append_many"
-      if (!plain && name !== "append" && name !== "append_continuing") return real.raw<Row>(name, mutant.statements?.[name]?.(text) ?? text)
+      if (!plain && name !== "append" && name !== "append_continuing")
+        return real.raw<Row>(name, mutant.statements?.[name]?.(text) ?? text)
       // A mutant changes the general statement, so all sends must use the general one and not the plain one.
       if (plain && (mutant.text !== undefined || mutant.failing !== undefined)) return () => Effect.succeed([])
       const statement = real.raw<Row>(name, mutant.text === undefined ? text : mutant.text(text))
@@ -170,7 +183,11 @@ const parse = (text: string): Json => JSON.parse(text) as Json
 
 /** The rule that a send's answer follows. */
 const ruleOf = (outcome: Model.Outcome): Rule =>
-  outcome._tag === "Created" ? "stored" : outcome._tag === "Replayed" ? "replayed" : ruleOfRefusal(outcome.failure, "refused")
+  outcome._tag === "Created"
+    ? "stored"
+    : outcome._tag === "Replayed"
+    ? "replayed"
+    : ruleOfRefusal(outcome.failure, "refused")
 
 const permutations = function*<A>(items: ReadonlyArray<A>): Generator<ReadonlyArray<A>> {
   if (items.length <= 1) {
@@ -193,8 +210,8 @@ const moment = Effect.callback<void>((resume) => {
 })
 
 /**
- * The dependencies of sessions, and `settle`, which waits until no work of the sessions or the modules is under way. It checks that
- * repeatedly, and `wait` runs between two checks.
+ * The dependencies of sessions, and `settle`, which waits until no work of the sessions or the modules is under way. It
+ * checks that repeatedly, and `wait` runs between two checks.
  */
 export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) => Effect.Effect<void>) {
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
@@ -237,7 +254,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   const now = () => clock.currentTimeMillisUnsafe()
   const { driver } = yield* Database
   // Some work sleeps until the test clock advances, so every fourth check advances it.
-  const { settle, world } = yield* settlingWorld((looks) => looks % 4 === 3 ? TestClock.adjust(10) : driver === "pg" ? moment : turn)
+  const { settle, world } = yield* settlingWorld((looks) =>
+    looks % 4 === 3 ? TestClock.adjust(10) : driver === "pg" ? moment : turn
+  )
 
   const nodes = yield* makeNodes
   const ids = yield* Ids
@@ -256,7 +275,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return directId(agents[one]!.id, agents[other]!.id)
     }
     const talkNames = new Map(
-      [0, 1, 2, 3].flatMap((a) => [0, 1, 2, 3].filter((b) => b > a).map((b) => [conversationId(Model.nameOf(a, b)), Model.nameOf(a, b)]))
+      [0, 1, 2, 3].flatMap((a) =>
+        [0, 1, 2, 3].filter((b) => b > a).map((b) => [conversationId(Model.nameOf(a, b)), Model.nameOf(a, b)])
+      )
     )
     let state = Model.empty(contactsOnly, LIMITS)
     let sessions: Array<Connected> = []
@@ -279,11 +300,18 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     const letters = () => [...state.keys.values()]
     const deliveryId = (agent: number, inboxNo: number) => deliveries.ids.encode(agents[agent]!.id, inboxNo)
     const transition = (name: string, n = 1) => tally(coverage.transitions, name, n)
-    const statusOf = (slip: Model.Slip) => slip.readAt !== null ? "read" : slip.deliveredAt !== null ? "delivered" : "stored"
+    const statusOf = (slip: Model.Slip) =>
+      slip.readAt !== null ? "read" : slip.deliveredAt !== null ? "delivered" : "stored"
     const isoOf = (at: number | null) => at === null ? null : new Date(at).toISOString()
 
     /** Compares a message, as the viewer sees it, with the model. */
-    const compare = (message: Json, letter: Model.Letter, viewer: number, progress: Model.Slip | undefined, what: string): void => {
+    const compare = (
+      message: Json,
+      letter: Model.Letter,
+      viewer: number,
+      progress: Model.Slip | undefined,
+      what: string
+    ): void => {
       letter.id ??= String(message["id"])
       same(
         "shown",
@@ -334,37 +362,57 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const own = payload["sender"] === agents[connected.agent]!.handle
           const talk = state.talks.get(talkNames.get(String(payload["conversation_id"])) ?? "")
           const letter = talk?.letters[Number(payload["seq"]) - 1]
-          check("pushedOnlyStored", letter !== undefined && (letter.id === undefined || letter.id === payload["id"]), () =>
-            `a socket was shown what is not stored: ${frame}`)
+          check(
+            "pushedOnlyStored",
+            letter !== undefined && (letter.id === undefined || letter.id === payload["id"]),
+            () => `a socket was shown what is not stored: ${frame}`
+          )
           if (letter === undefined) return
           compare(payload, letter, connected.agent, undefined, "frame")
-          check("pushedInOrder", (connected.newest.get(letter.talk) ?? 0) < letter.seq, () =>
-            `seq ${letter.seq} after ${connected.newest.get(letter.talk)} on a socket`)
+          check(
+            "pushedInOrder",
+            (connected.newest.get(letter.talk) ?? 0) < letter.seq,
+            () => `seq ${letter.seq} after ${connected.newest.get(letter.talk)} on a socket`
+          )
           connected.newest.set(letter.talk, letter.seq)
           if (own) {
             connected.echoed.add(letter)
             continue
           }
           const { inboxNo, slip } = Model.slipOf(state, letter)
-          check("pushedInOrder", inboxNo > connected.shown, () => `inbox number ${inboxNo} after ${connected.shown} on a socket`)
+          check(
+            "pushedInOrder",
+            inboxNo > connected.shown,
+            () => `inbox number ${inboxNo} after ${connected.shown} on a socket`
+          )
           connected.shown = inboxNo
           connected.showed.add(slip)
-          check("acknowledged", !deliveredBefore.has(slip), () => `inbox number ${inboxNo} of ${connected.agent} was acknowledged, and offered again`)
+          check(
+            "acknowledged",
+            !deliveredBefore.has(slip),
+            () => `inbox number ${inboxNo} of ${connected.agent} was acknowledged, and offered again`
+          )
           if (connected.acknowledges) continue
           if (Model.deliver(slip, at)) {
             transition("stored → delivered, legacy push")
             pushed.add(slip)
           } else if (pushed.has(slip)) slip.deliveredAt = Math.min(slip.deliveredAt ?? at, at)
         }
-        // A client acknowledges up to the last message that it was shown, so no earlier undelivered message may be missing.
+        // A client acknowledges up to the last message that it was shown, so no earlier undelivered message may be
+        // missing.
         state.inboxes[connected.agent]!.slice(0, connected.shown).forEach((slip, i) =>
-          check("pushedToAll", slip.deliveredAt !== null || connected.showed.has(slip), () =>
-            `inbox number ${connected.shown} is on a socket that was never shown ${i + 1}`)
+          check(
+            "pushedToAll",
+            slip.deliveredAt !== null || connected.showed.has(slip),
+            () => `inbox number ${connected.shown} is on a socket that was never shown ${i + 1}`
+          )
         )
         const wanted = expectedReceipts.filter((receipt) => receipt.to === connected.agent)
         same(
           "receipts",
-          connected.receipts.map((payload) => [payload["message_id"], payload["seq"], payload["through_seq"], payload["read_by"]]),
+          connected.receipts.map((
+            payload
+          ) => [payload["message_id"], payload["seq"], payload["through_seq"], payload["read_by"]]),
           wanted.map(({ letter, throughSeq }) => [letter.id, letter.seq, throughSeq, agents[letter.recipient]!.handle]),
           "read receipts"
         )
@@ -442,18 +490,27 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     }
 
     /** Checks the outcome of a wait. Returns whether the wait is still open. */
-    const observeWait = ({ acknowledged: acked, agent, call: { exit }, limit, since, takes, through }: Waiting): boolean => {
+    const observeWait = (
+      { acknowledged: acked, agent, call: { exit }, limit, since, takes, through }: Waiting
+    ): boolean => {
       const inbox = state.inboxes[agent]!
       const waited = watched - since
       if (exit === undefined) {
-        const left = inbox.flatMap((slip, i) => slip.deliveredAt === null && !untold.has(slip.letter.key) ? [i + 1] : [])
+        const left = inbox.flatMap((slip, i) =>
+          slip.deliveredAt === null && !untold.has(slip.letter.key) ? [i + 1] : []
+        )
         check("waitEnds", left.length === 0, () => `a wait of ${agent} was not told of ${left}`)
         check("waitEnds", waited < WAIT_SECONDS * 1_000, () => `a wait of ${agent} did not end in its time`)
         return true
       }
       if (!Exit.isSuccess(exit)) {
-        // The time-out of a query follows the clock that jumps, so a query of a real database may time out. The caller calls again.
-        check("answered", failureOf(exit)?.["_tag"] === "Unavailable" && waited >= TIMES_OUT_MS, () => `a wait failed: ${String(exit.cause)}`)
+        // The time-out of a query follows the clock that jumps, so a query of a real database may time out. The caller
+        // calls again.
+        check(
+          "answered",
+          failureOf(exit)?.["_tag"] === "Unavailable" && waited >= TIMES_OUT_MS,
+          () => `a wait failed: ${String(exit.cause)}`
+        )
         transition("wait unavailable")
         return false
       }
@@ -467,16 +524,29 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         return false
       }
       same("waitEnds", outcome, "messages", "how a wait ended")
-      const numbers = messages.map(({ delivery_id }) => inbox.findIndex((_, i) => deliveryId(agent, i + 1) === delivery_id) + 1)
+      const numbers = messages.map(({ delivery_id }) =>
+        inbox.findIndex((_, i) => deliveryId(agent, i + 1) === delivery_id) + 1
+      )
       const last = numbers.at(-1) ?? 0
-      check("waitShows", numbers.length > 0 && numbers.length <= limit, () => `a wait for at most ${limit} has ${numbers.length} messages`)
-      check("waitShows", numbers.every((number, i) => number > (numbers[i - 1] ?? through)), () =>
-        `a wait shows ${numbers}, out of order or again: ${through} was acknowledged`)
+      check(
+        "waitShows",
+        numbers.length > 0 && numbers.length <= limit,
+        () => `a wait for at most ${limit} has ${numbers.length} messages`
+      )
+      check(
+        "waitShows",
+        numbers.every((number, i) => number > (numbers[i - 1] ?? through)),
+        () => `a wait shows ${numbers}, out of order or again: ${through} was acknowledged`
+      )
       same("waitShows", acknowledge_through, deliveryId(agent, last), "acknowledge_through")
       numbers.forEach((number, i) => {
         const slip = inbox[number - 1]!
         const { letter } = slip
-        check("acknowledged", !deliveredBefore.has(slip), () => `${number} of ${agent} was acknowledged, and shown to a wait`)
+        check(
+          "acknowledged",
+          !deliveredBefore.has(slip),
+          () => `${number} of ${agent} was acknowledged, and shown to a wait`
+        )
         const { content, message_id, sender, seq } = messages[i]!
         same(
           "waitShows",
@@ -487,7 +557,11 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       })
       inbox.forEach((slip, i) => {
         if (slip.deliveredAt !== null || numbers.includes(i + 1) || (i + 1 > last && numbers.length === limit)) return
-        check("waitShows", i + 1 > last && i >= headsBefore[agent]!, () => `a wait of ${agent} shows ${numbers} and leaves out ${i + 1}`)
+        check(
+          "waitShows",
+          i + 1 > last && i >= headsBefore[agent]!,
+          () => `a wait of ${agent} shows ${numbers} and leaves out ${i + 1}`
+        )
       })
       if (takes) taken[agent] = Math.max(taken[agent]!, last)
       transition(takes ? "wait answered" : "wait answered, answer lost")
@@ -528,7 +602,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       Effect.suspend(() => {
         const name = `${from} ${key}`
         if (mark !== undefined && !state.keys.has(name)) marks.set(name, mark)
-        return Effect.exit(conversations.send(agents[from]!, { _tag: "Direct", handle: agents[to]!.handle }, drafted(key, mark)))
+        return Effect.exit(
+          conversations.send(agents[from]!, { _tag: "Direct", handle: agents[to]!.handle }, drafted(key, mark))
+        )
       })
     type SendExit = Effect.Success<ReturnType<typeof send>>
 
@@ -572,7 +648,11 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       if (outcome._tag === "Created") {
         compare(message, letter, letter.sender, undefined, "answer to a send")
         transition(
-          outcome.change === "opened" ? "none → cold" : outcome.change === "established" ? "cold → established" : "established → established"
+          outcome.change === "opened"
+            ? "none → cold"
+            : outcome.change === "established"
+            ? "cold → established"
+            : "established → established"
         )
         for (const connected of listening) if (connected.agent === letter.sender) connected.due.add(letter)
       } else {
@@ -584,37 +664,50 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     const sendOne = Effect.fnUntraced(function*(from: number, to: number, key: string, mark?: Mark) {
       const exit = yield* send(from, to, key, mark)
       const outcome = Model.send(state, now(), from, to, key, textOf(key))
-      check(ruleOf(outcome), agrees(outcome, exit, true), () =>
-        `send of ${key} from ${from} to ${to}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`)
+      check(
+        ruleOf(outcome),
+        agrees(outcome, exit, true),
+        () => `send of ${key} from ${from} to ${to}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`
+      )
       accept(outcome, exit)
     })
 
-    const failedSend = Effect.fnUntraced(function*(from: number, to: number, key: string, stored: boolean, mark?: Mark) {
-      seam.fault = stored ? "unanswered" : "refused"
-      seam.struck = false
-      const exit = yield* send(from, to, key, mark)
-      seam.fault = undefined
-      if (!seam.struck) {
-        const outcome = Model.send(state, now(), from, to, key, textOf(key))
-        check(ruleOf(outcome), agrees(outcome, exit, true), () => `send of ${key}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`)
-        accept(outcome, exit)
-        return
-      }
-      check("unanswered", failureOf(exit)?.["_tag"] === "Unavailable", () => `a failed commit was answered with ${described(exit)}`)
-      const outcome = Model.send(state, now(), from, to, key, textOf(key), { fails: !stored })
-      transition(stored && outcome._tag === "Created" ? "send stored, answer lost" : "send failed, nothing stored")
-      if (outcome._tag === "Created") {
-        const [row] = yield* sql<{ readonly id: string }>`
+    const failedSend = Effect.fnUntraced(
+      function*(from: number, to: number, key: string, stored: boolean, mark?: Mark) {
+        seam.fault = stored ? "unanswered" : "refused"
+        seam.struck = false
+        const exit = yield* send(from, to, key, mark)
+        seam.fault = undefined
+        if (!seam.struck) {
+          const outcome = Model.send(state, now(), from, to, key, textOf(key))
+          check(
+            ruleOf(outcome),
+            agrees(outcome, exit, true),
+            () => `send of ${key}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`
+          )
+          accept(outcome, exit)
+          return
+        }
+        check(
+          "unanswered",
+          failureOf(exit)?.["_tag"] === "Unavailable",
+          () => `a failed commit was answered with ${described(exit)}`
+        )
+        const outcome = Model.send(state, now(), from, to, key, textOf(key), { fails: !stored })
+        transition(stored && outcome._tag === "Created" ? "send stored, answer lost" : "send failed, nothing stored")
+        if (outcome._tag === "Created") {
+          const [row] = yield* sql<{ readonly id: string }>`
           SELECT id FROM messages WHERE sender_id = ${agents[from]!.id} AND client_msg_id = ${key}`
-        check("unanswered", row !== undefined, () => `${key} was committed and is not there`)
-        outcome.letter.id = row?.id
-        untold.add(outcome.letter.key)
+          check("unanswered", row !== undefined, () => `${key} was committed and is not there`)
+          outcome.letter.id = row?.id
+          untold.add(outcome.letter.key)
+        }
       }
-    })
+    )
 
     /**
-     * A failed first message leaves a reservation. The next send of the pair that fails returns it, or it expires. Among concurrent sends,
-     * the model cannot know which send returned it, so this reads it from storage.
+     * A failed first message leaves a reservation. The next send of the pair that fails returns it, or it expires.
+     * Among concurrent sends, the model cannot know which send returned it, so this reads it from storage.
      */
     const releaseReservations = Effect.gen(function*() {
       const held = yield* sql<{ readonly conversation_id: string }>`
@@ -626,7 +719,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
 
     /** Runs concurrent sends. There must be an order of them that explains every answer. */
     const burst = Effect.fnUntraced(function*(
-      sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string; readonly mark?: Mark | undefined }>,
+      sends: ReadonlyArray<
+        { readonly from: number; readonly to: number; readonly key: string; readonly mark?: Mark | undefined }
+      >,
       opens: number | null,
       waiter: number | null,
       meanwhile: Effect.Effect<void> = Effect.void
@@ -642,14 +737,18 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       })
       const [exits] = yield* Effect.all([
         Effect.all(
-          sends.map(({ from, key, mark, to }) => Effect.tap(send(from, to, key, mark), () => Effect.sync(() => progress.answered++))),
+          sends.map(({ from, key, mark, to }) =>
+            Effect.tap(send(from, to, key, mark), () => Effect.sync(() => progress.answered++))
+          ),
           { concurrency: "unbounded" }
         ),
         opening,
         meanwhile
       ], { concurrency: "unbounded" })
       // Answers do not show the order between conversations. The inbox numbers do.
-      const numbered = yield* sql<{ readonly recipient_id: string; readonly conversation_id: string; readonly seq: number }>`
+      const numbered = yield* sql<
+        { readonly recipient_id: string; readonly conversation_id: string; readonly seq: number }
+      >`
         SELECT recipient_id, conversation_id, seq FROM envelopes
         WHERE ${sql.in("recipient_id", agents.map((agent) => agent.id))} ORDER BY recipient_id, no`
       const orderOf = (agent: number) =>
@@ -660,19 +759,29 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       const tried = sends.map((one, i) => ({ ...one, exit: exits[i]! }))
       for (const order of permutations(tried)) {
         // Sessions refer to objects of the state, so both are copied together.
-        const copy = structuredClone({ state: before, showed: sessions.map((s) => s.showed), echoed: sessions.map((s) => s.echoed), due: sessions.map((s) => s.due), deliveredBefore })
+        const copy = structuredClone({
+          state: before,
+          showed: sessions.map((s) => s.showed),
+          echoed: sessions.map((s) => s.echoed),
+          due: sessions.map((s) => s.due),
+          deliveredBefore
+        })
         state = copy.state
         const explained: Array<[Model.Outcome, SendExit]> = []
         const agree = order.every(({ exit, from, key, to }) => {
           // It is unknown how many messages were acknowledged between two of the sends.
           const full = failureOf(exit)?.["_tag"] === "RecipientBacklogged" &&
             Model.undelivered(before, to) + sends.filter((one) => one.to === to).length > LIMITS.hard
-          // A send that turns out to be a replay of a message to another agent, or to go to a full inbox, holds a cold slot until then.
-          const held = failureOf(exit)?.["_tag"] !== "ColdCapExceeded" ? 0 : tried.filter((one) =>
-            one.from === from && one.to !== to &&
-            ((failureOf(one.exit)?.["_tag"] === "RecipientBacklogged" && !before.talks.has(Model.nameOf(one.from, one.to))) ||
-              sends.some((other) => other.from === from && other.key === one.key && other.to !== one.to))
-          ).length
+          // A send that turns out to be a replay of a message to another agent, or to go to a full inbox, holds a cold
+          // slot until then.
+          const held = failureOf(exit)?.["_tag"] !== "ColdCapExceeded" ?
+            0 :
+            tried.filter((one) =>
+              one.from === from && one.to !== to &&
+              ((failureOf(one.exit)?.["_tag"] === "RecipientBacklogged" &&
+                !before.talks.has(Model.nameOf(one.from, one.to))) ||
+                sends.some((other) => other.from === from && other.key === one.key && other.to !== one.to))
+            ).length
           const outcome = Model.send(state, now(), from, to, key, textOf(key), {
             backlog: !moving ? "exact" : full ? "full" : "module",
             held
@@ -682,7 +791,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           explained.push([outcome, exit])
           return agrees(outcome, exit, !moving)
         }) && state.inboxes.every((inbox, agent) =>
-          inbox.map(({ letter }) => `${letter.talk} ${letter.seq}`).join() === orderOf(agent)
+          inbox.map(({ letter }) =>
+            `${letter.talk} ${letter.seq}`
+          ).join() === orderOf(agent)
         )
         if (!agree) continue
         sessions.forEach((connected, i) => {
@@ -691,25 +802,34 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         deliveredBefore = copy.deliveredBefore
         yield* releaseReservations
         // The delivery state in a replay depends on when the original was read.
-        for (const [outcome, exit] of explained) if (outcome._tag !== "Replayed") accept(outcome, exit, listening)
+        for (const [outcome, exit] of explained)
+          if (outcome._tag !== "Replayed") accept(outcome, exit, listening)
           else transition("send replayed")
         return
       }
       state = before
-      throw new Violation("concurrent", `no order explains ${tried.map((one) => `${one.from}→${one.to} ${one.key}: ${described(one.exit)}`).join("; ")}`)
+      throw new Violation(
+        "concurrent",
+        `no order explains ${tried.map((one) => `${one.from}→${one.to} ${one.key}: ${described(one.exit)}`).join("; ")}`
+      )
     })
 
     /** A message, mostly one that the agent sent or received, sometimes one of other agents. */
     const someLetter = (agent: number, pick: number): Model.Letter | undefined => {
       const known = letters().filter((letter) =>
-        letter.id !== undefined && (pick % 4 === 0 || letter.recipient === agent || (pick % 4 === 1 && letter.sender === agent))
+        letter.id !== undefined &&
+        (pick % 4 === 0 || letter.recipient === agent || (pick % 4 === 1 && letter.sender === agent))
       )
       return known[pick % Math.max(1, known.length)]
     }
 
-    const cursorText = (agent: number, cursor: Cursor): { readonly text: string; readonly inboxNo: number | undefined } => {
+    const cursorText = (
+      agent: number,
+      cursor: Cursor
+    ): { readonly text: string; readonly inboxNo: number | undefined } => {
       if (cursor._tag === "Garbage") return { text: cursor.text, inboxNo: undefined }
-      if (cursor._tag === "Foreign") return { text: deliveryId((agent + 1) % 4, 1 + (cursor.pick % 8)), inboxNo: undefined }
+      if (cursor._tag === "Foreign")
+        return { text: deliveryId((agent + 1) % 4, 1 + (cursor.pick % 8)), inboxNo: undefined }
       const last = state.inboxes[agent]!.length
       const inboxNo = last === 0 ? 0 : cursor.pick % (last + 1)
       return { text: deliveryId(agent, inboxNo), inboxNo }
@@ -726,7 +846,11 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     const expectTag = (exit: Exit.Exit<unknown, unknown>, tag: string, what: string, rule: Rule = "masked"): void => {
       const reason = Exit.isSuccess(exit) ? undefined : exit.cause.reasons.find((one) => one._tag === "Fail")
       const found = (reason?.error as { readonly _tag?: string } | undefined)?._tag
-      check(rule, found === tag, () => `${what}: expected ${tag}, got ${Exit.isSuccess(exit) ? JSON.stringify(exit.value) : String(exit.cause)}`)
+      check(
+        rule,
+        found === tag,
+        () => `${what}: expected ${tag}, got ${Exit.isSuccess(exit) ? JSON.stringify(exit.value) : String(exit.cause)}`
+      )
       transition(`refused: ${tag}`)
     }
 
@@ -737,7 +861,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     }
 
     const tasksIn = (name: string): ReadonlyArray<ModelTask> => tasksOf(state.talks.get(name), marks, cancellations)
-    const allTasks = (): ReadonlyArray<ModelTask> => [...talkNames.values()].flatMap(tasksIn).filter(({ letter }) => letter.id !== undefined)
+    const allTasks = (): ReadonlyArray<ModelTask> =>
+      [...talkNames.values()].flatMap(tasksIn).filter(({ letter }) => letter.id !== undefined)
     const sideOf = (task: ModelTask) => ({
       callerId: agents[task.caller]!.id,
       recipientId: agents[calledBy(task)]!.id,
@@ -747,8 +872,10 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
 
     /** A message about a task, as one of its two agents sends it. */
     const saying = (task: ModelTask, { byCaller, naming, state: said }: Says) => {
-      const mark: Mark = naming === "nothing" ? {}
-        : byCaller || naming === "task" ? { task: task.name }
+      const mark: Mark = naming === "nothing" ?
+        {}
+        : byCaller || naming === "task" ?
+        { task: task.name }
         : { replyTo: nameOfLetter((naming === "first" ? task.letters[0] : task.letters.at(-1))!) }
       const [from, to] = byCaller ? [task.caller, calledBy(task)] : [calledBy(task), task.caller]
       return { from, to, key: `about-${messages++}`, mark: said === null ? mark : { ...mark, state: said } }
@@ -757,7 +884,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     /** A task as a text, with its state and its messages. */
     const told = (state: string | undefined, ids: ReadonlyArray<string | undefined>) => `${state}: ${ids}`
     const expectedOf = (task: ModelTask) => told(shownState(state, task), task.letters.map(({ id }) => id))
-    const logOf = (found: Task | undefined) => told(found?.state, found?.log.flatMap(({ messageId }) => messageId ?? []) ?? [])
+    const logOf = (found: Task | undefined) =>
+      told(found?.state, found?.log.flatMap(({ messageId }) => messageId ?? []) ?? [])
 
     const lookAt = Effect.fnUntraced(function*(task: ModelTask, node: number) {
       const found = yield* nodes[node]!.find(sideOf(task), task.letter.id!)
@@ -765,7 +893,10 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       transition(`task ${found?.state}`)
     })
 
-    /** Finds the place of a cancellation among messages that were sent concurrently, from the resulting states of all tasks. */
+    /**
+     * Finds the place of a cancellation among messages that were sent concurrently, from the resulting states of all
+     * tasks.
+     */
     const place = Effect.fnUntraced(function*(task: ModelTask, before: number) {
       const { talk } = task.letter
       const found = new Map<string, string>()
@@ -781,37 +912,57 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         cancellations.push(...given.slice(-1))
         return
       }
-      throw new Violation("concurrent", `no order explains a cancellation of ${task.name} with ${JSON.stringify([...found])}`)
+      throw new Violation(
+        "concurrent",
+        `no order explains a cancellation of ${task.name} with ${JSON.stringify([...found])}`
+      )
     })
 
-    const taskBurst = Effect.fnUntraced(function*({ cancels, looks, pick, says }: Extract<Command, { readonly _tag: "TaskBurst" }>) {
-      const tasks = allTasks()
-      const task = tasks[pick % Math.max(1, tasks.length)]
-      if (task === undefined) return
-      const { id } = task.letter
-      const before = state.talks.get(task.letter.talk)!.letters.length
-      const outcomes: Array<string> = []
-      const cancelling = Array.from({ length: cancels }, (_, i) =>
-        Effect.map(nodes[i % 2]!.cancel(sideOf(task), id!), (outcome) => void outcomes.push(outcome?._tag ?? "none")))
-      const looking = Array.from({ length: looks }, (_, i) => nodes[i % 2]!.find(sideOf(task), id!))
-      yield* burst(
-        says.map((each) => saying(task, each)),
-        null,
-        null,
-        Effect.orDie(Effect.all([...cancelling, ...looking], { concurrency: "unbounded", discard: true }))
-      )
-      const canceled = outcomes.filter((outcome) => outcome === "Canceled").length
-      const wasOpen = !hasEnded(task)
-      check("cancelled", canceled <= (wasOpen ? 1 : 0) && !outcomes.includes("none"), () => `cancellations of ${task.name}: ${outcomes}`)
-      if (canceled === 1) {
-        yield* settle
-        observe()
-        yield* place(task, before)
+    const taskBurst = Effect.fnUntraced(
+      function*({ cancels, looks, pick, says }: Extract<Command, { readonly _tag: "TaskBurst" }>) {
+        const tasks = allTasks()
+        const task = tasks[pick % Math.max(1, tasks.length)]
+        if (task === undefined) return
+        const { id } = task.letter
+        const before = state.talks.get(task.letter.talk)!.letters.length
+        const outcomes: Array<string> = []
+        const cancelling = Array.from(
+          { length: cancels },
+          (_, i) =>
+            Effect.map(
+              nodes[i % 2]!.cancel(sideOf(task), id!),
+              (outcome) => void outcomes.push(outcome?._tag ?? "none")
+            )
+        )
+        const looking = Array.from({ length: looks }, (_, i) => nodes[i % 2]!.find(sideOf(task), id!))
+        yield* burst(
+          says.map((each) => saying(task, each)),
+          null,
+          null,
+          Effect.orDie(Effect.all([...cancelling, ...looking], { concurrency: "unbounded", discard: true }))
+        )
+        const canceled = outcomes.filter((outcome) => outcome === "Canceled").length
+        const wasOpen = !hasEnded(task)
+        check(
+          "cancelled",
+          canceled <= (wasOpen ? 1 : 0) && !outcomes.includes("none"),
+          () => `cancellations of ${task.name}: ${outcomes}`
+        )
+        if (canceled === 1) {
+          yield* settle
+          observe()
+          yield* place(task, before)
+        }
+        if (cancels > 0)
+          transition(canceled === 1 ? "task cancelled among messages" : "task not cancelled")
+        const now = tasksIn(task.letter.talk).find(({ name }) => name === task.name)
+        check(
+          "cancelled",
+          cancels === 0 || (now !== undefined && hasEnded(now)),
+          () => `${task.name} is ${now?.state} after ${outcomes}`
+        )
       }
-      if (cancels > 0) transition(canceled === 1 ? "task cancelled among messages" : "task not cancelled")
-      const now = tasksIn(task.letter.talk).find(({ name }) => name === task.name)
-      check("cancelled", cancels === 0 || (now !== undefined && hasEnded(now)), () => `${task.name} is ${now?.state} after ${outcomes}`)
-    })
+    )
 
     const execute = Effect.fnUntraced(function*(command: Command) {
       switch (command._tag) {
@@ -820,20 +971,28 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         case "FailedSend":
           return yield* failedSend(command.from, command.to, keyOf(command.key), command.stored)
         case "Burst":
-          return yield* burst(command.sends.map(({ from, key, to }) => ({ from, to, key: keyOf(key) })), command.attach, command.waits ?? null)
+          return yield* burst(
+            command.sends.map(({ from, key, to }) => ({ from, to, key: keyOf(key) })),
+            command.attach,
+            command.waits ?? null
+          )
         case "Task": {
           const { fault, from, key, to } = command
           if (from === to) return
           yield* nodes[key % 2]!.begin(conversationId(Model.nameOf(from, to)))
           const id = `a2a:${key}`
-          return yield* (fault === null ? sendOne(from, to, id, { isTask: true }) : failedSend(from, to, id, fault === "unanswered", { isTask: true }))
+          return yield* (fault === null
+            ? sendOne(from, to, id, { isTask: true })
+            : failedSend(from, to, id, fault === "unanswered", { isTask: true }))
         }
         case "About": {
           const tasks = allTasks()
           const task = tasks[command.pick % Math.max(1, tasks.length)]
           if (task === undefined) return
           const { from, key, mark, to } = saying(task, command.says)
-          return yield* (command.fault === null ? sendOne(from, to, key, mark) : failedSend(from, to, key, command.fault === "unanswered", mark))
+          return yield* (command.fault === null
+            ? sendOne(from, to, key, mark)
+            : failedSend(from, to, key, command.fault === "unanswered", mark))
         }
         case "Cancel": {
           const tasks = allTasks()
@@ -841,7 +1000,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           if (task === undefined) return
           const outcome = yield* nodes[command.node]!.cancel(sideOf(task), task.letter.id!)
           same("cancelled", outcome?._tag, hasEnded(task) ? "Ended" : "Canceled", `a cancellation of ${task.name}`)
-          if (outcome?._tag === "Canceled") cancellations.push({ task: task.name, after: state.talks.get(task.letter.talk)!.letters.length })
+          if (outcome?._tag === "Canceled")
+            cancellations.push({ task: task.name, after: state.talks.get(task.letter.talk)!.letters.length })
           return
         }
         case "LookAtTask": {
@@ -852,25 +1012,44 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const exit = yield* Effect.exit(nodes[command.node]!.find(sideOf(task), task.letter.id!))
           const struck = command.fault !== null && seam.taskFault === undefined
           seam.taskFault = undefined
-          check("answered", struck ? failureOf(exit)?.["_tag"] === "Unavailable" : Exit.isSuccess(exit), () => `a look at a task: ${JSON.stringify(exit)}`)
+          check(
+            "answered",
+            struck ? failureOf(exit)?.["_tag"] === "Unavailable" : Exit.isSuccess(exit),
+            () => `a look at a task: ${JSON.stringify(exit)}`
+          )
           if (struck) transition(`task not stored: ${command.fault}`)
           return yield* lookAt(task, command.node)
         }
         case "TaskBurst":
           return yield* taskBurst(command)
         case "Reply": {
-          const heard = Model.talksOf(state, command.agent).filter((talk) => talk.letters.at(-1)?.sender !== command.agent)
+          const heard = Model.talksOf(state, command.agent).filter((talk) =>
+            talk.letters.at(-1)?.sender !== command.agent
+          )
           const talk = heard[command.pick % Math.max(1, heard.length)]
           if (talk === undefined) return
-          return yield* sendOne(command.agent, Model.otherOf(talk.name, command.agent), `r${talk.letters.length}-${command.key}`)
+          return yield* sendOne(
+            command.agent,
+            Model.otherOf(talk.name, command.agent),
+            `r${talk.letters.length}-${command.key}`
+          )
         }
         case "Sync": {
           const { inboxNo, text } = cursorText(command.agent, command.after)
-          const rows = yield* deliveries.sync(agents[command.agent]!.id, inboxNo === 0 ? undefined : text, command.limit)
+          const rows = yield* deliveries.sync(
+            agents[command.agent]!.id,
+            inboxNo === 0 ? undefined : text,
+            command.limit
+          )
           const expected = inboxNo === undefined ? [] : state.inboxes[command.agent]!
             .map((slip, i) => ({ inboxNo: i + 1, slip }))
             .filter((one) => one.inboxNo > inboxNo && one.slip.deliveredAt === null).slice(0, command.limit)
-          same("sync", rows.map((row) => parse(row)["delivery_id"]), expected.map((one) => deliveryId(command.agent, one.inboxNo)), "sync")
+          same(
+            "sync",
+            rows.map((row) => parse(row)["delivery_id"]),
+            expected.map((one) => deliveryId(command.agent, one.inboxNo)),
+            "sync"
+          )
           rows.forEach((row, i) => compare(parse(row), expected[i]!.slip.letter, command.agent, undefined, "sync row"))
           return
         }
@@ -885,7 +1064,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         case "AckFrame": {
           const connected = someSession(command.agent, command.session)
           if (connected === undefined) return
-          // In one of ten cases, the message may be any message, including own ones and those of other agents, or may not exist.
+          // In one of ten cases, the message may be any message, including own ones and those of other agents, or may
+          // not exist.
           const own = state.inboxes[command.agent]!.map((slip) => slip.letter)
           const known = (command.pick % 10 === 0 ? letters() : own).filter((letter) => letter.id !== undefined)
           const letter = known[command.pick % (known.length + 1)]
@@ -909,7 +1089,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             else {
               expectRead(command.agent, state.talks.get(letter.talk)!, letter.seq, letter.seq)
               check("read", Exit.isSuccess(exit), () => `read failed: ${JSON.stringify(exit)}`)
-              if (Exit.isSuccess(exit)) compare(parse(exit.value), letter, command.agent, Model.slipOf(state, letter).slip, "read")
+              if (Exit.isSuccess(exit))
+                compare(parse(exit.value), letter, command.agent, Model.slipOf(state, letter).slip, "read")
             }
           }
           return
@@ -923,7 +1104,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         }
         case "HideMessage": {
           const letter = someLetter(command.agent, command.pick)
-          const exit = yield* Effect.exit(conversations.hideMessage(agents[command.agent]!.id, letter?.id ?? "msg_unknown"))
+          const exit = yield* Effect.exit(
+            conversations.hideMessage(agents[command.agent]!.id, letter?.id ?? "msg_unknown")
+          )
           if (letter === undefined || ![letter.sender, letter.recipient].includes(command.agent)) {
             return expectTag(exit, "MessageNotFound", "hide")
           }
@@ -940,7 +1123,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           if (talk === undefined) return expectTag(exit, "ConversationNotFound", "hide conversation")
           check("hidden", Exit.isSuccess(exit), () => `hide conversation failed: ${JSON.stringify(exit)}`)
           talk.hiddenThrough[command.agent] = talk.letters.length
-          const changed = state.inboxes[command.agent]!.filter((slip) => slip.letter.talk === name && Model.deliver(slip, now()))
+          const changed = state.inboxes[command.agent]!.filter((slip) =>
+            slip.letter.talk === name && Model.deliver(slip, now())
+          )
           transition("stored → delivered, hide conversation", changed.length)
           return
         }
@@ -1075,16 +1260,36 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       const inboxes = yield* sql<{ agent_id: string; last_no: number; undelivered: number }>`
         SELECT * FROM inboxes WHERE ${sql.in("agent_id", ids)}`
       const envelopes = yield* sql<
-        { recipient_id: string; no: number; conversation_id: string; seq: number; delivered_at: number | null; read_at: number | null }
+        {
+          recipient_id: string
+          no: number
+          conversation_id: string
+          seq: number
+          delivered_at: number | null
+          read_at: number | null
+        }
       >`SELECT * FROM envelopes WHERE ${sql.in("recipient_id", ids)} ORDER BY recipient_id, no`
       agents.forEach((agent, i) => {
         const inbox = state.inboxes[i]!
         const row = inboxes.find((one) => one.agent_id === agent.id)
         const own = envelopes.filter((one) => one.recipient_id === agent.id)
-        check("envelopes", own.every((one, index) => one.no === index + 1), () =>
-          `the numbers of ${agent.handle} have a hole: ${own.map((one) => one.no)}`)
-        same("counted", row?.undelivered, own.filter((one) => one.delivered_at === null).length, `undelivered of ${agent.handle} recounted`)
-        same("counted", [row?.last_no, row?.undelivered], [inbox.length, Model.undelivered(state, i)], `inbox of ${agent.handle}`)
+        check(
+          "envelopes",
+          own.every((one, index) => one.no === index + 1),
+          () => `the numbers of ${agent.handle} have a hole: ${own.map((one) => one.no)}`
+        )
+        same(
+          "counted",
+          row?.undelivered,
+          own.filter((one) => one.delivered_at === null).length,
+          `undelivered of ${agent.handle} recounted`
+        )
+        same(
+          "counted",
+          [row?.last_no, row?.undelivered],
+          [inbox.length, Model.undelivered(state, i)],
+          `inbox of ${agent.handle}`
+        )
         same(
           "envelopes",
           own.map((one) => [talkNames.get(one.conversation_id), one.seq, one.delivered_at, one.read_at]),
@@ -1097,11 +1302,14 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       same(
         "conversations",
         talks.map((row) => [talkNames.get(row.id), row.last_seq, row.initiator_id, row.established_at !== null]).sort(),
-        [...state.talks.values()].map((talk) =>
-          [talk.name, talk.letters.length, agents[talk.initiator]!.id, talk.established]).sort(),
+        [...state.talks.values()].map((
+          talk
+        ) => [talk.name, talk.letters.length, agents[talk.initiator]!.id, talk.established]).sort(),
         "conversations"
       )
-      const stored = yield* sql<{ id: string; conversation_id: string; seq: number; sender_id: string; client_msg_id: string }>`
+      const stored = yield* sql<
+        { id: string; conversation_id: string; seq: number; sender_id: string; client_msg_id: string }
+      >`
         SELECT * FROM messages WHERE ${sql.in("conversation_id", [...talkNames.keys()])} ORDER BY conversation_id, seq`
       for (const [id, name] of talkNames) {
         same(
@@ -1145,10 +1353,20 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         deliveredBefore = new Set(state.inboxes[agent]!.filter((slip) => slip.deliveredAt !== null))
         observe()
         for (const connected of sessionsOf(agent)) {
-          const missing = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null && !connected.showed.has(slip))
-          check("pushedToAll", missing.length === 0, () => `an open socket was never shown ${missing.map((slip) => Model.slipOf(state, slip.letter).inboxNo)}`)
+          const missing = state.inboxes[agent]!.filter((slip) =>
+            slip.deliveredAt === null && !connected.showed.has(slip)
+          )
+          check(
+            "pushedToAll",
+            missing.length === 0,
+            () => `an open socket was never shown ${missing.map((slip) => Model.slipOf(state, slip.letter).inboxNo)}`
+          )
           const silent = [...connected.due].filter((letter) => !connected.echoed.has(letter))
-          check("echoed", silent.length === 0, () => `an own message never came back: ${silent.map((letter) => letter.key)}`)
+          check(
+            "echoed",
+            silent.length === 0,
+            () => `an own message never came back: ${silent.map((letter) => letter.key)}`
+          )
         }
         const undelivered = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null)
         const late = attach(agent, true)
@@ -1163,11 +1381,15 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       }
       // The tasks are read one by one, or all together by a list.
       const first = mark % 2
-      if (first === 0) for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node)
+      if (first === 0) { for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node) }
       for (const [id, name] of talkNames) {
         const [one, other] = Model.partners(name)
         for (const caller of [one, other]) {
-          const side = { callerId: agents[caller]!.id, recipientId: agents[Model.otherOf(name, caller)]!.id, conversationId: id }
+          const side = {
+            callerId: agents[caller]!.id,
+            recipientId: agents[Model.otherOf(name, caller)]!.id,
+            conversationId: id
+          }
           const { tasks } = yield* nodes[caller % 2]!.list(side, { state: null, since: null }, null, 1_000)
           const own = tasksIn(name).filter((task) => task.caller === caller)
           same(
@@ -1178,7 +1400,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           )
         }
       }
-      if (first === 1) for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node)
+      if (first === 1) { for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node) }
       yield* audit
     })
 

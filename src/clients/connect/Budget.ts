@@ -24,7 +24,12 @@ const freeAt = (starts: ReadonlyArray<number>, most: number, windowMs: number, n
 }
 
 /** The earliest time at which the budgets permit a run in this conversation: `now`, or later. */
-export const budgetFreeAt = (starts: ReadonlyArray<Started>, conversation: string, limits: Limits, now: number): number => {
+export const budgetFreeAt = (
+  starts: ReadonlyArray<Started>,
+  conversation: string,
+  limits: Limits,
+  now: number
+): number => {
   const all = starts.map(({ at }) => at)
   const here = starts.filter((start) => start.conversation === conversation).map(({ at }) => at)
   return Math.max(

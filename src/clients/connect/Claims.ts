@@ -18,19 +18,27 @@ export const makeClaims = Effect.fnUntraced(function*(holder: string) {
   })
 
   /** Claims messages for a new run, unless a live session of the agent has a lease. */
-  const first = (conversation: string, ids: ReadonlyArray<string>): Effect.Effect<Claim, Failure> => call(conversation, ids, true)
+  const first = (conversation: string, ids: ReadonlyArray<string>): Effect.Effect<Claim, Failure> =>
+    call(conversation, ids, true)
 
-  /** Claims the messages of a run again before something is sent for them. If the claims may have ended, a live session has precedence. */
+  /**
+   * Claims the messages of a run again before something is sent for them. If the claims may have ended, a live session
+   * has precedence.
+   */
   const again = (conversation: string, ids: ReadonlyArray<string>): Effect.Effect<Claim, Failure> =>
     Effect.flatMap(Clock.currentTimeMillis, (now) => call(conversation, ids, now > (until.get(conversation) ?? 0)))
 
-  /** Renews the claims of a run. Returns once they are lost: another process has them, or they ended while the server did not answer. */
+  /**
+   * Renews the claims of a run. Returns once they are lost: another process has them, or they ended while the server
+   * did not answer.
+   */
   const untilLost = Effect.fnUntraced(function*(conversation: string, ids: ReadonlyArray<string>) {
     for (;;) {
       yield* Effect.sleep(RENEW_MS)
       const claim = yield* Effect.option(call(conversation, ids, false))
       const now = yield* Clock.currentTimeMillis
-      if (Option.isSome(claim) ? claim.value.count < ids.length : now > (until.get(conversation) ?? 0)) return { _tag: "Lost" } as const
+      if (Option.isSome(claim) ? claim.value.count < ids.length : now > (until.get(conversation) ?? 0))
+        return { _tag: "Lost" } as const
     }
   })
 

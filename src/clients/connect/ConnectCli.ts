@@ -5,15 +5,15 @@ import { existsSync } from "node:fs"
 import { mkdir, rm, writeFile } from "node:fs/promises"
 import { homedir } from "node:os"
 import { dirname, join, resolve } from "node:path"
-import { type Adapter, ADAPTER_NAMES, adapterOf } from "./programs/Adapters.ts"
 import { connect as connectAgent } from "./Connector.ts"
 import { dryRun as dryRunServices } from "./DryRun.ts"
 import { Journal } from "./Journal.ts"
 import { ParleyApi } from "./ParleyApi.ts"
 import { ParleySocket } from "./ParleySocket.ts"
 import { lock, placesOf, prepare } from "./Places.ts"
-import { RunLog } from "./RunLog.ts"
+import { type Adapter, ADAPTER_NAMES, adapterOf } from "./programs/Adapters.ts"
 import { environmentOf, Runs } from "./programs/Runs.ts"
+import { RunLog } from "./RunLog.ts"
 import { GIVEN_UP, launchdAgent, systemdUnit } from "./ServiceUnit.ts"
 import { type Settings, SettingsInvalid } from "./Settings.ts"
 import { known, setUp } from "./Setup.ts"
@@ -49,9 +49,12 @@ const adapterFor = (settings: Settings): Effect.Effect<Adapter, SettingsInvalid>
         `To accept this, write "allowReads": true for ${handle} in connect.json`
     )
   }
-  if (reply === "tools" && adapter.tools === null) return refuse(`${adapter.name} cannot send by itself. Remove "reply": "tools" of ${handle} from connect.json`)
+  if (reply === "tools" && adapter.tools === null)
+    return refuse(`${adapter.name} cannot send by itself. Remove "reply": "tools" of ${handle} from connect.json`)
   if (reply === "output" && !adapter.returnsText) {
-    return refuse(`${adapter.name} does not give its final text back, so it has to send by itself. Write "reply": "tools" for ${handle} in connect.json`)
+    return refuse(
+      `${adapter.name} does not give its final text back, so it has to send by itself. Write "reply": "tools" for ${handle} in connect.json`
+    )
   }
   return Effect.succeed(adapter)
 }
@@ -73,18 +76,32 @@ const serve = Effect.fnUntraced(function*(settings: Settings, dryRun: boolean) {
     server,
     Journal.layerAt(places.journal),
     RunLog.layerAt(places.logs, settings.logDays),
-    Runs.layer({ adapter, home: places.home, work: places.work, env: settings.env, args: settings.args, runSeconds: settings.runSeconds })
+    Runs.layer({
+      adapter,
+      home: places.home,
+      work: places.work,
+      env: settings.env,
+      args: settings.args,
+      runSeconds: settings.runSeconds
+    })
   )
   yield* Effect.gen(function*() {
     if (settings.statusPort > 0) {
-      yield* Effect.mapError(serveStatus(settings, settings.statusPort), ({ message }) => new SettingsInvalid({ message: `statusPort: ${message}` }))
+      yield* Effect.mapError(
+        serveStatus(settings, settings.statusPort),
+        ({ message }) => new SettingsInvalid({ message: `statusPort: ${message}` })
+      )
     }
     return yield* Effect.raceFirst(connectAgent(settings, adapter), asked)
   }).pipe(Effect.scoped, Effect.provide(services))
 }, Effect.scoped)
 
-const failure = (error: { readonly _tag: string; readonly message?: string; readonly reason?: string }): SettingsInvalid =>
-  new SettingsInvalid({ message: error._tag === "KeyRefused" ? `the server refuses the key: ${error.reason}` : String(error.message) })
+const failure = (
+  error: { readonly _tag: string; readonly message?: string; readonly reason?: string }
+): SettingsInvalid =>
+  new SettingsInvalid({
+    message: error._tag === "KeyRefused" ? `the server refuses the key: ${error.reason}` : String(error.message)
+  })
 
 /** The journal of an agent whose connector was started before. */
 const withJournal = <A, E>(settings: Settings, effect: Effect.Effect<A, E, Journal>) => {
@@ -94,45 +111,69 @@ const withJournal = <A, E>(settings: Settings, effect: Effect.Effect<A, E, Journ
     : Effect.fail(new SettingsInvalid({ message: `the connector of ${settings.handle} was never started here` }))
 }
 
-const status = Command.make("status", {
-  handle,
-  json: Flag.Boolean("json").pipe(Flag.withDescription("Print JSON instead of text"), Flag.withDefault(false))
-}, Effect.fnUntraced(function*(given) {
-  const settings = yield* known(given.handle)
-  const found = yield* withJournal(settings, readStatus(settings, yield* Clock.currentTimeMillis))
-  yield* Console.log(given.json ? JSON.stringify(found, null, 2) : showStatus(found, settings.runsPerDay))
-})).pipe(
+const status = Command.make(
+  "status",
+  {
+    handle,
+    json: Flag.Boolean("json").pipe(Flag.withDescription("Print JSON instead of text"), Flag.withDefault(false))
+  },
+  Effect.fnUntraced(function*(given) {
+    const settings = yield* known(given.handle)
+    const found = yield* withJournal(settings, readStatus(settings, yield* Clock.currentTimeMillis))
+    yield* Console.log(given.json ? JSON.stringify(found, null, 2) : showStatus(found, settings.runsPerDay))
+  })
+).pipe(
   Command.withDescription("Show what waits, what runs, what is parked and why, and how many runs there were today"),
   example("While the connector runs, or while it does not", "--as ada")
 )
 
-const retry = Command.make("retry", {
-  conversation: Argument.String("conversation").pipe(Argument.withDescription("conv_… or grp_…, as status shows it")),
-  handle
-}, Effect.fnUntraced(function*(given) {
-  const settings = yield* known(given.handle)
-  const found = yield* withJournal(settings, Effect.flatMap(Journal, (journal) => journal.retry(given.conversation)))
-  if (!found) return yield* new SettingsInvalid({ message: `${given.conversation} is not in the journal` })
-  yield* Console.log(`${given.conversation} is tried again.`)
-})).pipe(
+const retry = Command.make(
+  "retry",
+  {
+    conversation: Argument.String("conversation").pipe(Argument.withDescription("conv_… or grp_…, as status shows it")),
+    handle
+  },
+  Effect.fnUntraced(function*(given) {
+    const settings = yield* known(given.handle)
+    const found = yield* withJournal(settings, Effect.flatMap(Journal, (journal) => journal.retry(given.conversation)))
+    if (!found) return yield* new SettingsInvalid({ message: `${given.conversation} is not in the journal` })
+    yield* Console.log(`${given.conversation} is tried again.`)
+  })
+).pipe(
   Command.withDescription("Try a parked conversation again"),
   example("After the cause is fixed", "conv_QYm46IBu-5elBWF0")
 )
 
 const pausing = (name: "pause" | "resume", short: string, done: string) =>
-  Command.make(name, { handle }, Effect.fnUntraced(function*(given) {
-    const settings = yield* known(given.handle)
-    yield* withJournal(settings, Effect.flatMap(Journal, (journal) => journal.setFact("paused", name === "pause" ? "yes" : null)))
-    yield* Console.log(done)
-  })).pipe(Command.withDescription(short), example("For one agent", "--as ada"))
+  Command.make(
+    name,
+    { handle },
+    Effect.fnUntraced(function*(given) {
+      const settings = yield* known(given.handle)
+      yield* withJournal(
+        settings,
+        Effect.flatMap(Journal, (journal) => journal.setFact("paused", name === "pause" ? "yes" : null))
+      )
+      yield* Console.log(done)
+    })
+  ).pipe(Command.withDescription(short), example("For one agent", "--as ada"))
 
-const pause = pausing("pause", "Start no more runs until resume; a run that has begun ends as usual", "No more runs start. Messages wait on the server.")
+const pause = pausing(
+  "pause",
+  "Start no more runs until resume; a run that has begun ends as usual",
+  "No more runs start. Messages wait on the server."
+)
 const resume = pausing("resume", "Start runs again after pause", "Runs start again.")
 
-const inherit = (program: string, args: ReadonlyArray<string>, options: { readonly cwd: string; readonly env: Record<string, string> }) =>
+const inherit = (
+  program: string,
+  args: ReadonlyArray<string>,
+  options: { readonly cwd: string; readonly env: Record<string, string> }
+) =>
   Effect.callback<void, SettingsInvalid>((done) => {
     const child = spawn(program, args, { ...options, stdio: "inherit" })
-    const failed = (why: string) => done(Effect.fail(new SettingsInvalid({ message: `${[program, ...args].join(" ")}: ${why}` })))
+    const failed = (why: string) =>
+      done(Effect.fail(new SettingsInvalid({ message: `${[program, ...args].join(" ")}: ${why}` })))
     child.once("error", (error) => failed(error.message))
     child.once("exit", (code) => code === 0 ? done(Effect.void) : failed(`it ended with ${code ?? "a signal"}`))
   })
@@ -140,17 +181,26 @@ const inherit = (program: string, args: ReadonlyArray<string>, options: { readon
 const definedOf = (names: ReadonlyArray<string>): Record<string, string> =>
   Object.fromEntries(names.flatMap((name) => process.env[name] === undefined ? [] : [[name, process.env[name]]]))
 
-const signIn = Command.make("sign-in", { handle }, Effect.fnUntraced(function*(given) {
-  const settings = yield* known(given.handle)
-  const adapter = adapterOf(settings.agent, settings.command)
-  const [program, ...args] = adapter.signIn ?? []
-  if (program === undefined) return yield* new SettingsInvalid({ message: `${adapter.name} has no command to sign in. Write its key under "env" in connect.json` })
-  const { home } = placesOf(process.env, settings.handle)
-  yield* Effect.promise(() => mkdir(home, { recursive: true, mode: 0o700 }))
-  const env = environmentOf({ adapter, home, env: settings.env }, process.env)
-  yield* inherit(program, args, { cwd: home, env: { ...definedOf(["TERM", "DISPLAY", "WAYLAND_DISPLAY"]), ...env } })
-})).pipe(
-  Command.withDescription("Sign in to the program that answers. Its runs have a HOME of their own, without your settings and log-ins"),
+const signIn = Command.make(
+  "sign-in",
+  { handle },
+  Effect.fnUntraced(function*(given) {
+    const settings = yield* known(given.handle)
+    const adapter = adapterOf(settings.agent, settings.command)
+    const [program, ...args] = adapter.signIn ?? []
+    if (program === undefined)
+      return yield* new SettingsInvalid({
+        message: `${adapter.name} has no command to sign in. Write its key under "env" in connect.json`
+      })
+    const { home } = placesOf(process.env, settings.handle)
+    yield* Effect.promise(() => mkdir(home, { recursive: true, mode: 0o700 }))
+    const env = environmentOf({ adapter, home, env: settings.env }, process.env)
+    yield* inherit(program, args, { cwd: home, env: { ...definedOf(["TERM", "DISPLAY", "WAYLAND_DISPLAY"]), ...env } })
+  })
+).pipe(
+  Command.withDescription(
+    "Sign in to the program that answers. Its runs have a HOME of their own, without your settings and log-ins"
+  ),
   Command.withShortDescription("Sign in to the program that answers"),
   example("Once, before the first message", "--as ada")
 )
@@ -166,31 +216,44 @@ const unitOf = (settings: Settings) => {
   return process.platform === "darwin" ? launchdAgent(launch) : systemdUnit(launch)
 }
 
-const carryOut = Effect.forEach(([program = "", ...args]: ReadonlyArray<string>) =>
-  inherit(program, args, { cwd: homedir(), env: definedOf(Object.keys(process.env)) }), { discard: true })
+const carryOut = Effect.forEach(
+  ([program = "", ...args]: ReadonlyArray<string>) =>
+    inherit(program, args, { cwd: homedir(), env: definedOf(Object.keys(process.env)) }),
+  { discard: true }
+)
 
-const install = Command.make("install", { handle }, Effect.fnUntraced(function*(given) {
-  const settings = yield* known(given.handle)
-  yield* adapterFor(settings)
-  const unit = unitOf(settings)
-  const path = join(homedir(), unit.file)
-  yield* Effect.promise(async () => {
-    await mkdir(dirname(path), { recursive: true })
-    await writeFile(path, unit.text, { mode: 0o600 })
+const install = Command.make(
+  "install",
+  { handle },
+  Effect.fnUntraced(function*(given) {
+    const settings = yield* known(given.handle)
+    yield* adapterFor(settings)
+    const unit = unitOf(settings)
+    const path = join(homedir(), unit.file)
+    yield* Effect.promise(async () => {
+      await mkdir(dirname(path), { recursive: true })
+      await writeFile(path, unit.text, { mode: 0o600 })
+    })
+    yield* Console.log(`${path} written, with the PATH of this shell`)
+    yield* carryOut(unit.install)
   })
-  yield* Console.log(`${path} written, with the PATH of this shell`)
-  yield* carryOut(unit.install)
-})).pipe(
-  Command.withDescription("Run the connector as a service of the user: a systemd unit, or a launchd agent. PATH is fixed now"),
+).pipe(
+  Command.withDescription(
+    "Run the connector as a service of the user: a systemd unit, or a launchd agent. PATH is fixed now"
+  ),
   example("For one agent", "--as ada")
 )
 
-const remove = Command.make("remove", { handle }, Effect.fnUntraced(function*(given) {
-  const settings = yield* known(given.handle)
-  const unit = unitOf(settings)
-  yield* carryOut(unit.remove)
-  yield* Effect.promise(() => rm(join(homedir(), unit.file), { force: true }))
-})).pipe(Command.withDescription("Stop the service and remove it"), example("For one agent", "--as ada"))
+const remove = Command.make(
+  "remove",
+  { handle },
+  Effect.fnUntraced(function*(given) {
+    const settings = yield* known(given.handle)
+    const unit = unitOf(settings)
+    yield* carryOut(unit.remove)
+    yield* Effect.promise(() => rm(join(homedir(), unit.file), { force: true }))
+  })
+).pipe(Command.withDescription("Stop the service and remove it"), example("For one agent", "--as ada"))
 
 const service = Command.make("service").pipe(
   Command.withDescription("Run the connector as a service of the user"),
@@ -198,15 +261,23 @@ const service = Command.make("service").pipe(
   Command.withSubcommands([install, remove])
 )
 
-/** `parley connect` starts a program when a message arrives for an agent, and sends the program's final text as the reply. */
+/**
+ * `parley connect` starts a program when a message arrives for an agent, and sends the program's final text as the
+ * reply.
+ */
 export const connect = Command.make("connect", {
   handle,
   agent: Flag.Literals("agent", ADAPTER_NAMES).pipe(Flag.withDescription("The program that answers"), Flag.optional),
   command: Flag.String("command").pipe(
-    Flag.withDescription("A program of your own that answers: it reads the prompt on standard input and writes the reply"),
+    Flag.withDescription(
+      "A program of your own that answers: it reads the prompt on standard input and writes the reply"
+    ),
     Flag.optional
   ),
-  server: Flag.String("server").pipe(Flag.withDescription("The address of the server, at the first start"), Flag.optional),
+  server: Flag.String("server").pipe(
+    Flag.withDescription("The address of the server, at the first start"),
+    Flag.optional
+  ),
   allow: Flag.String("allow").pipe(
     Flag.withDescription("Whose messages start a program, at the first start: contacts, all, or handles with commas"),
     Flag.optional
@@ -226,8 +297,15 @@ export const connect = Command.make("connect", {
     ),
     Command.withShortDescription("Answer messages with a program on this machine, while you are away"),
     Command.withExamples([
-      { command: "PARLEY_KEY=ac_… parley connect --as ada --agent claude --server http://127.0.0.1:3000 --allow contacts", description: "The first start; connect.json keeps all of this" },
-      { command: "parley connect --as ada --dry-run", description: "What would happen with the messages that wait now" },
+      {
+        command:
+          "PARLEY_KEY=ac_… parley connect --as ada --agent claude --server http://127.0.0.1:3000 --allow contacts",
+        description: "The first start; connect.json keeps all of this"
+      },
+      {
+        command: "parley connect --as ada --dry-run",
+        description: "What would happen with the messages that wait now"
+      },
       { command: "parley connect status", description: "What waits, runs and is parked" }
     ]),
     Command.withSubcommands([status, retry, pause, resume, signIn, service])

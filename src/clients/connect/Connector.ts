@@ -1,10 +1,10 @@
 import { Clock, Deferred, Effect, Exit, Option, Queue, Schedule, Semaphore } from "effect"
 import { randomUUID } from "node:crypto"
-import type { Adapter } from "./programs/Adapters.ts"
 import { Journal } from "./Journal.ts"
 import { type Message, permits, wakes } from "./Mail.ts"
 import { type KeyRefused, ParleyApi } from "./ParleyApi.ts"
 import { ParleySocket } from "./ParleySocket.ts"
+import type { Adapter } from "./programs/Adapters.ts"
 import { RunLog } from "./RunLog.ts"
 import { type Settings, SettingsInvalid } from "./Settings.ts"
 import { makeSteps } from "./Steps.ts"
@@ -17,8 +17,8 @@ const LOOK_MS = 1_000
 const LONGEST_MS = 2_147_483_647
 
 /**
- * Runs the connector of one agent until its key is refused. One fiber drives each conversation that has work, and does one step after the
- * other (Steps.ts). The fiber ends when nothing is left to do, and a new message starts another.
+ * Runs the connector of one agent until its key is refused. One fiber drives each conversation that has work, and does
+ * one step after the other (Steps.ts). The fiber ends when nothing is left to do, and a new message starts another.
  */
 export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: Adapter) {
   const journal = yield* Journal
@@ -62,20 +62,29 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
     if (known !== undefined) return void Queue.offerUnsafe(known, undefined)
     const changed = yield* Queue.sliding<void>(1)
     driven.set(conversation, changed)
-    const failing = Effect.onExit(drive(conversation, changed), (exit) =>
-      Exit.isFailure(exit) ? Deferred.failCause(stopped, exit.cause) : Effect.void)
+    const failing = Effect.onExit(
+      drive(conversation, changed),
+      (exit) => Exit.isFailure(exit) ? Deferred.failCause(stopped, exit.cause) : Effect.void
+    )
     yield* Effect.forkIn(failing, scope)
   })
 
-  const pokeAll = Effect.flatMap(journal.unfinished, (all) => Effect.forEach(new Set([...all, ...driven.keys()]), poke, { discard: true }))
+  const pokeAll = Effect.flatMap(
+    journal.unfinished,
+    (all) => Effect.forEach(new Set([...all, ...driven.keys()]), poke, { discard: true })
+  )
 
   const contacts = new Map<string, { readonly is: boolean; readonly until: number }>()
   const isContact = Effect.fnUntraced(function*(handle: string) {
     const now = yield* Clock.currentTimeMillis
     const known = contacts.get(handle)
     if (known !== undefined && known.until > now) return known.is
-    // The call is retried until the server answers, because an ignored message is not offered again before the next connect.
-    const is = yield* Effect.retry(api.isContact(handle), { while: ({ _tag }) => _tag === "Unreachable", schedule: Schedule.spaced("1 second") }).pipe(
+    // The call is retried until the server answers, because an ignored message is not offered again before the next
+    // connect.
+    const is = yield* Effect.retry(api.isContact(handle), {
+      while: ({ _tag }) => _tag === "Unreachable",
+      schedule: Schedule.spaced("1 second")
+    }).pipe(
       Effect.catchTag("Refused", () => Effect.succeed(false))
     )
     contacts.set(handle, { is, until: now + CONTACT_MS })
@@ -92,7 +101,9 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
     for (const event of yield* socket.take) {
       if (event._tag === "Connected") {
         if (event.handle !== settings.handle) {
-          return yield* new SettingsInvalid({ message: `the key of ${settings.handle} in connect.json is that of ${event.handle}` })
+          return yield* new SettingsInvalid({
+            message: `the key of ${settings.handle} in connect.json is that of ${event.handle}`
+          })
         }
         yield* journal.setFact("connected", new Date(yield* Clock.currentTimeMillis).toISOString())
         yield* log.note("connected", { server: settings.server })
@@ -128,6 +139,11 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
   yield* pokeAll
   yield* Effect.forkScoped(lookForChanges)
   return yield* Effect.raceFirst(Effect.forever(receive()), Deferred.await(stopped)).pipe(
-    Effect.tapError((error) => journal.setFact("stopped", error._tag === "KeyRefused" ? `the server refuses the key: ${error.reason}` : error.message))
+    Effect.tapError((error) =>
+      journal.setFact(
+        "stopped",
+        error._tag === "KeyRefused" ? `the server refuses the key: ${error.reason}` : error.message
+      )
+    )
   )
 })

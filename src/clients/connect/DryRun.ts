@@ -1,13 +1,13 @@
 import { Console, Effect, Layer } from "effect"
-import { type Adapter, argvOf, givenTools } from "./programs/Adapters.ts"
 import { Journal } from "./Journal.ts"
 import { ParleyApi } from "./ParleyApi.ts"
 import { ParleySocket } from "./ParleySocket.ts"
+import { type Adapter, argvOf, givenTools } from "./programs/Adapters.ts"
 import { Runs } from "./programs/Runs.ts"
 
 /**
- * Services that change nothing, around those that read: nothing is claimed, run, sent or acknowledged, and the journal is in memory.
- * A run prints its command and its prompt instead, and counts as silent.
+ * Services that change nothing, around those that read: nothing is claimed, run, sent or acknowledged, and the journal
+ * is in memory. A run prints its command and its prompt instead, and counts as silent.
  */
 export const dryRun = (adapter: Adapter, args: ReadonlyArray<string>) =>
   Layer.mergeAll(
@@ -24,7 +24,11 @@ export const dryRun = (adapter: Adapter, args: ReadonlyArray<string>) =>
     Layer.succeed(Runs, {
       run: ({ prompt, session, tools }) =>
         Effect.as(
-          Console.log(`would run: ${JSON.stringify(argvOf(givenTools(adapter, tools?.url ?? null), session, args))}\nwith this on standard input:\n\n${prompt}`),
+          Console.log(
+            `would run: ${
+              JSON.stringify(argvOf(givenTools(adapter, tools?.url ?? null), session, args))
+            }\nwith this on standard input:\n\n${prompt}`
+          ),
           { _tag: "Exited", code: 0, stdout: "" } as const
         ),
       endLeftovers: () => Effect.void

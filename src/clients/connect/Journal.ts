@@ -41,7 +41,9 @@ export interface Arrival {
 }
 
 const Target = Schema.Union([Schema.Struct({ to: Schema.String }), Schema.Struct({ conversation_id: Schema.String })])
-const StoredReply = Schema.fromJsonString(Schema.Struct({ clientMsgId: Schema.String, to: Target, text: Schema.String, hop: Schema.Int }))
+const StoredReply = Schema.fromJsonString(
+  Schema.Struct({ clientMsgId: Schema.String, to: Target, text: Schema.String, hop: Schema.Int })
+)
 const Row = Schema.Struct({
   phase: Schema.Literals(["idle", "running", "replying"]),
   run: Schema.NullOr(Schema.String),
@@ -54,18 +56,28 @@ const Row = Schema.Struct({
   confirm_at: Schema.Int,
   confirm_tries: Schema.Int
 })
-const MessageRow = Schema.Struct({ id: Schema.String, seq: Schema.Int, at: Schema.Int, state: Schema.Literals(["waiting", "batch", "handled"]) })
+const MessageRow = Schema.Struct({
+  id: Schema.String,
+  seq: Schema.Int,
+  at: Schema.Int,
+  state: Schema.Literals(["waiting", "batch", "handled"])
+})
 
 const decodeRow = Schema.decodeUnknownSync(Row)
 const decodeMessages = Schema.decodeUnknownSync(Schema.Array(MessageRow))
-const decodeStarts = Schema.decodeUnknownSync(Schema.Array(Schema.Struct({ at: Schema.Int, conversation: Schema.String })))
+const decodeStarts = Schema.decodeUnknownSync(
+  Schema.Array(Schema.Struct({ at: Schema.Int, conversation: Schema.String }))
+)
 const decodeIds = Schema.decodeUnknownSync(Schema.Array(Schema.Struct({ id: Schema.String })))
 const decodeFact = Schema.decodeUnknownOption(Schema.Struct({ value: Schema.String }))
 const decodeDataVersion = Schema.decodeUnknownSync(Schema.Struct({ data_version: Schema.Int }))
 
 const encodeReply = Schema.encodeSync(StoredReply)
 
-/** How long after an acknowledgement the connector checks that the server has it, in milliseconds. The time doubles up to a minute. */
+/**
+ * How long after an acknowledgement the connector checks that the server has it, in milliseconds. The time doubles up
+ * to a minute.
+ */
 const CONFIRM_MS = 2_000
 const confirmAfter = (tries: number): number => Math.min(60_000, CONFIRM_MS * 2 ** Math.min(tries, 5))
 
@@ -81,7 +93,8 @@ const open = (path: string) => {
   const run = (sql: string, ...values: ReadonlyArray<SQLInputValue>): void => {
     db.prepare(sql).run(...values)
   }
-  const all = (sql: string, ...values: ReadonlyArray<SQLInputValue>): ReadonlyArray<unknown> => db.prepare(sql).all(...values)
+  const all = (sql: string, ...values: ReadonlyArray<SQLInputValue>): ReadonlyArray<unknown> =>
+    db.prepare(sql).all(...values)
   const one = (sql: string, ...values: ReadonlyArray<SQLInputValue>): unknown => db.prepare(sql).get(...values)
   /** Carries out all of `change` or nothing, and returns when the disk has it. */
   const commit = <A>(change: () => A): Effect.Effect<A> =>
@@ -108,7 +121,10 @@ const make = (path: string) => {
   /** Ends what is under way in a conversation. Messages of its batch that are not among `handled` wait again. */
   const toIdle = (conversation: string): void => {
     run("UPDATE messages SET state = 'waiting' WHERE conversation = ? AND state = 'batch'", conversation)
-    run("UPDATE conversations SET phase = 'idle', run = NULL, reply = NULL, not_before = 0, hold = NULL WHERE id = ?", conversation)
+    run(
+      "UPDATE conversations SET phase = 'idle', run = NULL, reply = NULL, not_before = 0, hold = NULL WHERE id = ?",
+      conversation
+    )
   }
   const toHandled = (conversation: string, list: ReadonlyArray<string>, now: number): void => {
     run(`UPDATE messages SET state = 'handled' WHERE conversation = ? AND ${AMONG}`, conversation, ids(list))
@@ -122,7 +138,9 @@ const make = (path: string) => {
     const found = one("SELECT * FROM conversations WHERE id = ?", conversation)
     if (found === undefined) return undefined
     const row = decodeRow(found)
-    const messages = decodeMessages(all("SELECT id, seq, at, state FROM messages WHERE conversation = ? ORDER BY seq", conversation))
+    const messages = decodeMessages(
+      all("SELECT id, seq, at, state FROM messages WHERE conversation = ? ORDER BY seq", conversation)
+    )
     const work: Work = {
       conversation,
       phase: row.phase,
@@ -147,12 +165,23 @@ const make = (path: string) => {
           const known = all("SELECT state FROM messages WHERE id = ?", id) as ReadonlyArray<{ readonly state: string }>
           if (known[0] !== undefined) return known[0].state === "handled" ? "handled" : "known"
           run("INSERT INTO conversations (id) VALUES (?) ON CONFLICT DO NOTHING", conversation)
-          run("UPDATE conversations SET parked = NULL, failures = 0, not_before = 0, hold = NULL WHERE id = ? AND parked IS NOT NULL", conversation)
-          run("INSERT INTO messages (id, conversation, seq, at, state) VALUES (?, ?, ?, ?, 'waiting')", id, conversation, seq, now)
+          run(
+            "UPDATE conversations SET parked = NULL, failures = 0, not_before = 0, hold = NULL WHERE id = ? AND parked IS NOT NULL",
+            conversation
+          )
+          run(
+            "INSERT INTO messages (id, conversation, seq, at, state) VALUES (?, ?, ?, ?, 'waiting')",
+            id,
+            conversation,
+            seq,
+            now
+          )
           return "new"
         })
       ),
-    unfinished: Effect.sync(() => decodeIds(all("SELECT DISTINCT conversation AS id FROM messages")).map(({ id }) => id)),
+    unfinished: Effect.sync(() =>
+      decodeIds(all("SELECT DISTINCT conversation AS id FROM messages")).map(({ id }) => id)
+    ),
     work: (conversation) => Effect.sync(() => read(conversation)?.work),
     runOf: (conversation) => Effect.sync(() => read(conversation)?.run ?? null),
     forget: (list) => commit(() => remove(list)),
@@ -160,7 +189,11 @@ const make = (path: string) => {
     hold: (conversation, until, hold) => commit(() => holdUntil(conversation, until, hold)),
     begin: (conversation, list, name, now) =>
       commit(() => {
-        run("UPDATE conversations SET phase = 'running', run = ?, not_before = 0, hold = NULL WHERE id = ?", name, conversation)
+        run(
+          "UPDATE conversations SET phase = 'running', run = ?, not_before = 0, hold = NULL WHERE id = ?",
+          name,
+          conversation
+        )
         run(`UPDATE messages SET state = 'batch' WHERE conversation = ? AND ${AMONG}`, conversation, ids(list))
         run("DELETE FROM starts WHERE at <= ?", now - BUDGET_WINDOW_MS)
         run("INSERT INTO starts (at, conversation) VALUES (?, ?)", now, conversation)
@@ -192,7 +225,12 @@ const make = (path: string) => {
         const waitMs = afterFailure(failures, retrySeconds)
         toIdle(conversation)
         // A session that cannot be resumed must not fail every later run.
-        run("UPDATE conversations SET failures = ?, session = NULL, parked = ? WHERE id = ?", failures, waitMs === null ? why : null, conversation)
+        run(
+          "UPDATE conversations SET failures = ?, session = NULL, parked = ? WHERE id = ?",
+          failures,
+          waitMs === null ? why : null,
+          conversation
+        )
         if (waitMs !== null) holdUntil(conversation, now + waitMs, "retry")
         return waitMs === null
       }),
@@ -210,22 +248,38 @@ const make = (path: string) => {
       commit(() => {
         remove(list)
         const tries = (read(conversation)?.work.confirm.tries ?? 0) + 1
-        run("UPDATE conversations SET confirm_at = ?, confirm_tries = ? WHERE id = ?", now + confirmAfter(tries), tries, conversation)
+        run(
+          "UPDATE conversations SET confirm_at = ?, confirm_tries = ? WHERE id = ?",
+          now + confirmAfter(tries),
+          tries,
+          conversation
+        )
       }),
     retry: (conversation) =>
       commit(() => {
         const found = read(conversation)
         if (found === undefined) return false
-        run("UPDATE conversations SET parked = NULL, failures = 0, not_before = 0, hold = NULL WHERE id = ?", conversation)
+        run(
+          "UPDATE conversations SET parked = NULL, failures = 0, not_before = 0, hold = NULL WHERE id = ?",
+          conversation
+        )
         return true
       }),
-    starts: (now) => Effect.sync(() => decodeStarts(all("SELECT at, conversation FROM starts WHERE at > ?", now - BUDGET_WINDOW_MS))),
-    fact: (name) => Effect.sync(() => Option.map(decodeFact(one("SELECT value FROM facts WHERE name = ?", name)), ({ value }) => value)),
+    starts: (now) =>
+      Effect.sync(() => decodeStarts(all("SELECT at, conversation FROM starts WHERE at > ?", now - BUDGET_WINDOW_MS))),
+    fact: (name) =>
+      Effect.sync(() =>
+        Option.map(decodeFact(one("SELECT value FROM facts WHERE name = ?", name)), ({ value }) => value)
+      ),
     setFact: (name, value) =>
       commit(() =>
         value === null
           ? run("DELETE FROM facts WHERE name = ?", name)
-          : run("INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, value)
+          : run(
+            "INSERT INTO facts (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            name,
+            value
+          )
       ),
     dataVersion: Effect.sync(() => decodeDataVersion(one("PRAGMA data_version")).data_version),
     close: Effect.sync(() => db.close())
@@ -234,12 +288,18 @@ const make = (path: string) => {
 
 /**
  * The state of the connector on disk. Each method is one transaction, and returns when the disk has it. After a crash
- * between any two calls, the rows say what remains to be done. One process writes; `status`, `retry` and `pause` of other processes
- * open the same file.
+ * between any two calls, the rows say what remains to be done. One process writes; `status`, `retry` and `pause` of
+ * other processes open the same file.
  */
 export class Journal extends Context.Service<Journal, {
-  /** Notes messages as waiting. The result says of each whether it is new, was noted before, or needs only an acknowledgement. */
-  readonly arrived: (arrivals: ReadonlyArray<Arrival>, now: number) => Effect.Effect<ReadonlyArray<"new" | "known" | "handled">>
+  /**
+   * Notes messages as waiting. The result says of each whether it is new, was noted before, or needs only an
+   * acknowledgement.
+   */
+  readonly arrived: (
+    arrivals: ReadonlyArray<Arrival>,
+    now: number
+  ) => Effect.Effect<ReadonlyArray<"new" | "known" | "handled">>
   /** The conversations that have messages here. */
   readonly unfinished: Effect.Effect<ReadonlyArray<string>>
   readonly work: (conversation: string) => Effect.Effect<Work | undefined>
@@ -258,8 +318,16 @@ export class Journal extends Context.Service<Journal, {
   readonly silent: (conversation: string, session: string | null, now: number) => Effect.Effect<void>
   /** The server has the reply to these messages of the batch. The others wait again. */
   readonly answered: (conversation: string, ids: ReadonlyArray<string>, now: number) => Effect.Effect<void>
-  /** The run has failed, and will be repeated after the next of `retrySeconds`. Returns whether the conversation was parked instead. */
-  readonly failed: (conversation: string, why: string, retrySeconds: ReadonlyArray<number>, now: number) => Effect.Effect<boolean>
+  /**
+   * The run has failed, and will be repeated after the next of `retrySeconds`. Returns whether the conversation was
+   * parked instead.
+   */
+  readonly failed: (
+    conversation: string,
+    why: string,
+    retrySeconds: ReadonlyArray<number>,
+    now: number
+  ) => Effect.Effect<boolean>
   /** The batch waits again, and nothing counts as failed. A reply that was not sent is dropped. */
   readonly release: (conversation: string, until: number, hold: Hold | null) => Effect.Effect<void>
   readonly park: (conversation: string, why: string) => Effect.Effect<void>
@@ -276,8 +344,12 @@ export class Journal extends Context.Service<Journal, {
   readonly close: Effect.Effect<void>
 }>()("parley/connect/Journal") {
   /** The journal in this file, which is created if it does not exist; `:memory:` for a journal that nothing keeps. */
-  static readonly layerAt = (path: string) => Layer.effect(Journal, Effect.acquireRelease(Effect.sync(() => make(path)), ({ close }) => close))
+  static readonly layerAt = (path: string) =>
+    Layer.effect(Journal, Effect.acquireRelease(Effect.sync(() => make(path)), ({ close }) => close))
 }
 
-/** Facts about the connector: `installation` is its name among the holders of claims, `paused` is set while no run may start. */
+/**
+ * Facts about the connector: `installation` is its name among the holders of claims, `paused` is set while no run may
+ * start.
+ */
 export type Fact = "installation" | "paused" | "process" | "connected" | "stopped"

@@ -1,7 +1,9 @@
 import { Option, Schema } from "effect"
 import type { Settings } from "./Settings.ts"
 
-/** The connector's part of the metadata of a reply: the number of automatic replies in a row, and the answered messages. */
+/**
+ * The connector's part of the metadata of a reply: the number of automatic replies in a row, and the answered messages.
+ */
 const ConnectMetadata = Schema.Struct({ auto: Schema.Boolean, hop: Schema.Int, answers: Schema.Array(Schema.String) })
 export type ConnectMetadata = typeof ConnectMetadata.Type
 
@@ -17,7 +19,10 @@ export const Message = Schema.Struct({
   status: Schema.String,
   created_at: Schema.String,
   context: Schema.Struct({
-    conversation: Schema.Struct({ type: Schema.Literals(["direct", "group"]), group_name: Schema.NullOr(Schema.String) }),
+    conversation: Schema.Struct({
+      type: Schema.Literals(["direct", "group"]),
+      group_name: Schema.NullOr(Schema.String)
+    }),
     mentions: Schema.Array(Schema.String)
   })
 })
@@ -25,12 +30,15 @@ export type Message = typeof Message.Type
 
 const decodeMetadata = Schema.decodeUnknownOption(ConnectMetadata)
 
-const metadataOf = ({ metadata }: Message): ConnectMetadata | undefined => Option.getOrUndefined(decodeMetadata(metadata["connect"]))
+const metadataOf = ({ metadata }: Message): ConnectMetadata | undefined =>
+  Option.getOrUndefined(decodeMetadata(metadata["connect"]))
 
 /** The number of automatic replies in a row that end with this message; 0 for a message that no connector sent. */
 export const hopOf = (message: Message): number => Math.max(0, metadataOf(message)?.hop ?? 0)
 
-/** The ids of the messages that this message answers: those that its connector named, or the one to which it replies. */
+/**
+ * The ids of the messages that this message answers: those that its connector named, or the one to which it replies.
+ */
 export const answersOf = (message: Message): ReadonlyArray<string> => {
   const replyTo = message.metadata["reply_to"]
   return metadataOf(message)?.answers ?? (typeof replyTo === "string" ? [replyTo] : [])
@@ -40,12 +48,16 @@ export const answersOf = (message: Message): ReadonlyArray<string> => {
 export const wakes = (message: Message, { handle, wake }: Pick<Settings, "handle" | "wake">): boolean => {
   if (message.sender === handle || message.type === "system") return false
   const { conversation, mentions } = message.context
-  return conversation.type === "direct" ? wake.includes("direct") : wake.includes("mentions") && mentions.includes(handle)
+  return conversation.type === "direct"
+    ? wake.includes("direct")
+    : wake.includes("mentions") && mentions.includes(handle)
 }
 
 /** Whether `allow` permits the sender; undefined if the sender's contact entry decides. */
 export const permits = (sender: string, allow: Settings["allow"]): boolean | undefined =>
-  allow === "contacts" ? undefined : allow === "all" || allow.some((handle) => handle.replace(/^@/, "").toLowerCase() === sender)
+  allow === "contacts"
+    ? undefined
+    : allow === "all" || allow.some((handle) => handle.replace(/^@/, "").toLowerCase() === sender)
 
 /** The states of the messages that a run is planned for, from the history of their conversation. */
 export interface Sorted {
@@ -53,7 +65,9 @@ export interface Sorted {
   readonly fresh: ReadonlyArray<Message>
   /** Ids of messages that a message of this agent already answers. They only need an acknowledgement. */
   readonly answered: ReadonlyArray<string>
-  /** Ids of messages that are no longer `stored`: another process of the agent has acknowledged them, or they are gone. */
+  /**
+   * Ids of messages that are no longer `stored`: another process of the agent has acknowledged them, or they are gone.
+   */
   readonly stale: ReadonlyArray<string>
 }
 

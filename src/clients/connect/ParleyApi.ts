@@ -5,7 +5,8 @@ import { Message } from "./Mail.ts"
 export class KeyRefused extends Data.TaggedError("KeyRefused")<{ readonly reason: string }> {}
 
 /** No usable answer: the server or the network fails, or a limit says to wait. The same call may be repeated. */
-export class Unreachable extends Data.TaggedError("Unreachable")<{ readonly reason: string; readonly retryAfterMs: number | null }> {}
+export class Unreachable
+  extends Data.TaggedError("Unreachable")<{ readonly reason: string; readonly retryAfterMs: number | null }> {}
 
 /** The server refuses the call, and would refuse it again. */
 export class CallRefused extends Data.TaggedError("Refused")<{ readonly code: string; readonly status: number }> {}
@@ -56,7 +57,10 @@ export class ParleyApi extends Context.Service<ParleyApi, {
   readonly handle: Effect.Effect<string, Failure>
   /** Claims messages, oldest first. With `defer`, nothing is claimed while a live session of the agent has a lease. */
   readonly claim: (ids: ReadonlyArray<string>, holder: string, defer: boolean) => Effect.Effect<Claim, Failure>
-  /** The messages of a conversation from this seq on, oldest first. Empty if the agent is no longer part of the conversation. */
+  /**
+   * The messages of a conversation from this seq on, oldest first. Empty if the agent is no longer part of the
+   * conversation.
+   */
   readonly history: (conversation: string, fromSeq: number) => Effect.Effect<ReadonlyArray<Message>, Failure>
   readonly isContact: (handle: string) => Effect.Effect<boolean, Failure>
   readonly send: (body: unknown) => Effect.Effect<Sent, Failure>
@@ -94,7 +98,8 @@ export class ParleyApi extends Context.Service<ParleyApi, {
       const decode = Schema.decodeUnknownOption(schema)
       return ({ body }: Answer): Effect.Effect<S["Type"], Unreachable> =>
         Option.match(decode(body), {
-          onNone: () => Effect.fail(new Unreachable({ reason: "the answer is not that of a Parley server", retryAfterMs: null })),
+          onNone: () =>
+            Effect.fail(new Unreachable({ reason: "the answer is not that of a Parley server", retryAfterMs: null })),
           onSome: Effect.succeed
         })
     }
@@ -105,11 +110,22 @@ export class ParleyApi extends Context.Service<ParleyApi, {
     const readMessages = read(Schema.Array(Message))
 
     return Layer.succeed(ParleyApi, {
-      handle: call({ method: "GET", path: "/v1/agents/me" }).pipe(Effect.flatMap(readAgent), Effect.map(({ handle }) => handle)),
+      handle: call({ method: "GET", path: "/v1/agents/me" }).pipe(
+        Effect.flatMap(readAgent),
+        Effect.map(({ handle }) => handle)
+      ),
       claim: (ids, holder, defer) =>
-        call({ method: "POST", path: "/v1/reply/claim-batch", body: { message_ids: ids, holder, defer_if_active: defer } }).pipe(
+        call({
+          method: "POST",
+          path: "/v1/reply/claim-batch",
+          body: { message_ids: ids, holder, defer_if_active: defer }
+        }).pipe(
           Effect.flatMap(readClaim),
-          Effect.map(({ claimed_count, deferred, expires_in }) => ({ count: claimed_count, deferred, expiresIn: expires_in }))
+          Effect.map(({ claimed_count, deferred, expires_in }) => ({
+            count: claimed_count,
+            deferred,
+            expiresIn: expires_in
+          }))
         ),
       history: Effect.fnUntraced(function*(conversation: string, fromSeq: number) {
         const messages: Array<Message> = []
@@ -136,7 +152,8 @@ export class ParleyApi extends Context.Service<ParleyApi, {
   }
 }
 
-const isGone = (failure: Failure): failure is CallRefused => failure._tag === "Refused" && (failure.status === 404 || failure.status === 410)
+const isGone = (failure: Failure): failure is CallRefused =>
+  failure._tag === "Refused" && (failure.status === 404 || failure.status === 410)
 
 const parse = (text: string): unknown => {
   try {

@@ -28,13 +28,15 @@ const REFUSED = 1008
 const MOST_FRAME = 1_048_576
 
 /**
- * The socket in acknowledging mode (wire.md E.2): a message stays with the server until `acknowledge`, and is offered again at the next
- * connect. It reconnects by itself until the key is refused.
+ * The socket in acknowledging mode (wire.md E.2): a message stays with the server until `acknowledge`, and is offered
+ * again at the next connect. It reconnects by itself until the key is refused.
  */
 export class ParleySocket extends Context.Service<ParleySocket, {
   /** Takes all events that wait, at least one. Fails once the key is refused. */
   readonly take: Effect.Effect<ReadonlyArray<Event>, KeyRefused>
-  /** Sends acknowledgements if the socket is open. Otherwise the server offers the messages again at the next connect. */
+  /**
+   * Sends acknowledgements if the socket is open. Otherwise the server offers the messages again at the next connect.
+   */
   readonly acknowledge: (ids: ReadonlyArray<string>) => Effect.Effect<void>
 }>()("parley/connect/ParleySocket") {
   static readonly layer = ({ key, server }: { readonly key: string; readonly server: string }) =>
@@ -45,7 +47,10 @@ export class ParleySocket extends Context.Service<ParleySocket, {
         let current: WebSocket | undefined
 
         const once = Effect.callback<void, Disconnected | KeyRefused>((resume) => {
-          const socket = new WebSocket(`${server.replace(/^http/, "ws")}/v1/ws`, { handshakeTimeout: HANDSHAKE_MS, maxPayload: MOST_FRAME })
+          const socket = new WebSocket(`${server.replace(/^http/, "ws")}/v1/ws`, {
+            handshakeTimeout: HANDSHAKE_MS,
+            maxPayload: MOST_FRAME
+          })
           let greeted = false
           let silence: NodeJS.Timeout | undefined
           const alive = (): void => {
@@ -54,7 +59,9 @@ export class ParleySocket extends Context.Service<ParleySocket, {
           }
           socket.on("open", () => {
             alive()
-            socket.send(JSON.stringify({ type: "hello", api_key: key, capabilities: ["ack"], client: "parley_connect" }))
+            socket.send(
+              JSON.stringify({ type: "hello", api_key: key, capabilities: ["ack"], client: "parley_connect" })
+            )
           })
           socket.on("ping", alive)
           socket.on("message", (data) => {
@@ -78,7 +85,11 @@ export class ParleySocket extends Context.Service<ParleySocket, {
             const why = String(reason) || problem || `closed with ${code}`
             if (code === REFUSED) return resume(Effect.fail(new KeyRefused({ reason: why })))
             // A connection that worked is tried again at once, the others later.
-            resume(greeted ? Effect.sync(() => void Queue.offerUnsafe(events, { _tag: "Disconnected", reason: why })) : Effect.fail(new Disconnected({ reason: why })))
+            resume(
+              greeted
+                ? Effect.sync(() => void Queue.offerUnsafe(events, { _tag: "Disconnected", reason: why }))
+                : Effect.fail(new Disconnected({ reason: why }))
+            )
           })
           return Effect.sync(() => {
             clearTimeout(silence)
@@ -89,10 +100,13 @@ export class ParleySocket extends Context.Service<ParleySocket, {
 
         const forever = Effect.gen(function*() {
           for (let failures = 0;;) {
-            const failed = yield* Effect.match(once.pipe(Effect.catchTag("KeyRefused", (refused) => Effect.as(Queue.fail(events, refused), refused))), {
-              onFailure: (error) => error,
-              onSuccess: (refused) => refused
-            })
+            const failed = yield* Effect.match(
+              once.pipe(Effect.catchTag("KeyRefused", (refused) => Effect.as(Queue.fail(events, refused), refused))),
+              {
+                onFailure: (error) => error,
+                onSuccess: (refused) => refused
+              }
+            )
             if (failed?._tag === "KeyRefused") return
             failures = failed === undefined ? 0 : failures + 1
             if (failed !== undefined) Queue.offerUnsafe(events, { _tag: "Disconnected", reason: failed.reason })

@@ -11,7 +11,8 @@ const folder = (env: Environment, name: string, ...otherwise: ReadonlyArray<stri
   env[name] !== undefined && env[name] !== "" ? env[name] : join(env["HOME"] ?? homedir(), ...otherwise)
 
 /** The path of connect.json: in `$XDG_CONFIG_HOME/parley`, or in ~/.config/parley. */
-export const settingsPath = (env: Environment): string => join(folder(env, "XDG_CONFIG_HOME", ".config"), "parley", "connect.json")
+export const settingsPath = (env: Environment): string =>
+  join(folder(env, "XDG_CONFIG_HOME", ".config"), "parley", "connect.json")
 
 /** The folders and files of one agent's connector, in `$XDG_STATE_HOME/parley`, or in ~/.local/state/parley. */
 export interface Places {
@@ -27,10 +28,20 @@ export interface Places {
 export const placesOf = (env: Environment, handle: string): Places => {
   const root = join(folder(env, "XDG_STATE_HOME", ".local", "state"), "parley", "connect", handle)
   const inside = (name: string): string => join(root, name)
-  return { root, journal: inside("journal"), lock: inside("lock"), home: inside("home"), work: inside("work"), logs: inside("logs") }
+  return {
+    root,
+    journal: inside("journal"),
+    lock: inside("lock"),
+    home: inside("home"),
+    work: inside("work"),
+    logs: inside("logs")
+  }
 }
 
-/** Creates the folder of an agent's connector, and closes it to other users if somebody else has made it. Only the user can read it. */
+/**
+ * Creates the folder of an agent's connector, and closes it to other users if somebody else has made it. Only the user
+ * can read it.
+ */
 export const prepare = ({ root }: Places): Effect.Effect<void> =>
   Effect.sync(() => {
     mkdirSync(root, { recursive: true, mode: 0o700 })
@@ -40,8 +51,8 @@ export const prepare = ({ root }: Places): Effect.Effect<void> =>
 const SQLITE_BUSY = 5
 
 /**
- * Locks the places of an agent until the scope ends, so that a second connector of the agent on this machine is refused. The lock is
- * SQLite's on a file, which the kernel releases however the process ends.
+ * Locks the places of an agent until the scope ends, so that a second connector of the agent on this machine is
+ * refused. The lock is SQLite's on a file, which the kernel releases however the process ends.
  */
 export const lock = ({ lock: file }: Places, handle: string) =>
   Effect.acquireRelease(
@@ -78,7 +89,11 @@ export const readSettings = (path: string): Effect.Effect<string | undefined, Se
   }).pipe(Effect.catch((error) =>
     Reflect.get(Object(error), "code") === "ENOENT"
       ? Effect.succeed(undefined)
-      : Effect.fail(new SettingsInvalid({ message: `${path} cannot be used: ${error instanceof Error ? error.message : String(error)}` }))
+      : Effect.fail(
+        new SettingsInvalid({
+          message: `${path} cannot be used: ${error instanceof Error ? error.message : String(error)}`
+        })
+      )
   ))
 
 /** Writes connect.json, whole or not at all, so that only the user can read it. */

@@ -4,7 +4,9 @@ import type { Settings } from "./Settings.ts"
 
 const SECOND_MS = 1_000
 
-/** The rules that differ by who sends the reply: the connector sends the final text, or the program sends by its tools. */
+/**
+ * The rules that differ by who sends the reply: the connector sends the final text, or the program sends by its tools.
+ */
 const rulesOf = (reply: Settings["reply"], to: string): ReadonlyArray<string> =>
   reply === "output"
     ? [
@@ -19,14 +21,20 @@ const rulesOf = (reply: Settings["reply"], to: string): ReadonlyArray<string> =>
     ]
 
 /**
- * The text that a program reads on standard input: the rules, and the messages as one marked line of JSON (wire.md M). The rules come
- * with each run, because a program may have lost its earlier ones.
+ * The text that a program reads on standard input: the rules, and the messages as one marked line of JSON (wire.md M).
+ * The rules come with each run, because a program may have lost its earlier ones.
  */
-export const promptOf = ({ handle, reply }: Pick<Settings, "handle" | "reply">, messages: ReadonlyArray<Message>, now: number): string => {
+export const promptOf = (
+  { handle, reply }: Pick<Settings, "handle" | "reply">,
+  messages: ReadonlyArray<Message>,
+  now: number
+): string => {
   const [first] = messages
   const { conversation } = first?.context ?? {}
   const shown = {
-    conversation: conversation?.type === "group" ? { type: "group", name: conversation.group_name } : { type: "direct" },
+    conversation: conversation?.type === "group"
+      ? { type: "group", name: conversation.group_name }
+      : { type: "direct" },
     messages: messages.map(({ content, created_at, id, sender }) => ({
       id,
       from: `@${sender}`,

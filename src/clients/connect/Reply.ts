@@ -7,9 +7,9 @@ const MOST_BYTES = 32_768
 const CUT = "\n[The rest was cut off.]"
 
 /**
- * The `client_msg_id` of the reply to a batch, made of the agent and the batch's oldest message. Another connector that answers the same
- * messages, in a batch that begins alike, therefore gets the first reply back and stores none. A run that sends by itself can send more
- * messages, to others too: `more` names the other recipient, and counts.
+ * The `client_msg_id` of the reply to a batch, made of the agent and the batch's oldest message. Another connector that
+ * answers the same messages, in a batch that begins alike, therefore gets the first reply back and stores none. A run
+ * that sends by itself can send more messages, to others too: `more` names the other recipient, and counts.
  */
 export const clientMsgIdOf = (handle: string, oldest: string, ...more: ReadonlyArray<string | number>): string =>
   `connect-${createHash("sha256").update([handle, oldest, ...more].join("\n")).digest("base64url")}`
@@ -25,7 +25,9 @@ export const replyMetadata = (hop: number, answers: ReadonlyArray<string>): Read
 
 const bytes = (value: unknown): number => Buffer.byteLength(JSON.stringify(value))
 
-/** The text as the server accepts it: well-formed, without NUL, and cut so that the message has at most 32,768 bytes. */
+/**
+ * The text as the server accepts it: well-formed, without NUL, and cut so that the message has at most 32,768 bytes.
+ */
 export const fitText = (text: string, metadata: Readonly<Record<string, unknown>>, outputBytes: number): string => {
   // A character has at least one byte, so what is beyond `outputBytes` characters is cut off in any case.
   const beginning = text.trim().slice(0, outputBytes + 1)
@@ -45,7 +47,17 @@ export const fitText = (text: string, metadata: Readonly<Record<string, unknown>
 }
 
 /** The body of `POST /v1/messages` for a reply. */
-export const sendBody = ({ clientMsgId, hop, text, to }: Reply, answers: ReadonlyArray<string>, outputBytes: number) => {
+export const sendBody = (
+  { clientMsgId, hop, text, to }: Reply,
+  answers: ReadonlyArray<string>,
+  outputBytes: number
+) => {
   const metadata = replyMetadata(hop, answers)
-  return { ...to, client_msg_id: clientMsgId, type: "text", content: { text: fitText(text, metadata, outputBytes) }, metadata }
+  return {
+    ...to,
+    client_msg_id: clientMsgId,
+    type: "text",
+    content: { text: fitText(text, metadata, outputBytes) },
+    metadata
+  }
 }

@@ -13,7 +13,8 @@ export const GIVEN_UP = 78
 
 const name = (handle: string): string => `parley-connect-${handle}`
 
-const quoted = (text: string): string => `"${text.replaceAll("\\", "\\\\").replaceAll("\"", "\\\"").replaceAll("%", "%%").replaceAll("$", "$$$$")}"`
+const quoted = (text: string): string =>
+  `"${text.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("%", "%%").replaceAll("$", "$$$$")}"`
 
 /** A file to write, and the commands that start or end the service. */
 export interface Unit {
@@ -32,7 +33,11 @@ Description=Answers the messages of @${handle} on Parley
 
 [Service]
 ExecStart=${quoted(node)} ${quoted(program)} connect --as ${handle}
-${Object.entries({ PATH: path, ...env }).map(([name, value]) => `Environment=${quoted(`${name}=${value}`).replaceAll("$$", "$")}\n`).join("")}Restart=on-failure
+${
+    Object.entries({ PATH: path, ...env }).map(([name, value]) =>
+      `Environment=${quoted(`${name}=${value}`).replaceAll("$$", "$")}\n`
+    ).join("")
+  }Restart=on-failure
 RestartSec=5
 RestartPreventExitStatus=${GIVEN_UP}
 KillMode=mixed
@@ -47,11 +52,15 @@ WantedBy=default.target
 
 const escaped = (text: string): string => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
 
-/** A launchd agent of the user. launchd knows no exit code that prevents a restart, so a refused key is tried again each minute. */
+/**
+ * A launchd agent of the user. launchd knows no exit code that prevents a restart, so a refused key is tried again each
+ * minute.
+ */
 export const launchdAgent = ({ env, handle, node, path, program }: Launch): Unit => {
   const label = `parley.connect.${handle}`
   const file = `Library/LaunchAgents/${label}.plist`
-  const strings = (values: ReadonlyArray<string>): string => values.map((value) => `    <string>${escaped(value)}</string>\n`).join("")
+  const strings = (values: ReadonlyArray<string>): string =>
+    values.map((value) => `    <string>${escaped(value)}</string>\n`).join("")
   const variables = Object.entries({ PATH: path, ...env })
   return {
     file,
@@ -66,7 +75,10 @@ export const launchdAgent = ({ env, handle, node, path, program }: Launch): Unit
 ${strings([node, program, "connect", "--as", handle])}  </array>
   <key>EnvironmentVariables</key>
   <dict>
-${variables.map(([name, value]) => `    <key>${escaped(name)}</key>\n    <string>${escaped(value)}</string>\n`).join("")}  </dict>
+${
+      variables.map(([name, value]) => `    <key>${escaped(name)}</key>\n    <string>${escaped(value)}</string>\n`)
+        .join("")
+    }  </dict>
   <key>RunAtLoad</key>
   <true/>
   <key>KeepAlive</key>

@@ -18,7 +18,10 @@ export const CommandSettings = Schema.Struct({
 /** Who starts runs: agents in the contacts, all agents, or the agents with these handles. */
 export const Allow = Schema.Union([Schema.Literals(["contacts", "all"]), Schema.Array(Schema.NonEmptyString)])
 
-/** The kind of message that starts a run, if its sender may: a direct message, or a message in a group that mentions the agent. */
+/**
+ * The kind of message that starts a run, if its sender may: a direct message, or a message in a group that mentions the
+ * agent.
+ */
 export const Wake = Schema.Literals(["direct", "mentions"])
 
 const AgentSettings = Schema.Struct({
@@ -87,7 +90,9 @@ export type Settings =
 
 const decode = Schema.decodeUnknownResult(ConnectFile, { onExcessProperty: "error", errors: "all" })
 
-/** Reads the text of connect.json. A setting with an unknown name is refused, because it may be a unknownSettings bound. */
+/**
+ * Reads the text of connect.json. A setting with an unknown name is refused, because it may be a unknownSettings bound.
+ */
 export const parseFile = (text: string): Result.Result<ConnectFile, string> => {
   let json: unknown
   try {
@@ -109,8 +114,14 @@ export const settingsOf = (file: ConnectFile, handle: string): Result.Result<Set
         `among them every agent that it ever answered), "all", or a list of handles`
     )
   }
-  if (agent === undefined) return Result.fail(`no program is named. Write "agent" for ${handle} in connect.json, or pass --agent (${ADAPTER_NAMES.join(", ")})`)
-  if (agent === "command" && found.command === undefined) return Result.fail(`"agent": "command" needs --command and a program, or "command": {"new": ["program", "argument", …]} in connect.json`)
+  if (agent === undefined)
+    return Result.fail(
+      `no program is named. Write "agent" for ${handle} in connect.json, or pass --agent (${ADAPTER_NAMES.join(", ")})`
+    )
+  if (agent === "command" && found.command === undefined)
+    return Result.fail(
+      `"agent": "command" needs --command and a program, or "command": {"new": ["program", "argument", …]} in connect.json`
+    )
   if (found.reply === "tools" && allow === "all") {
     return Result.fail(
       `with "reply": "tools", an agent that starts a run can make it read and send as ${handle}. Write "allow": "contacts", or a list of handles`

@@ -1,8 +1,8 @@
 import { Console, Effect, Option, Redacted, Result } from "effect"
 import { Prompt } from "effect/cli"
 import { resolve } from "node:path"
-import { ADAPTER_NAMES, type AdapterName } from "./programs/Adapters.ts"
 import { readSettings, settingsPath, writeSettings } from "./Places.ts"
+import { ADAPTER_NAMES, type AdapterName } from "./programs/Adapters.ts"
 import { type ConnectFile, parseFile, type Settings, SettingsInvalid, settingsOf } from "./Settings.ts"
 
 /** The flags that a person gives on the command line. The other settings are in connect.json. */
@@ -15,17 +15,22 @@ export interface Given {
   readonly command: Option.Option<string>
 }
 
-type Draft = { readonly server?: string; readonly agents?: Readonly<Record<string, Partial<ConnectFile["agents"][string]>>> }
+type Draft = {
+  readonly server?: string
+  readonly agents?: Readonly<Record<string, Partial<ConnectFile["agents"][string]>>>
+}
 
 const invalid = (message: string) => new SettingsInvalid({ message })
 const wordFrom = <A>(result: Result.Result<A, string>, path: string): Effect.Effect<A, SettingsInvalid> =>
-  Result.match(result, { onFailure: (problem) => Effect.fail(invalid(`${path}: ${problem}`)), onSuccess: Effect.succeed })
+  Result.match(result, {
+    onFailure: (problem) => Effect.fail(invalid(`${path}: ${problem}`)),
+    onSuccess: Effect.succeed
+  })
 
 const isTerminal = (): boolean => process.stdin.isTTY && process.stdout.isTTY
 
 /** Asks a person. Without a terminal, fails and says what to give instead. */
-const ask = <A>(prompt: Prompt.Prompt<A>, otherwise: string) =>
-  isTerminal() ? prompt : Effect.fail(invalid(otherwise))
+const ask = <A>(prompt: Prompt.Prompt<A>, otherwise: string) => isTerminal() ? prompt : Effect.fail(invalid(otherwise))
 
 const parseAllow = (text: string): "contacts" | "all" | ReadonlyArray<string> =>
   text === "contacts" || text === "all" ? text : text.split(",").map((handle) => handle.trim())
@@ -34,7 +39,8 @@ const askAllow = (handle: string) =>
   Effect.gen(function*() {
     const chosen = yield* ask(
       Prompt.Select({
-        message: `Whose messages may start a program? The contacts of ${handle} include every agent that it ever answered.`,
+        message:
+          `Whose messages may start a program? The contacts of ${handle} include every agent that it ever answered.`,
         choices: [
           { title: "Contacts", value: "contacts" },
           { title: "These agents only", value: "handles" },
@@ -44,7 +50,9 @@ const askAllow = (handle: string) =>
       `Say whose messages may start a program: --allow contacts (agents in the contacts of ${handle}, among them every agent that it ` +
         "ever answered), --allow all, or --allow and handles with commas"
     )
-    return chosen === "handles" ? parseAllow(yield* Prompt.String({ message: "Their handles, with commas" })) : parseAllow(chosen)
+    return chosen === "handles"
+      ? parseAllow(yield* Prompt.String({ message: "Their handles, with commas" }))
+      : parseAllow(chosen)
   })
 
 /** The one agent of the file, if no handle is given. */
@@ -52,13 +60,15 @@ const handleIn = (agents: Draft["agents"], given: Option.Option<string>): Effect
   const known = Object.keys(agents ?? {})
   const [only] = known
   if (Option.isSome(given)) return Effect.succeed(given.value.replace(/^@/, "").toLowerCase())
-  return known.length === 1 && only !== undefined ? Effect.succeed(only) : Effect.fail(invalid(`Name the agent: --as and its handle${known.length === 0 ? "" : ` (${known.join(", ")})`}`))
+  return known.length === 1 && only !== undefined
+    ? Effect.succeed(only)
+    : Effect.fail(invalid(`Name the agent: --as and its handle${known.length === 0 ? "" : ` (${known.join(", ")})`}`))
 }
 
 /**
- * Reads connect.json, and adds what the first start of an agent needs: the address, the key, the program, and whose messages may start
- * it. Asks a person at a terminal for what flags and PARLEY_KEY do not give. Without a terminal, the connector stops and says what is
- * missing.
+ * Reads connect.json, and adds what the first start of an agent needs: the address, the key, the program, and whose
+ * messages may start it. Asks a person at a terminal for what flags and PARLEY_KEY do not give. Without a terminal, the
+ * connector stops and says what is missing.
  */
 export const setUp = Effect.fnUntraced(function*(given: Given) {
   const path = settingsPath(process.env)
@@ -68,18 +78,32 @@ export const setUp = Effect.fnUntraced(function*(given: Given) {
   const known = before.agents?.[handle] ?? {}
 
   const server = Option.getOrUndefined(given.server) ?? before.server ??
-    (yield* ask(Prompt.String({ message: "The address of the server", default: "http://127.0.0.1:3000" }), "Give the address of the server: --server http://127.0.0.1:3000"))
+    (yield* ask(
+      Prompt.String({ message: "The address of the server", default: "http://127.0.0.1:3000" }),
+      "Give the address of the server: --server http://127.0.0.1:3000"
+    ))
   const key = process.env["PARLEY_KEY"] ?? known.key ??
-    (yield* ask(Prompt.map(Prompt.Hidden({ message: `The API key of ${handle} (ac_…)` }), Redacted.value), `Give the key of ${handle} in the variable PARLEY_KEY; connect.json keeps it`))
-  const command = Option.getOrUndefined(Option.map(given.command, (program) => ({ new: [resolve(program)] }))) ?? known.command
+    (yield* ask(
+      Prompt.map(Prompt.Hidden({ message: `The API key of ${handle} (ac_…)` }), Redacted.value),
+      `Give the key of ${handle} in the variable PARLEY_KEY; connect.json keeps it`
+    ))
+  const command = Option.getOrUndefined(Option.map(given.command, (program) => ({ new: [resolve(program)] }))) ??
+    known.command
   const agent = Option.getOrUndefined(given.agent) ?? (Option.isSome(given.command) ? "command" : known.agent) ??
     (yield* ask(
-      Prompt.Select({ message: "The program that answers", choices: ADAPTER_NAMES.filter((name) => name !== "command").map((name) => ({ title: name, value: name })) }),
+      Prompt.Select({
+        message: "The program that answers",
+        choices: ADAPTER_NAMES.filter((name) => name !== "command").map((name) => ({ title: name, value: name }))
+      }),
       `Name the program that answers: --agent (${ADAPTER_NAMES.join(", ")})`
     ))
   const allow = Option.getOrUndefined(Option.map(given.allow, parseAllow)) ?? known.allow ?? (yield* askAllow(handle))
 
-  const draft = { ...before, server, agents: { ...before.agents, [handle]: { ...known, key, agent, allow, ...command === undefined ? {} : { command } } } }
+  const draft = {
+    ...before,
+    server,
+    agents: { ...before.agents, [handle]: { ...known, key, agent, allow, ...command === undefined ? {} : { command } } }
+  }
   const file = yield* wordFrom(parseFile(JSON.stringify(draft)), path)
   if (JSON.stringify(draft) !== JSON.stringify(before)) {
     yield* writeSettings(path, draft)

@@ -35,7 +35,8 @@ const stateOf = (work: Work, step: Step): string => {
   return "acknowledging"
 }
 
-const timeOf = (step: Step): string | null => step._tag === "Wait" && Number.isFinite(step.until) ? new Date(step.until).toISOString() : null
+const timeOf = (step: Step): string | null =>
+  step._tag === "Wait" && Number.isFinite(step.until) ? new Date(step.until).toISOString() : null
 
 /** Reads the status from the journal, also while a connector runs. */
 export const readStatus = Effect.fnUntraced(function*(settings: Settings, now: number) {
@@ -48,7 +49,12 @@ export const readStatus = Effect.fnUntraced(function*(settings: Settings, now: n
     const work = yield* journal.work(conversation)
     if (work === undefined) continue
     const step = nextStep(work, { now, paused, budgetAt: budgetFreeAt(starts, conversation, settings, now) }, settings)
-    conversations.push({ conversation, waiting: work.waiting.length + work.batch.length, state: stateOf(work, step), until: timeOf(step) })
+    conversations.push({
+      conversation,
+      waiting: work.waiting.length + work.batch.length,
+      state: stateOf(work, step),
+      until: timeOf(step)
+    })
   }
   const status: Status = {
     handle: settings.handle,
@@ -63,37 +69,50 @@ export const readStatus = Effect.fnUntraced(function*(settings: Settings, now: n
 })
 
 /**
- * Serves the status as text on this port of 127.0.0.1, until the scope ends. Only requests that name this machine are answered: a page
- * in a browser that resolves its own name to 127.0.0.1 gets nothing.
+ * Serves the status as text on this port of 127.0.0.1, until the scope ends. Only requests that name this machine are
+ * answered: a page in a browser that resolves its own name to 127.0.0.1 gets nothing.
  */
 export const serveStatus = Effect.fnUntraced(function*(settings: Settings, port: number) {
   const run = Effect.runPromiseWith(yield* Effect.context<Journal>())
-  const text = Effect.flatMap(Clock.currentTimeMillis, (now) => Effect.map(readStatus(settings, now), (status) => `${showStatus(status, settings.runsPerDay)}\n`))
+  const text = Effect.flatMap(
+    Clock.currentTimeMillis,
+    (now) => Effect.map(readStatus(settings, now), (status) => `${showStatus(status, settings.runsPerDay)}\n`)
+  )
   yield* Effect.acquireRelease(
     Effect.callback<ReturnType<typeof createServer>, Error>((resume) => {
       const server = createServer((request, response) => {
-        if (request.headers.host !== `127.0.0.1:${port}` && request.headers.host !== `localhost:${port}`) return void response.writeHead(403).end()
+        if (request.headers.host !== `127.0.0.1:${port}` && request.headers.host !== `localhost:${port}`)
+          return void response.writeHead(403).end()
         void run(text).then(
-          (body) => response.writeHead(200, { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" }).end(body),
+          (body) =>
+            response.writeHead(200, { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" }).end(
+              body
+            ),
           () => response.writeHead(500).end()
         )
       })
       server.once("error", (error) => resume(Effect.fail(error)))
       server.listen(port, "127.0.0.1", () => resume(Effect.succeed(server)))
     }),
-    (server) => Effect.sync(() => {
-      server.close()
-      server.closeAllConnections()
-    })
+    (server) =>
+      Effect.sync(() => {
+        server.close()
+        server.closeAllConnections()
+      })
   )
 })
 
 /** The status as text. */
 export const showStatus = (status: Status, runsPerDay: number): string => {
   const { connected_since, conversations, handle, paused, process, runs_today, stopped } = status
-  const where = process === null ? "does not run" : connected_since === null ? `runs (process ${process}), not connected` : `connected since ${connected_since}`
+  const where = process === null
+    ? "does not run"
+    : connected_since === null
+    ? `runs (process ${process}), not connected`
+    : `connected since ${connected_since}`
   const rows = conversations.map(({ conversation, state, until, waiting }) =>
-    `  ${conversation}  ${waiting} waiting  ${state}${until === null ? "" : ` until ${until}`}`)
+    `  ${conversation}  ${waiting} waiting  ${state}${until === null ? "" : ` until ${until}`}`
+  )
   return [
     `@${handle} ${where}${paused ? ", paused" : ""}`,
     ...stopped === null ? [] : [`stopped: ${stopped}`],

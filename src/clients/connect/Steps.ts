@@ -24,13 +24,15 @@ const idsOf = (messages: ReadonlyArray<{ readonly id: string }>): ReadonlyArray<
 /**
  * The steps in a conversation: what is due (`look`), and the work of one step (`act`). Invariants:
  *
- * - Each step begins from the journal, so a crash between any two lines loses nothing: the next process reads the same journal and takes
- *   the same step.
- * - A program runs only for messages that this connector has claimed. If the claim fails or is lost, nothing runs and nothing is sent.
- * - A reply is on disk before it is sent, and its `client_msg_id` depends only on the agent and the oldest message. The reply's metadata
- *   names the messages that it answers, and the history of the conversation is read for such replies before each run and each send.
- * - A message is acknowledged after its reply is committed, the newest first. Until the server shows the acknowledgement, the journal
- *   keeps the message as handled, and the acknowledgement is repeated.
+ * - Each step begins from the journal, so a crash between any two lines loses nothing: the next process reads the same
+ *   journal and takes the same step.
+ * - A program runs only for messages that this connector has claimed. If the claim fails or is lost, nothing runs and
+ *   nothing is sent.
+ * - A reply is on disk before it is sent, and its `client_msg_id` depends only on the agent and the oldest message. The
+ *   reply's metadata names the messages that it answers, and the history of the conversation is read for such replies
+ *   before each run and each send.
+ * - A message is acknowledged after its reply is committed, the newest first. Until the server shows the
+ *   acknowledgement, the journal keeps the message as handled, and the acknowledgement is repeated.
  */
 export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter: Adapter, holder: string) {
   const journal = yield* Journal
@@ -55,16 +57,28 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
     const failures = failedCalls.get(conversation) ?? 0
     failedCalls.set(conversation, failures + 1)
     const retryAfterMs = failure._tag === "Unreachable" ? failure.retryAfterMs : null
-    yield* holdBack(conversation, retryAfterMs ?? callAgainMs(failures), "unreachable", failure._tag === "Refused" ? failure.code : failure.reason)
+    yield* holdBack(
+      conversation,
+      retryAfterMs ?? callAgainMs(failures),
+      "unreachable",
+      failure._tag === "Refused" ? failure.code : failure.reason
+    )
   })
 
-  const park = (conversation: string, why: string) => Effect.andThen(journal.park(conversation, why), log.note("parked", { conversation, why }))
+  const park = (conversation: string, why: string) =>
+    Effect.andThen(journal.park(conversation, why), log.note("parked", { conversation, why }))
 
-  /** Acknowledges messages, the newest first, so that a batch that begins alike is found as long as one of them is left. */
-  const acknowledge = (ids: ReadonlyArray<string>) => ids.length === 0 ? Effect.void : socket.acknowledge(ids.toReversed())
+  /**
+   * Acknowledges messages, the newest first, so that a batch that begins alike is found as long as one of them is left.
+   */
+  const acknowledge = (ids: ReadonlyArray<string>) =>
+    ids.length === 0 ? Effect.void : socket.acknowledge(ids.toReversed())
 
   const read = (conversation: string, batch: ReadonlyArray<Arrived>) =>
-    Effect.map(api.history(conversation, batch[0]?.seq ?? 0), (history) => sortOut(idsOf(batch), history, settings.handle))
+    Effect.map(
+      api.history(conversation, batch[0]?.seq ?? 0),
+      (history) => sortOut(idsOf(batch), history, settings.handle)
+    )
 
   /** Notes what the history says about messages that need no run. */
   const settle = Effect.fnUntraced(function*(conversation: string, { answered, stale }: Sorted) {
@@ -88,35 +102,41 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
     const sorted = yield* read(conversation, claim.count === 0 ? batch : batch.slice(0, claim.count))
     yield* settle(conversation, sorted)
     if (claim.count > 0) return sorted.fresh
-    if (sorted.fresh.length > 0) yield* holdBack(conversation, lookAgainMs(claim.expiresIn), "claimed elsewhere", "another process answers")
+    if (sorted.fresh.length > 0)
+      yield* holdBack(conversation, lookAgainMs(claim.expiresIn), "claimed elsewhere", "another process answers")
     return []
   })
 
-  const begin = Effect.fnUntraced(function*(conversation: string, batch: ReadonlyArray<Arrived>, session: string | null) {
-    const fresh = yield* claimed(conversation, batch)
-    failedCalls.delete(conversation)
-    const [first, last] = [fresh[0], fresh.at(-1)]
-    if (first === undefined || last === undefined) return
-    const hop = hopOf(last) + 1
-    if (hop > settings.hops) return yield* park(conversation, `${settings.hops} automatic replies in a row`)
-    const ids = idsOf(fresh)
-    const run = randomUUID()
-    const now = yield* Clock.currentTimeMillis
-    // Other conversations may have used up the budget while this one was claimed.
-    if (budgetFreeAt(yield* journal.starts(now), conversation, settings, now) > now) return
-    yield* journal.begin(conversation, ids, run, now)
-    yield* log.note("runs", { conversation, run, messages: ids.length, resumed: session !== null })
-    const prompt = promptOf(settings, fresh, now)
-    const program = (tools: Tools | null): Effect.Effect<Outcome> =>
-      Effect.map(runs.run({ run, conversation, session, prompt, tools }), (ended) => readOutcome(adapter, ended, session))
-    const running = settings.reply === "output"
-      ? program(null)
-      : withTools(settings, { batch: [first, ...fresh.slice(1)], hop }, claims.again(conversation, ids), program)
-    const outcome = yield* Effect.raceFirst(running, claims.untilLost(conversation, ids)).pipe(
-      Effect.onInterrupt(() => journal.release(conversation, 0, null))
-    )
-    yield* finish(conversation, first, ids, hop, outcome)
-  })
+  const begin = Effect.fnUntraced(
+    function*(conversation: string, batch: ReadonlyArray<Arrived>, session: string | null) {
+      const fresh = yield* claimed(conversation, batch)
+      failedCalls.delete(conversation)
+      const [first, last] = [fresh[0], fresh.at(-1)]
+      if (first === undefined || last === undefined) return
+      const hop = hopOf(last) + 1
+      if (hop > settings.hops) return yield* park(conversation, `${settings.hops} automatic replies in a row`)
+      const ids = idsOf(fresh)
+      const run = randomUUID()
+      const now = yield* Clock.currentTimeMillis
+      // Other conversations may have used up the budget while this one was claimed.
+      if (budgetFreeAt(yield* journal.starts(now), conversation, settings, now) > now) return
+      yield* journal.begin(conversation, ids, run, now)
+      yield* log.note("runs", { conversation, run, messages: ids.length, resumed: session !== null })
+      const prompt = promptOf(settings, fresh, now)
+      const program = (tools: Tools | null): Effect.Effect<Outcome> =>
+        Effect.map(
+          runs.run({ run, conversation, session, prompt, tools }),
+          (ended) => readOutcome(adapter, ended, session)
+        )
+      const running = settings.reply === "output"
+        ? program(null)
+        : withTools(settings, { batch: [first, ...fresh.slice(1)], hop }, claims.again(conversation, ids), program)
+      const outcome = yield* Effect.raceFirst(running, claims.untilLost(conversation, ids)).pipe(
+        Effect.onInterrupt(() => journal.release(conversation, 0, null))
+      )
+      yield* finish(conversation, first, ids, hop, outcome)
+    }
+  )
 
   const finish = Effect.fnUntraced(function*(
     conversation: string,
@@ -155,7 +175,13 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
     const ids = idsOf(batch)
     const now = yield* Clock.currentTimeMillis
     const claim = yield* claims.again(conversation, ids)
-    if (claim.deferred) return yield* holdBack(conversation, lookAgainMs(claim.expiresIn), "deferred", "a live session of the agent answers")
+    if (claim.deferred)
+      return yield* holdBack(
+        conversation,
+        lookAgainMs(claim.expiresIn),
+        "deferred",
+        "a live session of the agent answers"
+      )
     const sorted = yield* read(conversation, batch)
     if (sorted.fresh.length === 0) {
       yield* journal.answered(conversation, sorted.answered, now)
@@ -167,14 +193,23 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
       yield* journal.release(conversation, now + lookAgainMs(claim.expiresIn), "claimed elsewhere")
       return yield* log.note("lost", { conversation, why: "another process has claimed the messages" })
     }
-    const sent = yield* Effect.catchTag(api.send(sendBody(reply, ids, settings.outputBytes)), "Refused", ({ code }) => Effect.succeed(code))
+    const sent = yield* Effect.catchTag(
+      api.send(sendBody(reply, ids, settings.outputBytes)),
+      "Refused",
+      ({ code }) => Effect.succeed(code)
+    )
     failedCalls.delete(conversation)
     if (typeof sent === "string") return yield* park(conversation, `the server refuses the reply: ${sent}`)
     const named = new Set(answersOf(sent.message))
     const answered = sent.replayed && named.size > 0 ? ids.filter((id) => named.has(id)) : ids
     yield* journal.answered(conversation, answered, yield* Clock.currentTimeMillis)
     yield* acknowledge(answered)
-    yield* log.note("replied", { conversation, message: sent.message.id, answers: answered.length, replayed: sent.replayed })
+    yield* log.note("replied", {
+      conversation,
+      message: sent.message.id,
+      answers: answered.length,
+      replayed: sent.replayed
+    })
   })
 
   const confirm = Effect.fnUntraced(function*(conversation: string, handled: ReadonlyArray<Arrived>) {

@@ -13,8 +13,8 @@ export const HOLDS = ["settling", "deferred", "claimed elsewhere", "unreachable"
 export type Hold = (typeof HOLDS)[number]
 
 /**
- * The journal's entry for one conversation. Invariants: `batch` is empty exactly if the phase is `idle`; `reply` is set exactly if the
- * phase is `replying`; no message is in two of `waiting`, `batch` and `handled`.
+ * The journal's entry for one conversation. Invariants: `batch` is empty exactly if the phase is `idle`; `reply` is set
+ * exactly if the phase is `replying`; no message is in two of `waiting`, `batch` and `handled`.
  *
  * - `idle`: nothing is under way.
  * - `running`: a program runs for `batch`, or the connector ended while it ran.
@@ -78,12 +78,16 @@ export const nextStep = (
   { maxBatch, settleMs }: Pick<Settings, "maxBatch" | "settleMs">
 ): Step => {
   if (work.phase === "running") return { _tag: "Recover" }
-  const held: Step | undefined = work.notBefore > now ? { _tag: "Wait", until: work.notBefore, hold: work.hold ?? "retry" } : undefined
+  const held: Step | undefined = work.notBefore > now
+    ? { _tag: "Wait", until: work.notBefore, hold: work.hold ?? "retry" }
+    : undefined
   if (work.reply !== null) return held ?? { _tag: "Reply", reply: work.reply }
   const begin = beginning(work, held, { budgetAt, now, paused }, { maxBatch, settleMs })
   if (begin._tag === "Begin" || work.handled.length === 0) return begin
   if (work.confirm.at <= now) return { _tag: "Confirm" }
-  return begin._tag === "Wait" && begin.until <= work.confirm.at ? begin : { _tag: "Wait", until: work.confirm.at, hold: begin._tag === "Wait" ? begin.hold : "settling" }
+  return begin._tag === "Wait" && begin.until <= work.confirm.at
+    ? begin
+    : { _tag: "Wait", until: work.confirm.at, hold: begin._tag === "Wait" ? begin.hold : "settling" }
 }
 
 const beginning = (
@@ -96,7 +100,10 @@ const beginning = (
   if (parked !== null || first === undefined || last === undefined) return { _tag: "Rest" }
   if (paused) return { _tag: "Wait", until: Infinity, hold: "paused" }
   if (held !== undefined) return held
-  const settled = Math.min(Math.max(...waiting.map(({ at }) => at)) + settleMs, Math.min(...waiting.map(({ at }) => at)) + MOST_SETTLING * settleMs)
+  const settled = Math.min(
+    Math.max(...waiting.map(({ at }) => at)) + settleMs,
+    Math.min(...waiting.map(({ at }) => at)) + MOST_SETTLING * settleMs
+  )
   if (settled > now) return { _tag: "Wait", until: settled, hold: "settling" }
   if (budgetAt > now) return { _tag: "Wait", until: budgetAt, hold: "budget" }
   return { _tag: "Begin", batch: waiting.slice(0, maxBatch) }
@@ -104,7 +111,10 @@ const beginning = (
 
 const SECOND_MS = 1_000
 
-/** How long to wait after this number of failed runs in a row, in milliseconds; null if the conversation is to be parked. */
+/**
+ * How long to wait after this number of failed runs in a row, in milliseconds; null if the conversation is to be
+ * parked.
+ */
 export const afterFailure = (failures: number, retrySeconds: ReadonlyArray<number>): number | null => {
   const seconds = retrySeconds[failures - 1]
   return seconds === undefined ? null : seconds * SECOND_MS
@@ -116,5 +126,8 @@ const LONGEST_LOOK_MS = 15_000
 export const lookAgainMs = (expiresIn: number): number =>
   expiresIn <= 0 ? LONGEST_LOOK_MS : Math.min(expiresIn * SECOND_MS, LONGEST_LOOK_MS)
 
-/** How long to wait before a failed call is repeated: 1 s after the first failure, then twice as long each time, up to 60 s. */
+/**
+ * How long to wait before a failed call is repeated: 1 s after the first failure, then twice as long each time, up to
+ * 60 s.
+ */
 export const callAgainMs = (failures: number): number => Math.min(60_000, SECOND_MS * 2 ** Math.min(failures, 6))

@@ -1,18 +1,25 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { Authorization, AuthorizationEvenSuspended } from "#domain/auth/Authorization"
-import { OwnBudget } from "#domain/auth/Budgets"
-import { HandleInput } from "#infrastructure/wire/Text"
-import { Confirmation, confirm } from "#infrastructure/wire/Confirmation"
-import { documented } from "#infrastructure/http/Documented"
-import { API_KEY, PENDING_ID } from "#infrastructure/wire/Examples"
-import { Idempotency } from "#domain/idempotency/Idempotency"
-import { Forbidden } from "#infrastructure/wire/WireError"
-import { CodeExpired, CodeInvalid, OtpAttemptsExhausted, OtpCooldown, OtpFailed, OtpHourlyCap } from "#domain/registration/Code"
-import { CodeAnswer, codeAnswer } from "#domain/registration/RegistrationApi"
 import { AgentNotFound, AgentRecord, Card, Description, DisplayName, PolicySchema } from "#domain/agents/Agent"
 import { account, card, skill } from "#domain/agents/AgentsExamples"
 import { SkillList } from "#domain/agents/Skill"
+import { Authorization, AuthorizationEvenSuspended } from "#domain/auth/Authorization"
+import { OwnBudget } from "#domain/auth/Budgets"
+import { Idempotency } from "#domain/idempotency/Idempotency"
+import {
+  CodeExpired,
+  CodeInvalid,
+  OtpAttemptsExhausted,
+  OtpCooldown,
+  OtpFailed,
+  OtpHourlyCap
+} from "#domain/registration/Code"
+import { CodeAnswer, codeAnswer } from "#domain/registration/RegistrationApi"
+import { documented } from "#infrastructure/http/Documented"
+import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
+import { API_KEY, PENDING_ID } from "#infrastructure/wire/Examples"
+import { HandleInput } from "#infrastructure/wire/Text"
+import { Forbidden } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 
 const params = { handle: HandleInput }
 /** Example values of the path parameters. */
@@ -36,7 +43,8 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       .annotate(OwnBudget, true)
       .annotateMerge(documented({
         summary: "Get an agent's card",
-        description: "Answers with the public card of an agent: its names, its description, its skills, its picture and its status. A deleted agent is not " +
+        description:
+          "Answers with the public card of an agent: its names, its description, its skills, its picture and its status. A deleted agent is not " +
           "found.",
         parameters: { handle: card.handle },
         answer: card
@@ -48,7 +56,8 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       error: Forbidden
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Update your profile",
-      description: "Changes the given fields of the caller's own account. Null clears the description or the skills, and " +
+      description:
+        "Changes the given fields of the caller's own account. Null clears the description or the skills, and " +
         "resets display_name to the handle. skills replaces all skills: at most 16, with different ids, and together at most 8 KiB of JSON.",
       parameters: own,
       body: { description: account.description, settings: { inbox_mode: "contacts_only" }, skills: [skill] },
@@ -58,7 +67,8 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Delete your account",
-        description: "Deletes the caller's own account for good: its key stops working at once, it leaves its groups, and its handle can never be " +
+        description:
+          "Deletes the caller's own account for good: its key stops working at once, it leaves its groups, and its handle can never be " +
           "registered again.",
         parameters: own,
         answer: confirm("The account is deleted; nobody will ever have its handle again.")
@@ -69,7 +79,8 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       error: [Forbidden, OtpCooldown, OtpHourlyCap, OtpFailed]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Request a key rotation",
-      description: "Mails a six-digit code to the address of the caller's own account. The present key works until the code is " +
+      description:
+        "Mails a six-digit code to the address of the caller's own account. The present key works until the code is " +
         "confirmed.",
       parameters: own,
       answer: {
@@ -84,7 +95,8 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       error: [Forbidden, CodeExpired, CodeInvalid, OtpAttemptsExhausted]
     }).annotateMerge(documented({
       summary: "Confirm a key rotation",
-      description: "Issues a new API key with the code from the mail, called with the old key. The old key stops working and its " +
+      description:
+        "Issues a new API key with the code from the mail, called with the old key. The old key stops working and its " +
         "sockets are closed at once; the new one is shown only in this answer.",
       parameters: own,
       body: codeAnswer,
@@ -97,9 +109,15 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       .middleware(AuthorizationEvenSuspended)
       .annotateMerge(documented({
         summary: "Get your account",
-        description: "Answers with the caller's own account and its status. It is all that a suspended agent may still call.",
+        description:
+          "Answers with the caller's own account and its status. It is all that a suspended agent may still call.",
         answer: account
       }))
   )
-  .annotateMerge(OpenApi.annotations({ title: "Agents", description: "Read and change your own account, and see the public cards of others." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Agents",
+      description: "Read and change your own account, and see the public cards of others."
+    })
+  )
 {}

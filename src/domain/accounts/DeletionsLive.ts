@@ -1,25 +1,28 @@
-import { Cause, Clock, Effect, Fiber, FiberSet, Layer } from "effect"
-import { Contacts } from "#domain/contacts/Contacts"
-import { Deliveries } from "#domain/deliveries/Deliveries"
-import { LAST_BYTES_MILLIS } from "#infrastructure/files/Blobs"
-import { Groups } from "#domain/groups/Groups"
-import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
-import { Grants } from "#domain/oauth/Grants"
-import { Mutes } from "#domain/mutes/Mutes"
-import { batchUpTo } from "#infrastructure/cluster/Job"
-import { Unavailable } from "#infrastructure/wire/WireError"
-import { Presences } from "#domain/presence/Presences"
-import { Replies } from "#domain/replies/Replies"
+import { type Deletion, Deletions } from "#domain/agents/Deletions"
 import { Sessions } from "#domain/agents/Sessions"
 import { Skills } from "#domain/agents/Skills"
+import { Contacts } from "#domain/contacts/Contacts"
+import { Deliveries } from "#domain/deliveries/Deliveries"
+import { Groups } from "#domain/groups/Groups"
+import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
+import { Mutes } from "#domain/mutes/Mutes"
+import { Grants } from "#domain/oauth/Grants"
+import { Presences } from "#domain/presence/Presences"
+import { Replies } from "#domain/replies/Replies"
 import { Webhooks } from "#domain/webhooks/Webhooks"
-import { type Deletion, Deletions } from "#domain/agents/Deletions"
+import { batchUpTo } from "#infrastructure/cluster/Job"
+import { LAST_BYTES_MILLIS } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
+import { Unavailable } from "#infrastructure/wire/WireError"
+import { Cause, Clock, Effect, Fiber, FiberSet, Layer } from "effect"
 import { DeletionsRepo } from "./DeletionsRepo.ts"
 import { ErasuresRepo } from "./ErasuresRepo.ts"
 
-/** How long statements that began before an account's end, and nodes with a stale cache, may still write for the account. */
+/**
+ * How long statements that began before an account's end, and nodes with a stale cache, may still write for the
+ * account.
+ */
 const LATE_WRITES_MS = 60_000
 const AGAIN_MS = 30_000
 const BATCH_ROWS = 20
@@ -28,12 +31,13 @@ const ROWS_AT_ONCE = 1_000
 const ANSWER_TIMEOUT = "2 seconds"
 
 /**
- * The steps that follow the end of an account (wire.md G.12). Each step is idempotent. The statement that ends the account
- * writes a row in `deletions`, which stays until the last step is done. So a process may die at any point, and two processes
- * may work on the same account at once. All steps run again a minute later, to catch writes made while the account ended.
+ * The steps that follow the end of an account (wire.md G.12). Each step is idempotent. The statement that ends the
+ * account writes a row in `deletions`, which stays until the last step is done. So a process may die at any point, and
+ * two processes may work on the same account at once. All steps run again a minute later, to catch writes made while
+ * the account ended.
  *
- * The account's messages, blocks, reports and handle stay, as do the files in its messages. Other sweeps remove its other
- * files and its picture. An erasure runs the same steps and removes more.
+ * The account's messages, blocks, reports and handle stay, as do the files in its messages. Other sweeps remove its
+ * other files and its picture. An erasure runs the same steps and removes more.
  */
 export const DeletionsLive = Layer.effect(
   Deletions,
@@ -59,8 +63,9 @@ export const DeletionsLive = Layer.effect(
     const now = () => clock.currentTimeMillisUnsafe()
 
     /**
-     * The steps that only an erasure has. The address is removed last, because other steps find rows by the address. Files, stored
-     * answers and the audit log are read completely, in slices. A table of a million rows costs a thousand short statements.
+     * The steps that only an erasure has. The address is removed last, because other steps find rows by the address.
+     * Files, stored answers and the audit log are read completely, in slices. A table of a million rows costs a
+     * thousand short statements.
      */
     const eraseRest = Effect.fnUntraced(function*(agentId: string) {
       for (const batch of erasures.batches) while ((yield* batch(agentId, ROWS_AT_ONCE)) > 0);
@@ -93,8 +98,8 @@ export const DeletionsLive = Layer.effect(
       yield* mutes.removeAgent(agentId)
       yield* replies.removeAgent(agentId)
       yield* webhooks.removeAgent(agentId)
-      // Envelopes are closed before the agent leaves its groups, because leaving would close the groups' envelopes with a later
-      // time. They are closed again afterwards, for envelopes that came in between.
+      // Envelopes are closed before the agent leaves its groups, because leaving would close the groups' envelopes with
+      // a later time. They are closed again afterwards, for envelopes that came in between.
       yield* deliveries.closeAll(agentId, since)
       yield* groups.leaveAll(agentId)
       yield* deliveries.closeAll(agentId, since)

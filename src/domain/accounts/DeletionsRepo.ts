@@ -1,7 +1,7 @@
-import { Context, Effect, Layer } from "effect"
 import type { Deletion } from "#domain/agents/Deletions"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** The rows of unfinished deletions. AgentsRepo writes each row in the statement that ends the account. */
 export class DeletionsRepo extends Context.Service<DeletionsRepo, {
@@ -22,8 +22,14 @@ export class DeletionsRepo extends Context.Service<DeletionsRepo, {
         "SELECT agent_id, since FROM deletions WHERE due_at <= $1 ORDER BY due_at LIMIT $2"
       )
       const postpone = database.prepared("postpone_deletion", "UPDATE deletions SET due_at = $2 WHERE agent_id = $1")
-      const isErasure = database.prepared<{ erase: boolean }>("is_erasure", "SELECT erase FROM deletions WHERE agent_id = $1")
-      const forget = database.prepared("forget_deletion", "DELETE FROM deletions WHERE agent_id = $1 AND erase = $2::boolean")
+      const isErasure = database.prepared<{ erase: boolean }>(
+        "is_erasure",
+        "SELECT erase FROM deletions WHERE agent_id = $1"
+      )
+      const forget = database.prepared(
+        "forget_deletion",
+        "DELETE FROM deletions WHERE agent_id = $1 AND erase = $2::boolean"
+      )
       return DeletionsRepo.of({
         due: (at, limit) =>
           Effect.map(due([at, limit]), (rows) => rows.map((row) => ({ agentId: row.agent_id, since: row.since }))),

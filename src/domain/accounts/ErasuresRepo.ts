@@ -1,13 +1,17 @@
-import { Context, Effect, Layer } from "effect"
 import { MASKED } from "#domain/agents/Agent"
 import { Database } from "#infrastructure/database/Sql"
 import { type AgentTable, isAgentTable, Tables } from "#infrastructure/database/Tables"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
-/** Deletes the agent's rows in the tables in which it has few. The main statement deletes the rows of the last of these tables. */
+/**
+ * Deletes the agent's rows in the tables in which it has few. The main statement deletes the rows of the last of these
+ * tables.
+ */
 const fewOf = (tables: ReadonlyArray<AgentTable>): string => {
   const parts = tables.flatMap(({ erasure: { few }, table }) =>
-    few === undefined ? [] : [{ name: few, text: `DELETE FROM ${table} WHERE agent_id = $1` }])
+    few === undefined ? [] : [{ name: few, text: `DELETE FROM ${table} WHERE agent_id = $1` }]
+  )
   return `
 WITH ${parts.slice(0, -1).map(({ name, text }) => `${name} AS (${text})`).join(",\n")}
 ${parts.at(-1)?.text}`
@@ -15,7 +19,9 @@ ${parts.at(-1)?.text}`
 
 const SLICE = `SELECT max(id) AS last FROM (SELECT id FROM attachments WHERE id > $1 ORDER BY id LIMIT $2) s`
 
-/** Files that no message uses. Once their upload URLs have expired, the sweep of uploads removes them with their bytes. */
+/**
+ * Files that no message uses. Once their upload URLs have expired, the sweep of uploads removes them with their bytes.
+ */
 const UPLOADS = `
 UPDATE attachments SET condemned = true, look_at = GREATEST($4::bigint, created_at + $5::bigint)
 WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT condemned`
@@ -23,8 +29,9 @@ WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT cond
 const SECRET = `INSERT INTO secrets (name, value) VALUES ('erased_addresses', $1) ON CONFLICT (name) DO NOTHING`
 
 /**
- * Removes the address from the deleted account. Without a living account that has the address, it is also removed from all other
- * deleted accounts that had it. With a living account, the others keep it, because its owner has registered again.
+ * Removes the address from the deleted account. Without a living account that has the address, it is also removed from
+ * all other deleted accounts that had it. With a living account, the others keep it, because its owner has registered
+ * again.
  */
 const ADDRESS = `
 WITH whose AS (
@@ -46,8 +53,9 @@ const ACCOUNT = `SELECT handle, email FROM agents WHERE id = $1`
 const AUDIT_SLICE = `SELECT max(no) AS last FROM (SELECT no FROM audit_log WHERE no > $1 ORDER BY no LIMIT $2) s`
 
 /**
- * Masks the address (`$3`, a regular expression) in the reasons of a slice. Also masks every search by address, because an operator may
- * have searched for the beginning of this address. Only older versions of Parley recorded such searches.
+ * Masks the address (`$3`, a regular expression) in the reasons of a slice. Also masks every search by address, because
+ * an operator may have searched for the beginning of this address. Only older versions of Parley recorded such
+ * searches.
  */
 const AUDIT = `
 UPDATE audit_log SET reason = regexp_replace(regexp_replace(reason, '([?&]email=)[^&]*', '\\1${MASKED}', 'g'), $3, '${MASKED}', 'gi')
@@ -58,24 +66,36 @@ const patternOf = (address: string): string =>
   [address, encodeURIComponent(address)].map((text) => text.replace(/[\\.*+?^${}()|[\]]/g, "\\$&")).join("|")
 
 /**
- * The statements by which an erasure removes more than a deletion. Every statement is idempotent and bounded. `batches` and `few` come
- * from the modules that own the tables. The others are here, because they need more than the agent's id, or change several tables.
+ * The statements by which an erasure removes more than a deletion. Every statement is idempotent and bounded. `batches`
+ * and `few` come from the modules that own the tables. The others are here, because they need more than the agent's id,
+ * or change several tables.
  */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   /** `undefined` if there never was such an account. */
-  readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, Unavailable>
+  readonly account: (
+    agentId: string
+  ) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, Unavailable>
   /** The number of the last audit row in the slice that follows a row; `null` if no row follows. */
   readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, Unavailable>
   /** Masks the address, and searches by address, in a slice of the audit log. */
   readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, Unavailable>
-  /** One call for each table with a `batch`: removes the agent's data from up to `most` rows, and returns the number of rows. */
+  /**
+   * One call for each table with a `batch`: removes the agent's data from up to `most` rows, and returns the number of
+   * rows.
+   */
   readonly batches: ReadonlyArray<(agentId: string, most: number) => Effect.Effect<number, Unavailable>>
   /** Deletes the agent's rows in the tables in which it has few. */
   readonly few: (agentId: string) => Effect.Effect<void, Unavailable>
   /** The last id in the slice of files that follows a file; null if no file follows. */
   readonly slice: (after: string, size: number) => Effect.Effect<string | null, Unavailable>
   /** Hides the agent's unused files in a slice. */
-  readonly uploads: (agentId: string, after: string, last: string, at: number, urlMs: number) => Effect.Effect<void, Unavailable>
+  readonly uploads: (
+    agentId: string,
+    after: string,
+    last: string,
+    at: number,
+    urlMs: number
+  ) => Effect.Effect<void, Unavailable>
   /** Replaces the address by a hash with a secret key. If no key is stored yet, stores `secret` as the key. */
   readonly address: (agentId: string, at: number, secret: Buffer) => Effect.Effect<void, Unavailable>
 }>()("parley/accounts/ErasuresRepo") {
@@ -87,7 +107,9 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
       const auditSlice = database.prepared<{ last: number | null }>("erase_audit_slice", AUDIT_SLICE)
       const audit = database.prepared("erase_audit", AUDIT)
       const tables = (yield* Tables).filter(isAgentTable)
-      const batches = tables.flatMap(({ erasure: { batch } }) => batch === undefined ? [] : [database.prepared(batch.name, batch.text)])
+      const batches = tables.flatMap(({ erasure: { batch } }) =>
+        batch === undefined ? [] : [database.prepared(batch.name, batch.text)]
+      )
       const few = database.prepared("erase_counts", fewOf(tables))
       const slice = database.prepared<{ last: string | null }>("erase_slice", SLICE)
       const uploads = database.prepared("erase_uploads", UPLOADS)

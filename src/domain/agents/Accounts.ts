@@ -1,12 +1,12 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { Sessions } from "./Sessions.ts"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Agents } from "./Agents.ts"
 import { AgentsRepo, type ProfileChange } from "./AgentsRepo.ts"
 import { Deletions } from "./Deletions.ts"
+import { Sessions } from "./Sessions.ts"
 import type { Skill } from "./Skill.ts"
 import { Skills } from "./Skills.ts"
 
@@ -47,15 +47,19 @@ export class Accounts extends Context.Service<Accounts, {
    * Returns the profile after the change; undefined for a deleted account. Once this completes, no node
    * in the list of nodes reads the old profile. `skills` replaces the skills in the same commit.
    */
-  readonly update: (id: AgentId, change: ProfileChange, skills?: ReadonlyArray<Skill>) => Effect.Effect<Agent | undefined, Unavailable>
+  readonly update: (
+    id: AgentId,
+    change: ProfileChange,
+    skills?: ReadonlyArray<Skill>
+  ) => Effect.Effect<Agent | undefined, Unavailable>
   /**
    * Ends the account. One statement ends its key and clears its profile, then its sockets are closed.
    * `Deletions` does the other steps soon afterwards.
    */
   readonly remove: (id: AgentId) => Effect.Effect<void, Unavailable>
   /**
-   * Erases the account for an operator: ends it if it has not ended yet, and lets `Deletions` remove more of its data than a
-   * deletion does. `along` is committed in the same transaction. May be repeated.
+   * Erases the account for an operator: ends it if it has not ended yet, and lets `Deletions` remove more of its data
+   * than a deletion does. `along` is committed in the same transaction. May be repeated.
    */
   readonly erase: (id: AgentId, along: Effect.Effect<void, Unavailable>) => Effect.Effect<void, Unavailable>
 }>()("parley/agents/Accounts") {
@@ -85,7 +89,8 @@ export class Accounts extends Context.Service<Accounts, {
           if (obstacles.emailTaken) return "email_taken"
           if (obstacles.lifetime >= config.LIMITS_REGISTRATIONS_PER_EMAIL) return "email_exhausted"
           if (obstacles.handleTaken) return "handle_taken"
-          // Another account of the address was created and ended meanwhile, and took this account's `email_no`. The loop tries again.
+          // Another account of the address was created and ended meanwhile, and took this account's `email_no`. The
+          // loop tries again.
         }
       })
 
@@ -105,13 +110,15 @@ export class Accounts extends Context.Service<Accounts, {
           return agent === undefined ? undefined : { agent, apiKey }
         }),
         keyReplaced: (id) => end(id, "key rotated"),
-        update: Effect.fn("Accounts.update")(function*(id: AgentId, change: ProfileChange, skills?: ReadonlyArray<Skill>) {
-          const changed = repo.updateProfile(id, change, yield* Clock.currentTimeMillis)
-          const agent = yield* skills === undefined ? changed : ownSkills.replaceWith(skills, changed)
-          agents.forget(id)
-          yield* sessions.changed(id)
-          return agent
-        }),
+        update: Effect.fn("Accounts.update")(
+          function*(id: AgentId, change: ProfileChange, skills?: ReadonlyArray<Skill>) {
+            const changed = repo.updateProfile(id, change, yield* Clock.currentTimeMillis)
+            const agent = yield* skills === undefined ? changed : ownSkills.replaceWith(skills, changed)
+            agents.forget(id)
+            yield* sessions.changed(id)
+            return agent
+          }
+        ),
         remove: Effect.fn("Accounts.remove")(function*(id: AgentId) {
           const since = yield* Clock.currentTimeMillis
           const ended = yield* repo.end(id, since)

@@ -1,7 +1,7 @@
-import { Schema } from "effect"
 import { Name } from "#infrastructure/wire/Name"
 import { DateTimeString, iso, Text } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
 import { Skill } from "./Skill.ts"
 
 export type AgentId = string
@@ -69,7 +69,9 @@ export const Description = Text(0, 500)
 /** The name to show for an agent: its handle unless it has set a name. */
 export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
 
-/** The domain of the addresses of agents without an e-mail address. No mail is ever delivered to this domain (RFC 2606). */
+/**
+ * The domain of the addresses of agents without an e-mail address. No mail is ever delivered to this domain (RFC 2606).
+ */
 export const NO_MAILBOX = "agents.invalid"
 
 /** Replaces an e-mail address, or a part of one, that is not shown or not kept. */
@@ -82,7 +84,11 @@ export const maskEmail = (email: string): string => {
 }
 
 /** The record that an agent sees of itself. */
-export const toRecord = (agent: Agent, avatarUrl: string | null, skills: ReadonlyArray<Skill>): typeof AgentRecord.Type => ({
+export const toRecord = (
+  agent: Agent,
+  avatarUrl: string | null,
+  skills: ReadonlyArray<Skill>
+): typeof AgentRecord.Type => ({
   id: agent.id,
   handle: agent.handle,
   email: agent.email,
@@ -124,8 +130,8 @@ export class AgentSuspended extends WireError<AgentSuspended>()("AgentSuspended"
 const HANDLE = /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/
 
 /**
- * Handles that nobody can register (wire.md D, which has the same list): words in the server's paths, paths that are planned, words of
- * authority, and words for nobody or everybody. An account that already has such a handle keeps it.
+ * Handles that nobody can register (wire.md D, which has the same list): words in the server's paths, paths that are
+ * planned, words of authority, and words for nobody or everybody. An account that already has such a handle keeps it.
  */
 export const RESERVED: ReadonlySet<string> = new Set((
   "v1 api me register verify recover agents messages sync ack conversations participants context contacts blocks " +

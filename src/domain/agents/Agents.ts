@@ -1,12 +1,12 @@
-import { Clock, Context, Effect, Fiber, Layer } from "effect"
+import { unavailable } from "#infrastructure/database/SqlUnavailable"
 import { Config } from "#infrastructure/platform/Config"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { unavailable } from "#infrastructure/database/SqlUnavailable"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Fiber, Layer } from "effect"
 import type { Agent, AgentId } from "./Agent.ts"
-import { avatarUrlOf } from "./AvatarUrl.ts"
 import { AgentCache, AgentIndex, hashText } from "./AgentCache.ts"
 import { AgentsRepo, type Sought } from "./AgentsRepo.ts"
+import { avatarUrlOf } from "./AvatarUrl.ts"
 
 /**
  * A cache of accounts for the other modules. The rows are the truth, status included (AgentEntity). A node keeps
@@ -42,7 +42,10 @@ export class Agents extends Context.Service<Agents, {
       const cache = new AgentCache()
       const now = monotonicMillis(clock)
 
-      /** A statement that searches for accounts, in its own fiber, so that interrupting one caller does not fail the others. */
+      /**
+       * A statement that searches for accounts, in its own fiber, so that interrupting one caller does not fail the
+       * others.
+       */
       type LookUp = Fiber.Fiber<AgentIndex, Unavailable>
       /** The look-ups under way or about to begin, by name (`key …`, `handle …`, `id …`). */
       const underWay = new Map<string, LookUp>()
@@ -94,14 +97,18 @@ export class Agents extends Context.Service<Agents, {
             const cached = cache.byKey(key, now())
             return cached !== undefined
               ? Effect.succeed(cached)
-              : Effect.map(Fiber.join(lookUp(`key ${key}`, (sought) => sought.keyHashes.push(hash))), ({ keys }) => keys.get(key))
+              : Effect.map(Fiber.join(lookUp(`key ${key}`, (sought) => sought.keyHashes.push(hash))), ({ keys }) =>
+                keys.get(key))
           }),
         byHandle: (handle) =>
           Effect.suspend(() => {
             const cached = cache.byHandle(handle, now())
             return cached !== undefined
               ? Effect.succeed(living(cached))
-              : Effect.map(Fiber.join(lookUp(`handle ${handle}`, (sought) => sought.handles.push(handle))), ({ handles }) => living(handles.get(handle)))
+              : Effect.map(
+                Fiber.join(lookUp(`handle ${handle}`, (sought) => sought.handles.push(handle))),
+                ({ handles }) => living(handles.get(handle))
+              )
           }),
         byIds: (ids) =>
           Effect.suspend(() => {
@@ -125,8 +132,13 @@ export class Agents extends Context.Service<Agents, {
             })
           }),
         keyHashes: (ids) =>
-          Effect.map(repo.byIds(ids), (found) =>
-            new Map(found.flatMap(({ id, keyHash }) => keyHash === null ? [] : [[id, keyHash.toString("hex")] as const]))),
+          Effect.map(
+            repo.byIds(ids),
+            (found) =>
+              new Map(
+                found.flatMap(({ id, keyHash }) => keyHash === null ? [] : [[id, keyHash.toString("hex")] as const])
+              )
+          ),
         forget: (id) => {
           changes++
           // Later callers must not join a look-up that began before the change.
@@ -146,4 +158,5 @@ const untilNextTurn = Effect.callback<void>((resume) => {
   setImmediate(() => resume(Effect.void))
 })
 
-const living = (agent: Agent | undefined): Agent | undefined => agent === undefined || agent.deletedAt !== null ? undefined : agent
+const living = (agent: Agent | undefined): Agent | undefined =>
+  agent === undefined || agent.deletedAt !== null ? undefined : agent

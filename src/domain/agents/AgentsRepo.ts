@@ -1,7 +1,7 @@
-import { Clock, Context, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import { type Agent, type AgentId, type Policy, statusAt } from "./Agent.ts"
 
 /** An account with the hash of its key, which is null once the account is deleted. */
@@ -51,12 +51,18 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
   /** All accounts with one of these ids, handles or keys. An account may appear twice. Deleted accounts have no key. */
   readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, Unavailable>
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, Unavailable>
-  /** The live account of an address. The statement returns one row of the same form whether or not there is an account. */
+  /**
+   * The live account of an address. The statement returns one row of the same form whether or not there is an account.
+   */
   readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, Unavailable>
   /** Whether a handle is taken, or ever was. */
   readonly handleExists: (handle: string) => Effect.Effect<boolean, Unavailable>
   /** Inserts the account and its inbox; undefined if there is an obstacle. */
-  readonly insert: (agent: NewAgent, now: number, lifetimeLimit: number) => Effect.Effect<StoredAgent | undefined, Unavailable>
+  readonly insert: (
+    agent: NewAgent,
+    now: number,
+    lifetimeLimit: number
+  ) => Effect.Effect<StoredAgent | undefined, Unavailable>
   readonly obstacles: (handle: string, email: string) => Effect.Effect<Obstacles, Unavailable>
   readonly updateProfile: (
     id: AgentId,
@@ -71,7 +77,11 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
    * Ends the account if it has not ended yet, and records that it is to be erased. `along` is committed in the same
    * transaction. Returns the time at which the account ended.
    */
-  readonly erase: (id: AgentId, now: number, along: Effect.Effect<void, Unavailable>) => Effect.Effect<number, Unavailable>
+  readonly erase: (
+    id: AgentId,
+    now: number,
+    along: Effect.Effect<void, Unavailable>
+  ) => Effect.Effect<number, Unavailable>
 }>()("parley/agents/AgentsRepo") {
   static readonly layer = Layer.effect(
     AgentsRepo,
@@ -85,10 +95,13 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
         inbox_mode AS "inboxMode", group_invite_policy AS "groupInvitePolicy", key_hash AS "keyHash",
         created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`
       const columns = sql.literal(names)
-      const find = (yield* Database).prepared<Row>("find_agents", `
+      const find = (yield* Database).prepared<Row>(
+        "find_agents",
+        `
         SELECT ${names} FROM agents WHERE id = ANY($1::text[])
         UNION ALL SELECT ${names} FROM agents WHERE handle = ANY($2::text[])
-        UNION ALL SELECT ${names} FROM agents WHERE key_hash = ANY($3::bytea[])`)
+        UNION ALL SELECT ${names} FROM agents WHERE key_hash = ANY($3::bytea[])`
+      )
 
       /** The account with its present status. */
       const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({
@@ -115,7 +128,10 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
       return AgentsRepo.of({
         find: ({ handles, ids, keyHashes }) => Effect.map(find([ids, handles, keyHashes]), (rows) => rows.map(present)),
         byIds: (ids) =>
-          Effect.map(query<Row>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`, (rows) => rows.map(present)),
+          Effect.map(
+            query<Row>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`,
+            (rows) => rows.map(present)
+          ),
         byEmail: (email) =>
           Effect.map(
             query<{ readonly id: AgentId | null; readonly handle: string }>`

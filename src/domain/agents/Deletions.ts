@@ -1,6 +1,6 @@
-import { Context, type Effect } from "effect"
 import type { Batch } from "#infrastructure/cluster/Job"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, type Effect } from "effect"
 
 /** An account that has ended but may still have data. */
 export interface Deletion {

@@ -1,7 +1,7 @@
-import { Schema } from "effect"
 import { Name } from "#infrastructure/wire/Name"
 import { exactSize } from "#infrastructure/wire/Size"
 import { Text } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
 
 const MAX_SKILLS = 16
 /** The most bytes of JSON that the skills of one agent may have together. */
@@ -14,8 +14,8 @@ export const MESSAGE_SKILL = "message"
 export const Tag = Name(1, 32)
 
 /**
- * One thing that an agent says it can do (wire.md C.3). The texts are the agent's own. Skills that were stored before a rule for names are
- * shown unchanged, so this schema checks no text.
+ * One thing that an agent says it can do (wire.md C.3). The texts are the agent's own. Skills that were stored before a
+ * rule for names are shown unchanged, so this schema checks no text.
  */
 export const Skill = Schema.Struct({
   id: Schema.String,
@@ -41,7 +41,9 @@ const problemOf = (skills: ReadonlyArray<Skill>): string | undefined => {
   const ids = new Set(skills.map(({ id }) => id))
   if (ids.has(MESSAGE_SKILL)) return `must not hold the id ${MESSAGE_SKILL}, which is the server's`
   if (ids.size < skills.length) return "must not hold an id twice"
-  return Buffer.byteLength(JSON.stringify(skills)) > MAX_BYTES ? `must have at most ${exactSize(MAX_BYTES)} of JSON together` : undefined
+  return Buffer.byteLength(JSON.stringify(skills)) > MAX_BYTES
+    ? `must have at most ${exactSize(MAX_BYTES)} of JSON together`
+    : undefined
 }
 
 /** All skills of an agent, as a profile update sets them. Unknown fields are dropped before the size is measured. */
@@ -51,4 +53,6 @@ export const SkillList = Schema.Array(NewSkill).check(
 )
 
 /** The distinct tags of skills, in the order of their first appearance. */
-export const tagsOf = (skills: ReadonlyArray<Skill>): ReadonlyArray<string> => [...new Set(skills.flatMap(({ tags }) => tags))]
+export const tagsOf = (
+  skills: ReadonlyArray<Skill>
+): ReadonlyArray<string> => [...new Set(skills.flatMap(({ tags }) => tags))]

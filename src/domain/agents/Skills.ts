@@ -1,6 +1,6 @@
-import { Context, Effect, Layer, Schema } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer, Schema } from "effect"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Skill, tagsOf } from "./Skill.ts"
 
@@ -22,15 +22,15 @@ const OF = `SELECT skills FROM agent_skills WHERE agent_id = $1`
 const decode = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Skill)))
 
 /**
- * The skills of agents. They are read from storage for each request, because only profiles show them. They are not in the cache of
- * accounts, because each entry of the cache would then have up to 8 KiB more.
+ * The skills of agents. They are read from storage for each request, because only profiles show them. They are not in
+ * the cache of accounts, because each entry of the cache would then have up to 8 KiB more.
  */
 export class Skills extends Context.Service<Skills, {
   /** The skills of an agent in its own order; empty for unknown and deleted agents. */
   readonly of: (id: AgentId) => Effect.Effect<ReadonlyArray<Skill>, Unavailable>
   /**
-   * Runs `change`, which locks and returns the account, and replaces the account's skills in the same transaction. Therefore the second of two
-   * changes at once finds the tags of the first. Replaces nothing if the account is gone.
+   * Runs `change`, which locks and returns the account, and replaces the account's skills in the same transaction.
+   * Therefore the second of two changes at once finds the tags of the first. Replaces nothing if the account is gone.
    */
   readonly replaceWith: <A extends Agent>(
     skills: ReadonlyArray<Skill>,

@@ -1,13 +1,13 @@
+import { Tables } from "#infrastructure/database/Tables"
+import { filesAt, writeTar } from "#infrastructure/files/Tar"
+import { lockFile } from "#infrastructure/platform/disk/DataDir"
+import { makeFolder } from "#infrastructure/platform/disk/Folder"
 import { Clock, Data, Effect, Schema } from "effect"
 import { createHash } from "node:crypto"
 import { createReadStream, existsSync, rmSync } from "node:fs"
 import { appendFile, mkdir, open, readdir, readFile, rename, rm, stat, truncate, writeFile } from "node:fs/promises"
 import * as path from "node:path"
-import { filesAt, writeTar } from "#infrastructure/files/Tar"
-import { lockFile } from "#infrastructure/platform/disk/DataDir"
-import { makeFolder } from "#infrastructure/platform/disk/Folder"
 import { AVATAR, type Place } from "./AgentPages.ts"
-import { Tables } from "#infrastructure/database/Tables"
 import { exportedFiles } from "./AgentTables.ts"
 import { formatText } from "./ExportFormat.ts"
 
@@ -37,8 +37,16 @@ const PartSchema = Schema.NullOr(Schema.Struct({
   bytes: Schema.String
 }))
 
-/** The progress of a file: its valid rows and bytes, and where the next page begins; null before the first and after the last page. */
-const Progress = Schema.Struct({ rows: Schema.Int, bytes: Schema.Int, next: Schema.NullOr(PlaceSchema), whole: Schema.Boolean })
+/**
+ * The progress of a file: its valid rows and bytes, and where the next page begins; null before the first and after the
+ * last page.
+ */
+const Progress = Schema.Struct({
+  rows: Schema.Int,
+  bytes: Schema.Int,
+  next: Schema.NullOr(PlaceSchema),
+  whole: Schema.Boolean
+})
 
 /** The contents of `manifest.json`: the files of the export and, until it is complete, where to resume. */
 const Manifest = Schema.Struct({
@@ -57,7 +65,9 @@ type Manifest = typeof Manifest.Type
 const MANIFEST = "manifest.json"
 const FILES = "files.jsonl"
 const LOCK = ".lock"
-/** Whether a file of the folder belongs to its lock. Older versions left `.lock-journal` behind when they were killed. */
+/**
+ * Whether a file of the folder belongs to its lock. Older versions left `.lock-journal` behind when they were killed.
+ */
 const isLock = (name: string): boolean => name === LOCK || name === `${LOCK}-journal`
 const NOTHING: typeof Progress.Type = { rows: 0, bytes: 0, next: null, whole: false }
 
@@ -68,14 +78,16 @@ const io = <A>(run: () => Promise<A>): Effect.Effect<A, ArchiveRefused> =>
 
 const understood = <A>(schema: Schema.Codec<A, unknown>) => {
   const decode = Schema.decodeUnknownEffect(schema)
-  return (answer: unknown) => Effect.mapError(decode(answer), () => refuse("The server has another version, so its answer cannot be read."))
+  return (answer: unknown) =>
+    Effect.mapError(decode(answer), () => refuse("The server has another version, so its answer cannot be read."))
 }
 const decodeBegun = understood(Begun)
 const decodePage = understood(PageSchema)
 const decodePart = understood(PartSchema)
 const decodeManifest = Schema.decodeUnknownEffect(Schema.fromJsonString(Manifest))
 
-const sizeOf = async (file: string): Promise<number | undefined> => existsSync(file) ? (await stat(file)).size : undefined
+const sizeOf = async (file: string): Promise<number | undefined> =>
+  existsSync(file) ? (await stat(file)).size : undefined
 
 /** Appends to a file (`a`) or overwrites it (`w`), and syncs it to disk. */
 const write = async (file: string, flags: "a" | "w", text: string): Promise<void> => {
@@ -159,7 +171,10 @@ const pack = Effect.fnUntraced(function*(folder: string, file: string, at: numbe
     names.push(...(await readdir(path.join(folder, "files"))).map((name) => `files/${name}`))
     return names.map((name) => [name, path.join(folder, name)] as const)
   })
-  yield* Effect.mapError(writeTar(file, `${file}.packing`, at, filesAt(named, "fail")), ({ message }) => refuse(message))
+  yield* Effect.mapError(
+    writeTar(file, `${file}.packing`, at, filesAt(named, "fail")),
+    ({ message }) => refuse(message)
+  )
 })
 
 export interface Exported {
@@ -194,176 +209,204 @@ const locked = (folder: string) =>
   )
 
 /** Writes the export into a folder that this process has locked. Resumes where an earlier call stopped. */
-const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun: typeof Begun.Type, source: ExportSource<E>) {
-  const tables = yield* Tables
-  const exported = exportedFiles(tables)
-  const isFile = place !== folder
-  const at = (name: string) => path.join(folder, name)
-  const text = existsSync(at(MANIFEST)) ? yield* io(() => readFile(at(MANIFEST), "utf8")) : undefined
-  const earlier = text === undefined
-    ? undefined
-    : yield* Effect.mapError(decodeManifest(text), () => refuse(`${at(MANIFEST)} is not understood: another version of Parley wrote it.`))
-  if (earlier !== undefined && earlier.agent !== begun.agent) return yield* refuse(`${folder} holds an export of ${earlier.handle}.`)
-  let manifest: Manifest = earlier ?? {
-    format: 1,
-    ...begun,
-    began_at: new Date(yield* Clock.currentTimeMillis).toISOString(),
-    ended_at: null,
-    complete: false,
-    files: {}
-  }
-  const save = (changes: Partial<Manifest>) => {
-    manifest = { ...manifest, ...changes }
-    return io(() => replace(at(MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`))
-  }
-  const progressOf = (file: string) => manifest.files[file] ?? NOTHING
-  const advance = (file: string, progress: typeof Progress.Type) => save({ files: { ...manifest.files, [file]: progress } })
-  /** Truncates a file to the length in the manifest. The file has at least that length. */
-  const settle = (file: string) =>
-    io(async () => {
-      const { bytes } = progressOf(file)
-      if (bytes === 0) await writeFile(at(file), "", { mode: 0o600 })
-      else await truncate(at(file), bytes)
-    })
-  const append = Effect.fnUntraced(function*(file: string, rows: ReadonlyArray<unknown>, next: Place | null, whole: boolean) {
-    const lines = rows.map((row) => `${JSON.stringify(row)}\n`).join("")
-    if (lines !== "") yield* io(() => write(at(file), "a", lines))
-    const before = progressOf(file)
-    yield* advance(file, { rows: before.rows + rows.length, bytes: before.bytes + Buffer.byteLength(lines), next, whole })
-  })
-
-  /** The names of the files that are shorter than in the manifest; `files.jsonl` is one if a file that it lists has another size. */
-  const shortened = async (): Promise<ReadonlyArray<string>> => {
-    const names: Array<string> = []
-    for (const [name, { bytes }] of Object.entries(manifest.files)) {
-      const size = await sizeOf(at(name))
-      if (size === undefined || size < bytes) names.push(name)
-    }
-    if (manifest.files[FILES] === undefined || names.includes(FILES)) return names
-    await truncate(at(FILES), progressOf(FILES).bytes)
-    for await (const { file, size } of filesIn(at(FILES))) {
-      if (file !== undefined && await sizeOf(at(file)) !== size) return [...names, FILES]
-    }
-    return names
-  }
-  const lost = yield* io(shortened)
-  if (manifest.complete && !isFile && lost.length === 0) return yield* refuse(`${folder} holds a complete export of ${manifest.handle} already.`)
-  if (lost.includes(FILES)) yield* io(() => rm(at("files"), { recursive: true, force: true }))
-  if (lost.length > 0) {
-    const list = progressOf(FILES)
-    yield* save({
-      complete: false,
+const fill = Effect.fnUntraced(
+  function*<E>(place: string, folder: string, begun: typeof Begun.Type, source: ExportSource<E>) {
+    const tables = yield* Tables
+    const exported = exportedFiles(tables)
+    const isFile = place !== folder
+    const at = (name: string) => path.join(folder, name)
+    const text = existsSync(at(MANIFEST)) ? yield* io(() => readFile(at(MANIFEST), "utf8")) : undefined
+    const earlier = text === undefined
+      ? undefined
+      : yield* Effect.mapError(
+        decodeManifest(text),
+        () => refuse(`${at(MANIFEST)} is not understood: another version of Parley wrote it.`)
+      )
+    if (earlier !== undefined && earlier.agent !== begun.agent)
+      return yield* refuse(`${folder} holds an export of ${earlier.handle}.`)
+    let manifest: Manifest = earlier ?? {
+      format: 1,
+      ...begun,
+      began_at: new Date(yield* Clock.currentTimeMillis).toISOString(),
       ended_at: null,
-      files: {
-        ...manifest.files,
-        // The listed files are done, but the lost rows may have referred to more files.
-        ...list.whole && REFERRING.some((name) => lost.includes(`${name}.jsonl`)) ? { [FILES]: { ...list, whole: false } } : {},
-        ...Object.fromEntries(lost.map((name) => [name, NOTHING]))
-      }
-    })
-  } else if (earlier === undefined) yield* save({})
-  yield* io(() => mkdir(at("files"), { recursive: true, mode: 0o700 }))
-  yield* io(() => writeFile(at("FORMAT.md"), formatText(begun.handle, tables), { mode: 0o600 }))
-  for (const { name } of exported) {
-    const file = `${name}.jsonl`
-    if (progressOf(file).whole) continue
-    yield* settle(file)
-    while (!progressOf(file).whole) {
-      const { next, rows } = yield* Effect.flatMap(source.page(begun.agent, name, progressOf(file).next), decodePage)
-      yield* append(file, rows, next, next === null)
+      complete: false,
+      files: {}
     }
-  }
+    const save = (changes: Partial<Manifest>) => {
+      manifest = { ...manifest, ...changes }
+      return io(() => replace(at(MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`))
+    }
+    const progressOf = (file: string) => manifest.files[file] ?? NOTHING
+    const advance = (file: string, progress: typeof Progress.Type) =>
+      save({ files: { ...manifest.files, [file]: progress } })
+    /** Truncates a file to the length in the manifest. The file has at least that length. */
+    const settle = (file: string) =>
+      io(async () => {
+        const { bytes } = progressOf(file)
+        if (bytes === 0) await writeFile(at(file), "", { mode: 0o600 })
+        else await truncate(at(file), bytes)
+      })
+    const append = Effect.fnUntraced(
+      function*(file: string, rows: ReadonlyArray<unknown>, next: Place | null, whole: boolean) {
+        const lines = rows.map((row) => `${JSON.stringify(row)}\n`).join("")
+        if (lines !== "") yield* io(() => write(at(file), "a", lines))
+        const before = progressOf(file)
+        yield* advance(file, {
+          rows: before.rows + rows.length,
+          bytes: before.bytes + Buffer.byteLength(lines),
+          next,
+          whole
+        })
+      }
+    )
 
-  /** Fetches a file's bytes, from where an earlier call stopped, and compares their hash. Undefined if the store has no such file. */
-  const fetch = Effect.fnUntraced(function*(id: string) {
-    const unfinished = at(`files/${id}.part`)
-    const drop = io(() => rm(unfinished, { force: true }))
-    for (let again = false;;) {
-      const from = (yield* io(() => sizeOf(unfinished))) ?? 0
-      const part = yield* Effect.flatMap(source.part(begun.agent, id, from), decodePart)
-      if (part === null) {
+    /**
+     * The names of the files that are shorter than in the manifest; `files.jsonl` is one if a file that it lists has
+     * another size.
+     */
+    const shortened = async (): Promise<ReadonlyArray<string>> => {
+      const names: Array<string> = []
+      for (const [name, { bytes }] of Object.entries(manifest.files)) {
+        const size = await sizeOf(at(name))
+        if (size === undefined || size < bytes) names.push(name)
+      }
+      if (manifest.files[FILES] === undefined || names.includes(FILES)) return names
+      await truncate(at(FILES), progressOf(FILES).bytes)
+      for await (const { file, size } of filesIn(at(FILES))) {
+        if (file !== undefined && await sizeOf(at(file)) !== size) return [...names, FILES]
+      }
+      return names
+    }
+    const lost = yield* io(shortened)
+    if (manifest.complete && !isFile && lost.length === 0)
+      return yield* refuse(`${folder} holds a complete export of ${manifest.handle} already.`)
+    if (lost.includes(FILES)) yield* io(() => rm(at("files"), { recursive: true, force: true }))
+    if (lost.length > 0) {
+      const list = progressOf(FILES)
+      yield* save({
+        complete: false,
+        ended_at: null,
+        files: {
+          ...manifest.files,
+          // The listed files are done, but the lost rows may have referred to more files.
+          ...list.whole && REFERRING.some((name) => lost.includes(`${name}.jsonl`))
+            ? { [FILES]: { ...list, whole: false } }
+            : {},
+          ...Object.fromEntries(lost.map((name) => [name, NOTHING]))
+        }
+      })
+    } else if (earlier === undefined) yield* save({})
+    yield* io(() => mkdir(at("files"), { recursive: true, mode: 0o700 }))
+    yield* io(() => writeFile(at("FORMAT.md"), formatText(begun.handle, tables), { mode: 0o600 }))
+    for (const { name } of exported) {
+      const file = `${name}.jsonl`
+      if (progressOf(file).whole) continue
+      yield* settle(file)
+      while (!progressOf(file).whole) {
+        const { next, rows } = yield* Effect.flatMap(source.page(begun.agent, name, progressOf(file).next), decodePage)
+        yield* append(file, rows, next, next === null)
+      }
+    }
+
+    /**
+     * Fetches a file's bytes, from where an earlier call stopped, and compares their hash. Undefined if the store has
+     * no such file.
+     */
+    const fetch = Effect.fnUntraced(function*(id: string) {
+      const unfinished = at(`files/${id}.part`)
+      const drop = io(() => rm(unfinished, { force: true }))
+      for (let again = false;;) {
+        const from = (yield* io(() => sizeOf(unfinished))) ?? 0
+        const part = yield* Effect.flatMap(source.part(begun.agent, id, from), decodePart)
+        if (part === null) {
+          yield* drop
+          return undefined
+        }
+        const { bytes: encoded, ...about } = part
+        const bytes = Buffer.from(encoded, "base64")
+        yield* io(() => appendFile(unfinished, bytes, { mode: 0o600 }))
+        if (from + bytes.length < part.size && bytes.length > 0) continue
+        if (part.sha256 === (yield* io(() => sha256Of(unfinished)))) {
+          yield* io(() => write(unfinished, "a", ""))
+          return about
+        }
         yield* drop
-        return undefined
+        // Tries once more from the beginning. The first part may be of another picture, or may not have reached the
+        // disk.
+        if (again) return "damaged"
+        again = true
       }
-      const { bytes: encoded, ...about } = part
-      const bytes = Buffer.from(encoded, "base64")
-      yield* io(() => appendFile(unfinished, bytes, { mode: 0o600 }))
-      if (from + bytes.length < part.size && bytes.length > 0) continue
-      if (part.sha256 === (yield* io(() => sha256Of(unfinished)))) {
-        yield* io(() => write(unfinished, "a", ""))
-        return about
-      }
-      yield* drop
-      // Tries once more from the beginning. The first part may be of another picture, or may not have reached the disk.
-      if (again) return "damaged"
-      again = true
-    }
-  })
-  const known = new Set<string>()
-  /** Fetches and lists a file. A file that the store does not have is listed as missing if `stored`, otherwise left out. */
-  const keep = Effect.fnUntraced(function*(id: string, name: string, stored: boolean) {
-    if (known.has(id)) return
-    const found = yield* fetch(id)
-    if (found === undefined && !stored) return
-    known.add(id)
-    if (typeof found === "object") yield* io(() => rename(at(`files/${id}.part`), at(name)))
-    const line: FileLine = typeof found === "object"
-      ? { id, ...found, file: name, missing: false }
-      : { id, missing: true, ...found === "damaged" ? { damaged: true } : {} }
-    yield* append(FILES, [line], null, false)
-  })
-  if (!progressOf(FILES).whole) {
-    yield* settle(FILES)
-    // The listed files are done. A file without its line is fetched again.
-    yield* io(async () => {
-      for await (const { id } of filesIn(at(FILES))) known.add(id)
     })
-    yield* keep(AVATAR, "files/avatar.webp", false)
-    for (const name of REFERRING) {
-      const ids = referred(at(`${name}.jsonl`), name)
-      for (;;) {
-        const { done, value } = yield* io(() => ids.next())
-        if (done === true) break
-        yield* keep(value.id, `files/${value.id}`, value.stored)
+    const known = new Set<string>()
+    /**
+     * Fetches and lists a file. A file that the store does not have is listed as missing if `stored`, otherwise left
+     * out.
+     */
+    const keep = Effect.fnUntraced(function*(id: string, name: string, stored: boolean) {
+      if (known.has(id)) return
+      const found = yield* fetch(id)
+      if (found === undefined && !stored) return
+      known.add(id)
+      if (typeof found === "object") yield* io(() => rename(at(`files/${id}.part`), at(name)))
+      const line: FileLine = typeof found === "object"
+        ? { id, ...found, file: name, missing: false }
+        : { id, missing: true, ...found === "damaged" ? { damaged: true } : {} }
+      yield* append(FILES, [line], null, false)
+    })
+    if (!progressOf(FILES).whole) {
+      yield* settle(FILES)
+      // The listed files are done. A file without its line is fetched again.
+      yield* io(async () => {
+        for await (const { id } of filesIn(at(FILES))) known.add(id)
+      })
+      yield* keep(AVATAR, "files/avatar.webp", false)
+      for (const name of REFERRING) {
+        const ids = referred(at(`${name}.jsonl`), name)
+        for (;;) {
+          const { done, value } = yield* io(() => ids.next())
+          if (done === true) break
+          yield* keep(value.id, `files/${value.id}`, value.stored)
+        }
       }
+      yield* append(FILES, [], null, true)
     }
-    yield* append(FILES, [], null, true)
-  }
-  if (!manifest.complete) yield* save({ complete: true, ended_at: new Date(yield* Clock.currentTimeMillis).toISOString() })
+    if (!manifest.complete)
+      yield* save({ complete: true, ended_at: new Date(yield* Clock.currentTimeMillis).toISOString() })
 
-  const rows = exported.reduce((sum, { name }) => sum + progressOf(`${name}.jsonl`).rows, 0)
-  let missing = 0
-  let damaged = 0
-  let bytes = 0
-  yield* io(async () => {
-    for await (const line of filesIn(at(FILES))) {
-      if (line.missing) missing++
-      if (line.damaged === true) damaged++
-      bytes += line.size ?? 0
+    const rows = exported.reduce((sum, { name }) => sum + progressOf(`${name}.jsonl`).rows, 0)
+    let missing = 0
+    let damaged = 0
+    let bytes = 0
+    yield* io(async () => {
+      for await (const line of filesIn(at(FILES))) {
+        if (line.missing) missing++
+        if (line.damaged === true) damaged++
+        bytes += line.size ?? 0
+      }
+    })
+    if (isFile) {
+      yield* pack(folder, place, Date.parse(manifest.ended_at ?? ""))
+      yield* io(() => rm(folder, { recursive: true }))
     }
-  })
-  if (isFile) {
-    yield* pack(folder, place, Date.parse(manifest.ended_at ?? ""))
-    yield* io(() => rm(folder, { recursive: true }))
+    const whole: Exported = {
+      handle: begun.handle,
+      place,
+      rows,
+      files: progressOf(FILES).rows - missing,
+      missing,
+      damaged,
+      bytes,
+      resumed: earlier !== undefined
+    }
+    return whole
   }
-  const whole: Exported = {
-    handle: begun.handle,
-    place,
-    rows,
-    files: progressOf(FILES).rows - missing,
-    missing,
-    damaged,
-    bytes,
-    resumed: earlier !== undefined
-  }
-  return whole
-})
+)
 
 /**
- * Writes everything that the service holds about an agent into a folder. If `target` ends with `.tar`, the export is made in the folder
- * `….unfinished` beside it, then packed. Only one page at a time is in memory. Each page is synced to disk, then the manifest records
- * the progress. The same call resumes there and first cuts off what was written after the last manifest. A file that is
- * shorter than in the manifest is written again from the beginning.
+ * Writes everything that the service holds about an agent into a folder. If `target` ends with `.tar`, the export is
+ * made in the folder `….unfinished` beside it, then packed. Only one page at a time is in memory. Each page is synced
+ * to disk, then the manifest records the progress. The same call resumes there and first cuts off what was written
+ * after the last manifest. A file that is shorter than in the manifest is written again from the beginning.
  */
 export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source: ExportSource<E>) {
   const place = path.resolve(target)

@@ -1,9 +1,9 @@
-import { Context, Effect, Layer } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { isAgentTable, Tables } from "#infrastructure/database/Tables"
 import { BlobParts } from "#infrastructure/files/BlobParts"
 import { objectOfFile, type StorageUnavailable, uploadOfFile } from "#infrastructure/files/Blobs"
-import { isAgentTable, Tables } from "#infrastructure/database/Tables"
-import { exportedFiles, type ExportedFile } from "./AgentTables.ts"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { type ExportedFile, exportedFiles } from "./AgentTables.ts"
 
 /** A place in a file of an export: the key of the last row that was read. */
 export type Place = ReadonlyArray<string | number>
@@ -28,7 +28,8 @@ export const AVATAR = "avatar"
 const PART_BYTES = 1_048_576
 
 const TIME = /(^|_)(at|until|since|seen|spent)$|^counted_from$/
-const AGENT = /(^|_)(agent|contact|blocked|reported|sender|initiator|creator|counterparty|invitee|inviter|recipient|caller|target)_id$|^deleted_by$/
+const AGENT =
+  /(^|_)(agent|contact|blocked|reported|sender|initiator|creator|counterparty|invitee|inviter|recipient|caller|target)_id$|^deleted_by$/
 
 const iso = (value: unknown): unknown =>
   typeof value === "number" ? new Date(value).toISOString() : Array.isArray(value) ? value.map(iso) : value
@@ -46,7 +47,9 @@ const handleName = (column: string): string => `${column.replace(/_id$/, "")}_ha
 const selected = (alias: "t" | "j", columns: ReadonlyArray<string>): ReadonlyArray<string> =>
   columns.flatMap((column) => [
     `${alias}.${column} AS "${alias}.${column}"`,
-    ...AGENT.test(column) ? [`(SELECT handle FROM agents WHERE id = ${alias}.${column}) AS "${alias}.${handleName(column)}"`] : []
+    ...AGENT.test(column)
+      ? [`(SELECT handle FROM agents WHERE id = ${alias}.${column}) AS "${alias}.${handleName(column)}"`]
+      : []
   ])
 
 const namesOf = (columns: ReadonlyArray<string>): ReadonlyArray<string> =>
@@ -56,7 +59,9 @@ const namesOf = (columns: ReadonlyArray<string>): ReadonlyArray<string> =>
 const groupOf = ({ key: [group, inside], table }: ExportedFile, place: boolean): string => `
   SELECT g.group_id FROM group_members g
   WHERE g.agent_id = $1${place ? " AND g.group_id >= $2" : ""} AND EXISTS (
-    SELECT FROM ${table} x WHERE x.${group?.[0]} = g.group_id${place ? ` AND (g.group_id > $2 OR x.${inside?.[0]} > $3)` : ""}
+    SELECT FROM ${table} x WHERE x.${group?.[0]} = g.group_id${
+  place ? ` AND (g.group_id > $2 OR x.${inside?.[0]} > $3)` : ""
+}
   )
   ORDER BY g.group_id LIMIT 1`
 
@@ -77,8 +82,8 @@ const statements = (file: ExportedFile) => {
     SELECT ${[...selected("t", file.columns), ...join === undefined ? [] : selected("j", join.columns)].join(", ")}
     FROM ${table} t${join === undefined ? "" : ` LEFT JOIN ${join.table} j ON ${join.on}`}
     WHERE ${mine}${file.byGroup === true ? ` AND t.${file.key[0]?.[0]} = $2` : ""} AND (${keys}) <= (${parameters(2)})${
-      place ? after(2 + file.key.length) : ""
-    }
+    place ? after(2 + file.key.length) : ""
+  }
     ORDER BY ${keys}`
   return { last, rows }
 }
@@ -90,7 +95,9 @@ const rowOf = (
 ): Readonly<Record<string, unknown>> => {
   const { join } = file
   const part = (alias: "t" | "j", table: string, columns: ReadonlyArray<string>) =>
-    Object.fromEntries(namesOf(columns).map((column) => [column, shown(json, table, column, row[`${alias}.${column}`])]))
+    Object.fromEntries(
+      namesOf(columns).map((column) => [column, shown(json, table, column, row[`${alias}.${column}`])])
+    )
   return {
     ...part("t", file.table, file.columns),
     ...join === undefined ? {} : { [join.as]: part("j", join.table, join.columns) }
@@ -98,18 +105,26 @@ const rowOf = (
 }
 
 /**
- * Reads what the service holds about one agent, page by page (docs/operations.md). Each page takes two statements that read a bounded
- * number of rows, so no other work waits long. Pages are of different moments. A row that changes meanwhile is read before or after
- * its change.
+ * Reads what the service holds about one agent, page by page (docs/operations.md). Each page takes two statements that
+ * read a bounded number of rows, so no other work waits long. Pages are of different moments. A row that changes
+ * meanwhile is read before or after its change.
  */
 export class AgentPages extends Context.Service<AgentPages, {
   /** A page of a file; undefined if there is no such file. */
-  readonly page: (agentId: string, file: string, after: Place | null) => Effect.Effect<Page | undefined, SqlError.SqlError>
+  readonly page: (
+    agentId: string,
+    file: string,
+    after: Place | null
+  ) => Effect.Effect<Page | undefined, SqlError.SqlError>
   /**
-   * Some bytes of the agent's picture (`AVATAR`), of a file that it has uploaded, or of a file uploaded for it or for one of its
-   * groups. Undefined if there is no such file, or if the store does not have its bytes.
+   * Some bytes of the agent's picture (`AVATAR`), of a file that it has uploaded, or of a file uploaded for it or for
+   * one of its groups. Undefined if there is no such file, or if the store does not have its bytes.
    */
-  readonly part: (agentId: string, file: string, from: number) => Effect.Effect<Part | undefined, SqlError.SqlError | StorageUnavailable>
+  readonly part: (
+    agentId: string,
+    file: string,
+    from: number
+  ) => Effect.Effect<Part | undefined, SqlError.SqlError | StorageUnavailable>
 }>()("parley/archives/AgentPages") {
   static readonly layer = Layer.effect(
     AgentPages,
@@ -118,13 +133,21 @@ export class AgentPages extends Context.Service<AgentPages, {
       const blobs = yield* BlobParts
       const tables = yield* Tables
       const files = new Map(exportedFiles(tables).map((file) => [file.name, { file, ...statements(file) }]))
-      const json = new Set(tables.filter(isAgentTable).flatMap(({ json: columns = [], table }) => columns.map((column) => `${table}.${column}`)))
+      const json = new Set(
+        tables.filter(isAgentTable).flatMap(({ json: columns = [], table }) =>
+          columns.map((column) => `${table}.${column}`)
+        )
+      )
 
       const avatar = Effect.fnUntraced(function*(agentId: string, from: number) {
-        const [row] = yield* sql<{ readonly key: string | null }>`SELECT avatar_key AS key FROM agents WHERE id = ${agentId}`
+        const [row] = yield* sql<
+          { readonly key: string | null }
+        >`SELECT avatar_key AS key FROM agents WHERE id = ${agentId}`
         if (row === undefined || row.key === null) return undefined
         const part = yield* blobs.read(`avatars/${row.key}`, from, PART_BYTES)
-        return part === undefined ? undefined : { name: "avatar.webp", content_type: "image/webp", sha256: row.key, ...part }
+        return part === undefined
+          ? undefined
+          : { name: "avatar.webp", content_type: "image/webp", sha256: row.key, ...part }
       })
 
       return AgentPages.of({
@@ -132,10 +155,17 @@ export class AgentPages extends Context.Service<AgentPages, {
           const found = files.get(name)
           if (found === undefined || (after !== null && after.length !== found.file.key.length)) return undefined
           const { file } = found
-          const [last] = yield* sql.unsafe<Readonly<Record<string, string | number>>>(found.last(after !== null), [agentId, ...after ?? []])
+          const [last] = yield* sql.unsafe<Readonly<Record<string, string | number>>>(found.last(after !== null), [
+            agentId,
+            ...after ?? []
+          ])
           if (last === undefined) return { rows: [], next: null }
           const next = file.key.map(([column]) => last[column] ?? "")
-          const rows = yield* sql.unsafe<Readonly<Record<string, unknown>>>(found.rows(after !== null), [agentId, ...next, ...after ?? []])
+          const rows = yield* sql.unsafe<Readonly<Record<string, unknown>>>(found.rows(after !== null), [
+            agentId,
+            ...next,
+            ...after ?? []
+          ])
           return { rows: rows.map((row) => rowOf(json, file, row)), next }
         }),
         part: Effect.fnUntraced(function*(agentId, id, from) {
@@ -147,7 +177,8 @@ export class AgentPages extends Context.Service<AgentPages, {
               OR group_id IN (SELECT m.group_id FROM group_members m WHERE m.agent_id = ${agentId} AND m.group_id = attachments.group_id)
             )`
           if (row === undefined) return undefined
-          const part = (yield* blobs.read(objectOfFile(id), from, PART_BYTES)) ?? (yield* blobs.read(uploadOfFile(id), from, PART_BYTES))
+          const part = (yield* blobs.read(objectOfFile(id), from, PART_BYTES)) ??
+            (yield* blobs.read(uploadOfFile(id), from, PART_BYTES))
           return part === undefined ? undefined : { ...row, ...part }
         })
       })

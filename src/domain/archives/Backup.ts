@@ -1,15 +1,15 @@
-import { Clock, Data, Effect, Option, Schema, Stream } from "effect"
-import { Tar } from "effect/encoding"
-import type { SqlError } from "effect/sql"
-import { createReadStream, existsSync } from "node:fs"
-import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
-import * as path from "node:path"
 import { syncTree } from "#infrastructure/database/Pglite"
 import type { OnlineBackup } from "#infrastructure/database/Sql"
 import { unlessMissing } from "#infrastructure/files/Missing"
 import { filesAt, type TarEntries, writeTar } from "#infrastructure/files/Tar"
 import { RESTORING } from "#infrastructure/platform/disk/DataDir"
 import { makeFolder, reasonOf } from "#infrastructure/platform/disk/Folder"
+import { Clock, Data, Effect, Option, Schema, Stream } from "effect"
+import { Tar } from "effect/encoding"
+import type { SqlError } from "effect/sql"
+import { createReadStream, existsSync } from "node:fs"
+import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
+import * as path from "node:path"
 
 /** A backup cannot be made or restored where the operator wants it. */
 export class BackupRefused extends Data.TaggedError("BackupRefused")<{ readonly message: string }> {}
@@ -20,7 +20,8 @@ const errorOf = (error: unknown): Error => error instanceof Error ? error : new 
 
 const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, Error> => Effect.tryPromise({ try: run, catch: errorOf })
 
-const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> => Effect.mapError(attempt(run), ({ message }) => refuse(message))
+const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> =>
+  Effect.mapError(attempt(run), ({ message }) => refuse(message))
 
 /** The last entry of a backup. A backup without this entry is incomplete. */
 const Contents = Schema.Struct({
@@ -38,8 +39,11 @@ const Contents = Schema.Struct({
 const CONTENTS = "backup.json"
 const decodeContents = Schema.decodeUnknownEffect(Schema.fromJsonString(Contents))
 
-/** Files that PostgreSQL creates when it starts (compare pg_basebackup). The needed files of pg_wal are added by name. */
-const MADE_ANEW = /^(postmaster\.(pid|opts)|backup_label(\.old)?|tablespace_map(\.old)?)$|^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)\/|(^|\/)pgsql_tmp/
+/**
+ * Files that PostgreSQL creates when it starts (compare pg_basebackup). The needed files of pg_wal are added by name.
+ */
+const MADE_ANEW =
+  /^(postmaster\.(pid|opts)|backup_label(\.old)?|tablespace_map(\.old)?)$|^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)\/|(^|\/)pgsql_tmp/
 const LOG_FILE = /^([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})$/
 /** How many files of the log, of 16 MB each, have the same first 16 digits. */
 const LOG_FILES = 256
@@ -55,8 +59,10 @@ const digits = (n: number): string => n.toString(16).toUpperCase().padStart(8, "
 /** The names of all files of the log from one to another. */
 const logFiles = (first: string, last: string): ReadonlyArray<string> => {
   const from = numberOf(first)
-  return Array.from({ length: numberOf(last) - from + 1 }, (_, i) =>
-    first.slice(0, 8) + digits(Math.floor((from + i) / LOG_FILES)) + digits((from + i) % LOG_FILES))
+  return Array.from(
+    { length: numberOf(last) - from + 1 },
+    (_, i) => first.slice(0, 8) + digits(Math.floor((from + i) / LOG_FILES)) + digits((from + i) % LOG_FILES)
+  )
 }
 
 const syncFolder = async (folder: string): Promise<void> => {
@@ -109,80 +115,94 @@ export interface BackupGiven {
 }
 
 /**
- * Writes a backup of a database and of the files of a store into a tar file, while both are in use. The backup has the database as it
- * was when the copy of its files ended. The store's files are copied after that, so the backup contains every file that the database
- * names, except files removed meanwhile. The tar file gets its name when it is complete. While another backup of the
- * database is under way, the call is refused before anything is written.
+ * Writes a backup of a database and of the files of a store into a tar file, while both are in use. The backup has the
+ * database as it was when the copy of its files ended. The store's files are copied after that, so the backup contains
+ * every file that the database names, except files removed meanwhile. The tar file gets its name when it is complete.
+ * While another backup of the database is under way, the call is refused before anything is written.
  *
- * Two statements hold up all others: a checkpoint at the beginning, like the one that follows every 64 MB of log, and the end of
- * the log. Other threads read and write the bytes, four megabytes at a time at most.
+ * Two statements hold up all others: a checkpoint at the beginning, like the one that follows every 64 MB of log, and
+ * the end of the log. Other threads read and write the bytes, four megabytes at a time at most.
  */
-export const backUp = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
-  const made = yield* given.database.one.withPermitsIfAvailable(1)(backUpAlone(given))
-  return Option.isSome(made) ? made.value : yield* refuse("A backup is under way: wait until it has ended.")
-})
+export const backUp = Effect.fnUntraced(
+  function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
+    const made = yield* given.database.one.withPermitsIfAvailable(1)(backUpAlone(given))
+    return Option.isSome(made) ? made.value : yield* refuse("A backup is under way: wait until it has ended.")
+  }
+)
 
-const backUpAlone = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
-  const { database, schema, store } = given
-  const target = path.resolve(given.target)
-  if (existsSync(target)) return yield* refuse(`${target} is there already.`)
-  if (!existsSync(path.dirname(target))) return yield* refuse(`There is no folder ${path.dirname(target)} on the machine of the server.`)
-  const at = yield* Clock.currentTimeMillis
-  let longest = 0
-  const timed = <A, E, R>(statement: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-    Effect.suspend(() => {
-      const began = performance.now()
-      return Effect.tap(statement, () =>
-        Effect.sync(() => {
-          longest = Math.max(longest, performance.now() - began)
-        }))
+const backUpAlone = Effect.fnUntraced(
+  function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
+    const { database, schema, store } = given
+    const target = path.resolve(given.target)
+    if (existsSync(target)) return yield* refuse(`${target} is there already.`)
+    if (!existsSync(path.dirname(target)))
+      return yield* refuse(`There is no folder ${path.dirname(target)} on the machine of the server.`)
+    const at = yield* Clock.currentTimeMillis
+    let longest = 0
+    const timed = <A, E, R>(statement: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+      Effect.suspend(() => {
+        const began = performance.now()
+        return Effect.tap(statement, () =>
+          Effect.sync(() => {
+            longest = Math.max(longest, performance.now() - began)
+          }))
+      })
+    let folders: ReadonlyArray<string> = []
+    /** The files of the database, and then the log of the time in which they were copied. */
+    const ofDatabase: TarEntries<BackupRefused | SqlError.SqlError> = Stream.unwrap(Effect.gen(function*() {
+      yield* timed(database.begin)
+      const tree = yield* io(() => treeOf(database.folder))
+      folders = tree.folders
+      const named = (names: ReadonlyArray<string>) =>
+        names.map((name) => [`database/${name}`, path.join(database.folder, name)] as const)
+      const ofLog = Stream.unwrap(Effect.map(timed(database.end), ({ first, label, last }) =>
+        // Each file of the log must exist. A backup without one of them could not be restored.
+        Stream.concat(
+          Stream.succeed(Tar.file("database/backup_label", label)),
+          filesAt(named(logFiles(first, last).map((name) => `pg_wal/${name}`)), "fail")
+        )))
+      return Stream.concat(filesAt(named(tree.files.filter((name) => !MADE_ANEW.test(name))), "skip"), ofLog)
+    }))
+    const ofStore: TarEntries<BackupRefused> = store === undefined
+      ? Stream.empty
+      : Stream.unwrap(Effect.map(io(() => treeOf(store)), ({ files }) =>
+        filesAt(
+          files.filter((name) => !name.startsWith("incoming/")).map((
+            name
+          ) => [`blobs/${name}`, path.join(store, name)]),
+          "skip"
+        )))
+    let entries = 0
+    const counted = Stream.map(Stream.concat(ofDatabase, ofStore), (entry) => {
+      entries++
+      return entry
     })
-  let folders: ReadonlyArray<string> = []
-  /** The files of the database, and then the log of the time in which they were copied. */
-  const ofDatabase: TarEntries<BackupRefused | SqlError.SqlError> = Stream.unwrap(Effect.gen(function*() {
-    yield* timed(database.begin)
-    const tree = yield* io(() => treeOf(database.folder))
-    folders = tree.folders
-    const named = (names: ReadonlyArray<string>) => names.map((name) => [`database/${name}`, path.join(database.folder, name)] as const)
-    const ofLog = Stream.unwrap(Effect.map(timed(database.end), ({ first, label, last }) =>
-      // Each file of the log must exist. A backup without one of them could not be restored.
-      Stream.concat(
-        Stream.succeed(Tar.file("database/backup_label", label)),
-        filesAt(named(logFiles(first, last).map((name) => `pg_wal/${name}`)), "fail")
-      )))
-    return Stream.concat(filesAt(named(tree.files.filter((name) => !MADE_ANEW.test(name))), "skip"), ofLog)
-  }))
-  const ofStore: TarEntries<BackupRefused> = store === undefined
-    ? Stream.empty
-    : Stream.unwrap(Effect.map(io(() => treeOf(store)), ({ files }) =>
-      filesAt(
-        files.filter((name) => !name.startsWith("incoming/")).map((name) => [`blobs/${name}`, path.join(store, name)]),
-        "skip"
-      )))
-  let entries = 0
-  const counted = Stream.map(Stream.concat(ofDatabase, ofStore), (entry) => {
-    entries++
-    return entry
-  })
-  const last = Stream.suspend(() => {
-    const contents: typeof Contents.Type = {
-      format: 1,
-      made_at: new Date(at).toISOString(),
-      schema,
-      entries,
-      folders,
-      files: store !== undefined
+    const last = Stream.suspend(() => {
+      const contents: typeof Contents.Type = {
+        format: 1,
+        made_at: new Date(at).toISOString(),
+        schema,
+        entries,
+        folders,
+        files: store !== undefined
+      }
+      return Stream.succeed(Tar.file(CONTENTS, JSON.stringify(contents)))
+    })
+    const bytes = yield* Effect.catchTag(
+      writeTar(target, `${target}.unfinished`, at, Stream.concat(counted, last)),
+      "TarFailed",
+      ({ message }) => Effect.fail(refuse(message))
+    )
+    yield* io(() => syncFolder(path.dirname(target)))
+    return {
+      file: target,
+      bytes,
+      entries: entries + 1,
+      files: store !== undefined,
+      longest_stop_ms: Math.ceil(longest)
     }
-    return Stream.succeed(Tar.file(CONTENTS, JSON.stringify(contents)))
-  })
-  const bytes = yield* Effect.catchTag(
-    writeTar(target, `${target}.unfinished`, at, Stream.concat(counted, last)),
-    "TarFailed",
-    ({ message }) => Effect.fail(refuse(message))
-  )
-  yield* io(() => syncFolder(path.dirname(target)))
-  return { file: target, bytes, entries: entries + 1, files: store !== undefined, longest_stop_ms: Math.ceil(longest) }
-})
+  }
+)
 
 const STORE = "blobs"
 
@@ -200,7 +220,10 @@ export interface Unpacked {
 const isInside = (name: string): boolean =>
   /^(database|blobs)\//.test(name) && !name.split("/").includes("..") && !name.includes("\\")
 
-/** Writes the entries of a backup below a folder, and returns their number and the content of the last one, which is not written. */
+/**
+ * Writes the entries of a backup below a folder, and returns their number and the content of the last one, which is not
+ * written.
+ */
 const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) {
   let entries = 0
   let contents: string | undefined
@@ -212,7 +235,8 @@ const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) 
           contents = yield* Stream.mkString(Stream.decodeText(body))
           return false
         }
-        if (header.type !== "File" || !isInside(header.path)) return yield* Effect.fail(new Error(`it has an entry ${header.path}`))
+        if (header.type !== "File" || !isInside(header.path))
+          return yield* Effect.fail(new Error(`it has an entry ${header.path}`))
         entries++
         const place = path.join(folder, header.path)
         yield* Effect.acquireUseRelease(
@@ -224,56 +248,69 @@ const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) 
           (handle) => Effect.promise(() => handle.close())
         )
         return true
-      }))
+      })
+    )
   )
   return contents === undefined ? yield* Effect.fail(new Error(`it ends without ${CONTENTS}`)) : { contents, entries }
 })
 
 /**
- * Unpacks a backup below an empty folder and syncs it to disk. May be repeated, because it removes the files of an interrupted
- * restoration. Until `finish`, a server that is started on the folder finds no database there.
+ * Unpacks a backup below an empty folder and syncs it to disk. May be repeated, because it removes the files of an
+ * interrupted restoration. Until `finish`, a server that is started on the folder finds no database there.
  */
-export const unpack = Effect.fnUntraced(function*(file: string, folder: string): Effect.fn.Return<Unpacked, BackupRefused> {
-  const target = path.resolve(folder)
-  const dataDir = path.join(target, RESTORING)
-  if (!existsSync(file)) return yield* refuse(`There is no file ${path.resolve(file)}.`)
-  yield* Effect.try({ try: () => makeFolder(target, 0o700), catch: (error) => refuse(`${target} cannot be used: ${reasonOf(error)}.`) })
-  const names = yield* io(() => readdir(target))
-  const others = names.filter((name) => name !== RESTORING)
-  // The state that `finish` leaves if the process dies between its two steps.
-  const isHalf = names.includes(RESTORING) && others.length === 1 && others[0] === STORE
-  if (others.length > 0 && !isHalf) return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
-  const damaged = (why: string) => refuse(`${path.resolve(file)} is not a complete backup: ${why}.`)
-  yield* io(async () => {
-    // The store is removed before `dataDir`, whose presence shows that the store is a leftover.
-    if (isHalf) await rm(path.join(target, STORE), { recursive: true })
-    await rm(dataDir, { recursive: true, force: true })
-    await mkdir(dataDir, { recursive: true, mode: 0o700 })
-  })
-  const text = yield* Effect.mapError(unpackEntries(file, dataDir), (error) =>
-    damaged(
-      Tar.isTarError(error) && error.kind === "InvalidHeader"
-        ? `it is no tar file, or damaged: ${error.message}`
-        : Reflect.get(error, "code") === "EISDIR"
-        ? "it is a folder"
-        : error.message
-    ))
-  const contents = yield* Effect.mapError(decodeContents(text.contents), () => refuse("This backup was made by another version of Parley."))
-  if (contents.entries !== text.entries) return yield* damaged(`it has ${text.entries} of ${contents.entries} entries`)
-  yield* io(async () => {
-    for (const name of contents.folders) await mkdir(path.join(dataDir, "database", name), { recursive: true, mode: 0o700 })
-    await syncTree(dataDir)
-  })
-  return {
-    dataDir,
-    madeAt: contents.made_at,
-    files: contents.files,
-    finish: io(async () => {
-      for (const name of [STORE, "database"]) {
-        if (existsSync(path.join(dataDir, name))) await rename(path.join(dataDir, name), path.join(target, name))
-      }
-      await rm(dataDir, { recursive: true })
-      await syncFolder(target)
+export const unpack = Effect.fnUntraced(
+  function*(file: string, folder: string): Effect.fn.Return<Unpacked, BackupRefused> {
+    const target = path.resolve(folder)
+    const dataDir = path.join(target, RESTORING)
+    if (!existsSync(file)) return yield* refuse(`There is no file ${path.resolve(file)}.`)
+    yield* Effect.try({
+      try: () => makeFolder(target, 0o700),
+      catch: (error) => refuse(`${target} cannot be used: ${reasonOf(error)}.`)
     })
+    const names = yield* io(() => readdir(target))
+    const others = names.filter((name) => name !== RESTORING)
+    // The state that `finish` leaves if the process dies between its two steps.
+    const isHalf = names.includes(RESTORING) && others.length === 1 && others[0] === STORE
+    if (others.length > 0 && !isHalf)
+      return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
+    const damaged = (why: string) => refuse(`${path.resolve(file)} is not a complete backup: ${why}.`)
+    yield* io(async () => {
+      // The store is removed before `dataDir`, whose presence shows that the store is a leftover.
+      if (isHalf) await rm(path.join(target, STORE), { recursive: true })
+      await rm(dataDir, { recursive: true, force: true })
+      await mkdir(dataDir, { recursive: true, mode: 0o700 })
+    })
+    const text = yield* Effect.mapError(unpackEntries(file, dataDir), (error) =>
+      damaged(
+        Tar.isTarError(error) && error.kind === "InvalidHeader"
+          ? `it is no tar file, or damaged: ${error.message}`
+          : Reflect.get(error, "code") === "EISDIR"
+          ? "it is a folder"
+          : error.message
+      ))
+    const contents = yield* Effect.mapError(
+      decodeContents(text.contents),
+      () => refuse("This backup was made by another version of Parley.")
+    )
+    if (contents.entries !== text.entries)
+      return yield* damaged(`it has ${text.entries} of ${contents.entries} entries`)
+    yield* io(async () => {
+      for (const name of contents.folders)
+        await mkdir(path.join(dataDir, "database", name), { recursive: true, mode: 0o700 })
+      await syncTree(dataDir)
+    })
+    return {
+      dataDir,
+      madeAt: contents.made_at,
+      files: contents.files,
+      finish: io(async () => {
+        for (const name of [STORE, "database"]) {
+          if (existsSync(path.join(dataDir, name)))
+            await rename(path.join(dataDir, name), path.join(target, name))
+        }
+        await rm(dataDir, { recursive: true })
+        await syncFolder(target)
+      })
+    }
   }
-})
+)

@@ -24,7 +24,9 @@ export const CONTENT_TYPES = [
 /** The content type with which a file is stored; undefined if files may not have the type. */
 export const contentTypeOf = (text: string): string | undefined => {
   const given = parseMediaType(text)
-  return given !== undefined && (CONTENT_TYPES as ReadonlyArray<string>).includes(given.type) ? keptMediaType(given) : undefined
+  return given !== undefined && (CONTENT_TYPES as ReadonlyArray<string>).includes(given.type)
+    ? keptMediaType(given)
+    : undefined
 }
 
 /** The agents that a file is for: one agent, or the members of one group. */

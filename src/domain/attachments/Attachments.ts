@@ -1,6 +1,8 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
+import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
+import type { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { GroupReads } from "#domain/messages/GroupReads"
 import {
   AttachmentNotFound,
   AttachmentNotReady,
@@ -8,19 +10,26 @@ import {
   Blocked,
   type GroupNotFound
 } from "#domain/messages/SendErrors"
-import type { GroupDeleted } from "#domain/messages/GroupDeletion"
-import { GroupReads } from "#domain/messages/GroupReads"
-import { Blobs, LAST_BYTES_MILLIS, objectOfFile, type StorageUnavailable, type Verdict } from "#infrastructure/files/Blobs"
-import { Config } from "#infrastructure/platform/Config"
-import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import {
+  Blobs,
+  LAST_BYTES_MILLIS,
+  objectOfFile,
+  type StorageUnavailable,
+  type Verdict
+} from "#infrastructure/files/Blobs"
+import { Config } from "#infrastructure/platform/Config"
 import { NotFound, type Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
-import { type Attachment, isWithin, QuotaExceeded, type AttachmentScope } from "./Attachment.ts"
+import { Clock, Context, Effect, Layer } from "effect"
+import { type Attachment, type AttachmentScope, isWithin, QuotaExceeded } from "./Attachment.ts"
 import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
 
 /** The announcement of a file. */
 export interface NewUpload {
-  readonly to: { readonly _tag: "Handle"; readonly handle: string } | { readonly _tag: "Group"; readonly groupId: string }
+  readonly to: { readonly _tag: "Handle"; readonly handle: string } | {
+    readonly _tag: "Group"
+    readonly groupId: string
+  }
   readonly filename: string
   readonly contentType: string
   readonly size: number
@@ -41,16 +50,26 @@ const SWEEP_ROWS = 100
 const AGAIN_MILLIS = 600_000
 
 /**
- * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to the store,
- * and immutable from then on. It can be sent any number of times to the agent or group that it was announced for. If a file was
- * never uploaded, the sweep removes it soon after its upload URL has expired. If no message uses a file, the sweep removes it
- * UPLOADS_RETENTION_HOURS after its announcement. A used file is removed when the retention of the messages that use it ends.
+ * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to
+ * the store, and immutable from then on. It can be sent any number of times to the agent or group that it was announced
+ * for. If a file was never uploaded, the sweep removes it soon after its upload URL has expired. If no message uses a
+ * file, the sweep removes it UPLOADS_RETENTION_HOURS after its announcement. A used file is removed when the retention
+ * of the messages that use it ends.
  */
 export class Attachments extends Context.Service<Attachments, {
-  /** Announces a file and returns the URL for its bytes. A repeat with the same Idempotency-Key returns the same file. */
+  /**
+   * Announces a file and returns the URL for its bytes. A repeat with the same Idempotency-Key returns the same file.
+   */
   readonly reserve: (uploaderId: string, upload: NewUpload) => Effect.Effect<
     { readonly id: string; readonly uploadUrl: string },
-    AgentNotFound | GroupNotFound | GroupDeleted | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
+    | AgentNotFound
+    | GroupNotFound
+    | GroupDeleted
+    | Blocked
+    | QuotaExceeded
+    | ValidationFailed
+    | StorageUnavailable
+    | Unavailable
   >
   /** A URL for the uploader, the recipient or a member of the group; for anybody else the file is not found. */
   readonly downloadUrl: (
@@ -66,15 +85,26 @@ export class Attachments extends Context.Service<Attachments, {
    * Stores the bytes of a file that this agent has announced, in place of an upload. The caller makes sure that they
    * are the announced bytes.
    */
-  readonly fill: (uploaderId: string, id: string, bytes: Buffer) => Effect.Effect<void, NotFound | StorageUnavailable | Unavailable>
-  /** A stored file with its bytes, for agents that may download it; without the bytes if there are more than `maxBytes`. */
+  readonly fill: (
+    uploaderId: string,
+    id: string,
+    bytes: Buffer
+  ) => Effect.Effect<void, NotFound | StorageUnavailable | Unavailable>
+  /**
+   * A stored file with its bytes, for agents that may download it; without the bytes if there are more than `maxBytes`.
+   */
   readonly open: (agentId: string, id: string, maxBytes: number) => Effect.Effect<
-    { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
+    {
+      readonly filename: string
+      readonly contentType: string
+      readonly size: number
+      readonly bytes: Buffer | undefined
+    },
     NotFound | GroupDeleted | StorageUnavailable | Unavailable
   >
   /**
-   * Checks that a message to this target may carry the file, and marks the file as used, so that it is kept. If the store
-   * must be queried, `asks` is called with true before the query and with false after it.
+   * Checks that a message to this target may carry the file, and marks the file as used, so that it is kept. If the
+   * store must be queried, `asks` is called with true before the query and with false after it.
    */
   readonly use: (
     senderId: string,
@@ -103,7 +133,10 @@ export class Attachments extends Context.Service<Attachments, {
       const scopeOf = Effect.fnUntraced(function*(
         uploaderId: string,
         to: NewUpload["to"]
-      ): Effect.fn.Return<AttachmentScope, AgentNotFound | GroupNotFound | GroupDeleted | ValidationFailed | Unavailable> {
+      ): Effect.fn.Return<
+        AttachmentScope,
+        AgentNotFound | GroupNotFound | GroupDeleted | ValidationFailed | Unavailable
+      > {
         if (to._tag === "Group") {
           yield* groups.admit(to.groupId, uploaderId)
           return to

@@ -1,19 +1,21 @@
-import { Schema, SchemaTransformation } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Authorization } from "#domain/auth/Authorization"
-import { Blocked, GroupNotFound } from "#domain/messages/SendErrors"
+import { Idempotency } from "#domain/idempotency/Idempotency"
 import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { Blocked, GroupNotFound } from "#domain/messages/SendErrors"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
 import { ReadDeadline } from "#infrastructure/http/Endpoints"
 import { ATTACHMENT_ID, grace, SHA256 } from "#infrastructure/wire/Examples"
-import { Idempotency } from "#domain/idempotency/Idempotency"
 import { HandleInput, Text } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Schema, SchemaTransformation } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { CONTENT_TYPES, contentTypeOf, MAX_ATTACHMENT_BYTES, QuotaExceeded } from "./Attachment.ts"
 
-/** A content type out of those that files may have, in any case and with parameters. Decodes to the type that is stored. */
+/**
+ * A content type out of those that files may have, in any case and with parameters. Decodes to the type that is stored.
+ */
 const ContentType = Schema.String.check(
   Schema.makeFilter(
     (text) => contentTypeOf(text) !== undefined || `must be one of ${CONTENT_TYPES.join(", ")}`,
@@ -22,7 +24,10 @@ const ContentType = Schema.String.check(
 ).pipe(
   Schema.decodeTo(
     Schema.String,
-    SchemaTransformation.transform({ decode: (text: string) => contentTypeOf(text) ?? text, encode: (text: string) => text })
+    SchemaTransformation.transform({
+      decode: (text: string) => contentTypeOf(text) ?? text,
+      encode: (text: string) => text
+    })
   )
 )
 
@@ -49,7 +54,8 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       error: [AgentNotFound, GroupNotFound, GroupDeleted, Blocked, QuotaExceeded, StorageUnavailable]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Announce a file",
-      description: "Announces a file for one agent (to) or one group of the caller's (conversation_id). PUT its bytes to upload_url, " +
+      description:
+        "Announces a file for one agent (to) or one group of the caller's (conversation_id). PUT its bytes to upload_url, " +
         "without a key, before it expires; then send attachment_id in a message to that agent or group. content_type may have any case and " +
         "parameters, of which the charset of a text is kept.",
       body: { to: grace.handle, filename: "proof.pdf", content_type: "application/pdf", size: 48_213, sha256: SHA256 },
@@ -66,7 +72,8 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       // The download of a file that was not checked yet waits for the file store, which may read the whole file.
     }).annotate(ReadDeadline, false).annotateMerge(documented({
       summary: "Download a file",
-      description: "Answers 302, with the URL in the header Location where the file can be fetched without a key for 300 seconds. The " +
+      description:
+        "Answers 302, with the URL in the header Location where the file can be fetched without a key for 300 seconds. The " +
         "uploader may call, and the agent or the members of the group that it is for.",
       parameters: { id: ATTACHMENT_ID }
     })),
@@ -76,12 +83,18 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       error: [NotFound, GroupDeleted, StorageUnavailable]
     }).annotate(ReadDeadline, false).annotateMerge(documented({
       summary: "Describe a file",
-      description: "Answers with the name under which a download of the file is saved, its type, and its size in bytes. The caller must be allowed to " +
+      description:
+        "Answers with the name under which a download of the file is saved, its type, and its size in bytes. The caller must be allowed to " +
         "download the file.",
       parameters: { id: ATTACHMENT_ID },
       answer: { filename: "proof.pdf", content_type: "application/pdf", size: 48_213 }
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Attachments", description: "Upload files for other agents, and download received files." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Attachments",
+      description: "Upload files for other agents, and download received files."
+    })
+  )
 {}

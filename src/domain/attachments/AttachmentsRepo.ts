@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import type { Attachment, AttachmentScope } from "./Attachment.ts"
 
 export type Reservation = "made" | "blocked" | "full"
@@ -100,7 +100,10 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
   readonly lookAgain: (id: string, at: number | null) => Effect.Effect<void, Unavailable>
   /** Hides a file that no message has used; false if one has. */
   readonly condemn: (id: string) => Effect.Effect<boolean, Unavailable>
-  /** Hides up to `most` files whose last use was by `usedBy`, and makes them due for the sweep at `at`; returns how many. */
+  /**
+   * Hides up to `most` files whose last use was by `usedBy`, and makes them due for the sweep at `at`; returns how
+   * many.
+   */
   readonly retire: (usedBy: number, at: number, most: number) => Effect.Effect<number, Unavailable>
   /** Deletes a condemned file's row, and returns its size to the uploader's quota. */
   readonly remove: (id: string) => Effect.Effect<void, Unavailable>

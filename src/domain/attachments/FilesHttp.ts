@@ -1,12 +1,12 @@
+import { Budgets } from "#domain/auth/Budgets"
+import { Blobs, RangeNotSatisfiable, type SignedFiles } from "#infrastructure/files/Blobs"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { isKnown, rangeOf } from "#infrastructure/wire/Conditional"
+import { toResponse } from "#infrastructure/wire/WireErrors"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
-import { Budgets } from "#domain/auth/Budgets"
-import { Blobs, RangeNotSatisfiable, type SignedFiles } from "#infrastructure/files/Blobs"
-import { isKnown, rangeOf } from "#infrastructure/wire/Conditional"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
-import { toResponse } from "#infrastructure/wire/WireErrors"
 
 /** The token of a signed URL, which is the last segment of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
@@ -54,8 +54,13 @@ const routes = (files: SignedFiles) =>
           if (isKnown(request.headers["if-none-match"], etag)) return HttpServerResponse.empty({ status: 304, headers })
           // A range has a meaning for GET alone (RFC 9110, 14.2).
           const part = request.method === "GET" ? rangeOf(request.headers, size, etag) : undefined
-          if (part === "none") return toResponse(new RangeNotSatisfiable(), { "accept-ranges": "bytes", "content-range": `bytes */${size}` })
-          if (part === undefined) return HttpServerResponse.raw(file.bytes(), { contentType, contentLength: size, headers })
+          if (part === "none")
+            return toResponse(new RangeNotSatisfiable(), {
+              "accept-ranges": "bytes",
+              "content-range": `bytes */${size}`
+            })
+          if (part === undefined)
+            return HttpServerResponse.raw(file.bytes(), { contentType, contentLength: size, headers })
           const { first, last } = part
           return HttpServerResponse.raw(file.bytes(part), {
             status: 206,
@@ -68,7 +73,10 @@ const routes = (files: SignedFiles) =>
     })
   )
 
-/** Serves the signed URLs of the disk store, which has no server of its own. The OpenAPI document omits these opaque URLs. */
+/**
+ * Serves the signed URLs of the disk store, which has no server of its own. The OpenAPI document omits these opaque
+ * URLs.
+ */
 export const FilesHttp = Layer.unwrap(
   Effect.map(Blobs, ({ signedFiles }) => signedFiles === undefined ? Layer.empty : routes(signedFiles))
 )

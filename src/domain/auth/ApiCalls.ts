@@ -1,10 +1,10 @@
+import { BufferedRequest } from "#infrastructure/http/BufferedRequest"
+import type { ServerRequest } from "#infrastructure/http/ServerRequest"
+import { InternalError, NotFound, type WireFailure } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
 import { Headers, type HttpRouter, HttpServerError, HttpServerRequest, type HttpServerResponse } from "effect/http"
-import type { ServerRequest } from "#infrastructure/http/ServerRequest"
-import { BufferedRequest } from "#infrastructure/http/BufferedRequest"
 import { Counted } from "./Budgets.ts"
 import { CurrentPrincipal, type Principal } from "./Principal.ts"
-import { InternalError, NotFound, type WireFailure } from "#infrastructure/wire/WireError"
 
 /** A refusal by the API, with the code, message and details of its body. */
 export interface Refusal extends Pick<WireFailure, "code" | "message" | "details"> {
@@ -21,18 +21,22 @@ export interface ApiAnswer<A = unknown> {
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
 
 /**
- * Calls this server's own HTTP API inside the process, for one request of another protocol. The handlers, checks, limits and errors are
- * the same as over the network. None of these calls counts against the general budget of requests.
+ * Calls this server's own HTTP API inside the process, for one request of another protocol. The handlers, checks,
+ * limits and errors are the same as over the network. None of these calls counts against the general budget of
+ * requests.
  */
 export interface ApiCalls {
   /**
-   * `A` is the answer's type in the API's description, which the contract tests check. Callers make the path with `path` and
-   * the query with `query`.
+   * `A` is the answer's type in the API's description, which the contract tests check. Callers make the path with
+   * `path` and the query with `query`.
    */
   readonly call: <A = unknown>(method: Method, path: string, body?: unknown) => Effect.Effect<ApiAnswer<A>, Refusal>
 }
 
-/** Segments of the API's own paths. An id that equals one gets an @ before it, so that it reaches no other route (wire.md C.0). */
+/**
+ * Segments of the API's own paths. An id that equals one gets an @ before it, so that it reaches no other route
+ * (wire.md C.0).
+ */
 const LITERALS = new Set(["me", "recover", "sync", "invites", "blocks", "batch"])
 
 /** A path that contains ids. It is safe for any text that a caller gives as an id. */
@@ -85,7 +89,10 @@ export const makeApiCalls = (
         Effect.catch((error) =>
           HttpServerError.isHttpServerError(error) && error.reason._tag === "RouteNotFound"
             ? Effect.fail<Refusal>(new NotFound({ message: "There is no such thing for you." }))
-            : Effect.andThen(Effect.logError("A call of the API failed", error), Effect.fail<Refusal>(new InternalError()))
+            : Effect.andThen(
+              Effect.logError("A call of the API failed", error),
+              Effect.fail<Refusal>(new InternalError())
+            )
         ),
         Effect.flatMap((response) =>
           response.status >= 400

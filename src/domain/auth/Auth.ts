@@ -1,8 +1,8 @@
-import { Context, Effect, Layer } from "effect"
 import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A key and its hash take some 300 bytes. */
 const MAX_HASHES = 10_000
@@ -22,8 +22,8 @@ export class Auth extends Context.Service<Auth, {
     Auth,
     Effect.map(Agents, (agents) => {
       /**
-       * The hashes of keys that were live at their last check, oldest first. Only `Agents` knows whether they are live now.
-       * They are cached because computing a hash costs as much as the rest of a check.
+       * The hashes of keys that were live at their last check, oldest first. Only `Agents` knows whether they are live
+       * now. They are cached because computing a hash costs as much as the rest of a check.
        */
       const hashes = new Map<string, Buffer>()
       const refused = Effect.fail(new Unauthorized())
@@ -47,5 +47,6 @@ export class Auth extends Context.Service<Auth, {
             })
           })
       })
-    }))
+    })
+  )
 }

@@ -1,11 +1,11 @@
+import { type AgentStatus, AgentSuspended } from "#domain/agents/Agent"
+import { hasReadDeadline, withReadDeadline } from "#infrastructure/http/Endpoints"
+import { bearerOf } from "#infrastructure/wire/Bearer"
+import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import type { unhandled } from "effect/Types"
-import { AgentSuspended, type AgentStatus } from "#domain/agents/Agent"
-import { bearerOf } from "#infrastructure/wire/Bearer"
-import { hasReadDeadline, withReadDeadline } from "#infrastructure/http/Endpoints"
-import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Auth } from "./Auth.ts"
 import { Budgets } from "./Budgets.ts"
 import { CurrentPrincipal } from "./Principal.ts"
@@ -41,9 +41,11 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
         unhandled | E | Unauthorized | Unavailable | RateLimited
       > =>
         Effect.withFiber((fiber) => {
-          // Reads the header and not the credential that the middleware gets, because that credential is wrapped for each request.
+          // Reads the header and not the credential that the middleware gets, because that credential is wrapped for
+          // each request.
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          const check = fiber.getRef(CurrentPrincipal)?.check ?? auth.authenticate(bearerOf(request.headers["authorization"]))
+          const check = fiber.getRef(CurrentPrincipal)?.check ??
+            auth.authenticate(bearerOf(request.headers["authorization"]))
           const checked = hasReadDeadline(endpoint) ? withReadDeadline(check) : check
           const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
           return Effect.flatMapEager(authenticated, (agent) => {
@@ -75,7 +77,6 @@ export class AuthorizationEvenSuspended
   extends HttpApiMiddleware.Service<AuthorizationEvenSuspended, { provides: CurrentAgent }>()(
     "parley/auth/AuthorizationEvenSuspended",
     { security: { bearer }, error: [Unauthorized, RateLimited, Unavailable] }
-  )
-{
+  ) {
   static readonly layer = Layer.effect(AuthorizationEvenSuspended, guard(() => undefined))
 }

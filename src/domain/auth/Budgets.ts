@@ -1,8 +1,5 @@
-import { Context, Effect, Layer } from "effect"
-import { HttpServerRequest } from "effect/http"
-import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
-import { ServerRequest } from "#infrastructure/http/ServerRequest"
 import { addressKey, addressOf, networksOf } from "#infrastructure/http/ClientAddress"
+import { ServerRequest } from "#infrastructure/http/ServerRequest"
 import { Config } from "#infrastructure/platform/Config"
 import { isProbe } from "#infrastructure/platform/Metrics"
 import { LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
@@ -10,6 +7,9 @@ import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { Charge, RateState } from "#infrastructure/rates/RateRule"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
 
 /**
  * Annotates an endpoint whose handler begins with a rate limit of its own, so that both are counted in one round trip
@@ -17,7 +17,9 @@ import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/Wir
  */
 export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })
 
-/** Whether the fiber's request has been counted. A call to this API from inside a counted request is not counted again. */
+/**
+ * Whether the fiber's request has been counted. A call to this API from inside a counted request is not counted again.
+ */
 export const Counted = Context.Reference("parley/auth/Budgets/Counted", { defaultValue: () => false })
 
 /** Says for the log what is wrong with the header of a request that has no live key. Contains no part of the header. */
@@ -29,8 +31,8 @@ const whyUnauthorized = (authorization: string | undefined): string =>
     : "No agent has this key: it is wrong, or was replaced, or its account was deleted."
 
 /**
- * The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. A request with a
- * large answer also takes a slot of its agent or address (`LargeReads`).
+ * The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. A
+ * request with a large answer also takes a slot of its agent or address (`LargeReads`).
  */
 export class Budgets extends Context.Service<Budgets, {
   /** Counts a request of an agent to the endpoint, and runs or refuses the request. */
@@ -38,11 +40,16 @@ export class Budgets extends Context.Service<Budgets, {
   /** Counts a request without a key to the endpoint, and runs or refuses the request. */
   readonly countAddress: Counting<HttpServerRequest.HttpServerRequest>
   /** Counts a request of an agent to a route that is not an endpoint. */
-  readonly ofAgent: (request: HttpServerRequest.HttpServerRequest, agentId: string) => Effect.Effect<RateState, RateLimited>
+  readonly ofAgent: (
+    request: HttpServerRequest.HttpServerRequest,
+    agentId: string
+  ) => Effect.Effect<RateState, RateLimited>
   /** Counts a request without a key to a route that is not an endpoint. */
   readonly ofAddress: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
   /** Counts a request with a missing or dead key against its IP address, and refuses the request. */
-  readonly unauthorized: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<never, Unauthorized | RateLimited>
+  readonly unauthorized: (
+    request: HttpServerRequest.HttpServerRequest
+  ) => Effect.Effect<never, Unauthorized | RateLimited>
   /** Counts a request for a file of the server's own pages, of which a page loads many. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
   /** Counts a probe (`isProbe`), unless it comes from one of PROBE_ADDRESSES. */
@@ -61,7 +68,8 @@ export class Budgets extends Context.Service<Budgets, {
       const perAgent = { name: "requests", limit: config.LIMITS_REQUESTS_PER_MINUTE, ...minute }
       const perAddress = { name: "anonymous_requests", limit: config.LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE, ...minute }
       const assets = { name: "assets", limit: config.LIMITS_ASSETS_PER_MINUTE, ...minute }
-      const keyOf = (request: HttpServerRequest.HttpServerRequest): string => addressKey(addressOf(request, config.TRUST_PROXY))
+      const keyOf = (request: HttpServerRequest.HttpServerRequest): string =>
+        addressKey(addressOf(request, config.TRUST_PROXY))
 
       /** From now on, the bytes that the request makes this process hold count for the agent. */
       const attribute = ({ source }: HttpServerRequest.HttpServerRequest, agentId: string): void => {
@@ -100,14 +108,21 @@ export class Budgets extends Context.Service<Budgets, {
           Effect.withFiber((fiber) =>
             fiber.getRef(Counted)
               ? Effect.fail(new Unauthorized())
-              : Effect.andThen(limits.take(perAddress, keyOf(request)), Effect.suspend(() => {
-                const { headers, source } = request
-                if (source instanceof ServerRequest) source.refused = { code: "UNAUTHORIZED", why: whyUnauthorized(headers["authorization"]) }
-                return Effect.fail(new Unauthorized())
-              }))),
+              : Effect.andThen(
+                limits.take(perAddress, keyOf(request)),
+                Effect.suspend(() => {
+                  const { headers, source } = request
+                  if (source instanceof ServerRequest)
+                    source.refused = { code: "UNAUTHORIZED", why: whyUnauthorized(headers["authorization"]) }
+                  return Effect.fail(new Unauthorized())
+                })
+              )
+          ),
         ofAsset: (request) => limits.take(assets, keyOf(request)),
         ofProbe: (request) =>
-          Effect.suspend(() => probes(addressOf(request, config.TRUST_PROXY)) ? Effect.void : limits.take(perAddress, keyOf(request))),
+          Effect.suspend(() =>
+            probes(addressOf(request, config.TRUST_PROXY)) ? Effect.void : limits.take(perAddress, keyOf(request))
+          ),
         addressOf: keyOf
       })
     })

@@ -1,10 +1,10 @@
+import { AgentSuspended } from "#domain/agents/Agent"
+import { withReadDeadline } from "#infrastructure/http/Endpoints"
+import { bearerOf } from "#infrastructure/wire/Bearer"
+import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
-import { AgentSuspended } from "#domain/agents/Agent"
-import { bearerOf } from "#infrastructure/wire/Bearer"
-import { withReadDeadline } from "#infrastructure/http/Endpoints"
-import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Auth } from "./Auth.ts"
 import type { CurrentAgent } from "./Authorization.ts"
 import { Budgets } from "./Budgets.ts"
@@ -24,8 +24,7 @@ export class OptionalAuthorization
   extends HttpApiMiddleware.Service<OptionalAuthorization, { provides: CurrentCaller }>()(
     "parley/auth/OptionalAuthorization",
     { error: [Unauthorized, AgentSuspended, RateLimited, Unavailable] }
-  )
-{
+  ) {
   static readonly layer = Layer.effect(
     OptionalAuthorization,
     Effect.gen(function*() {

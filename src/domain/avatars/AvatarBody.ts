@@ -1,8 +1,8 @@
-import { ByteSize, Effect } from "effect"
-import { HttpIncomingMessage, type HttpServerRequest } from "effect/http"
 import { exactSize } from "#infrastructure/wire/Size"
 import { PayloadTooLarge, ValidationFailed } from "#infrastructure/wire/WireError"
 import { toWireFailure } from "#infrastructure/wire/WireErrors"
+import { ByteSize, Effect } from "effect"
+import { HttpIncomingMessage, type HttpServerRequest } from "effect/http"
 
 /** Reads the picture in a request's body, whatever its content-type. Reading begins when the effect runs. */
 export const avatarBody = (

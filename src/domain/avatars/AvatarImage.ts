@@ -1,7 +1,7 @@
-import { Effect, Semaphore } from "effect"
-import type { Sharp, SharpOptions } from "sharp"
 import { Config } from "#infrastructure/platform/Config"
 import { Unavailable, WireError } from "#infrastructure/wire/WireError"
+import { Effect, Semaphore } from "effect"
+import type { Sharp, SharpOptions } from "sharp"
 
 export const MAX_AVATAR_BYTES = 5_242_880
 const SIDE = 512
@@ -50,7 +50,9 @@ export const formatOf = (bytes: Buffer): Format | undefined => {
 /** Decodes one frame. Reads sequentially, which needs less memory. Fails at decoding errors but not at warnings. */
 const OPTIONS: SharpOptions = { sequentialRead: true, pages: 1, failOn: "error" }
 
-/** Loads the library with the first picture, because the library is large and many servers get no picture for a while. */
+/**
+ * Loads the library with the first picture, because the library is large and many servers get no picture for a while.
+ */
 const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
   const { default: sharp } = await import("sharp")
   sharp.cache(false)
@@ -60,7 +62,8 @@ const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
 
 /**
  * Renders a picture as an avatar: 512×512 WebP, upright, cropped to its middle, without metadata. Format and size are
- * read from the header first, so that a picture with too many pixels is never decoded. Threads of the library do the work.
+ * read from the header first, so that a picture with too many pixels is never decoded. Threads of the library do the
+ * work.
  */
 export const makeAvatarImage = Effect.gen(function*() {
   const { LIMITS_AVATAR_PIXELS: maxPixels, LIMITS_AVATAR_SIDE: minSide } = yield* Config
@@ -83,7 +86,10 @@ export const makeAvatarImage = Effect.gen(function*() {
     }
     return yield* Effect.tryPromise({
       try: () =>
-        open(bytes, { limitInputPixels: maxPixels }).autoOrient().resize(SIDE, SIDE, { fit: "cover", position: "centre" })
+        open(bytes, { limitInputPixels: maxPixels }).autoOrient().resize(SIDE, SIDE, {
+          fit: "cover",
+          position: "centre"
+        })
           .webp({ quality: 82 }).timeout({ seconds: SECONDS }).toBuffer(),
       catch: failed
     })

@@ -1,14 +1,14 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Agents } from "#domain/agents/Agents"
+import { avatarKeyOf, avatarUrlOf, isAvatarKey } from "#domain/agents/AvatarUrl"
+import { Sessions } from "#domain/agents/Sessions"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { Blobs, type StorageUnavailable } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
 import { sha256 } from "#infrastructure/platform/Ids"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { NotFound, type RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
-import { Sessions } from "#domain/agents/Sessions"
-import { Agents } from "#domain/agents/Agents"
+import { Clock, Context, Effect, Layer } from "effect"
 import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
-import { avatarKeyOf, avatarUrlOf, isAvatarKey } from "#domain/agents/AvatarUrl"
 import { AvatarsRepo } from "./AvatarsRepo.ts"
 
 const DAY_MILLIS = 86_400_000
@@ -25,9 +25,9 @@ export interface Avatar {
 }
 
 /**
- * Pictures of agents and groups. A picture's key is the hash of its content, so its URL can be cached for ever and equal
- * pictures are stored once; agents and groups refer to it by that key. The sweep checks each picture once a day, and
- * removes it if no agent and no group refers to it.
+ * Pictures of agents and groups. A picture's key is the hash of its content, so its URL can be cached for ever and
+ * equal pictures are stored once; agents and groups refer to it by that key. The sweep checks each picture once a day,
+ * and removes it if no agent and no group refers to it.
  */
 export class Avatars extends Context.Service<Avatars, {
   /**
@@ -71,8 +71,10 @@ export class Avatars extends Context.Service<Avatars, {
       }
 
       const counted = <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>): Effect.Effect<A, E | RateLimited, R> =>
-        Effect.flatMap(limits.take(rate, agentId), (place) =>
-          Effect.onError(write, () => Effect.sync(() => limits.refund(rate, agentId, place))))
+        Effect.flatMap(
+          limits.take(rate, agentId),
+          (place) => Effect.onError(write, () => Effect.sync(() => limits.refund(rate, agentId, place)))
+        )
 
       const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
         const key = sha256(image).toString("hex")
@@ -104,21 +106,27 @@ export class Avatars extends Context.Service<Avatars, {
         }),
         sweep,
         set: Effect.fn("Avatars.set")((agentId, bytes) =>
-          counted(agentId, Effect.gen(function*() {
-            const avatar = yield* store(yield* render(bytes))
-            const done = yield* repo.set(agentId, avatar.key, now())
-            agents.forget(agentId)
-            yield* sessions.changed(agentId)
-            return done ? avatar : yield* new Unauthorized()
-          }))
+          counted(
+            agentId,
+            Effect.gen(function*() {
+              const avatar = yield* store(yield* render(bytes))
+              const done = yield* repo.set(agentId, avatar.key, now())
+              agents.forget(agentId)
+              yield* sessions.changed(agentId)
+              return done ? avatar : yield* new Unauthorized()
+            })
+          )
         ),
         clear: Effect.fn("Avatars.clear")((agentId) =>
-          counted(agentId, Effect.gen(function*() {
-            const done = yield* repo.clear(agentId, now())
-            if (!done) return yield* new NotFound({ message: "No avatar is set." })
-            agents.forget(agentId)
-            yield* sessions.changed(agentId)
-          }))
+          counted(
+            agentId,
+            Effect.gen(function*() {
+              const done = yield* repo.clear(agentId, now())
+              if (!done) return yield* new NotFound({ message: "No avatar is set." })
+              agents.forget(agentId)
+              yield* sessions.changed(agentId)
+            })
+          )
         ),
         read: Effect.fn("Avatars.read")(function*(key) {
           const bytes = isAvatarKey(key) ? yield* blobs.getObject(objectOf(key)) : undefined

@@ -1,14 +1,14 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
-import { Confirmation, confirm } from "#infrastructure/wire/Confirmation"
-import { documented } from "#infrastructure/http/Documented"
-import { ada, SHA256 } from "#infrastructure/wire/Examples"
 import { Idempotency, RawBodyLimit } from "#domain/idempotency/Idempotency"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { documented } from "#infrastructure/http/Documented"
+import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
+import { ada, SHA256 } from "#infrastructure/wire/Examples"
 import { HandleInput } from "#infrastructure/wire/Text"
 import { Forbidden, NotFound } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { DecodeFailed, EmptyBody, ImageTooSmall, MAX_AVATAR_BYTES, UnsupportedFormat } from "./AvatarImage.ts"
 
 const params = { handle: HandleInput }
@@ -47,7 +47,8 @@ export class AvatarsApi extends HttpApiGroup.make("avatars")
       .annotate(OpenApi.Override, rawImage)
       .annotateMerge(documented({
         summary: "Set your avatar",
-        description: "Makes the picture in the body the caller's own avatar: a square of 512 pixels is kept, without the picture's " +
+        description:
+          "Makes the picture in the body the caller's own avatar: a square of 512 pixels is kept, without the picture's " +
           "metadata, and its URL is public.",
         parameters: own,
         answer: avatarAnswer

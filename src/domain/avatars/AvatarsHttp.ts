@@ -1,13 +1,13 @@
-import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { isKnown, namesTag } from "#infrastructure/wire/Conditional"
-import * as Endpoints from "#infrastructure/http/Endpoints"
 import { isAvatarKey } from "#domain/agents/AvatarUrl"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Budgets } from "#domain/auth/Budgets"
+import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
+import { isKnown, namesTag } from "#infrastructure/wire/Conditional"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { Forbidden } from "#infrastructure/wire/WireError"
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { avatarBody } from "./AvatarBody.ts"
 import { Avatars } from "./Avatars.ts"
 import { AvatarsApi } from "./AvatarsApi.ts"
@@ -63,7 +63,9 @@ const pictures = HttpRouter.use((router) =>
         // The key is the hash of the picture. A client that sends it already has the right picture, so nothing is read.
         if (isAvatarKey(key) && namesTag(known, headers.etag)) return notModified
         const bytes = yield* avatars.read(key)
-        return isKnown(known, headers.etag) ? notModified : HttpServerResponse.uint8Array(bytes, { contentType: "image/webp", headers })
+        return isKnown(known, headers.etag)
+          ? notModified
+          : HttpServerResponse.uint8Array(bytes, { contentType: "image/webp", headers })
       })
     )
   })

@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A picture that is being removed cannot be stored again until its removal is done. */
 const KEEP = `
@@ -8,7 +8,10 @@ INSERT INTO avatars (key, look_at) VALUES ($1, $2)
 ON CONFLICT (key) DO UPDATE SET look_at = EXCLUDED.look_at WHERE NOT avatars.condemned
 RETURNING key`
 
-/** Written so that the planner finds an agent by its id, and not in the index of agents with a picture or of live agents. */
+/**
+ * Written so that the planner finds an agent by its id, and not in the index of agents with a picture or of live
+ * agents.
+ */
 const HAS_ONE = `coalesce(avatar_key, '') <> ''`
 const LIVES = `coalesce(deleted_at, 0) = 0`
 

@@ -1,9 +1,12 @@
-import { Schema } from "effect"
 import { AgentStatusSchema } from "#domain/agents/Agent"
 import { DateTimeString, Text } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
 
-/** An agent in the caller's contact list (wire.md C.1). The other agent is not notified, and its own list does not change. */
+/**
+ * An agent in the caller's contact list (wire.md C.1). The other agent is not notified, and its own list does not
+ * change.
+ */
 export const Contact = Schema.Struct({
   handle: Schema.String,
   display_name: Schema.String,

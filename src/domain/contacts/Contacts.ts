@@ -1,13 +1,13 @@
-import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { type Agent, AgentNotFound, displayNameOf } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
 import { iso } from "#infrastructure/wire/Text"
 import { NotFound, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck, LISTED } from "./Contact.ts"
 import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 
@@ -58,7 +58,10 @@ export class Contacts extends Context.Service<Contacts, {
     agentId: string,
     query: PageQuery
   ) => Effect.Effect<Page<typeof BlockedAgent.Type>, ValidationFailed | Unavailable>
-  /** Removes a deleted agent from all contact lists, and its own list (wire.md G.12). Idempotent. Blocks and reports stay. */
+  /**
+   * Removes a deleted agent from all contact lists, and its own list (wire.md G.12). Idempotent. Blocks and reports
+   * stay.
+   */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/contacts/Contacts") {
   static readonly layer = Layer.effect(
@@ -72,12 +75,20 @@ export class Contacts extends Context.Service<Contacts, {
       const ids = yield* IdempotentIds
 
       const known = (handle: string): Effect.Effect<Agent, AgentNotFound | Unavailable> =>
-        Effect.flatMap(agents.byHandle(handle), (agent) =>
-          agent === undefined ? Effect.fail(new AgentNotFound()) : Effect.succeed(agent))
+        Effect.flatMap(
+          agents.byHandle(handle),
+          (agent) => agent === undefined ? Effect.fail(new AgentNotFound()) : Effect.succeed(agent)
+        )
 
-      const another = (agentId: string, handle: string): Effect.Effect<Agent, AgentNotFound | ValidationFailed | Unavailable> =>
-        Effect.flatMap(known(handle), (agent) =>
-          agent.id === agentId ? Effect.fail(ValidationFailed.field("handle", "is yourself")) : Effect.succeed(agent))
+      const another = (
+        agentId: string,
+        handle: string
+      ): Effect.Effect<Agent, AgentNotFound | ValidationFailed | Unavailable> =>
+        Effect.flatMap(
+          known(handle),
+          (agent) =>
+            agent.id === agentId ? Effect.fail(ValidationFailed.field("handle", "is yourself")) : Effect.succeed(agent)
+        )
 
       const present = (agent: Agent, stored: StoredContact): typeof Contact.Type => ({
         handle: agent.handle,
@@ -122,7 +133,8 @@ export class Contacts extends Context.Service<Contacts, {
               const live = yield* liveById(rows.map((row) => row.contactId))
               return rows.flatMap((row) => live(row.contactId).map((agent) => present(agent, row)))
             })
-          })),
+          })
+        ),
         check: Effect.fn("Contacts.check")(function*(agentId, handle) {
           const agent = yield* agents.byHandle(handle)
           const stored = agent === undefined ? undefined : yield* repo.find(agentId, agent.id)
@@ -186,9 +198,11 @@ export class Contacts extends Context.Service<Contacts, {
                   display_name: displayNameOf(agent),
                   avatar_url: agents.avatarUrl(agent),
                   blocked_at: iso(row.createdAt)
-                })))
+                }))
+              )
             })
-          })),
+          })
+        ),
         removeAgent: Effect.fn("Contacts.removeAgent")(function*(agentId) {
           while ((yield* repo.removeAgent(agentId, REMOVED_AT_ONCE)) > 0);
         })

@@ -1,16 +1,16 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
-import { Confirmation, confirm } from "#infrastructure/wire/Confirmation"
-import { documented } from "#infrastructure/http/Documented"
-import { grace, wholeList } from "#infrastructure/wire/Examples"
 import { Idempotency } from "#domain/idempotency/Idempotency"
+import { documented } from "#infrastructure/http/Documented"
 import { LargeAnswer } from "#infrastructure/rates/LargeReads"
+import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
+import { grace, wholeList } from "#infrastructure/wire/Examples"
 import { pageQuery } from "#infrastructure/wire/Page"
 import { HandleInput } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AlreadyReported, BlockedAgent, Contact, ContactCheck, LISTED, Notes, Reason } from "./Contact.ts"
 import { blocked, check, contact } from "./ContactsExamples.ts"
 
@@ -40,7 +40,8 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       error: AgentNotFound
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Add a contact",
-      description: "Adds an agent to the caller's contacts, without a notification to that agent. Answers 201, or 200 if the agent is a contact " +
+      description:
+        "Adds an agent to the caller's contacts, without a notification to that agent. Answers 201, or 200 if the agent is a contact " +
         "already.",
       body: { handle: contact.handle, notes: contact.notes },
       answer: contact
@@ -63,7 +64,8 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       .annotate(OwnBudget, true)
       .annotateMerge(documented({
         summary: "Check a contact",
-        description: "Says whether a handle is among the caller's contacts. The answer for an unknown handle is 200 too.",
+        description:
+          "Says whether a handle is among the caller's contacts. The answer for an unknown handle is 200 too.",
         parameters,
         answer: check
       })),
@@ -85,7 +87,8 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       error: [AgentNotFound, NotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Remove a contact",
-      description: "Removes an agent from the caller's contacts, without a notification to that agent. Their conversation stays.",
+      description:
+        "Removes an agent from the caller's contacts, without a notification to that agent. Their conversation stays.",
       parameters,
       answer: confirm("The contact is removed.")
     })),
@@ -93,7 +96,8 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Block an agent",
-        description: "From this answer on, stops direct messages, invites and presence between the two agents, in both directions. Earlier messages " +
+        description:
+          "From this answer on, stops direct messages, invites and presence between the two agents, in both directions. Earlier messages " +
           "and shared groups stay. A repeated block changes nothing.",
         parameters,
         answer: confirm("The agent is blocked: neither of you can write to the other directly.")
@@ -118,7 +122,8 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Report an agent",
-        description: "Reports an agent to this server's operators, and blocks it. The caller can report each agent once; the " +
+        description:
+          "Reports an agent to this server's operators, and blocks it. The caller can report each agent once; the " +
           "body may be left out.",
         parameters,
         body: { reason: "Sends the same advertisement every day." },
@@ -127,5 +132,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Contacts", description: "Keep contacts with notes, block agents, and report them." }))
+  .annotateMerge(
+    OpenApi.annotations({ title: "Contacts", description: "Keep contacts with notes, block agents, and report them." })
+  )
 {}

@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A contact as stored. */
 export interface StoredContact {
@@ -37,7 +37,9 @@ FROM contacts k
 CROSS JOIN LATERAL (SELECT * FROM agents WHERE id = k.contact_id OFFSET 0) a
 WHERE k.agent_id = $1 AND a.deleted_at IS NULL`
 
-/** A handle never passes to another agent, so a page that begins after a handle neither misses nor repeats a contact. */
+/**
+ * A handle never passes to another agent, so a page that begins after a handle neither misses nor repeats a contact.
+ */
 const LIST = `
 SELECT k.contact_id, k.notes, k.added_at, a.handle ${LISTED} AND ($2::text IS NULL OR a.handle > $2::text)
 ORDER BY a.handle OFFSET $3 LIMIT $4`
@@ -104,7 +106,9 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
   ) => Effect.Effect<boolean, Unavailable>
   /** Returns false if there is no such contact. */
   readonly remove: (agentId: string, contactId: string) => Effect.Effect<boolean, Unavailable>
-  /** Removes an agent from up to `most` lists, and up to `most` of its own contacts. Returns the number of rows removed. */
+  /**
+   * Removes an agent from up to `most` lists, and up to `most` of its own contacts. Returns the number of rows removed.
+   */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, Unavailable>
   /** Newest first, starting after `before`. Deleted accounts are left out. */
   readonly blocks: (
@@ -133,11 +137,15 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
       const isReport = database.prepared("is_report", IS_REPORT)
       return ContactsRepo.of({
         add: (agentId, contactId, notes, now) =>
-          Effect.map(add([agentId, contactId, notes, now]), ([row]) =>
-            row === undefined ? undefined : { notes: row.notes, addedAt: row.added_at, created: row.created }),
+          Effect.map(
+            add([agentId, contactId, notes, now]),
+            ([row]) => row === undefined ? undefined : { notes: row.notes, addedAt: row.added_at, created: row.created }
+          ),
         find: (agentId, contactId) =>
-          Effect.map(check([agentId, contactId]), ([row]) =>
-            row === undefined ? undefined : { notes: row.notes, addedAt: row.added_at }),
+          Effect.map(
+            check([agentId, contactId]),
+            ([row]) => row === undefined ? undefined : { notes: row.notes, addedAt: row.added_at }
+          ),
         list: (agentId, after, offset, limit) =>
           Effect.map(list([agentId, after, offset, limit]), (rows) =>
             rows.map((row) => ({
@@ -157,7 +165,8 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
             (rows) => rows.map((row) => ({ blockedId: row.blocked_id, createdAt: row.created_at }))
           ),
         countBlocks: (agentId) => Effect.map(countBlocks([agentId]), ([row]) => row?.total ?? 0),
-        isReport: (agentId, reportedId, id) => Effect.map(isReport([agentId, reportedId, id]), (rows) => rows.length > 0)
+        isReport: (agentId, reportedId, id) =>
+          Effect.map(isReport([agentId, reportedId, id]), (rows) => rows.length > 0)
       })
     })
   )

@@ -27,7 +27,8 @@ export const contactsTables: ReadonlyArray<OwnedTable> = [
     exports: [
       {
         name: "blocks",
-        about: "The agents that it blocks. If counts is true, the blocked agent wrote first, and the block counts against that agent.",
+        about:
+          "The agents that it blocks. If counts is true, the blocked agent wrote first, and the block counts against that agent.",
         columns: ["blocked_id", "created_at", "counts"],
         without: { agent_id: SELF },
         key: [["blocked_id", "text"]],

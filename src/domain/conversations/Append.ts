@@ -1,20 +1,20 @@
-import { Effect } from "effect"
 import { type Head, HEADS } from "#domain/deliveries/DeliveriesRepo"
-import { Database } from "#infrastructure/database/Sql"
-import { countStored } from "#infrastructure/platform/Metrics"
-import { intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
-import type { Locks } from "#infrastructure/database/LockWaiters"
 import {
-  type LockHolder,
   heldIn,
   holdersOf,
   inputOf,
   isKnown,
+  type LockHolder,
   MESSAGE_COLUMNS,
   messageColumns,
   onceEach,
   storing
 } from "#domain/messages/BatchStatement"
+import { intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
+import type { Locks } from "#infrastructure/database/LockWaiters"
+import { Database } from "#infrastructure/database/Sql"
+import { countStored } from "#infrastructure/platform/Metrics"
+import { Effect } from "effect"
 import type { Append, Appended } from "./Conversation.ts"
 import { makePlainAppend, type PlainStored } from "./PlainAppend.ts"
 
@@ -49,20 +49,24 @@ WITH input AS MATERIALIZED (${
   FROM conversations c WHERE c.id = ANY (ARRAY(SELECT DISTINCT conv FROM input))
   ORDER BY c.id
   FOR NO KEY UPDATE OF c
-${also(`), slots AS MATERIALIZED (
+${
+    also(`), slots AS MATERIALIZED (
   SELECT s.conversation_id
   FROM cold_slots s
   JOIN (SELECT DISTINCT conv, sender FROM input WHERE opens) w ON s.conversation_id = w.conv AND s.agent_id = w.sender
   ORDER BY s.conversation_id
   FOR NO KEY UPDATE OF s
-`)}), checked AS MATERIALIZED (
+`)
+  }), checked AS MATERIALIZED (
   SELECT
     x.*,
     COALESCE(h.last_seq, 0) AS base,
     COALESCE(h.overtaken, false) AS overtaken,
     b.status = 'suspended' AS uncapped,
     ${mayHook("b", "message.new")} AS hooked,
-    COALESCE(h.epoch = x.epoch AND h.version = x.version, ${kinds === "any" ? "s.conversation_id IS NOT NULL" : "false"}) AS holds,
+    COALESCE(h.epoch = x.epoch AND h.version = x.version, ${
+    kinds === "any" ? "s.conversation_id IS NOT NULL" : "false"
+  }) AS holds,
     COALESCE(a.deleted_at IS NULL AND a.status <> 'suspended', false) AS may_send,
     COALESCE(b.id IS NOT NULL AND b.deleted_at IS NULL, false) AS may_receive,
     ${isKnown("x")} AS known
@@ -91,7 +95,8 @@ ${also(`), slots AS MATERIALIZED (
     w.last_no + w.after - w.undelivered AS no
   FROM backlogs w
   WHERE w.uncapped OR w.after <= $2
-${also(`), opened AS (
+${
+    also(`), opened AS (
   INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_at, initiator_id)
   SELECT conv, 'direct', next_epoch, seq, at, at, sender FROM fresh WHERE opens
 ), joined AS (
@@ -101,7 +106,8 @@ ${also(`), opened AS (
   SELECT recipient, conv, sender FROM fresh WHERE opens
 ), claimed AS (
   UPDATE cold_slots s SET claimed_at = f.at FROM fresh f WHERE f.opens AND s.conversation_id = f.conv
-`)}), advanced AS (
+`)
+  }), advanced AS (
   UPDATE conversations c
   SET epoch = w.next_epoch, last_seq = w.seq, last_message_at = w.at,
     established_at = COALESCE(c.established_at, w.established_at)
@@ -111,7 +117,8 @@ ${also(`), opened AS (
     FROM fresh WHERE NOT opens GROUP BY conv
   ) w
   WHERE c.id = w.conv
-${also(`), freed AS (
+${
+    also(`), freed AS (
   DELETE FROM cold_slots s USING fresh f WHERE f.establishes AND s.conversation_id = f.conv
 ), acquainted AS (
   INSERT INTO contacts (agent_id, contact_id, added_at)
@@ -119,7 +126,8 @@ ${also(`), freed AS (
   UNION ALL
   SELECT recipient, sender, min(at) FROM fresh WHERE establishes GROUP BY sender, recipient
   ON CONFLICT DO NOTHING
-`)}), ${storing("fresh")}, posted AS (${
+`)
+  }), ${storing("fresh")}, posted AS (${
     intoOutbox(
       "message.new",
       `SELECT f.recipient AS agent_id, f.id AS subject, f.at, f.request FROM fresh f WHERE f.hooked AND ${
@@ -146,7 +154,10 @@ interface Row {
   readonly known: boolean
   readonly seq: number | null
   readonly no: number | null
-  /** The recipient's undelivered envelopes before the batch, or `null` if the send was refused for anything but the backlog. */
+  /**
+   * The recipient's undelivered envelopes before the batch, or `null` if the send was refused for anything but the
+   * backlog.
+   */
   readonly waiting: number | null
   /** The position of this envelope among the recipient's new ones in the batch, from 1. */
   readonly position: number | null
@@ -176,7 +187,14 @@ const outcome = (
       ? { _tag: "Backlogged", undelivered: row.waiting + stored }
       : { _tag: "RecipientGone" }
   }
-  return { _tag: "Stored", seq: row.seq, inboxNo: row.no, undelivered: row.waiting + row.position, senderLastInboxNo, senderNextInboxNo }
+  return {
+    _tag: "Stored",
+    seq: row.seq,
+    inboxNo: row.no,
+    undelivered: row.waiting + row.position,
+    senderLastInboxNo,
+    senderNextInboxNo
+  }
 }
 
 /** How many recipients with webhooks are remembered. Sends to them skip the statement for plain sends. */
@@ -195,7 +213,11 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
   const heads = database.raw<Head>("inbox_heads", HEADS)
   const hooked = new Set<string>()
 
-  const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastInboxNos: ReadonlyMap<string, number>) => {
+  const outcomes = (
+    batch: ReadonlyArray<Append>,
+    rows: ReadonlyArray<Row>,
+    lastInboxNos: ReadonlyMap<string, number>
+  ) => {
     const next = nextInConversation(batch, rows)
     // The newest inbox number of each recipient after the sends of this batch so far.
     const reached = new Map<string, number>()
@@ -223,16 +245,20 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
       const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
       if (overtaken.length === 0) return Effect.succeed(outcomes(batch, rows, NONE))
       // The batch is committed, whether or not this read succeeds.
-      return Effect.map(Effect.orElseSucceed(heads([overtaken]), () => []), (found) =>
-        outcomes(batch, rows, new Map(found.map(({ agent_id, last_no }) => [agent_id, last_no]))))
+      return Effect.map(
+        Effect.orElseSucceed(heads([overtaken]), () => []),
+        (found) => outcomes(batch, rows, new Map(found.map(({ agent_id, last_no }) => [agent_id, last_no])))
+      )
     })
   }
 
   const commit = (batch: ReadonlyArray<Append>, lockMs: number) => {
     const stored = batch.every(({ recipientId }) => !hooked.has(recipientId)) ? plain(batch, lockMs) : undefined
     if (stored === undefined) return general(batch, lockMs)
-    return Effect.flatMap(stored, (rows) =>
-      rows === undefined ? general(batch, lockMs) : Effect.succeed(outcomes(batch, rows.map(asRow), NONE)))
+    return Effect.flatMap(
+      stored,
+      (rows) => rows === undefined ? general(batch, lockMs) : Effect.succeed(outcomes(batch, rows.map(asRow), NONE))
+    )
   }
 
   return (batch: ReadonlyArray<Append>, lockMs: number) => onceEach(batch, (once) => commit(once, lockMs))

@@ -1,8 +1,8 @@
-import { Schema } from "effect"
-import { createHmac } from "node:crypto"
 import type { Draft } from "#domain/messages/Message"
 import { DateTimeString } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { createHmac } from "node:crypto"
 
 export type ConversationId = string
 
@@ -99,7 +99,10 @@ export interface DirectState {
 export type SendDecision =
   | { readonly _tag: "Blocked" }
   | { readonly _tag: "AwaitingReply"; readonly since: number }
-  /** The first message. It needs a free cold slot, and if the recipient accepts contacts only, the sender must be one of them. */
+  /**
+   * The first message. It needs a free cold slot, and if the recipient accepts contacts only, the sender must be one of
+   * them.
+   */
   | { readonly _tag: "Open" }
   /** The first message from the other side. */
   | { readonly _tag: "Establish" }
@@ -117,7 +120,10 @@ export const decideSend = (state: DirectState, senderId: string): SendDecision =
 /** A send that its conversation has accepted, based on the state in its memory. */
 export interface Append {
   readonly conversationId: string
-  /** The row must have this epoch and version. Otherwise the outcome is `Fenced`. The write sets the epoch to `nextEpoch`. */
+  /**
+   * The row must have this epoch and version. Otherwise the outcome is `Fenced`. The write sets the epoch to
+   * `nextEpoch`.
+   */
   readonly epoch: number
   readonly nextEpoch: number
   readonly version: number
@@ -143,9 +149,13 @@ export type Appended =
     readonly inboxNo: number
     /** Undelivered envelopes of the recipient, this one included. */
     readonly undelivered: number
-    /** The highest number in the sender's own inbox, or `null` if unknown. The sender's echo is shown after that number. */
+    /**
+     * The highest number in the sender's own inbox, or `null` if unknown. The sender's echo is shown after that number.
+     */
     readonly senderLastInboxNo: number | null
-    /** The number under which the sender's inbox got the next message of this conversation, if the same batch stored it. */
+    /**
+     * The number under which the sender's inbox got the next message of this conversation, if the same batch stored it.
+     */
     readonly senderNextInboxNo: number | null
   }
   /** The sender has used this client_msg_id before. */

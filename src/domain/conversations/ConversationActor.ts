@@ -1,4 +1,3 @@
-import { Effect } from "effect"
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
 import {
   AgentRestricted,
@@ -8,11 +7,21 @@ import {
   InboxRestricted,
   RecipientBacklogged
 } from "#domain/messages/SendErrors"
-import { type Decision, type Opening, RELOAD, REPLAY, type SendKind, type Settlement, type Stamp, type Verdict } from "#domain/messages/SendKind"
+import {
+  type Decision,
+  type Opening,
+  RELOAD,
+  REPLAY,
+  type SendKind,
+  type Settlement,
+  type Stamp,
+  type Verdict
+} from "#domain/messages/SendKind"
 import { SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
 import type { Sent } from "#domain/messages/Sent"
 import { iso } from "#infrastructure/wire/Text"
 import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { Effect } from "effect"
 import { type Append, type Appended, decideSend, type DirectState } from "./Conversation.ts"
 import type { SendCommand, SendFailure } from "./ConversationEntity.ts"
 import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
@@ -20,7 +29,10 @@ import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRe
 /** The services that a conversation calls. */
 export interface Dependencies extends SendQueueDependencies<Append, Appended> {
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
-  readonly facts: (command: SendCommand, conversationId: string) => Effect.Effect<OutreachFacts | undefined, Unavailable>
+  readonly facts: (
+    command: SendCommand,
+    conversationId: string
+  ) => Effect.Effect<OutreachFacts | undefined, Unavailable>
   readonly reserve: (
     senderId: string,
     conversationId: string,
@@ -64,7 +76,10 @@ export interface DirectSends {
 const MAX_ATTEMPTS = 5
 
 /** Decides a send (wire.md F, G.1, G.2, G.9). The first write of an owner is `alone`, because it raises the epoch. */
-export const decideDirect = ({ claimed, state }: CachedDirect, { recipient, sender }: SendCommand): Decision<SendFailure> => {
+export const decideDirect = (
+  { claimed, state }: CachedDirect,
+  { recipient, sender }: SendCommand
+): Decision<SendFailure> => {
   const decision = decideSend(state, sender.id)
   switch (decision._tag) {
     case "Continue":
@@ -75,7 +90,9 @@ export const decideDirect = ({ claimed, state }: CachedDirect, { recipient, send
     case "Blocked":
       return refuse(new Blocked())
     case "AwaitingReply":
-      return refuse(new AwaitingReply({ details: { recipient_handle: recipient.handle, waiting_since: iso(decision.since) } }))
+      return refuse(
+        new AwaitingReply({ details: { recipient_handle: recipient.handle, waiting_since: iso(decision.since) } })
+      )
   }
 }
 
@@ -144,7 +161,10 @@ const isDecidedOn = (current: CachedDirect | undefined, { epoch, version }: Appe
   epoch === current?.epoch && version === current.version
 
 /** Brings the cached state up to date with a committed message. */
-const advance = (current: CachedDirect | undefined, { at, establishes, nextEpoch, opens, senderId }: Append): CachedDirect | undefined => {
+const advance = (
+  current: CachedDirect | undefined,
+  { at, establishes, nextEpoch, opens, senderId }: Append
+): CachedDirect | undefined => {
   if (current === undefined || nextEpoch < current.epoch) return current
   if (!opens && !establishes && current.claimed && current.epoch === nextEpoch) return current
   const state: DirectState = opens
@@ -175,7 +195,8 @@ export const confirmDirect = (
   if (isOutdated && !isLast) return RELOAD
   if (facts === undefined || facts.recipientDeleted) return { _tag: "Refuse", failure: new AgentNotFound() }
   if (facts.blocked) return { _tag: "Refuse", failure: new Blocked() }
-  if (failure._tag === "AwaitingReply" && isClosedTo(facts)) return { _tag: "Refuse", failure: inboxRestricted(recipient.handle) }
+  if (failure._tag === "AwaitingReply" && isClosedTo(facts))
+    return { _tag: "Refuse", failure: inboxRestricted(recipient.handle) }
   return { _tag: "Refuse", failure }
 }
 
@@ -228,16 +249,21 @@ const makeDirectSends = (deps: Dependencies): SendKind<DirectSends> => {
       Effect.map(load(conversationId, sender.id, recipient.id), (loaded) => ({ ...loaded, claimed: false })),
     decide: decideDirect,
     write: writeDirect,
-    settle: (current, write, outcome, _decidedOn, { recipient }) => settleDirect(current, write, outcome, recipient.handle, backlogSoft),
+    settle: (current, write, outcome, _decidedOn, { recipient }) =>
+      settleDirect(current, write, outcome, recipient.handle, backlogSoft),
     admit: undefined,
     open,
     release: ({ conversationId, opens, senderId }) => opens ? release(senderId, conversationId) : undefined,
     confirm: ({ attempts, command, conversationId }, failure) =>
-      Effect.map(facts(command, conversationId), (known) =>
-        confirmDirect(failure, known, { command, isLast: attempts + 1 >= MAX_ATTEMPTS })),
+      Effect.map(
+        facts(command, conversationId),
+        (known) => confirmDirect(failure, known, { command, isLast: attempts + 1 >= MAX_ATTEMPTS })
+      ),
     original: ({ draft, sender }) => original(sender.id, draft.clientMsgId),
-    isSenderDeleted: (conversationId, command) => Effect.map(facts(command, conversationId), (known) => known?.senderStatus === null),
-    useAttachment: (_conversationId, { recipient, sender }, attachmentId, asks) => useAttachment(sender.id, recipient.id, attachmentId, asks)
+    isSenderDeleted: (conversationId, command) =>
+      Effect.map(facts(command, conversationId), (known) => known?.senderStatus === null),
+    useAttachment: (_conversationId, { recipient, sender }, attachmentId, asks) =>
+      useAttachment(sender.id, recipient.id, attachmentId, asks)
   }
 }
 
@@ -269,8 +295,9 @@ export class ConversationActor extends SendQueue<DirectSends> {
 
   /** Runs the statement of an unblock between two sends. The next send reads the state. */
   unblock<A>(statement: Effect.Effect<A, Unavailable>): Effect.Effect<A, Unavailable> {
-    return this.exclusive(Effect.tap(statement, () => Effect.sync(() => {
-      this.state = undefined
-    })))
+    return this.exclusive(Effect.tap(statement, () =>
+      Effect.sync(() => {
+        this.state = undefined
+      })))
   }
 }

@@ -1,9 +1,5 @@
-import { Schema } from "effect"
-import { Entity } from "effect/cluster"
-import { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
-import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { Draft, MessageSender } from "#domain/messages/Message"
 import {
   AgentRestricted,
   AttachmentNotFound,
@@ -16,7 +12,11 @@ import {
   RecipientBacklogged
 } from "#domain/messages/SendErrors"
 import { Sent } from "#domain/messages/Sent"
-import { Draft, MessageSender } from "#domain/messages/Message"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { Entity } from "effect/cluster"
+import { Rpc } from "effect/rpc"
 
 /** A direct send with everything that the owner needs, so that it looks up neither agent. */
 export const SendCommand = Schema.Struct({
@@ -44,7 +44,10 @@ export const SendFailure = Schema.Union([
 ])
 export type SendFailure = typeof SendFailure.Type
 
-/** Sends a message. If the sender has used the client_msg_id before, stores nothing and answers with the earlier message. */
+/**
+ * Sends a message. If the sender has used the client_msg_id before, stores nothing and answers with the earlier
+ * message.
+ */
 export const Send = Rpc.make("Send", { payload: { command: SendCommand }, success: Sent, error: SendFailure })
 
 /** A block, with the report that caused it, if any. Like a send, it carries everything that the owner needs. */
@@ -56,7 +59,9 @@ export const BlockCommand = Schema.Struct({
 })
 export type BlockCommand = typeof BlockCommand.Type
 
-/** `AlreadyReported`: nothing changed. `AlreadyBlocked`: only the report that came with the block, if any, was stored. */
+/**
+ * `AlreadyReported`: nothing changed. `AlreadyBlocked`: only the report that came with the block, if any, was stored.
+ */
 export const BlockOutcome = Schema.Literals(["Blocked", "AlreadyBlocked", "AlreadyReported"])
 export type BlockOutcome = typeof BlockOutcome.Type
 

@@ -1,8 +1,8 @@
-import { Context, Effect, Layer } from "effect"
-import { Database } from "#infrastructure/database/Sql"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
 import { Secrets } from "#infrastructure/database/Secrets"
+import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import { makeDirectIds } from "./Conversation.ts"
 
 /** A conversation, and optionally one of its messages, whose progress is requested. */
@@ -70,15 +70,17 @@ export interface Following {
 }
 
 /**
- * Reads the committed messages of direct conversations in order, for modules that derive something from them. The caller
- * must check access.
+ * Reads the committed messages of direct conversations in order, for modules that derive something from them. The
+ * caller must check access.
  */
 export class ConversationFeed extends Context.Service<ConversationFeed, {
   /** The id of the direct conversation of two agents, whether it exists or not. */
   readonly direct: (one: string, other: string) => string
   /** Up to `limit` messages above a seq, in order, without their contents. They end early after 256 kB of metadata. */
   readonly following: (conversationId: string, after: number, limit: number) => Effect.Effect<Following, Unavailable>
-  /** The first message above a seq whose client_msg_id begins with `prefix`, and the newest seq in the same snapshot. */
+  /**
+   * The first message above a seq whose client_msg_id begins with `prefix`, and the newest seq in the same snapshot.
+   */
   readonly nextWithKey: (
     conversationId: string,
     after: number,
@@ -106,11 +108,16 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
     ConversationFeed,
     Effect.gen(function*() {
       const database = yield* Database
-      const following = database.prepared<Pick<MessageRow, "created_at" | "id" | "metadata" | "sender_id" | "seq"> & { found: number }>(
+      const following = database.prepared<
+        Pick<MessageRow, "created_at" | "id" | "metadata" | "sender_id" | "seq"> & { found: number }
+      >(
         "feed_following",
         FOLLOWING
       )
-      const nextWithKey = database.prepared<{ last_seq: number; seq: number | null }>("feed_next_with_key", NEXT_WITH_KEY)
+      const nextWithKey = database.prepared<{ last_seq: number; seq: number | null }>(
+        "feed_next_with_key",
+        NEXT_WITH_KEY
+      )
       const at = database.prepared<MessageRow>("feed_at", AT)
       const progress = database.prepared<{ i: number; last_seq: number | null; delivered_at: number | null }>(
         "feed_progress",
@@ -121,7 +128,13 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
         direct: makeDirectIds((yield* Secrets).conversationIds),
         following: (conversationId, after, limit) =>
           Effect.map(following([conversationId, after, limit, FOLLOWING_BYTES]), (rows) => ({
-            messages: rows.map(({ created_at, id, metadata, sender_id, seq }) => ({ id, seq, senderId: sender_id, metadata, createdAt: created_at })),
+            messages: rows.map(({ created_at, id, metadata, sender_id, seq }) => ({
+              id,
+              seq,
+              senderId: sender_id,
+              metadata,
+              createdAt: created_at
+            })),
             more: rows.length === limit || rows.length < (rows[0]?.found ?? 0)
           })),
         nextWithKey: (conversationId, after, prefix) =>

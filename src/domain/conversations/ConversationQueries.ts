@@ -1,18 +1,30 @@
-import { Clock, Effect } from "effect"
 import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import type { GroupDeleted } from "#domain/messages/GroupDeletion"
 import { Groups } from "#domain/groups/Groups"
+import type { GroupDeleted } from "#domain/messages/GroupDeletion"
 import { type GroupCard, GroupReads, isGroupId } from "#domain/messages/GroupReads"
+import {
+  messageJson,
+  MessageNotFound,
+  type MessagePosition,
+  renderMessage,
+  type StoredMessage
+} from "#domain/messages/Message"
 import { type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
 import type { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { Clock, Effect } from "effect"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound } from "./Conversation.ts"
-import { type HistoryRange, type HistoryRow, type ListedConversation, type Participation, HistoryRepo } from "./HistoryRepo.ts"
+import {
+  type HistoryRange,
+  HistoryRepo,
+  type HistoryRow,
+  type ListedConversation,
+  type Participation
+} from "./HistoryRepo.ts"
 import { Listing } from "./Listing.ts"
-import { messageJson, MessageNotFound, type MessagePosition, renderMessage, type StoredMessage } from "#domain/messages/Message"
 
 export interface HistoryQuery {
   readonly limit: number
@@ -30,14 +42,17 @@ export interface ConversationQueries {
     query: HistoryQuery
   ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | GroupDeleted | MessageNotFound | Unavailable>
   /**
-   * The messages at these positions that `history` would show the agent now, as stored and as JSON texts, in any order. Others are left
-   * out.
+   * The messages at these positions that `history` would show the agent now, as stored and as JSON texts, in any order.
+   * Others are left out.
    */
   readonly visible: (
     agentId: string,
     positions: ReadonlyArray<MessagePosition>
   ) => Effect.Effect<ReadonlyArray<{ readonly message: StoredMessage; readonly json: string }>, Unavailable>
-  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<Page<typeof ConversationListItem.Type>, ValidationFailed | Unavailable>
+  readonly list: (
+    agentId: string,
+    query: PageQuery
+  ) => Effect.Effect<Page<typeof ConversationListItem.Type>, ValidationFailed | Unavailable>
   readonly context: (
     agentId: string,
     conversationId: string
@@ -87,11 +102,14 @@ export const makeConversationQueries = Effect.gen(function*() {
     agentId: string,
     conversationId: string
   ): Effect.Effect<A, E | ConversationNotFound | GroupDeleted | Unavailable> =>
-    Effect.catch(effect, (error): Effect.Effect<never, E | ConversationNotFound | GroupDeleted | Unavailable> =>
-      error instanceof ConversationNotFound && isGroupId(conversationId)
-        ? Effect.flatMap(groups.outside(agentId, conversationId), (failure) =>
-          Effect.fail(failure._tag === "GroupDeleted" ? failure : error))
-        : Effect.fail(error))
+    Effect.catch(
+      effect,
+      (error): Effect.Effect<never, E | ConversationNotFound | GroupDeleted | Unavailable> =>
+        error instanceof ConversationNotFound && isGroupId(conversationId)
+          ? Effect.flatMap(groups.outside(agentId, conversationId), (failure) =>
+            Effect.fail(failure._tag === "GroupDeleted" ? failure : error))
+          : Effect.fail(error)
+    )
 
   const history = Effect.fn("Conversations.history")(
     function*(agentId: string, conversationId: string, query: HistoryQuery) {
@@ -107,14 +125,18 @@ export const makeConversationQueries = Effect.gen(function*() {
     }
   )
 
-  const visible = Effect.fn("Conversations.visible")(function*(agentId: string, positions: ReadonlyArray<MessagePosition>) {
-    const seqs = new Map<string, Array<number>>()
-    for (const { conversationId, seq } of positions) seqs.set(conversationId, [...seqs.get(conversationId) ?? [], seq])
-    const own = yield* repo.participations(agentId, [...seqs.keys()])
-    const rows = (yield* Effect.forEach(own, (one) => repo.at(agentId, one, seqs.get(one.conversationId) ?? []))).flat()
-    const json = yield* jsonOf(agentId, rows)
-    return rows.map(({ message }, i) => ({ message, json: json[i]! }))
-  })
+  const visible = Effect.fn("Conversations.visible")(
+    function*(agentId: string, positions: ReadonlyArray<MessagePosition>) {
+      const seqs = new Map<string, Array<number>>()
+      for (const { conversationId, seq } of positions)
+        seqs.set(conversationId, [...seqs.get(conversationId) ?? [], seq])
+      const own = yield* repo.participations(agentId, [...seqs.keys()])
+      const rows = (yield* Effect.forEach(own, (one) => repo.at(agentId, one, seqs.get(one.conversationId) ?? [])))
+        .flat()
+      const json = yield* jsonOf(agentId, rows)
+      return rows.map(({ message }, i) => ({ message, json: json[i]! }))
+    }
+  )
 
   const party = (agent: Agent | undefined): typeof Party.Type => ({
     handle: agent?.handle ?? "",
@@ -158,7 +180,8 @@ export const makeConversationQueries = Effect.gen(function*() {
         const cards = yield* groupReads.cards(rows.map((row) => row.id))
         return rows.map((row) => item(agentId, row, others, cards.get(row.id)))
       })
-    }))
+    })
+  )
 
   const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
     const facts = yield* repo.context(agentId, conversationId)

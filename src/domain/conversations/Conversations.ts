@@ -1,31 +1,40 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import type { Agent } from "#domain/agents/Agent"
 import { AgentNotFound, displayNameOf } from "#domain/agents/Agent"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { makePublish } from "#domain/push/MessagePublisher"
-import { makeRateWarnings } from "#domain/push/RateWarnings"
 import { Agents } from "#domain/agents/Agents"
-import { ColdSlots } from "#domain/push/ColdSlots"
 import { Attachments } from "#domain/attachments/Attachments"
 import { Deliveries, LAST_COMMITS } from "#domain/deliveries/Deliveries"
 import type { GroupSendFailure } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
 import { GroupReads, isGroupId } from "#domain/messages/GroupReads"
-import { Config } from "#infrastructure/platform/Config"
-import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
-import { Ids } from "#infrastructure/platform/Ids"
-import { RateLimits } from "#infrastructure/rates/RateLimits"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import type { RateRule } from "#infrastructure/rates/RateRule"
+import {
+  type ContentTooLarge,
+  type Draft,
+  messageJson,
+  type MessageSender,
+  renderMessage
+} from "#domain/messages/Message"
+import { GroupNotFound, isOfSender } from "#domain/messages/SendErrors"
+import { makeSendQueues } from "#domain/messages/SendQueues"
+import type { Sent } from "#domain/messages/Sent"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { ColdSlots } from "#domain/push/ColdSlots"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { makePublish } from "#domain/push/MessagePublisher"
+import { makeRateWarnings } from "#domain/push/RateWarnings"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { Database } from "#infrastructure/database/Sql"
 import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import type { RateRule } from "#infrastructure/rates/RateRule"
 import { HELD_MS, type RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { Clock, Context, Effect, Layer } from "effect"
 import { makeAppend, makeAppendLocks } from "./Append.ts"
 import { type Append, type Appended, makeDirectIds } from "./Conversation.ts"
-import { GroupNotFound, isOfSender } from "#domain/messages/SendErrors"
 import { ConversationActor, type Dependencies } from "./ConversationActor.ts"
 import {
   type BlockCommand,
@@ -35,12 +44,9 @@ import {
   type SendFailure,
   type UnblockOutcome
 } from "./ConversationEntity.ts"
-import { makeSendQueues } from "#domain/messages/SendQueues"
-import type { Sent } from "#domain/messages/Sent"
+import { type ConversationQueries, makeConversationQueries } from "./ConversationQueries.ts"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
 import { HistoryRepo } from "./HistoryRepo.ts"
-import { type ContentTooLarge, type Draft, messageJson, type MessageSender, renderMessage } from "#domain/messages/Message"
-import { makeConversationQueries, type ConversationQueries } from "./ConversationQueries.ts"
 import { makeTyping, type Pair, type Typing } from "./Typing.ts"
 
 /** The sender as it was authenticated: its messages show the name that it had then. */
@@ -58,11 +64,20 @@ export type SendTarget =
 
 /** The answer to a send. */
 export interface SendAnswer extends Sent {
-  /** Set if the message is an earlier one of the sender, in another conversation than the send names. The send stored nothing. */
+  /**
+   * Set if the message is an earlier one of the sender, in another conversation than the send names. The send stored
+   * nothing.
+   */
   readonly isElsewhere?: true
 }
 
-export type SendError = SendFailure | GroupSendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
+export type SendError =
+  | SendFailure
+  | GroupSendFailure
+  | RateLimited
+  | ValidationFailed
+  | GroupNotFound
+  | ContentTooLarge
 
 /** The sender as part of a send command, so that it is not looked up again after authentication. */
 const messageSender = (sender: Sender): typeof MessageSender.Type => ({
@@ -71,21 +86,27 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
   displayName: displayNameOf(sender)
 })
 
-/** Sends messages, and reads, hides and blocks conversations. Sends and blocks run on the node that owns the conversation. */
-export class Conversations extends Context.Service<Conversations, ConversationQueries & Pick<Typing, "typing"> & {
-  /** Sends a message and answers after its commit. `Sent.body` is the JSON text of the Message. */
-  readonly send: (sender: Sender, target: SendTarget, draft: Draft) => Effect.Effect<SendAnswer, SendError>
-  /** The message that this sender has stored under this id, in its present state, or undefined if there is none. */
-  readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
-  /**
-   * Blocks one agent for another, in the order of their conversation: messages accepted before the block are committed
-   * before it, and every later send is refused.
-   */
-  readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
-  readonly unblock: (pair: Pair) => Effect.Effect<UnblockOutcome, Unavailable>
-  /** Completes once every accepted send is committed or refused. */
-  readonly settled: Effect.Effect<void>
-}>()("parley/conversations/Conversations") {
+/**
+ * Sends messages, and reads, hides and blocks conversations. Sends and blocks run on the node that owns the
+ * conversation.
+ */
+export class Conversations extends Context.Service<
+  Conversations,
+  ConversationQueries & Pick<Typing, "typing"> & {
+    /** Sends a message and answers after its commit. `Sent.body` is the JSON text of the Message. */
+    readonly send: (sender: Sender, target: SendTarget, draft: Draft) => Effect.Effect<SendAnswer, SendError>
+    /** The message that this sender has stored under this id, in its present state, or undefined if there is none. */
+    readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
+    /**
+     * Blocks one agent for another, in the order of their conversation: messages accepted before the block are
+     * committed before it, and every later send is refused.
+     */
+    readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
+    readonly unblock: (pair: Pair) => Effect.Effect<UnblockOutcome, Unavailable>
+    /** Completes once every accepted send is committed or refused. */
+    readonly settled: Effect.Effect<void>
+  }
+>()("parley/conversations/Conversations") {
   static readonly layer = Layer.effect(
     Conversations,
     Effect.gen(function*() {
@@ -220,7 +241,9 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         windowMs: 1_000,
         window: "second"
       }
-      /** Fails with `failure` unless the key is stored already: a replay always gets the original message (wire.md C.6). */
+      /**
+       * Fails with `failure` unless the key is stored already: a replay always gets the original message (wire.md C.6).
+       */
       const unlessReplay = <E>(sender: Sender, draft: Draft, failure: E): Effect.Effect<Sent, E | Unavailable> =>
         Effect.flatMap(
           original(sender.id, draft.clientMsgId),
@@ -234,15 +257,23 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
         if (recipient !== undefined) return directId(sender.id, recipient.id) === conversationId
         // The recipient of the earlier message may be a deleted account by now.
         const counterpartyId = (yield* reads.participation(sender.id, conversationId))?.counterpartyId ?? null
-        return counterpartyId !== null && (yield* agents.byIds([counterpartyId])).get(counterpartyId)?.handle === target.handle
+        return counterpartyId !== null &&
+          (yield* agents.byIds([counterpartyId])).get(counterpartyId)?.handle === target.handle
       })
 
       const replayed = (sender: Sender, target: SendTarget, sent: Sent): Effect.Effect<SendAnswer, Unavailable> => {
         const { conversation_id } = JSON.parse(sent.body) as { readonly conversation_id: string }
-        return Effect.map(leadsTo(sender, target, conversation_id), (isSame) => isSame ? sent : { ...sent, isElsewhere: true })
+        return Effect.map(
+          leadsTo(sender, target, conversation_id),
+          (isSame) => isSame ? sent : { ...sent, isElsewhere: true }
+        )
       }
 
-      const toRecipient = (sender: Sender, recipient: Agent | undefined, draft: Draft): Effect.Effect<Sent, SendError> => {
+      const toRecipient = (
+        sender: Sender,
+        recipient: Agent | undefined,
+        draft: Draft
+      ): Effect.Effect<Sent, SendError> => {
         if (recipient === undefined) return unlessReplay(sender, draft, new AgentNotFound())
         if (recipient.id === sender.id) {
           return unlessReplay(sender, draft, ValidationFailed.field("to", "is yourself: write to another agent"))
@@ -275,14 +306,17 @@ export class Conversations extends Context.Service<Conversations, ConversationQu
           onFailure: (failure): Effect.Effect<Sent, SendError> =>
             // The caller repeats the send after Unavailable. A look-up of the key might wait for the same database, so
             // it is skipped.
-            isOfSender(failure) || failure._tag === "Unavailable" ? Effect.fail(failure) : unlessReplay(sender, draft, failure),
+            isOfSender(failure) || failure._tag === "Unavailable"
+              ? Effect.fail(failure)
+              : unlessReplay(sender, draft, failure),
           onSuccess: (sent) => sent === null ? unlessReplay(sender, draft, new Unavailable()) : Effect.succeed(sent)
         })
       }
 
       const send = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
         Effect.matchEffect(limits.take(rate, sender.id), {
-          onFailure: (limited) => Effect.flatMap(unlessReplay(sender, draft, limited), (sent) => replayed(sender, target, sent)),
+          onFailure: (limited) =>
+            Effect.flatMap(unlessReplay(sender, draft, limited), (sent) => replayed(sender, target, sent)),
           onSuccess: (state) => {
             warn(sender.id, state)
             return Effect.matchEffect(

@@ -1,15 +1,15 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
-import { LargeAnswer } from "#infrastructure/rates/LargeReads"
-import { Listing } from "./Listing.ts"
-import { documented } from "#infrastructure/http/Documented"
-import { CONVERSATION_ID, wholeList } from "#infrastructure/wire/Examples"
 import { Idempotency } from "#domain/idempotency/Idempotency"
+import { documented } from "#infrastructure/http/Documented"
+import { LargeAnswer } from "#infrastructure/rates/LargeReads"
+import { CONVERSATION_ID, wholeList } from "#infrastructure/wire/Examples"
 import { pageQuery } from "#infrastructure/wire/Page"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { ConversationContext, ConversationListItem, ConversationNotFound, Party } from "./Conversation.ts"
 import { context, counterparty, directRow, groupRow } from "./ConversationsExamples.ts"
+import { Listing } from "./Listing.ts"
 
 /** The list as a page, for callers other than first-party clients (wire.md B1). */
 export const ConversationPage = Schema.Struct({
@@ -30,12 +30,14 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
     HttpApiEndpoint.get("list", "/v1/conversations", {
       query: pageQuery,
       success: [ConversationPage, Schema.Array(ConversationListItem)]
-    }).annotate(OwnBudget, true).annotate(LargeAnswer, { usual: Listing.LIMIT, max: Listing.MAX, bytes: 4_096 }).annotateMerge(documented({
-      summary: "List your conversations",
-      description: "Lists the caller's conversations, direct ones and groups, by latest activity. The answer is a page. With offset, and for " +
-        "first-party clients (X-AgentChat-Client), it is an array.",
-      answer: { conversations: [groupRow, directRow], ...wholeList(2) }
-    })),
+    }).annotate(OwnBudget, true).annotate(LargeAnswer, { usual: Listing.LIMIT, max: Listing.MAX, bytes: 4_096 })
+      .annotateMerge(documented({
+        summary: "List your conversations",
+        description:
+          "Lists the caller's conversations, direct ones and groups, by latest activity. The answer is a page. With offset, and for " +
+          "first-party clients (X-AgentChat-Client), it is an array.",
+        answer: { conversations: [groupRow, directRow], ...wholeList(2) }
+      })),
     HttpApiEndpoint.get("context", "/v1/conversations/:id/context", {
       params,
       success: ConversationContext,
@@ -43,7 +45,8 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       // The answer is small, but it counts the unread messages.
     }).annotate(LargeAnswer, { usual: 1, max: 1, bytes: 4_096 }).annotateMerge(documented({
       summary: "Get a conversation's context",
-      description: "Answers with what a participant should know before it writes: the group or the other agent, the relation of the two agents, " +
+      description:
+        "Answers with what a participant should know before it writes: the group or the other agent, the relation of the two agents, " +
         "and the number of unread messages. The answer contains no message.",
       parameters,
       answer: context
@@ -54,7 +57,8 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       error: ConversationNotFound
     }).annotateMerge(documented({
       summary: "List a conversation's participants",
-      description: "Lists the other agent of a direct conversation, or all members of a group, the caller among them. Only participants may call.",
+      description:
+        "Lists the other agent of a direct conversation, or all members of a group, the caller among them. Only participants may call.",
       parameters,
       answer: [counterparty]
     })),
@@ -64,12 +68,18 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       error: ConversationNotFound
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Hide a conversation",
-      description: "Hides all messages so far from the caller only. After the next message the conversation is listed again, without the hidden " +
+      description:
+        "Hides all messages so far from the caller only. After the next message the conversation is listed again, without the hidden " +
         "messages.",
       parameters,
       answer: { ok: true, hidden: true, message: "The conversation is hidden until a new message comes." }
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Conversations", description: "List conversations, see their participants, and hide them." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Conversations",
+      description: "List conversations, see their participants, and hide them."
+    })
+  )
 {}

@@ -1,10 +1,10 @@
+import { CurrentAgent } from "#domain/auth/Authorization"
+import * as Endpoints from "#infrastructure/http/Endpoints"
+import { Config } from "#infrastructure/platform/Config"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { figuresOf, type PageQuery } from "#infrastructure/wire/Page"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import * as Endpoints from "#infrastructure/http/Endpoints"
-import { CurrentAgent } from "#domain/auth/Authorization"
-import { Config } from "#infrastructure/platform/Config"
-import { figuresOf, type PageQuery } from "#infrastructure/wire/Page"
-import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { Conversations } from "./Conversations.ts"
 import { ConversationsApi } from "./ConversationsApi.ts"
 
@@ -60,9 +60,12 @@ export const ConversationsHttp = Endpoints.group(
       hide: Effect.fnUntraced(function*({ params }) {
         const agent = yield* CurrentAgent
         yield* conversations.hide(agent.id, params.id)
-        return { ok: true as const, hidden: true as const, message: "The conversation is hidden until a new message comes." }
+        return {
+          ok: true as const,
+          hidden: true as const,
+          message: "The conversation is hidden until a new message comes."
+        }
       })
     })
   })
 )
-

@@ -1,10 +1,10 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import type { AgentStatus, Policy } from "#domain/agents/Agent"
-import { MadeWithin } from "#infrastructure/database/DatabaseClock"
-import { requestId } from "#infrastructure/platform/RequestId"
-import { Database } from "#infrastructure/database/Sql"
 import { intoOutbox, mayHook } from "#domain/messages/Outbox"
+import { MadeWithin } from "#infrastructure/database/DatabaseClock"
+import { Database } from "#infrastructure/database/Sql"
+import { requestId } from "#infrastructure/platform/RequestId"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { DirectState } from "./Conversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
 
@@ -78,7 +78,10 @@ const RAISE = `
   ON CONFLICT (id) DO UPDATE SET version = conversations.version + 1
   RETURNING epoch, version, initiator_id`
 
-/** A block against the agent that began the conversation counts towards its standing and schedules a recount (wire.md G.8). */
+/**
+ * A block against the agent that began the conversation counts towards its standing and schedules a recount (wire.md
+ * G.8).
+ */
 const NEW_BLOCK = `
   INSERT INTO blocks (agent_id, blocked_id, created_at, counts)
   SELECT $2, $3, $4, COALESCE(initiator_id = $3, false) FROM held
@@ -86,18 +89,20 @@ const NEW_BLOCK = `
   RETURNING agent_id, counts`
 
 /** Writes `contact.blocked` to the outbox for the blocked agent, if it has a webhook for it. */
-const blockedPosted = (request: string): string => intoOutbox(
-  "contact.blocked",
-  `SELECT a.id AS agent_id, $4::bigint AS at, json_build_object('by', $2::text, 'at', $4::bigint)::text AS subject,
+const blockedPosted = (request: string): string =>
+  intoOutbox(
+    "contact.blocked",
+    `SELECT a.id AS agent_id, $4::bigint AS at, json_build_object('by', $2::text, 'at', $4::bigint)::text AS subject,
     ${request}::text AS request
   FROM blocked JOIN agents a ON a.id = $3 AND ${mayHook("a", "contact.blocked")}`
-)
+  )
 
 /**
- * A block that arrives too late has no effect. The agent may have made and removed the same block since, and the late statement
- * would make the block again. The time is tested on the database's clock, which all nodes follow.
+ * A block that arrives too late has no effect. The agent may have made and removed the same block since, and the late
+ * statement would make the block again. The time is tested on the database's clock, which all nodes follow.
  */
-const inTime = (until: string): string => `(${until}::bigint IS NULL OR extract(epoch FROM clock_timestamp()) * 1000 < ${until}::bigint)`
+const inTime = (until: string): string =>
+  `(${until}::bigint IS NULL OR extract(epoch FROM clock_timestamp()) * 1000 < ${until}::bigint)`
 
 /** The largest difference between a node's clock and the database's, which it follows, in milliseconds. */
 const CLOCKS_DIFFER_MS = 1_000
@@ -234,19 +239,22 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
             }
           })),
         outreach: (senderId, recipientId, clientMsgId, conversationId, at) =>
-          Effect.map(outreach([senderId, recipientId, clientMsgId, conversationId, at]), ([row]) =>
-            row === undefined ? undefined : {
-              replayOf: row.replay_of,
-              opened: row.opened,
-              established: row.established,
-              senderStatus: row.sender_status,
-              recipientDeleted: row.recipient_deleted,
-              recipientSuspended: row.recipient_suspended,
-              inboxMode: row.inbox_mode,
-              isContact: row.is_contact,
-              blocked: row.blocked,
-              undelivered: row.undelivered
-            }),
+          Effect.map(
+            outreach([senderId, recipientId, clientMsgId, conversationId, at]),
+            ([row]) =>
+              row === undefined ? undefined : {
+                replayOf: row.replay_of,
+                opened: row.opened,
+                established: row.established,
+                senderStatus: row.sender_status,
+                recipientDeleted: row.recipient_deleted,
+                recipientSuspended: row.recipient_suspended,
+                inboxMode: row.inbox_mode,
+                isContact: row.is_contact,
+                blocked: row.blocked,
+                undelivered: row.undelivered
+              }
+          ),
         byKey: (senderId, clientMsgId) => Effect.map(key([senderId, clientMsgId]), (rows) => rows[0]?.id),
         block: Effect.fnUntraced(function*(conversationId, { agentId, at, blockedId, report: reported }) {
           const request = yield* requestId
@@ -255,15 +263,21 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
             ? block([conversationId, agentId, blockedId, at, request, until])
             : report([conversationId, agentId, blockedId, at, reported.id, reported.reason, request, until])
           if (row !== undefined) {
-            return { outcome: row.created ? "Blocked" : "AlreadyBlocked", fence: { epoch: row.epoch, version: row.version } }
+            return {
+              outcome: row.created ? "Blocked" : "AlreadyBlocked",
+              fence: { epoch: row.epoch, version: row.version }
+            }
           }
           const late = until !== null && (yield* Clock.currentTimeMillis) > until - CLOCKS_DIFFER_MS
           return reported === null || late ? "TooLate" : { outcome: "AlreadyReported", fence: null }
         }),
-        blockedSince: (agentId, blockedId) => Effect.map(blockedSince([agentId, blockedId]), ([row]) => row?.created_at),
+        blockedSince: (agentId, blockedId) =>
+          Effect.map(blockedSince([agentId, blockedId]), ([row]) => row?.created_at),
         unblock: (conversationId, { agentId, blockedId, since }) =>
-          Effect.map(unblock([conversationId, agentId, blockedId, since]), ([row]) =>
-            row?.was !== true ? "NotBlocked" : row.done ? "Unblocked" : undefined)
+          Effect.map(
+            unblock([conversationId, agentId, blockedId, since]),
+            ([row]) => row?.was !== true ? "NotBlocked" : row.done ? "Unblocked" : undefined
+          )
       })
     })
   )

@@ -1,10 +1,12 @@
-import { Effect } from "effect"
 import { ContentTooLarge, type Draft } from "#domain/messages/Message"
 import { isStorable } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Effect } from "effect"
 import type { SendBody } from "./MessagesApi.ts"
 
-/** Encodes content and metadata for storage. Fails if the content is empty or both together are too large (wire.md C.6). */
+/**
+ * Encodes content and metadata for storage. Fails if the content is empty or both together are too large (wire.md C.6).
+ */
 export const draftOf = (
   body: Pick<typeof SendBody.Type, "client_msg_id" | "type" | "content" | "metadata">,
   maxBytes: number

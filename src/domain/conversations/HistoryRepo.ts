@@ -1,8 +1,14 @@
-import { Context, Effect, Layer } from "effect"
+import {
+  type MessageRow,
+  type MessageType,
+  type Progress,
+  type StoredMessage,
+  storedMessage
+} from "#domain/messages/Message"
 import { Database } from "#infrastructure/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
-import { type MessageRow, type MessageType, type Progress, type StoredMessage, storedMessage } from "#domain/messages/Message"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A message with the progress that its reader may see; `inboxNo` is the number of the reader's own envelope. */
 export interface HistoryRow {
@@ -327,10 +333,19 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
       }
       const newestFirst = database.prepared<HistoryColumns>("history_before", history("m.seq < $5", "DESC"))
       const oldestFirst = database.prepared<HistoryColumns>("history_after", history("m.seq > $5", "ASC"))
-      const groupNewestFirst = database.prepared<HistoryColumns>("group_history_before", groupHistory("m.seq < $4", "DESC"))
-      const groupOldestFirst = database.prepared<HistoryColumns>("group_history_after", groupHistory("m.seq > $4", "ASC"))
+      const groupNewestFirst = database.prepared<HistoryColumns>(
+        "group_history_before",
+        groupHistory("m.seq < $4", "DESC")
+      )
+      const groupOldestFirst = database.prepared<HistoryColumns>(
+        "group_history_after",
+        groupHistory("m.seq > $4", "ASC")
+      )
       const at = database.prepared<HistoryColumns>("history_at", history("m.seq = ANY ($5::bigint[])", "DESC"))
-      const groupAt = database.prepared<HistoryColumns>("group_history_at", groupHistory("m.seq = ANY ($4::bigint[])", "DESC"))
+      const groupAt = database.prepared<HistoryColumns>(
+        "group_history_at",
+        groupHistory("m.seq = ANY ($4::bigint[])", "DESC")
+      )
       const toHistoryRow = (row: HistoryColumns): HistoryRow => ({
         message: storedMessage(row),
         progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
@@ -367,8 +382,10 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
 
       return HistoryRepo.of({
         participation: (agentId, conversationId) =>
-          Effect.map(participation([agentId, conversationId]), ([row]) =>
-            row === undefined ? undefined : toParticipation(row)),
+          Effect.map(
+            participation([agentId, conversationId]),
+            ([row]) => row === undefined ? undefined : toParticipation(row)
+          ),
         participations: (agentId, conversationIds) =>
           Effect.map(participations([agentId, conversationIds]), (rows) => rows.map(toParticipation)),
         history: (agentId, { conversationId, counterpartyId, hiddenThrough }, { after, before, limit }) =>

@@ -1,6 +1,6 @@
-import { Schema } from "effect"
-import { CursorId } from "#infrastructure/wire/Page"
 import type { MessageType } from "#domain/messages/Message"
+import { CursorId } from "#infrastructure/wire/Page"
+import { Schema } from "effect"
 
 const LABELS: Readonly<Record<MessageType, string>> = {
   text: "Message",

@@ -1,8 +1,8 @@
-import { Clock, Context, Effect, Layer } from "effect"
-import { Config } from "#infrastructure/platform/Config"
 import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
+import { Config } from "#infrastructure/platform/Config"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 
 const DAY_MS = 86_400_000
 /** Conversations in a batch, and about how many envelopes are removed from each. */

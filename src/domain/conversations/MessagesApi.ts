@@ -1,18 +1,9 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
-import { Confirmation, confirm } from "#infrastructure/wire/Confirmation"
-import { documented } from "#infrastructure/http/Documented"
-import { CONVERSATION_ID, DELIVERY_ID, MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
 import { Idempotency } from "#domain/idempotency/Idempotency"
-import { Limit, Offset } from "#infrastructure/wire/Page"
-import { LargeAnswer } from "#infrastructure/rates/LargeReads"
-import { HandleInput, JsonObject, Text } from "#infrastructure/wire/Text"
-import { Forbidden } from "#infrastructure/wire/WireError"
-import { ConversationNotFound } from "./Conversation.ts"
+import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
 import {
   AgentRestricted,
   AttachmentNotFound,
@@ -25,8 +16,17 @@ import {
   InboxRestricted,
   RecipientBacklogged
 } from "#domain/messages/SendErrors"
-import { GroupDeleted } from "#domain/messages/GroupDeletion"
-import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { documented } from "#infrastructure/http/Documented"
+import { LargeAnswer } from "#infrastructure/rates/LargeReads"
+import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
+import { CONVERSATION_ID, DELIVERY_ID, MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
+import { Limit, Offset } from "#infrastructure/wire/Page"
+import { HandleInput, JsonObject, Text } from "#infrastructure/wire/Text"
+import { Forbidden } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { ConversationNotFound } from "./Conversation.ts"
 import { message, messageWhenRead, newMessage, reply, replyWhenRead } from "./MessagesExamples.ts"
 
 /**
@@ -77,12 +77,14 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       ]
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Send a message",
-      description: "Sends a message to an agent (to) or to a group of the caller's (conversation_id), and answers 201 once it is on " +
+      description:
+        "Sends a message to an agent (to) or to a group of the caller's (conversation_id), and answers 201 once it is on " +
         "disk. A repeated send with the same client_msg_id stores nothing: it gets 200 with Idempotent-Replay and the original message.",
       body: newMessage,
       answer: message
     })),
-    // OpenAPI calls paths identical that differ in the name of a parameter alone. So the parameter has the name that it has in the others.
+    // OpenAPI calls paths identical that differ in the name of a parameter alone. So the parameter has the name that it
+    // has in the others.
     HttpApiEndpoint.get("history", "/v1/messages/:id", {
       params: { id: Schema.String },
       query: {
@@ -95,7 +97,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       error: [ConversationNotFound, GroupDeleted, MessageNotFound]
     }).annotate(LargeAnswer, HISTORY).annotateMerge(documented({
       summary: "Read a conversation's messages",
-      description: "Lists the messages of a conversation for its participants: newest first, or with after_seq oldest first. Of before_seq, " +
+      description:
+        "Lists the messages of a conversation for its participants: newest first, or with after_seq oldest first. Of before_seq, " +
         "after_seq and around_message_id at most one may be given.",
       parameters: { id: CONVERSATION_ID },
       answer: [reply, messageWhenRead]
@@ -105,7 +108,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       success: Schema.Array(SyncRow)
     }).annotate(LargeAnswer, SYNC).annotateMerge(documented({
       summary: "List undelivered messages",
-      description: "Lists the messages that the caller has not acknowledged yet, the oldest delivery first. Reading changes nothing: acknowledge " +
+      description:
+        "Lists the messages that the caller has not acknowledged yet, the oldest delivery first. Reading changes nothing: acknowledge " +
         "the delivery_id of the last message, and continue after it.",
       answer: [reply]
     })),
@@ -114,7 +118,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       success: Schema.Struct({ acked: Schema.Int })
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Acknowledge deliveries",
-      description: "Marks the caller's messages up to and including this delivery as delivered. The answer has the number of messages that " +
+      description:
+        "Marks the caller's messages up to and including this delivery as delivered. The answer has the number of messages that " +
         "changed, 0 for a delivery_id of another agent.",
       body: { last_delivery_id: DELIVERY_ID },
       answer: { acked: 1 }
@@ -125,7 +130,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       error: [MessageNotFound, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Mark a message read",
-      description: "Marks one message that the caller received as read. The first time, the server notifies the sender. Only recipients may call; " +
+      description:
+        "Marks one message that the caller received as read. The first time, the server notifies the sender. Only recipients may call; " +
         "the sender gets 403.",
       parameters: { id: REPLY_ID },
       answer: { ...replyWhenRead, ok: true }
@@ -136,12 +142,18 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       error: MessageNotFound
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Hide a message",
-      description: "Hides a message that the caller sent or received from the caller only. The other participants still see the message, and get " +
+      description:
+        "Hides a message that the caller sent or received from the caller only. The other participants still see the message, and get " +
         "no notification.",
       parameters: { id: MESSAGE_ID },
       answer: confirm("The message is hidden from you; the other side still has it.")
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Messages", description: "Send messages, read conversations, and fetch undelivered messages." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Messages",
+      description: "Send messages, read conversations, and fetch undelivered messages."
+    })
+  )
 {}

@@ -1,5 +1,5 @@
-import { ada, CONVERSATION_ID, DELIVERY_ID, grace, MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
 import type { Message, SyncRow } from "#domain/messages/Message"
+import { ada, CONVERSATION_ID, DELIVERY_ID, grace, MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
 
 /** The body that ada sends. */
 export const newMessage = {

@@ -1,20 +1,24 @@
-import { Effect } from "effect"
-import { HttpServerResponse } from "effect/http"
-import * as Endpoints from "#infrastructure/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { REPLAYED } from "#domain/idempotency/Idempotency"
+import { messagePage } from "#domain/messages/MessagePage"
+import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { Conversations, type SendAnswer, type SendTarget } from "./Conversations.ts"
 import { draftOf } from "./DraftOf.ts"
-import { messagePage } from "#domain/messages/MessagePage"
 import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
 
 /** Responds with a text that is JSON already. */
 const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
-  HttpServerResponse.text(text, { status, contentType: "application/json", ...(headers === undefined ? {} : { headers }) })
+  HttpServerResponse.text(text, {
+    status,
+    contentType: "application/json",
+    ...(headers === undefined ? {} : { headers })
+  })
 
 const targetOf = (body: typeof SendBody.Type): SendTarget | ValidationFailed => {
   if (body.to !== undefined && body.conversation_id !== undefined) {
@@ -29,8 +33,12 @@ const targetOf = (body: typeof SendBody.Type): SendTarget | ValidationFailed => 
 const CONFLICT = { "x-client-msg-id-conflict": "conversation" }
 
 const sentJson = (payload: typeof SendBody.Type, { backlog, body, created, isElsewhere }: SendAnswer) => {
-  const warning = backlog === null || payload.to === undefined ? undefined : { "x-backlog-warning": `${payload.to}=${backlog}` }
-  return created ? jsonText(body, 201, warning) : jsonText(body, 200, { ...REPLAYED, ...(isElsewhere ? CONFLICT : {}), ...warning })
+  const warning = backlog === null || payload.to === undefined
+    ? undefined
+    : { "x-backlog-warning": `${payload.to}=${backlog}` }
+  return created
+    ? jsonText(body, 201, warning)
+    : jsonText(body, 200, { ...REPLAYED, ...(isElsewhere ? CONFLICT : {}), ...warning })
 }
 
 /** An absent cursor may also be written as empty or `null`. */
@@ -61,7 +69,10 @@ export const MessagesHttp = Endpoints.group(
           ? null
           : query.around_message_id
         if ([before, after, around].filter((cursor) => cursor !== null).length > 1) {
-          return yield* ValidationFailed.field("before_seq", "give at most one of before_seq, after_seq, around_message_id")
+          return yield* ValidationFailed.field(
+            "before_seq",
+            "give at most one of before_seq, after_seq, around_message_id"
+          )
         }
         const rows = yield* conversations.history(agent.id, params.id, {
           limit: Math.min(query.limit ?? HISTORY.usual, HISTORY.max),

@@ -1,7 +1,7 @@
-import { Effect } from "effect"
-import { Database } from "#infrastructure/database/Sql"
 import { BY_KEY, inputOf, isKnown } from "#domain/messages/BatchStatement"
 import { mayHook } from "#domain/messages/Outbox"
+import { Database } from "#infrastructure/database/Sql"
+import { Effect } from "effect"
 import type { Append } from "./Conversation.ts"
 
 /**
@@ -87,7 +87,9 @@ WITH input AS MATERIALIZED (${
   SELECT array_agg(last_no ORDER BY agent_id) AS numbers, array_agg(undelivered ORDER BY agent_id) AS waiting,
     count(*) = cardinality($6::text[]) AND max(undelivered) + $8::bigint <= $9::bigint
     AND (
-      SELECT count(*) = cardinality($10::text[]) AND bool_and(${active("a")} AND (NOT ${mayHook("a", "message.new")} OR a.id <> ALL ($6::text[])))
+      SELECT count(*) = cardinality($10::text[]) AND bool_and(${active("a")} AND (NOT ${
+  mayHook("a", "message.new")
+} OR a.id <> ALL ($6::text[])))
       FROM agents a WHERE a.id = ANY ($10::text[])
     )
     AND NOT EXISTS (SELECT FROM input x WHERE ${isKnown("x")}) AS fits
@@ -175,7 +177,9 @@ export const makePlainAppend = (backlogHard: number) =>
     const storeMany = (batch: ReadonlyArray<Append>, lockMs: number) => {
       const conversations = new Tally(batch.map((append) => append.conversationId))
       const recipients = new Tally(batch.map((append) => append.recipientId))
-      const others = new Tally(batch.flatMap(({ senderId }) => recipients.placeOf(senderId) === undefined ? [senderId] : []))
+      const others = new Tally(
+        batch.flatMap(({ senderId }) => recipients.placeOf(senderId) === undefined ? [senderId] : [])
+      )
       const epochs = new Array<number | undefined>(conversations.names.length)
       const versions = new Array<number | undefined>(conversations.names.length)
       let alike = true
@@ -227,7 +231,8 @@ export const makePlainAppend = (backlogHard: number) =>
               no: found.numbers[r - 1]! + n,
               waiting: found.waiting[r - 1]!,
               position: n,
-              senderLastNo: (recipient === undefined ? found.own?.[others.placeOf(sender)!] : found.numbers[recipient]) ?? 0
+              senderLastNo:
+                (recipient === undefined ? found.own?.[others.placeOf(sender)!] : found.numbers[recipient]) ?? 0
             }
           })
       )

@@ -1,12 +1,12 @@
-import { Clock, Effect } from "effect"
 import { GroupReads } from "#domain/messages/GroupReads"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { LiveAgents } from "#domain/push/LiveAgents"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Effect } from "effect"
 import type { ConversationNotFound } from "./Conversation.ts"
 import type { UnblockCommand } from "./ConversationEntity.ts"
-import { ConversationsRepo } from "./ConversationsRepo.ts"
 import type { ConversationQueries } from "./ConversationQueries.ts"
+import { ConversationsRepo } from "./ConversationsRepo.ts"
 
 const REMEMBERED_MS = 1_000
 const MAX_REMEMBERED = 10_000
@@ -29,7 +29,9 @@ export interface Typing {
   readonly forgetReceivers: (conversationId: string, pair: Pair) => void
 }
 
-/** Makes the part of `Conversations` that relays typing events. Their receivers are cached, because they come in bursts. */
+/**
+ * Makes the part of `Conversations` that relays typing events. Their receivers are cached, because they come in bursts.
+ */
 export const makeTyping = Effect.fnUntraced(function*(participation: ConversationQueries["participation"]) {
   const repo = yield* ConversationsRepo
   const groupReads = yield* GroupReads

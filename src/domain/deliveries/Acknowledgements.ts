@@ -1,11 +1,13 @@
-import { Clock, Effect, Exit, type Scope } from "effect"
-import type { Locks } from "#infrastructure/database/LockWaiters"
 import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
+import type { Locks } from "#infrastructure/database/LockWaiters"
 import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { Clock, Effect, Exit, type Scope } from "effect"
 import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
 
 const LANES = 1
-/** How long an acknowledgement waits for others to share its commit, in milliseconds. No client waits for this commit. */
+/**
+ * How long an acknowledgement waits for others to share its commit, in milliseconds. No client waits for this commit.
+ */
 const LINGER_MS = 10
 /** How many acknowledgements may wait for their first commit, and how many for a retry. */
 const CAPACITY = 200_000
@@ -59,7 +61,11 @@ export const makeAcknowledgements = (
       batchPerTick: true,
       lingerMs: LINGER_MS,
       commit: (batch, lockMs) =>
-        Effect.provideService(Effect.as(commit(batch, lockMs), new Array<void>(batch.length)), AnswerTimeout, ANSWER_MS),
+        Effect.provideService(
+          Effect.as(commit(batch, lockMs), new Array<void>(batch.length)),
+          AnswerTimeout,
+          ANSWER_MS
+        ),
       locks
     })
 

@@ -1,24 +1,36 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Agents } from "#domain/agents/Agents"
+import { GroupReads } from "#domain/messages/GroupReads"
+import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#domain/messages/Message"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import type { LiveAgent } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
-import { Agents } from "#domain/agents/Agents"
-import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#domain/messages/Message"
-import { GroupReads } from "#domain/messages/GroupReads"
 import { makeCommitQueue, turn } from "#infrastructure/database/CommitQueue"
-import { requestIdOf } from "#infrastructure/platform/RequestId"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { Database } from "#infrastructure/database/Sql"
+import { requestIdOf } from "#infrastructure/platform/RequestId"
 import { Forbidden, Unavailable } from "#infrastructure/wire/WireError"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { AGAIN_AFTER, makeAcknowledgements } from "./Acknowledgements.ts"
-import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark, type ReadSlice, SLICE_ROWS, type WaitingPage } from "./DeliveriesRepo.ts"
+import {
+  DeliveriesRepo,
+  type FoundMessage,
+  type InboxPage,
+  type ReadChange,
+  type ReadMark,
+  type ReadSlice,
+  SLICE_ROWS,
+  type WaitingPage
+} from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { toReadReceipt } from "./ReadReceipt.ts"
 
 const READ_LANES = 1
 /** Marks in one statement. They share SLICE_ROWS, so each has 100 rows at least. */
 const READ_MARKS = 20
-/** How often the look-up of an acknowledged message is tried while the database is unavailable. The socket waits meanwhile. */
+/**
+ * How often the look-up of an acknowledged message is tried while the database is unavailable. The socket waits
+ * meanwhile.
+ */
 const LOOK_UP_TRIES = 3
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
@@ -27,7 +39,9 @@ export const LAST_COMMITS = "5 seconds"
 const PAGE_BYTES = 262_144
 
 /** Wraps the query for a page. */
-export type Within = (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>
+export type Within = (
+  query: Effect.Effect<InboxPage | undefined, Unavailable>
+) => Effect.Effect<InboxPage | undefined, Unavailable>
 
 /** Reads inboxes, and stores acknowledgements and reads. Each envelope has a number in its recipient's inbox. */
 export class Deliveries extends Context.Service<Deliveries, {
@@ -42,8 +56,15 @@ export class Deliveries extends Context.Service<Deliveries, {
     limit: number,
     within?: Within
   ) => Effect.Effect<InboxPage | undefined, Unavailable>
-  /** Reads up to `limit` undelivered envelopes above a number, without the texts of their messages. Undefined for an unknown agent. */
-  readonly waiting: (agentId: string, after: number, limit: number) => Effect.Effect<WaitingPage | undefined, Unavailable>
+  /**
+   * Reads up to `limit` undelivered envelopes above a number, without the texts of their messages. Undefined for an
+   * unknown agent.
+   */
+  readonly waiting: (
+    agentId: string,
+    after: number,
+    limit: number
+  ) => Effect.Effect<WaitingPage | undefined, Unavailable>
   /** Reads those of these envelopes that are still undelivered, in order, with their texts: 256 kB at most. */
   readonly chosen: (
     agentId: string,
@@ -85,7 +106,9 @@ export class Deliveries extends Context.Service<Deliveries, {
   readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
   /** The newest inbox number of each of these agents. */
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
-  /** Whether the agent's inbox still has the envelope with this number, delivered or not. Retention removes old ones. */
+  /**
+   * Whether the agent's inbox still has the envelope with this number, delivered or not. Retention removes old ones.
+   */
   readonly has: (agentId: string, inboxNo: number) => Effect.Effect<boolean, Unavailable>
   /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12). Idempotent. */
   readonly closeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
@@ -123,7 +146,13 @@ export class Deliveries extends Context.Service<Deliveries, {
       const settled = Effect.andThen(acks.idle, reads.idle)
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(settled, LAST_COMMITS)))
 
-      const pageOf = (agentId: string, after: number, limit: number, maxBytes: number, within: Within = (query) => query) => {
+      const pageOf = (
+        agentId: string,
+        after: number,
+        limit: number,
+        maxBytes: number,
+        within: Within = (query) => query
+      ) => {
         const read = within(repo.page(agentId, after, limit, maxBytes))
         return after === 0 ? Effect.andThen(acks.underWay(agentId), read) : read
       }
@@ -187,7 +216,8 @@ export class Deliveries extends Context.Service<Deliveries, {
         ids,
         page: (agentId, after, limit, within) => pageOf(agentId, after, limit, PAGE_BYTES, within),
         waiting,
-        chosen: (agentId, numbers) => numbers.length === 0 ? Effect.succeed({ rows: [], isLast: true }) : repo.chosen(agentId, numbers, PAGE_BYTES),
+        chosen: (agentId, numbers) =>
+          numbers.length === 0 ? Effect.succeed({ rows: [], isLast: true }) : repo.chosen(agentId, numbers, PAGE_BYTES),
         render,
         sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
           const from = after === undefined ? 0 : ids.decode(agentId, after)
@@ -196,7 +226,8 @@ export class Deliveries extends Context.Service<Deliveries, {
           let page = yield* pageOf(agentId, from, limit, Number.MAX_SAFE_INTEGER)
           // A number above the newest was assigned before a backup was restored. Then every undelivered envelope is
           // listed again.
-          if (page !== undefined && from > page.lastInboxNo) page = yield* pageOf(agentId, 0, limit, Number.MAX_SAFE_INTEGER)
+          if (page !== undefined && from > page.lastInboxNo)
+            page = yield* pageOf(agentId, 0, limit, Number.MAX_SAFE_INTEGER)
           if (page === undefined) return []
           const rows = yield* render(page)
           return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.inboxNo)))
@@ -204,8 +235,12 @@ export class Deliveries extends Context.Service<Deliveries, {
         acknowledge: acks.acknowledge,
         acknowledgeMessage: Effect.fnUntraced(function*(agent, messageId) {
           if (agent.isOwn(messageId)) return
-          const found = yield* Effect.retry(find(agent.id, messageId), { times: LOOK_UP_TRIES - 1, schedule: Schedule.spaced(AGAIN_AFTER) })
-          if (found !== undefined && found.inboxNo !== null && found.deliveredAt === null) acks.acknowledge(agent.id, found.inboxNo)
+          const found = yield* Effect.retry(find(agent.id, messageId), {
+            times: LOOK_UP_TRIES - 1,
+            schedule: Schedule.spaced(AGAIN_AFTER)
+          })
+          if (found !== undefined && found.inboxNo !== null && found.deliveredAt === null)
+            acks.acknowledge(agent.id, found.inboxNo)
         }),
         acknowledgeThrough: Effect.fn("Deliveries.acknowledgeThrough")(function*(agentId, deliveryId) {
           const inboxNo = ids.decode(agentId, deliveryId)
@@ -225,7 +260,14 @@ export class Deliveries extends Context.Service<Deliveries, {
           if (found.readAt === null) {
             const at = clock.currentTimeMillisUnsafe()
             yield* mark(
-              { agentId, conversationId: message.conversationId, from: message.seq, through: message.seq, isClear: false, at },
+              {
+                agentId,
+                conversationId: message.conversationId,
+                from: message.seq,
+                through: message.seq,
+                isClear: false,
+                at
+              },
               handle
             )
           }
@@ -239,7 +281,10 @@ export class Deliveries extends Context.Service<Deliveries, {
           return messageJson(rendered, ids.encode(agentId, found.inboxNo))
         }),
         readThrough: (agentId, handle, conversationId, through) =>
-          mark({ agentId, conversationId, from: 1, through, isClear: true, at: clock.currentTimeMillisUnsafe() }, handle),
+          mark(
+            { agentId, conversationId, from: 1, through, isClear: true, at: clock.currentTimeMillisUnsafe() },
+            handle
+          ),
         closeAll: (agentId, at) => Effect.asVoid(acknowledgeThrough(agentId, Number.MAX_SAFE_INTEGER, at)),
         settled
       })

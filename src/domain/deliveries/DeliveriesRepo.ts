@@ -1,11 +1,11 @@
-import { Context, Effect, Layer } from "effect"
+import { heldIn, holdersOf, inputOf, type LockHolder } from "#domain/messages/BatchStatement"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
+import { intoOutbox, mayHook } from "#domain/messages/Outbox"
 import type { Locks } from "#infrastructure/database/LockWaiters"
 import { Database } from "#infrastructure/database/Sql"
-import { type LockHolder, heldIn, holdersOf, inputOf } from "#domain/messages/BatchStatement"
-import { intoOutbox, mayHook } from "#domain/messages/Outbox"
-import type { SqlError } from "effect/sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
 
 /** An undelivered envelope with its message. */
 export interface Pending {
@@ -20,7 +20,10 @@ export interface Waiting {
 }
 
 export interface WaitingPage {
-  /** The newest number when the page was read. This page and later ones have every undelivered envelope up to that number. */
+  /**
+   * The newest number when the page was read. This page and later ones have every undelivered envelope up to that
+   * number.
+   */
   readonly lastInboxNo: number
   readonly rows: ReadonlyArray<Waiting>
   /** Whether no envelope above the page was undelivered. */
@@ -28,7 +31,10 @@ export interface WaitingPage {
 }
 
 export interface InboxPage {
-  /** The newest number when the page was read. This page and later ones have every undelivered envelope up to that number. */
+  /**
+   * The newest number when the page was read. This page and later ones have every undelivered envelope up to that
+   * number.
+   */
   readonly lastInboxNo: number
   readonly undelivered: number
   readonly rows: ReadonlyArray<Pending>
@@ -82,13 +88,19 @@ export interface ReadSlice {
  */
 export const SLICE_ROWS = 2_000
 
-/** How many of the next unread envelopes a statement searches for messages of a sender, before it makes the sender's receipt. */
+/**
+ * How many of the next unread envelopes a statement searches for messages of a sender, before it makes the sender's
+ * receipt.
+ */
 const AHEAD_ROWS = 500
 
 /** How many delivered envelopes a page may skip before `delivered_through` is moved past them. */
 const CATCH_UP = 100
 
-/** PostgreSQL knows the length of a text that is stored outside its row without reading the text, so `octet_length` is cheap. */
+/**
+ * PostgreSQL knows the length of a text that is stored outside its row without reading the text, so `octet_length` is
+ * cheap.
+ */
 const PAGE = `
 SELECT p.*
 FROM (
@@ -327,12 +339,21 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
    * Reads undelivered envelopes above a number, in order. Undefined for an unknown agent. The page ends with the
    * message that reaches `maxBytes` of contents and metadata.
    */
-  readonly page: (agentId: string, after: number, limit: number, maxBytes: number) => Effect.Effect<InboxPage | undefined, Unavailable>
+  readonly page: (
+    agentId: string,
+    after: number,
+    limit: number,
+    maxBytes: number
+  ) => Effect.Effect<InboxPage | undefined, Unavailable>
   /** Reads undelivered envelopes above a number, in order, without their texts. Undefined for an unknown agent. */
-  readonly waiting: (agentId: string, after: number, limit: number) => Effect.Effect<WaitingPage | undefined, Unavailable>
+  readonly waiting: (
+    agentId: string,
+    after: number,
+    limit: number
+  ) => Effect.Effect<WaitingPage | undefined, Unavailable>
   /**
-   * Reads those of these envelopes that are still undelivered, in order. The answer ends with the message that reaches `maxBytes` of
-   * contents and metadata.
+   * Reads those of these envelopes that are still undelivered, in order. The answer ends with the message that reaches
+   * `maxBytes` of contents and metadata.
    */
   readonly chosen: (
     agentId: string,
@@ -350,7 +371,10 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
     at: number,
     most: number
   ) => Effect.Effect<{ readonly acked: number; readonly isLast: boolean }, Unavailable>
-  /** Marks SLICE_ROWS envelopes at most, shared evenly by the marks. Returns one slice for each mark, in the order of the batch. */
+  /**
+   * Marks SLICE_ROWS envelopes at most, shared evenly by the marks. Returns one slice for each mark, in the order of
+   * the batch.
+   */
   readonly read: (
     batch: ReadonlyArray<ReadMark>,
     lockMs: number
@@ -368,25 +392,58 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
     Effect.gen(function*() {
       const database = yield* Database
       const page = database.prepared<
-        MessageRow & { last_no: number; undelivered: number; delivered_through: number; no: number | null; found: number }
+        MessageRow & {
+          last_no: number
+          undelivered: number
+          delivered_through: number
+          no: number | null
+          found: number
+        }
       >("inbox_page", PAGE)
       const waiting = database.prepared<
         & { last_no: number; delivered_through: number }
-        & ({ no: null } | { no: number; conversation_id: string; seq: number; sender_id: string; type: StoredMessage["type"]; created_at: number })
+        & ({ no: null } | {
+          no: number
+          conversation_id: string
+          seq: number
+          sender_id: string
+          type: StoredMessage["type"]
+          created_at: number
+        })
       >("inbox_waiting", WAITING)
       const chosen = database.prepared<MessageRow & { no: number; found: number }>("inbox_chosen", CHOSEN)
       const deliveredThrough = database.prepared("delivered_through", DELIVERED_THROUGH)
-      /** Moves `delivered_through` to the envelope before the first undelivered one, if a read had to skip many delivered ones. */
-      const catchUp = (agentId: string, after: number, first: { delivered_through: number; last_no: number; no: number | null }) => {
+      /**
+       * Moves `delivered_through` to the envelope before the first undelivered one, if a read had to skip many
+       * delivered ones.
+       */
+      const catchUp = (
+        agentId: string,
+        after: number,
+        first: { delivered_through: number; last_no: number; no: number | null }
+      ) => {
         const clear = (first.no ?? first.last_no + 1) - 1
-        return after <= first.delivered_through && clear - first.delivered_through > CATCH_UP ? deliveredThrough([agentId, clear]) : Effect.void
+        return after <= first.delivered_through && clear - first.delivered_through > CATCH_UP
+          ? deliveredThrough([agentId, clear])
+          : Effect.void
       }
       const acknowledge = database.raw("acknowledge", ACKNOWLEDGE)
-      const through = database.prepared<{ acked: number; edge: number | null }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
+      const through = database.prepared<{ acked: number; edge: number | null }>(
+        "acknowledge_through",
+        ACKNOWLEDGE_THROUGH
+      )
       const read = database.raw<
         & { i: number }
         & (
-          | { sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number; hooked: boolean; edge: null }
+          | {
+            sender_id: string
+            seq: number
+            message_id: string
+            blocked: boolean
+            through_seq: number
+            hooked: boolean
+            edge: null
+          }
           | { edge: number }
         )
       >("read", READ)
@@ -415,8 +472,15 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           const found = rows.flatMap((row): ReadonlyArray<Waiting> =>
             row.no === null ? [] : [{
               inboxNo: row.no,
-              message: { conversationId: row.conversation_id, createdAt: row.created_at, seq: row.seq, senderId: row.sender_id, type: row.type }
-            }])
+              message: {
+                conversationId: row.conversation_id,
+                createdAt: row.created_at,
+                seq: row.seq,
+                senderId: row.sender_id,
+                type: row.type
+              }
+            }]
+          )
           return { lastInboxNo: first.last_no, rows: found, isLast: found.length < limit }
         }),
         chosen: (agentId, numbers, maxBytes) =>
@@ -426,10 +490,16 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           })),
         acknowledge: (batch, lockMs) =>
           Effect.asVoid(
-            acknowledge([JSON.stringify(batch.map(({ agentId, at, inboxNo }) => ({ agent: agentId, no: inboxNo, at }))), lockMs])
+            acknowledge([
+              JSON.stringify(batch.map(({ agentId, at, inboxNo }) => ({ agent: agentId, no: inboxNo, at }))),
+              lockMs
+            ])
           ),
         acknowledgeThrough: (agentId, inboxNo, at, most) =>
-          Effect.map(through([agentId, inboxNo, at, most - 1]), ([row]) => ({ acked: row?.acked ?? 0, isLast: (row?.edge ?? null) === null })),
+          Effect.map(
+            through([agentId, inboxNo, at, most - 1]),
+            ([row]) => ({ acked: row?.acked ?? 0, isLast: (row?.edge ?? null) === null })
+          ),
         read: (batch, lockMs) => {
           const most = Math.max(1, Math.floor(SLICE_ROWS / batch.length))
           return Effect.map(
@@ -449,18 +519,21 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
               Math.max(most, AHEAD_ROWS)
             ]),
             (rows) => {
-              const slices = batch.map((): { changes: Array<ReadChange>; next: number | undefined } => ({ changes: [], next: undefined }))
+              const slices = batch.map((): { changes: Array<ReadChange>; next: number | undefined } => ({
+                changes: [],
+                next: undefined
+              }))
               for (const row of rows) {
                 const slice = slices[row.i]!
                 if (row.edge !== null) slice.next = row.edge + 1
                 else slice.changes.push({
-                  senderId: row.sender_id,
-                  messageId: row.message_id,
-                  seq: row.seq,
-                  throughSeq: row.through_seq,
-                  blocked: row.blocked,
-                  hooked: row.hooked
-                })
+                    senderId: row.sender_id,
+                    messageId: row.message_id,
+                    seq: row.seq,
+                    throughSeq: row.through_seq,
+                    blocked: row.blocked,
+                    hooked: row.hooked
+                  })
               }
               return slices
             }

@@ -1,5 +1,5 @@
-import { LARGE, type OwnedTable, SAME, SELF, SMALL } from "#infrastructure/database/Tables"
 import { shownColumns } from "#domain/messages/MessagesTables"
+import { LARGE, type OwnedTable, SAME, SELF, SMALL } from "#infrastructure/database/Tables"
 
 /** Inboxes, and the envelopes in them. */
 export const deliveriesTables: ReadonlyArray<OwnedTable> = [
@@ -11,7 +11,8 @@ export const deliveriesTables: ReadonlyArray<OwnedTable> = [
     exports: [
       {
         name: "messages_received",
-        about: "The messages that it has received, in the order of arrival; delivered_at and read_at are the states of its own copy.",
+        about:
+          "The messages that it has received, in the order of arrival; delivered_at and read_at are the states of its own copy.",
         columns: ["no", "conversation_id", "seq", "delivered_at", "read_at"],
         without: { recipient_id: SELF },
         key: [["no", "bigint"]],

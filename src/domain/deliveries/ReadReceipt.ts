@@ -1,5 +1,5 @@
-import { Schema } from "effect"
 import { DateTimeString, iso } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
 
 /**
  * The receipt for a sender whose messages a recipient has read (wire.md E.5): the payload of

@@ -1,9 +1,9 @@
-import { Context, Effect, Layer, Schema } from "effect"
 import { displayNameOf } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
 import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer, Schema } from "effect"
 import { type DirectoryEntry, LIMIT, MAX } from "./DirectoryApi.ts"
 import { DirectoryRepo } from "./DirectoryRepo.ts"
 
@@ -26,7 +26,9 @@ export interface Sought {
 /** A text that is greater than all handles. */
 const AFTER_ALL = "{"
 
-/** Finds agents by the beginning of their handle and by a tag. Suspended and deleted agents are not found (wire.md C.4). */
+/**
+ * Finds agents by the beginning of their handle and by a tag. Suspended and deleted agents are not found (wire.md C.4).
+ */
 export class Directory extends Context.Service<Directory, {
   /** `total` counts up to 10,000. */
   readonly search: (

@@ -1,5 +1,3 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { card } from "#domain/agents/AgentsExamples"
 import { Tag, tagsOf } from "#domain/agents/Skill"
 import { OwnBudget } from "#domain/auth/Budgets"
@@ -9,6 +7,8 @@ import { LargeAnswer } from "#infrastructure/rates/LargeReads"
 import { wholeList } from "#infrastructure/wire/Examples"
 import { pageQuery, QueryInt } from "#infrastructure/wire/Page"
 import { codePoints, DateTimeString, HandleInput } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { DirectoryBudget } from "./DirectoryBudget.ts"
 
 /** An agent as the directory shows it (wire.md C.4). */
@@ -66,7 +66,8 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
       .annotate(LargeAnswer, { usual: LIMIT, max: MAX, bytes: 10_240 })
       .annotateMerge(documented({
         summary: "Search the directory",
-        description: "Lists the agents whose handle begins with q and that have the tag in one of their skills, by handle; total counts to " +
+        description:
+          "Lists the agents whose handle begins with q and that have the tag in one of their skills, by handle; total counts to " +
           "10,000. One of q and tag can be left out. It works without a key too, with fewer searches a minute and without " +
           "in_contacts.",
         parameters: { q: "gra" },
@@ -76,5 +77,10 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
   )
   .middleware(DirectoryBudget)
   .middleware(OptionalAuthorization)
-  .annotateMerge(OpenApi.annotations({ title: "Directory", description: "Find agents by the beginning of their handle, or by a tag." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Directory",
+      description: "Find agents by the beginning of their handle, or by a tag."
+    })
+  )
 {}

@@ -1,12 +1,12 @@
-import { Context, Effect, Layer } from "effect"
-import { HttpServerRequest } from "effect/http"
-import { HttpApiMiddleware } from "effect/http-api"
 import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
 import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { RateLimited } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { HttpApiMiddleware } from "effect/http-api"
 
 /**
  * How often an agent may search the directory per minute and per 24 hours, and how often an IP address may per minute
@@ -26,7 +26,8 @@ export class DirectoryBudget extends HttpApiMiddleware.Service<DirectoryBudget, 
         limit,
         window,
         windowMs: window === "minute" ? 60_000 : 86_400_000,
-        message: (limit) => `Too many searches: the ${window === "minute" ? "per-minute" : "24-hour"} limit of the directory is ${limit}.`
+        message: (limit) =>
+          `Too many searches: the ${window === "minute" ? "per-minute" : "24-hour"} limit of the directory is ${limit}.`
       })
       const perMinute = rule("directory", config.LIMITS_DIRECTORY_PER_MINUTE, "minute")
       const perDay = rule("directory_day", config.LIMITS_DIRECTORY_PER_DAY, "day")

@@ -1,8 +1,8 @@
-import { Effect } from "effect"
-import * as Endpoints from "#infrastructure/http/Endpoints"
 import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
+import * as Endpoints from "#infrastructure/http/Endpoints"
 import { figuresOf } from "#infrastructure/wire/Page"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Effect } from "effect"
 import { Directory } from "./Directory.ts"
 import { DirectoryApi } from "./DirectoryApi.ts"
 

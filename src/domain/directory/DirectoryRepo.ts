@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** The highest `total` that is counted. */
 export const COUNTED = 10_000
@@ -11,8 +11,8 @@ const LISTED = `a.deleted_at IS NULL AND a.status <> 'suspended' AND a.handle >=
 const AGENTS = `SELECT a.id, a.handle FROM agents a WHERE ${LISTED}`
 
 /**
- * The agents that have a tag, which is a parameter of the statement. They are found in the index of tags, which has the order of handles.
- * `OFFSET 0` keeps the planner from reading all agents first.
+ * The agents that have a tag, which is a parameter of the statement. They are found in the index of tags, which has the
+ * order of handles. `OFFSET 0` keeps the planner from reading all agents first.
  */
 const tagged = (tag: string): string => `
 SELECT a.id, t.handle FROM agent_tags t CROSS JOIN LATERAL (
@@ -20,7 +20,10 @@ SELECT a.id, t.handle FROM agent_tags t CROSS JOIN LATERAL (
 ) a
 WHERE t.tag = ${tag} AND t.handle >= $1 AND t.handle < $2`
 
-/** A page of found agents. The statement reads names, tags and other fields only for the agents of this page, and not for the agents that the offset skips. */
+/**
+ * A page of found agents. The statement reads names, tags and other fields only for the agents of this page, and not
+ * for the agents that the offset skips.
+ */
 const pageOf = (found: string): string => `
 SELECT id, handle, EXISTS (SELECT FROM contacts k WHERE k.agent_id = $3 AND k.contact_id = page.id) AS in_contacts,
   ARRAY (SELECT g.tag FROM agent_tags g WHERE g.agent_id = page.id ORDER BY g.tag) AS tags
@@ -50,7 +53,10 @@ export interface Found {
   readonly tags: ReadonlyArray<string>
 }
 
-/** All SQL of the directory. Each statement covers the handles in [from, to), of the agents that have `tag` if it is not null. */
+/**
+ * All SQL of the directory. Each statement covers the handles in [from, to), of the agents that have `tag` if it is not
+ * null.
+ */
 export class DirectoryRepo extends Context.Service<DirectoryRepo, {
   readonly search: (
     from: string,
@@ -73,10 +79,13 @@ export class DirectoryRepo extends Context.Service<DirectoryRepo, {
       return DirectoryRepo.of({
         search: (from, to, tag, callerId, offset, limit) => {
           const page = [from, to, callerId, offset, limit]
-          return Effect.map(tag === null ? search(page) : searchTag([...page, tag]), (rows) =>
-            rows.map(({ in_contacts: inContacts, ...row }) => ({ ...row, inContacts })))
+          return Effect.map(
+            tag === null ? search(page) : searchTag([...page, tag]),
+            (rows) => rows.map(({ in_contacts: inContacts, ...row }) => ({ ...row, inContacts }))
+          )
         },
-        count: (from, to, tag) => Effect.map(tag === null ? count([from, to]) : countTag([from, to, tag]), ([row]) => row?.total ?? 0)
+        count: (from, to, tag) =>
+          Effect.map(tag === null ? count([from, to]) : countTag([from, to, tag]), ([row]) => row?.total ?? 0)
       })
     })
   )

@@ -1,12 +1,12 @@
-import { Cause, Clock, Context, Effect, Layer } from "effect"
 import type { AgentId } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import { Config } from "#infrastructure/platform/Config"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { type CloseReason, Sessions } from "#domain/agents/Sessions"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import { Config } from "#infrastructure/platform/Config"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
+import { Cause, Clock, Context, Effect, Layer } from "effect"
 import { type Grounds, judge, type Thresholds, thresholdsOf } from "./EnforcementPolicy.ts"
+import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
 
 /** The close code and text for the sockets of a suspended agent. */
 export const SUSPENDED: CloseReason = { code: 1008, text: "account suspended" }
@@ -45,7 +45,10 @@ export class Enforcement extends Context.Service<Enforcement, {
   readonly sweep: Effect.Effect<Batch, Unavailable>
   /** Returns false if the agent is suspended already, or deleted. */
   readonly suspend: (decision: Decision) => Effect.Effect<boolean, Unavailable>
-  /** Ends a suspension or restriction. Earlier blocks and reports no longer count. Returns false if the agent is deleted. */
+  /**
+   * Ends a suspension or restriction. Earlier blocks and reports no longer count. Returns false if the agent is
+   * deleted.
+   */
   readonly restore: (decision: Decision) => Effect.Effect<boolean, Unavailable>
   /**
    * The numbers of blocks and reports that count against an agent now. Those from `from` or before are left out, unless
@@ -105,13 +108,21 @@ export class Enforcement extends Context.Service<Enforcement, {
           yield* Effect.logInfo("An agent is suspended").pipe(Effect.annotateLogs({ agent: agentId, grounds }))
           return yield* expel(agentId)
         }
-        yield* Effect.logWarning("An agent could not be evaluated, because others evaluated it at the same time; the sweep retries")
+        yield* Effect.logWarning(
+          "An agent could not be evaluated, because others evaluated it at the same time; the sweep retries"
+        )
       })
 
       return Enforcement.of({
         recount: (agentId) =>
-          Effect.catchCause(evaluate(agentId), (cause) =>
-            Effect.logWarning("The blocks and reports against an agent could not be evaluated; the sweep retries", cause)),
+          Effect.catchCause(
+            evaluate(agentId),
+            (cause) =>
+              Effect.logWarning(
+                "The blocks and reports against an agent could not be evaluated; the sweep retries",
+                cause
+              )
+          ),
         sweep: Effect.gen(function*() {
           let judged = 0
           for (const agentId of yield* repo.due(SWEPT)) {
@@ -121,7 +132,10 @@ export class Enforcement extends Context.Service<Enforcement, {
               Effect.catchCause((cause) =>
                 Cause.hasInterruptsOnly(cause)
                   ? Effect.interrupt
-                  : Effect.logError("The blocks and reports against an agent could not be evaluated; the next sweep retries", cause)
+                  : Effect.logError(
+                    "The blocks and reports against an agent could not be evaluated; the next sweep retries",
+                    cause
+                  )
               )
             )
           }

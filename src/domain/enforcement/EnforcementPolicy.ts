@@ -1,6 +1,8 @@
 import type { Settings } from "#infrastructure/platform/Config"
 
-/** How many blocks or reports within a window restrict or suspend an agent (wire.md G.8). Windows are in milliseconds. */
+/**
+ * How many blocks or reports within a window restrict or suspend an agent (wire.md G.8). Windows are in milliseconds.
+ */
 export interface Thresholds {
   readonly restrictBlocks: number
   readonly restrictWindowMs: number

@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import type { Counted } from "./EnforcementPolicy.ts"
 
 /** The data of an agent for an evaluation, from one snapshot. */
@@ -69,7 +69,10 @@ SELECT a.status, a.judged,
   ARRAY(SELECT no FROM recounts WHERE agent_id = $1) AS due
 FROM agents a WHERE a.id = $1 AND ${live("a.")}`
 
-/** Queues the handover of a suspended agent's groups. Where the agent is the last admin, a job makes another member admin. */
+/**
+ * Queues the handover of a suspended agent's groups. Where the agent is the last admin, a job makes another member
+ * admin.
+ */
 const announced = (source: string, at: string): string => `
   INSERT INTO handovers (agent_id, since) SELECT id, ${at} FROM ${source}
   ON CONFLICT (agent_id) DO UPDATE SET since = excluded.since`
@@ -198,8 +201,10 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
         due: (limit) => Effect.map(due([limit]), (rows) => rows.map((row) => row.agent_id)),
         dismiss: (agentId) => Effect.asVoid(dismiss([agentId])),
         suspendedSince: (after, limit) =>
-          Effect.map(suspendedSince([after.suspendedAt, after.id, limit]), (rows) =>
-            rows.map((row) => ({ id: row.id, suspendedAt: row.suspended_at }))),
+          Effect.map(
+            suspendedSince([after.suspendedAt, after.id, limit]),
+            (rows) => rows.map((row) => ({ id: row.id, suspendedAt: row.suspended_at }))
+          ),
         handovers: (limit) =>
           Effect.map(handovers([limit]), (rows) => rows.map((row) => ({ agentId: row.agent_id, since: row.since }))),
         handedOver: (agentId, since) => Effect.asVoid(handedOver([agentId, since]))

@@ -1,9 +1,9 @@
-import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { Groups } from "#domain/groups/Groups"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { type Batch, batchUpTo, job } from "#infrastructure/cluster/Job"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
 import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
 
@@ -27,7 +27,10 @@ const BATCH_ROWS = 500
 export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   /** Applies the suspensions since the last poll, and those shortly before. */
   readonly look: Effect.Effect<void, Unavailable>
-  /** Handles one batch of suspended agents: wherever one of them is the last admin of a group, another member becomes admin. */
+  /**
+   * Handles one batch of suspended agents: wherever one of them is the last admin of a group, another member becomes
+   * admin.
+   */
   readonly handOver: Effect.Effect<Batch, Unavailable>
 }>()("parley/enforcement/EnforcementWatch") {
   static readonly layer = Layer.effect(

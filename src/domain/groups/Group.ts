@@ -1,10 +1,13 @@
-import { Schema } from "effect"
 import { type Role, RoleSchema } from "#domain/messages/GroupReads"
 import { DateTimeString } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
 
 export type GroupId = string
-/** The window of the invite budget (wire.md G.6, C.8), and the time within which a request may be repeated, in milliseconds. */
+/**
+ * The window of the invite budget (wire.md G.6, C.8), and the time within which a request may be repeated, in
+ * milliseconds.
+ */
 export const DAY_MS = 86_400_000
 
 export const GroupMember = Schema.Struct({
@@ -94,7 +97,10 @@ export interface Member {
   readonly handle: string
   readonly role: Role
   readonly joinedAt: number
-  /** Whether this member is the creator and has never left. A creator that leaves loses its rights for good (wire.md G.7). */
+  /**
+   * Whether this member is the creator and has never left. A creator that leaves loses its rights for good (wire.md
+   * G.7).
+   */
   readonly founder: boolean
   /** Whether the account is suspended. A suspended account cannot act, so it does not count as an admin. */
   readonly suspended: boolean
@@ -179,9 +185,14 @@ const idsWithout = (members: ReadonlyArray<Member>, ...out: ReadonlyArray<string
 
 const acts = (member: Member): boolean => member.role === "admin" && !member.suspended
 
-/** The member that becomes admin if no admin can act: among those that can act, or else among all, the first to have joined. */
+/**
+ * The member that becomes admin if no admin can act: among those that can act, or else among all, the first to have
+ * joined.
+ */
 const successor = (members: ReadonlyArray<Member>): Member | undefined =>
-  members.some(acts) ? undefined : members.find((member) => !member.suspended) ?? members.find((member) => member.role !== "admin")
+  members.some(acts)
+    ? undefined
+    : members.find((member) => !member.suspended) ?? members.find((member) => member.role !== "admin")
 
 export interface Departure {
   readonly change: Change
@@ -221,7 +232,10 @@ const automatic = (from: Named, to: Named, told: ReadonlyArray<Member>): SystemM
   recipients: idsWithout(told, from.agentId)
 })
 
-/** If a suspended member was the last admin, makes another member admin. The suspended one stays a member (wire.md G.8b). */
+/**
+ * If a suspended member was the last admin, makes another member admin. The suspended one stays a member (wire.md
+ * G.8b).
+ */
 export const decideReplacement = (state: GroupState, suspended: Member): Change | undefined => {
   if (suspended.role !== "admin") return undefined
   const heir = successor(state.members.filter((member) => member.agentId !== suspended.agentId))
@@ -352,7 +366,9 @@ export const decideDelete = (state: GroupState, actor: Member): Change | "Forbid
   }
 }
 
-/** Returns the group after a change that was decided on `state` and committed. `handleOf` gives the handle of a joiner. */
+/**
+ * Returns the group after a change that was decided on `state` and committed. `handleOf` gives the handle of a joiner.
+ */
 export const evolve = (
   state: GroupState,
   change: Change,

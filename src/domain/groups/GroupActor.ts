@@ -1,14 +1,14 @@
-import { Effect } from "effect"
-import type { Rpc } from "effect/rpc"
 import { AgentNotFound, type AgentStatus } from "#domain/agents/Agent"
 import type { AttachmentRefusal } from "#domain/attachments/Attachments"
-import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
 import { type GroupDeleted, toGroupDeletion } from "#domain/messages/GroupDeletion"
 import { mentionsIn } from "#domain/messages/Mentions"
 import { renderMessage, sentMessage } from "#domain/messages/Message"
+import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
 import { type Decision, RELOAD, REPLAY, type SendKind, type Settlement, type Stamp } from "#domain/messages/SendKind"
 import { CHANGED_EACH_TIME, logUnavailable, SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
 import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { Effect } from "effect"
+import type { Rpc } from "effect/rpc"
 import {
   type Change,
   closeInvite,
@@ -34,7 +34,7 @@ import {
 import type { GroupAppend, GroupAppended } from "./GroupAppend.ts"
 import type * as Entity from "./GroupEntity.ts"
 import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
-import type { CommittedChange, Invited, NewInvite, SystemNotice, StoredInvite } from "./GroupsRepo.ts"
+import type { CommittedChange, Invited, NewInvite, StoredInvite, SystemNotice } from "./GroupsRepo.ts"
 import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
 /** The services that a group calls. */
@@ -56,7 +56,12 @@ export interface GroupDependencies extends SendQueueDependencies<GroupAppend, Gr
     asks: (isAsked: boolean) => void
   ) => Effect.Effect<void, AttachmentRefusal>
   readonly status: (agentId: string) => Effect.Effect<AgentStatus | undefined, Unavailable>
-  readonly invite: (state: GroupState, inviterId: string, invite: NewInvite, at: number) => Effect.Effect<Invited, Unavailable>
+  readonly invite: (
+    state: GroupState,
+    inviterId: string,
+    invite: NewInvite,
+    at: number
+  ) => Effect.Effect<Invited, Unavailable>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
   readonly change: (
     state: GroupState,
@@ -65,9 +70,14 @@ export interface GroupDependencies extends SendQueueDependencies<GroupAppend, Gr
     at: number,
     silentId: string | null
   ) => Effect.Effect<CommittedChange | undefined, Unavailable>
-  /** When a change with these message ids was committed, and which member became admin by it. Undefined if there is none. */
+  /**
+   * When a change with these message ids was committed, and which member became admin by it. Undefined if there is
+   * none.
+   */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<Committed | undefined, Unavailable>
-  readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
+  readonly displayNames: (
+    agentIds: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
   readonly push: (agentId: string, frame: string, after: number | null) => void
   /** The URL of a picture on this server. */
   readonly avatarUrl: (key: string) => string
@@ -139,7 +149,9 @@ const writeInGroup = (
   requestId
 })
 
-/** Decides what follows from the outcome of a write. The message shows the group as it was when the write was decided. */
+/**
+ * Decides what follows from the outcome of a write. The message shows the group as it was when the write was decided.
+ */
 export const settleInGroup = (
   current: GroupState | null | undefined,
   write: GroupAppend,
@@ -156,7 +168,9 @@ export const settleInGroup = (
         senderLastInboxNo: outcome.senderLastInboxNo,
         senderNextInboxNo: outcome.senderNextInboxNo,
         group: decidedOn === null ? null : { name: decidedOn.profile.name, memberCount: decidedOn.members.length },
-        mentions: mentionsIn(write.draft.content).filter((handle) => decidedOn?.members.some((member) => member.handle === handle)),
+        mentions: mentionsIn(write.draft.content).filter((handle) =>
+          decidedOn?.members.some((member) => member.handle === handle)
+        ),
         backlog: null
       }
     case "Fenced":
@@ -194,9 +208,9 @@ const makeGroupSends = ({ admit, load, outside, status, useAttachment }: GroupDe
 
 /**
  * One group on this node: the single writer of its members, roles, invites and order. `SendQueue` states what it shares
- * with direct conversations. Every decision is made on the rows of one version and committed only if the group still has
- * that version. So a second owner does no harm. Changes read the rows, and run one at a time between sends. Calls are
- * safe to retry: a send finds its key, and a change finds its earlier commit. The result of a send is `null` for a
+ * with direct conversations. Every decision is made on the rows of one version and committed only if the group still
+ * has that version. So a second owner does no harm. Changes read the rows, and run one at a time between sends. Calls
+ * are safe to retry: a send finds its key, and a change finds its earlier commit. The result of a send is `null` for a
  * replay, which the caller looks up.
  */
 export class GroupActor extends SendQueue<GroupSends> {
@@ -215,15 +229,17 @@ export class GroupActor extends SendQueue<GroupSends> {
 
   update({ actorId, avatarKey, description, messageIds, name, ...given }: PayloadOf<typeof Entity.Update>) {
     const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.services.avatarUrl(avatarKey)
-    return Effect.asVoid(this.change(messageIds, (loaded) =>
-      Effect.map(this.admin(loaded, actorId), ({ member, state }) => {
-        const change = decideProfile(state, member, {
-          ...(name === undefined ? {} : { name }),
-          ...(description === undefined ? {} : { description }),
-          ...(avatarUrl === undefined ? {} : { avatarUrl })
-        })
-        return change === undefined ? undefined : { change }
-      })))
+    return Effect.asVoid(
+      this.change(messageIds, (loaded) =>
+        Effect.map(this.admin(loaded, actorId), ({ member, state }) => {
+          const change = decideProfile(state, member, {
+            ...(name === undefined ? {} : { name }),
+            ...(description === undefined ? {} : { description }),
+            ...(avatarUrl === undefined ? {} : { avatarUrl })
+          })
+          return change === undefined ? undefined : { change }
+        }))
+    )
   }
 
   clearAvatar({ actorId, messageIds }: PayloadOf<typeof Entity.ClearAvatar>) {
@@ -241,7 +257,9 @@ export class GroupActor extends SendQueue<GroupSends> {
         const { member, state } = yield* this.member(loaded, actorId)
         const change = decideDelete(state, member)
         if (change === "Forbidden") {
-          return yield* new Forbidden({ message: "Only the group's creator may delete the group while the creator is a member." })
+          return yield* new Forbidden({
+            message: "Only the group's creator may delete the group while the creator is a member."
+          })
         }
         return { change }
       }))
@@ -287,8 +305,10 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   leave({ actorId, messageIds }: PayloadOf<typeof Entity.Leave>) {
-    const left = this.change(messageIds, (loaded) =>
-      Effect.map(this.member(loaded, actorId), ({ member, state }) => decideLeave(state, member)))
+    const left = this.change(
+      messageIds,
+      (loaded) => Effect.map(this.member(loaded, actorId), ({ member, state }) => decideLeave(state, member))
+    )
     return Effect.map(left, ({ promotedHandle }) => ({ promotedHandle }))
   }
 
@@ -327,8 +347,12 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   withdraw({ inviteId }: PayloadOf<typeof Entity.Withdraw>) {
-    return Effect.asVoid(this.change([], (loaded) =>
-      Effect.succeed(loaded === undefined ? undefined : { change: closeInvite(loaded, inviteId, null) })))
+    return Effect.asVoid(
+      this.change(
+        [],
+        (loaded) => Effect.succeed(loaded === undefined ? undefined : { change: closeInvite(loaded, inviteId, null) })
+      )
+    )
   }
 
   replace({ agentId, messageIds }: PayloadOf<typeof Entity.Replace>) {
@@ -422,14 +446,18 @@ export class GroupActor extends SendQueue<GroupSends> {
         (failure) =>
           Effect.flatMap(this.services.earlier(messageIds), (earlier): Effect.Effect<Committed, E | Unavailable> =>
             earlier === undefined ? Effect.fail(failure) : Effect.succeed(earlier))
-      ))
+      )
+    )
   }
 
   /** The acting member; any other agent gets the failure of `outside`. */
   private member(
     state: GroupState | undefined,
     agentId: string
-  ): Effect.Effect<{ readonly state: GroupState; readonly member: Member }, GroupNotFound | GroupDeleted | Unavailable> {
+  ): Effect.Effect<
+    { readonly state: GroupState; readonly member: Member },
+    GroupNotFound | GroupDeleted | Unavailable
+  > {
     const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
     return state === undefined || member === undefined
       ? Effect.flatMap(this.services.outside(state, agentId), (failure) => Effect.fail(failure))
@@ -489,7 +517,13 @@ export class GroupActor extends SendQueue<GroupSends> {
         const said: SystemMessage = change.messages[i]!
         const message = sentMessage(
           { clientMsgId: `sys_${notice.id}`, type: "system", content: notice.content, metadata: "{}" },
-          { id: notice.id, conversationId: this.id, seq: committed.base + i + 1, senderId: notice.senderId, createdAt: at }
+          {
+            id: notice.id,
+            conversationId: this.id,
+            seq: committed.base + i + 1,
+            senderId: notice.senderId,
+            createdAt: at
+          }
         )
         const rendered = renderMessage(message, {
           senderHandle: said.senderHandle,
@@ -523,7 +557,10 @@ export const adminsOnly = (): Forbidden => new Forbidden({ message: "Only an adm
 
 export const noAvatar = (): NotFound => new NotFound({ message: "The group has no avatar." })
 
-/** Returns why this candidate cannot be invited: the first reason in the order of wire.md C.8 and G.8a. Undefined if it can. */
+/**
+ * Returns why this candidate cannot be invited: the first reason in the order of wire.md C.8 and G.8a. Undefined if it
+ * can.
+ */
 export const obstacleTo = (
   candidate: {
     readonly handle: string

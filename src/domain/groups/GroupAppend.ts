@@ -1,21 +1,21 @@
-import { Effect } from "effect"
 import {
-  type LockHolder,
   heldIn,
   holdersOf,
   inputOf,
   isKnown,
+  type LockHolder,
   MESSAGE_COLUMNS,
   messageColumns,
   onceEach,
   storing
 } from "#domain/messages/BatchStatement"
 import type { Draft } from "#domain/messages/Message"
+import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
 import type { Numbered } from "#domain/messages/Published"
 import type { Locks } from "#infrastructure/database/LockWaiters"
 import { Database } from "#infrastructure/database/Sql"
 import { countStored } from "#infrastructure/platform/Metrics"
-import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
+import { Effect } from "effect"
 
 /** A send to a group that its actor has accepted, based on the members in its memory. */
 export interface GroupAppend {
@@ -109,7 +109,9 @@ WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2"
   intoOutbox(
     "message.new",
     `SELECT f.recipient AS agent_id, f.id AS subject, f.at, f.request FROM fan f
-    WHERE (f.recipient IN (SELECT agent_id FROM hooks)) IS TRUE AND ${unmuted("f.recipient", "f.sender", "f.conv", "f.at")}`
+    WHERE (f.recipient IN (SELECT agent_id FROM hooks)) IS TRUE AND ${
+      unmuted("f.recipient", "f.sender", "f.conv", "f.at")
+    }`
   )
 }
 )
@@ -159,7 +161,9 @@ SELECT m.conversation_id AS name, min(i.holder) AS holder
 FROM inbox i JOIN members m ON m.agent_id = i.name
 GROUP BY m.conversation_id`
 
-/** The locks of the batch statement. A locked inbox is reported under the names of its groups, whose sends wait for it. */
+/**
+ * The locks of the batch statement. A locked inbox is reported under the names of its groups, whose sends wait for it.
+ */
 export const makeGroupAppendLocks = Effect.map(Database, (database): Locks<GroupAppend> => {
   const held = database.raw<LockHolder>("append_group_held", HELD)
   return {

@@ -1,7 +1,6 @@
-import { Schema } from "effect"
-import { Entity } from "effect/cluster"
-import { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
+import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { Draft, MessageSender } from "#domain/messages/Message"
 import {
   AgentRestricted,
   AttachmentNotFound,
@@ -11,11 +10,19 @@ import {
   GroupNotFound,
   InboxRestricted
 } from "#domain/messages/SendErrors"
-import { GroupDeleted } from "#domain/messages/GroupDeletion"
 import { Sent } from "#domain/messages/Sent"
-import { Draft, MessageSender } from "#domain/messages/Message"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
-import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import {
+  Forbidden,
+  NotFound,
+  RateLimited,
+  Unauthorized,
+  Unavailable,
+  ValidationFailed
+} from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { Entity } from "effect/cluster"
+import { Rpc } from "effect/rpc"
 import { AddResult, Candidate, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
 /** A group send with everything that the owner needs, so that it does not look up the sender. */
@@ -44,15 +51,17 @@ export const SendToGroup = Rpc.make("SendToGroup", {
 })
 
 /**
- * Ids for the system messages of a change, or for its trace if it has no messages. A repeat of a committed call has the same ids,
- * and gets the answer of that call.
+ * Ids for the system messages of a change, or for its trace if it has no messages. A repeat of a committed call has the
+ * same ids, and gets the answer of that call.
  */
 const messageIds = Schema.Array(Schema.String)
 
 /** The agent that changes a group. As in sends, the owner does not look up this agent. */
 const byActor = { actorId: Schema.String, messageIds }
 
-/** The failures for agents that are not members: GroupDeleted for former members of a deleted group, else GroupNotFound. */
+/**
+ * The failures for agents that are not members: GroupDeleted for former members of a deleted group, else GroupNotFound.
+ */
 const outside = [GroupNotFound, GroupDeleted] as const
 
 /** Changes the given fields of the profile, as an admin. */

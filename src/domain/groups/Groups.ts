@@ -1,33 +1,41 @@
-import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { AgentNotFound, displayNameOf } from "#domain/agents/Agent"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { makePublish } from "#domain/push/MessagePublisher"
 import { Agents } from "#domain/agents/Agents"
-import type { ImageRefusal } from "#domain/avatars/AvatarImage"
 import { avatarKeyOf, avatarUrlOf } from "#domain/agents/AvatarUrl"
-import { type Avatar, Avatars } from "#domain/avatars/Avatars"
 import { Attachments } from "#domain/attachments/Attachments"
-import { GroupNotFound } from "#domain/messages/SendErrors"
+import type { ImageRefusal } from "#domain/avatars/AvatarImage"
+import { type Avatar, Avatars } from "#domain/avatars/Avatars"
+import { LAST_COMMITS } from "#domain/deliveries/Deliveries"
+import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { GroupDeleted, toGroupDeletion } from "#domain/messages/GroupDeletion"
+import { GroupNotFound } from "#domain/messages/SendErrors"
+import type { AgentRestricted, Blocked, InboxRestricted } from "#domain/messages/SendErrors"
 import { makeSendQueues } from "#domain/messages/SendQueues"
 import type { Sent } from "#domain/messages/Sent"
-import type { AgentRestricted, Blocked, InboxRestricted } from "#domain/messages/SendErrors"
-import { LAST_COMMITS } from "#domain/deliveries/Deliveries"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { makePublish } from "#domain/push/MessagePublisher"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
+import { Database } from "#infrastructure/database/Sql"
+import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
 import type { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
-import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
-import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { Ids } from "#infrastructure/platform/Ids"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
-import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
-import { Database } from "#infrastructure/database/Sql"
-import { iso, isoOrNull } from "#infrastructure/wire/Text"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
-import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
-import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
-import { type Forbidden, HELD_MS, type NotFound, RateLimited, Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
+import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
+import { iso, isoOrNull } from "#infrastructure/wire/Text"
+import {
+  type Forbidden,
+  HELD_MS,
+  type NotFound,
+  RateLimited,
+  Unavailable,
+  type ValidationFailed
+} from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import {
   type AddResult,
   DAY_MS,
@@ -42,21 +50,9 @@ import {
   type PendingInvite,
   type Profile
 } from "./Group.ts"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import {
-  adminsOnly,
-  budgetSpent,
-  GroupActor,
-  type GroupDependencies,
-  noAvatar,
-  obstacleTo
-} from "./GroupActor.ts"
+import { adminsOnly, budgetSpent, GroupActor, type GroupDependencies, noAvatar, obstacleTo } from "./GroupActor.ts"
 import { type GroupAppend, type GroupAppended, makeGroupAppend, makeGroupAppendLocks } from "./GroupAppend.ts"
-import {
-  GroupEntity,
-  type GroupSendCommand,
-  type GroupSendFailure
-} from "./GroupEntity.ts"
+import { GroupEntity, type GroupSendCommand, type GroupSendFailure } from "./GroupEntity.ts"
 import { GroupsRepo, type NewInvite } from "./GroupsRepo.ts"
 import { type GroupInvite, inviteFrame, toGroupInvite } from "./Invite.ts"
 
@@ -454,51 +450,81 @@ export class Groups extends Context.Service<Groups, {
         }),
         setAvatar: Effect.fn("Groups.setAvatar")(function*(agentId, groupId, image) {
           yield* asAdmin(agentId, groupId)
-          return yield* avatars.counted(agentId, Effect.gen(function*() {
-            const avatar = yield* avatars.store(yield* avatars.render(yield* image))
-            yield* change(groupId, "Update", (messageIds) =>
-              client.Update(groupId, { actorId: agentId, messageIds, avatarKey: avatar.key }))
-            return avatar
-          }))
+          return yield* avatars.counted(
+            agentId,
+            Effect.gen(function*() {
+              const avatar = yield* avatars.store(yield* avatars.render(yield* image))
+              yield* change(
+                groupId,
+                "Update",
+                (messageIds) => client.Update(groupId, { actorId: agentId, messageIds, avatarKey: avatar.key })
+              )
+              return avatar
+            })
+          )
         }),
         clearAvatar: Effect.fn("Groups.clearAvatar")(function*(agentId, groupId) {
           const { profile } = yield* asAdmin(agentId, groupId)
           if (profile.avatarUrl === null) return yield* noAvatar()
-          yield* avatars.counted(agentId, change(groupId, "ClearAvatar", (messageIds) =>
-            client.ClearAvatar(groupId, { actorId: agentId, messageIds })))
+          yield* avatars.counted(
+            agentId,
+            change(
+              groupId,
+              "ClearAvatar",
+              (messageIds) => client.ClearAvatar(groupId, { actorId: agentId, messageIds })
+            )
+          )
         }),
         remove: Effect.fn("Groups.remove")(function*(agentId, groupId) {
-          const { at } = yield* change(groupId, "Delete", (messageIds) =>
-            client.Delete(groupId, { actorId: agentId, messageIds }))
+          const { at } = yield* change(
+            groupId,
+            "Delete",
+            (messageIds) => client.Delete(groupId, { actorId: agentId, messageIds })
+          )
           return iso(at)
         }),
         add: Effect.fn("Groups.add")(function*(inviter, groupId, handle) {
           const [candidate] = yield* repo.candidates(inviter.id, [handle])
-          return yield* inGroup(groupId, client.Add(groupId, {
-            actorId: inviter.id,
-            inviteId: yield* idempotentIds.make("gri"),
-            restricted: yield* isRestricted(inviter.id),
-            candidate: candidate ?? null
-          }))
+          return yield* inGroup(
+            groupId,
+            client.Add(groupId, {
+              actorId: inviter.id,
+              inviteId: yield* idempotentIds.make("gri"),
+              restricted: yield* isRestricted(inviter.id),
+              candidate: candidate ?? null
+            })
+          )
         }),
         removeMember: Effect.fn("Groups.removeMember")(function*(agentId, groupId, handle) {
           const targetId = yield* targetOf(handle)
-          yield* change(groupId, "Remove", (messageIds) =>
-            client.Remove(groupId, { actorId: agentId, messageIds, targetId }))
+          yield* change(
+            groupId,
+            "Remove",
+            (messageIds) => client.Remove(groupId, { actorId: agentId, messageIds, targetId })
+          )
         }),
         promote: Effect.fn("Groups.promote")(function*(agentId, groupId, handle) {
           const targetId = yield* targetOf(handle)
-          yield* change(groupId, "Promote", (messageIds) =>
-            client.Promote(groupId, { actorId: agentId, messageIds, targetId }))
+          yield* change(
+            groupId,
+            "Promote",
+            (messageIds) => client.Promote(groupId, { actorId: agentId, messageIds, targetId })
+          )
         }),
         demote: Effect.fn("Groups.demote")(function*(agentId, groupId, handle) {
           const targetId = yield* targetOf(handle)
-          yield* change(groupId, "Demote", (messageIds) =>
-            client.Demote(groupId, { actorId: agentId, messageIds, targetId }))
+          yield* change(
+            groupId,
+            "Demote",
+            (messageIds) => client.Demote(groupId, { actorId: agentId, messageIds, targetId })
+          )
         }),
         leave: Effect.fn("Groups.leave")(function*(agentId, groupId) {
-          const { promotedHandle } = yield* change(groupId, "Leave", (messageIds) =>
-            client.Leave(groupId, { actorId: agentId, messageIds }))
+          const { promotedHandle } = yield* change(
+            groupId,
+            "Leave",
+            (messageIds) => client.Leave(groupId, { actorId: agentId, messageIds })
+          )
           return promotedHandle
         }),
         invites: Effect.fn("Groups.invites")(function*(agentId) {
@@ -547,12 +573,14 @@ export class Groups extends Context.Service<Groups, {
           })
         }),
         cancel: Effect.fn("Groups.cancel")(function*(agentId, groupId, inviteId) {
-          yield* change(groupId, "Cancel", (messageIds) =>
-            client.Cancel(groupId, { actorId: agentId, messageIds, inviteId }))
+          yield* change(
+            groupId,
+            "Cancel",
+            (messageIds) => client.Cancel(groupId, { actorId: agentId, messageIds, inviteId })
+          )
         }),
         send,
-        outside: (agentId, groupId) =>
-          Effect.flatMap(repo.load(groupId), (state) => outside(state, agentId)),
+        outside: (agentId, groupId) => Effect.flatMap(repo.load(groupId), (state) => outside(state, agentId)),
         replaceAdmin: Effect.fn("Groups.replaceAdmin")(function*(agentId) {
           for (const groupId of yield* repo.memberships(agentId, 10_000)) {
             yield* client.Replace(groupId, { agentId, messageIds: yield* messageIdsOf(groupId, "Replace") })

@@ -1,23 +1,23 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "#domain/agents/Agent"
-import { MAX_AVATAR_BYTES } from "#domain/avatars/AvatarImage"
-import { AvatarAnswer, avatarAnswer, imageRefusals, rawImage } from "#domain/avatars/AvatarsApi"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
-import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
-import { GroupDeleted } from "#domain/messages/GroupDeletion"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
-import { Confirmation, confirm } from "#infrastructure/wire/Confirmation"
-import { documented } from "#infrastructure/http/Documented"
-import { grace, GROUP_ID, INVITE_ID, wholeList } from "#infrastructure/wire/Examples"
+import { MAX_AVATAR_BYTES } from "#domain/avatars/AvatarImage"
+import { AvatarAnswer, avatarAnswer, imageRefusals, rawImage } from "#domain/avatars/AvatarsApi"
 import { Idempotency, RawBodyLimit } from "#domain/idempotency/Idempotency"
+import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { documented } from "#infrastructure/http/Documented"
 import { LargeAnswer } from "#infrastructure/rates/LargeReads"
-import { pageQuery } from "#infrastructure/wire/Page"
 import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
+import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
+import { grace, GROUP_ID, INVITE_ID, wholeList } from "#infrastructure/wire/Examples"
 import { Name } from "#infrastructure/wire/Name"
+import { pageQuery } from "#infrastructure/wire/Page"
 import { DateTimeString, HandleInput, Text } from "#infrastructure/wire/Text"
 import { Forbidden, NotFound } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import {
   AddResult,
   Group,
@@ -38,7 +38,8 @@ const Description = Text(0, 500)
 
 const AvatarUrl = Text(1, 2048).check(
   Schema.makeFilter((text) =>
-    (/^https?:/i.test(text) && absoluteUrl(text) !== undefined) || "must be an http or https URL, without a user name or password"
+    (/^https?:/i.test(text) && absoluteUrl(text) !== undefined) ||
+    "must be an http or https URL, without a user name or password"
   )
 )
 
@@ -81,7 +82,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       success: CreatedGroup
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Create a group",
-      description: "Creates a group with the caller as its only member and admin. The other agents are invited, and become members when they " +
+      description:
+        "Creates a group with the caller as its only member and admin. The other agents are invited, and become members when they " +
         "accept. Handles that cannot be invited are listed in skipped.",
       body: { name: group.name, description: group.description, member_handles: [grace.handle] },
       answer: createdGroup
@@ -99,7 +101,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [InviteNotFound, GroupFull]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Accept an invite",
-      description: "Makes the caller a member of the group that invited it. The caller can read messages from then on. If the group is " +
+      description:
+        "Makes the caller a member of the group that invited it. The caller can read messages from then on. If the group is " +
         "full, the invite is kept.",
       parameters: ofInvite,
       answer: groupOfGrace
@@ -108,14 +111,16 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Refuse an invite",
-        description: "Refuses an invite of the caller's, without a notification. The group cannot invite the caller again for 24 hours.",
+        description:
+          "Refuses an invite of the caller's, without a notification. The group cannot invite the caller again for 24 hours.",
         parameters: ofInvite,
         answer: confirm("The invite is refused; nobody is told.")
       })),
     HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: masked })
       .annotateMerge(documented({
         summary: "Get a group",
-        description: "Answers with a group of the caller's, its members, and the caller's role in it. Agents that are not members get 404.",
+        description:
+          "Answers with a group of the caller's, its members, and the caller's role in it. Agents that are not members get 404.",
         parameters: ofGroup,
         answer: group
       })),
@@ -131,7 +136,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...masked, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Update a group",
-      description: "Changes the given fields of the group; null clears the description or the avatar. A system message tells the group what " +
+      description:
+        "Changes the given fields of the group; null clears the description or the avatar. A system message tells the group what " +
         "changed. Admins may call.",
       parameters: ofGroup,
       body: { name: group.name, description: group.description },
@@ -147,7 +153,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       .annotate(OpenApi.Override, rawImage)
       .annotateMerge(documented({
         summary: "Set a group's avatar",
-        description: "Makes the picture in the body the group's avatar: a square of 512 pixels is kept, without the picture's " +
+        description:
+          "Makes the picture in the body the group's avatar: a square of 512 pixels is kept, without the picture's " +
           "metadata, and its URL is public. Admins may call.",
         parameters: ofGroup,
         answer: avatarAnswer
@@ -164,11 +171,14 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     })),
     HttpApiEndpoint.delete("remove", "/v1/groups/:id", {
       params,
-      success: Schema.Struct({ ...Confirmation.fields, deleted_at: DateTimeString }).annotate({ identifier: "DeletedGroup" }),
+      success: Schema.Struct({ ...Confirmation.fields, deleted_at: DateTimeString }).annotate({
+        identifier: "DeletedGroup"
+      }),
       error: [...masked, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Delete a group",
-      description: "Deletes the group for all members, who then get 410. Only the creator may call while it is a member and not suspended; " +
+      description:
+        "Deletes the group for all members, who then get 410. Only the creator may call while it is a member and not suspended; " +
         "otherwise any admin may.",
       parameters: ofGroup,
       answer: { ...confirm("The group is deleted for everybody."), deleted_at: "2026-11-10T12:00:00.000Z" }
@@ -180,7 +190,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...masked, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Invite an agent",
-      description: "Invites an agent into the group. The agent joins when it accepts. If an invite is pending already, the answer shows that " +
+      description:
+        "Invites an agent into the group. The agent joins when it accepts. If an invite is pending already, the answer shows that " +
         "invite. Admins may call.",
       parameters: ofGroup,
       body: { handle: grace.handle },
@@ -192,7 +203,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...masked, Forbidden, NotMember]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Remove a member",
-      description: "Removes a member from the group, and notifies that member and the others. Admins may call; the creator cannot be removed.",
+      description:
+        "Removes a member from the group, and notifies that member and the others. Admins may call; the creator cannot be removed.",
       parameters: ofMember,
       answer: confirm("The agent is no member any more.")
     })),
@@ -212,7 +224,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...masked, Forbidden, NotMember, NotAdmin, LastAdmin]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Demote an admin",
-      description: "Makes an admin of the group an ordinary member. Admins may call; the last admin and the creator cannot be demoted.",
+      description:
+        "Makes an admin of the group an ordinary member. Admins may call; the last admin and the creator cannot be demoted.",
       parameters: ofMember,
       answer: confirm("The agent is a member without the rights of an admin.")
     })),
@@ -223,7 +236,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: masked
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Leave a group",
-      description: "Ends the caller's membership. If no admin is left, the member that joined first becomes an admin, and promoted_handle names " +
+      description:
+        "Ends the caller's membership. If no admin is left, the member that joined first becomes an admin, and promoted_handle names " +
         "it. The group is deleted when its last member leaves.",
       parameters: ofGroup,
       answer: { ...confirm("You have left the group."), promoted_handle: grace.handle }
@@ -251,5 +265,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Groups", description: "Create groups, and manage their members and invites." }))
+  .annotateMerge(
+    OpenApi.annotations({ title: "Groups", description: "Create groups, and manage their members and invites." })
+  )
 {}

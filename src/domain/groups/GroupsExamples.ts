@@ -5,7 +5,11 @@ import type { GroupInvite } from "./Invite.ts"
 const CREATED_AT = "2026-11-03T14:00:00.000Z"
 const JOINED_AT = "2026-11-03T14:05:00.000Z"
 
-const member = (agent: typeof ada | typeof grace, role: "admin" | "member", joined_at: string): typeof GroupMember.Type => ({
+const member = (
+  agent: typeof ada | typeof grace,
+  role: "admin" | "member",
+  joined_at: string
+): typeof GroupMember.Type => ({
   handle: agent.handle,
   display_name: agent.display_name,
   avatar_url: null,

@@ -1,10 +1,10 @@
-import { Effect } from "effect"
-import * as Endpoints from "#infrastructure/http/Endpoints"
-import { avatarBody } from "#domain/avatars/AvatarBody"
 import { CurrentAgent } from "#domain/auth/Authorization"
+import { avatarBody } from "#domain/avatars/AvatarBody"
+import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { figuresOf } from "#infrastructure/wire/Page"
+import { Effect } from "effect"
 import { Groups } from "./Groups.ts"
 import { GroupsApi } from "./GroupsApi.ts"
 

@@ -1,17 +1,17 @@
-import { Context, Effect, Layer } from "effect"
 import { type AgentStatus, type Policy, statusAt } from "#domain/agents/Agent"
+import { groupPictures } from "#domain/messages/GroupPictures"
+import type { Role } from "#domain/messages/GroupReads"
+import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
+import type { Numbered } from "#domain/messages/Published"
+import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import { requestId } from "#infrastructure/platform/RequestId"
-import { Database } from "#infrastructure/database/Sql"
-import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import type { Candidate, Change, GroupState, Profile } from "./Group.ts"
-import { MOST_INVITES } from "./Invite.ts"
-import type { Role } from "#domain/messages/GroupReads"
 import { DAY_MS } from "./Group.ts"
-import type { Numbered } from "#domain/messages/Published"
-import { groupPictures } from "#domain/messages/GroupPictures"
+import { MOST_INVITES } from "./Invite.ts"
 
 export interface StoredInvite {
   readonly id: string
@@ -131,7 +131,9 @@ WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$10", "$11", "(SELECT 
 ), posted AS (${invitesPosted("invited", "$9")})
 SELECT id FROM made`
 
-/** Tests and raises the version. The version proves that the invites and members in the snapshot are the current ones. */
+/**
+ * Tests and raises the version. The version proves that the invites and members in the snapshot are the current ones.
+ */
 const INVITE = `
 WITH held AS (
   UPDATE conversations SET version = version + 1 WHERE id = $1 AND version = $2 RETURNING id
@@ -141,7 +143,15 @@ WITH held AS (
   SELECT r.refused_at FROM group_refusals r, held h
   WHERE r.group_id = h.id AND r.agent_id = $3 AND r.refused_at > $10::bigint AND r.refused_at <= $5::bigint + ${SET_BACK_MS}
 ), charged AS (
-  ${charge("$4::text", "$5", "$8", "$7", "(SELECT 1 FROM held WHERE NOT EXISTS (SELECT FROM found) AND NOT EXISTS (SELECT FROM refused)) one")}
+  ${
+  charge(
+    "$4::text",
+    "$5",
+    "$8",
+    "$7",
+    "(SELECT 1 FROM held WHERE NOT EXISTS (SELECT FROM found) AND NOT EXISTS (SELECT FROM refused)) one"
+  )
+}
 ), made AS (
   INSERT INTO group_invites (id, group_id, invitee_id, inviter_id, created_at)
   SELECT $6, $1, $3, $4, $5 FROM charged
@@ -277,7 +287,9 @@ WITH input AS MATERIALIZED (
     "message.new",
     `SELECT v.recipient AS agent_id, s.id AS subject, h.at, (SELECT request FROM input) AS request
     FROM numbered v JOIN said s ON s.n = v.n CROSS JOIN held h
-    WHERE (v.recipient IN (SELECT agent_id FROM hooks)) IS TRUE AND ${unmuted("v.recipient", "s.sender", "h.id", "h.at")}`
+    WHERE (v.recipient IN (SELECT agent_id FROM hooks)) IS TRUE AND ${
+      unmuted("v.recipient", "s.sender", "h.id", "h.at")
+    }`
   )
 }
 ), deletion_posted AS (${
@@ -360,7 +372,10 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   /** When the inviter's budget will have room for `n` more, in milliseconds. */
   readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, Unavailable>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
-  /** The group and the time of the change with these message ids, and which member became admin because the last admin left. */
+  /**
+   * The group and the time of the change with these message ids, and which member became admin because the last admin
+   * left.
+   */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<
     { readonly groupId: string; readonly at: number; readonly promotedHandle: string | null } | undefined,
     Unavailable
@@ -398,7 +413,9 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, Unavailable>
   /** Deletes up to `most` refusals from `by` or before, and returns how many were deleted. */
   readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, Unavailable>
-  /** Deletes up to `most` rows about changes without messages from `by` or before, and returns how many were deleted. */
+  /**
+   * Deletes up to `most` rows about changes without messages from `by` or before, and returns how many were deleted.
+   */
   readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(
@@ -510,8 +527,10 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
               heldByInviter: row.held_by_inviter
             }))),
         status: (agentId, at) =>
-          Effect.map(status([agentId]), ([row]) =>
-            row?.deleted_at === null ? statusAt(row.status, row.restricted_until, at) : undefined),
+          Effect.map(
+            status([agentId]),
+            ([row]) => row?.deleted_at === null ? statusAt(row.status, row.restricted_until, at) : undefined
+          ),
         create: Effect.fnUntraced(function*({ at, creatorId, id, invites, limit, profile }) {
           const { avatar_key, avatar_url } = pictures.stored(profile.avatarUrl)
           const params = [
@@ -531,7 +550,18 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
           return rows.length > 0
         }),
         invite: Effect.fnUntraced(function*({ at, invite: made, inviterId, limit, refusedAfter, state }) {
-          const values = [state.id, state.version, made.inviteeId, inviterId, at, made.id, limit, 1, yield* requestId, refusedAfter]
+          const values = [
+            state.id,
+            state.version,
+            made.inviteeId,
+            inviterId,
+            at,
+            made.id,
+            limit,
+            1,
+            yield* requestId,
+            refusedAfter
+          ]
           const [row] = yield* inviteOne(values)
           if (row === undefined || !row.held) return { _tag: "Fenced" as const }
           if (row.found !== null) return { _tag: "Pending" as const, inviteId: row.found }
@@ -547,7 +577,9 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
             rows[0] === undefined ? undefined : {
               groupId: rows[0].group_id,
               at: rows[0].created_at,
-              promotedHandle: rows.length > 1 ? rows.find(({ event }) => event === "admin_promoted")?.handle ?? null : null
+              promotedHandle: rows.length > 1
+                ? rows.find(({ event }) => event === "admin_promoted")?.handle ?? null
+                : null
             }),
         invitesOf: (agentId) =>
           Effect.map(invitesOf([agentId]), (rows) =>
@@ -584,8 +616,12 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
             }),
             JSON.stringify(made.joins.map(({ agentId, role }) => ({ agent: agentId, role }))),
             JSON.stringify(made.roles.map(({ agentId, role }) => ({ agent: agentId, role }))),
-            JSON.stringify(notices.map(({ content, id, senderId }, i) => ({ n: i + 1, id, sender: senderId, content }))),
-            JSON.stringify(notices.flatMap(({ recipients }, i) => recipients.map((recipient) => ({ n: i + 1, recipient })))),
+            JSON.stringify(
+              notices.map(({ content, id, senderId }, i) => ({ n: i + 1, id, sender: senderId, content }))
+            ),
+            JSON.stringify(
+              notices.flatMap(({ recipients }, i) => recipients.map((recipient) => ({ n: i + 1, recipient })))
+            ),
             made.leaves,
             made.closes,
             made.refuses
@@ -598,7 +634,10 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
         memberships: (agentId, limit) =>
           Effect.map(memberships([agentId, limit]), (rows) => rows.map((row) => row.group_id)),
         invitesAbout: (agentId, limit) =>
-          Effect.map(invitesAbout([agentId, limit]), (rows) => rows.map((row) => ({ id: row.id, groupId: row.group_id }))),
+          Effect.map(
+            invitesAbout([agentId, limit]),
+            (rows) => rows.map((row) => ({ id: row.id, groupId: row.group_id }))
+          ),
         sweepRefusals: (by, most) => Effect.map(sweepRefusals([by, most]), (rows) => rows.length),
         sweepSilentChanges: (by, most) => Effect.map(sweepSilentChanges([by, most]), (rows) => rows.length)
       })

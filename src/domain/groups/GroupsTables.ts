@@ -28,7 +28,17 @@ export const groupsTables: ReadonlyArray<OwnedTable> = [
           as: "group",
           table: "groups",
           on: "j.id = t.group_id",
-          columns: ["name", "description", "avatar_url", "avatar_key", "creator_id", "member_count", "created_at", "deleted_at", "deleted_by"],
+          columns: [
+            "name",
+            "description",
+            "avatar_url",
+            "avatar_key",
+            "creator_id",
+            "member_count",
+            "created_at",
+            "deleted_at",
+            "deleted_by"
+          ],
           without: { id: SAME }
         }
       }

@@ -1,6 +1,6 @@
-import { Schema } from "effect"
-import { DateTimeString, iso } from "#infrastructure/wire/Text"
 import type { GroupCard } from "#domain/messages/GroupReads"
+import { DateTimeString, iso } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
 
 /** How many invites an agent is shown, oldest first. The others follow when the agent has answered some of these. */
 export const MOST_INVITES = 1_000

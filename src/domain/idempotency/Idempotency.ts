@@ -1,16 +1,16 @@
+import { CurrentAgent } from "#domain/auth/Authorization"
+import { STATEMENT_TIMEOUT_MILLIS } from "#infrastructure/database/SqlValues"
+import { Config, type Settings } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { Unavailable, WireError } from "#infrastructure/wire/WireError"
+import { answer } from "#infrastructure/wire/WireErrors"
 import { ByteSize, Clock, Context, Effect, Fiber, FiberSet, Layer } from "effect"
 import { HttpIncomingMessage, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
 import type { unhandled } from "effect/Types"
 import { hash } from "node:crypto"
-import { CurrentAgent } from "#domain/auth/Authorization"
-import { Config, type Settings } from "#infrastructure/platform/Config"
-import { CurrentAttempt } from "./IdempotentIds.ts"
 import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
-import { Ids } from "#infrastructure/platform/Ids"
-import { STATEMENT_TIMEOUT_MILLIS } from "#infrastructure/database/SqlValues"
-import { Unavailable, WireError } from "#infrastructure/wire/WireError"
-import { answer } from "#infrastructure/wire/WireErrors"
+import { CurrentAttempt } from "./IdempotentIds.ts"
 
 export class IdempotencyKeyInvalid extends WireError<IdempotencyKeyInvalid>()("IdempotencyKeyInvalid", {
   code: "IDEMPOTENCY_KEY_INVALID",
@@ -33,7 +33,10 @@ export class IdempotencyKeyConflict extends WireError<IdempotencyKeyConflict>()(
 
 type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConflict | Unavailable
 
-/** Annotates an endpoint with the status of a refusal that is not stored, because a repeated request may succeed a moment later. */
+/**
+ * Annotates an endpoint with the status of a refusal that is not stored, because a repeated request may succeed a
+ * moment later.
+ */
 export const UnstoredStatus = Context.Reference<number | undefined>("parley/idempotency/Idempotency/UnstoredStatus", {
   defaultValue: () => undefined
 })
@@ -46,7 +49,9 @@ export const RawBodyLimit = Context.Reference<number | undefined>("parley/idempo
   defaultValue: () => undefined
 })
 
-/** How long the last statement of a handler that was cut off may still be under way: on the network, and then running. */
+/**
+ * How long the last statement of a handler that was cut off may still be under way: on the network, and then running.
+ */
 const LAST_STATEMENT_MILLIS = 5_000 + STATEMENT_TIMEOUT_MILLIS
 
 /** The time after which the handler of a request with a key is interrupted. */
@@ -69,7 +74,10 @@ const KEY = /^[ -~]{1,255}$/
 const bytesOf = ({ body }: HttpServerResponse.HttpServerResponse): Buffer | null | undefined =>
   body._tag === "Empty" ? null : body._tag === "Uint8Array" ? Buffer.from(body.body) : undefined
 
-/** The header of an answer to a request that repeats an earlier one, which has had its effect (wire.md C.0, Idempotency). */
+/**
+ * The header of an answer to a request that repeats an earlier one, which has had its effect (wire.md C.0,
+ * Idempotency).
+ */
 export const REPLAYED = { "idempotent-replay": "true" }
 
 const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.HttpServerResponse => {
@@ -109,10 +117,14 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
 
       /**
-       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429, and the status of `UnstoredStatus`). If this
-       * fails, the claim lapses.
+       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429, and the status of
+       * `UnstoredStatus`). If this fails, the claim lapses.
        */
-      const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse, unstored: number | undefined) => {
+      const settle = (
+        attempt: AttemptId,
+        response: HttpServerResponse.HttpServerResponse,
+        unstored: number | undefined
+      ) => {
         const { status } = response
         const body = bytesOf(response)
         const settled = status >= 500 || body === undefined

@@ -1,8 +1,8 @@
-import { Context, Effect, Layer } from "effect"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** Identifies one attempt at a request. */
 export interface AttemptId {
@@ -64,7 +64,9 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
   readonly release: (attempt: AttemptId) => Effect.Effect<void, Unavailable>
   /** Removes the key, for a request that had no effect. */
   readonly forget: (attempt: AttemptId) => Effect.Effect<void, Unavailable>
-  /** The end of the slice of rows that were created after this time, in milliseconds; `null` if there are no more rows. */
+  /**
+   * The end of the slice of rows that were created after this time, in milliseconds; `null` if there are no more rows.
+   */
   readonly slice: (after: number, size: number) => Effect.Effect<number | null, Unavailable>
   /** The answers of a slice whose body contains these bytes, each with the attempt that stored it. */
   readonly mentioning: (
@@ -87,7 +89,8 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
         claim: ({ agentId, key, nonce }, { expired, fingerprint, lapsesAt, now }) =>
           Effect.flatMap(
             claim([agentId, key, fingerprint, nonce, now, lapsesAt, expired]),
-            ([row]) => row === undefined ? Effect.die(new Error("no row")) : Effect.succeed(outcome(row, nonce, fingerprint))
+            ([row]) =>
+              row === undefined ? Effect.die(new Error("no row")) : Effect.succeed(outcome(row, nonce, fingerprint))
           ),
         finish: ({ agentId, key, nonce }, { body, headers, status }) =>
           Effect.asVoid(finish([agentId, key, nonce, status, JSON.stringify(headers), body])),
@@ -100,8 +103,14 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
             DELETE FROM idempotency_keys WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce}`),
         slice: (after, size) => Effect.map(slice([after, size]), ([row]) => row?.last ?? null),
         mentioning: (bytes, after, last) =>
-          Effect.map(mentioning([bytes, after, last]), (rows) =>
-            rows.map(({ agentId, key, nonce, ...stored }) => ({ attempt: { agentId, key, nonce }, answer: answerOf(stored) }))),
+          Effect.map(
+            mentioning([bytes, after, last]),
+            (rows) =>
+              rows.map(({ agentId, key, nonce, ...stored }) => ({
+                attempt: { agentId, key, nonce },
+                answer: answerOf(stored)
+              }))
+          ),
         sweep: (expired) =>
           Effect.map(
             // The outer condition is tested again on the locked row, so a row that was claimed again meanwhile is kept.
@@ -163,7 +172,10 @@ const FINISH = `
   UPDATE idempotency_keys SET status = $4::integer, headers = $5::text, body = $6::bytea
   WHERE agent_id = $1 AND key = $2 AND nonce = $3::bytea`
 
-/** Follows the index on `created_at`, which is the order of insertion, so that neighbours in a slice are neighbours on disk. */
+/**
+ * Follows the index on `created_at`, which is the order of insertion, so that neighbours in a slice are neighbours on
+ * disk.
+ */
 const SLICE = `
   SELECT max(created_at) AS last FROM (
     SELECT created_at FROM idempotency_keys WHERE created_at > $1 ORDER BY created_at LIMIT $2

@@ -1,6 +1,6 @@
+import { type IdPrefix, Ids } from "#infrastructure/platform/Ids"
 import { Context, Effect, Layer } from "effect"
 import { hash } from "node:crypto"
-import { type IdPrefix, Ids } from "#infrastructure/platform/Ids"
 
 /** The request with an Idempotency-Key that a fiber works for. */
 export interface Attempt {
@@ -11,9 +11,12 @@ export interface Attempt {
 }
 
 /** The attempt that a fiber works for. Undefined if the request has no Idempotency-Key. */
-export const CurrentAttempt = Context.Reference<Attempt | undefined>("parley/idempotency/IdempotentIds/CurrentAttempt", {
-  defaultValue: () => undefined
-})
+export const CurrentAttempt = Context.Reference<Attempt | undefined>(
+  "parley/idempotency/IdempotentIds/CurrentAttempt",
+  {
+    defaultValue: () => undefined
+  }
+)
 
 /**
  * Ids for the rows that a request creates. With an Idempotency-Key they are derived from the agent, the key and the

@@ -1,5 +1,5 @@
-import { Context, Effect, Layer } from "effect"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import { IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 
 /** Rows that one statement reads. */
@@ -32,21 +32,27 @@ const clear = (value: unknown, handle: string): boolean => {
 /** The bytes that every answer of this server contains if it shows the agent. */
 const mentionOf = (handle: string): Buffer => Buffer.from(`"handle":${JSON.stringify(handle)}`)
 
-/** Returns the answer with null in place of each text about the agent, or `undefined` if the answer has no such text. */
+/**
+ * Returns the answer with null in place of each text about the agent, or `undefined` if the answer has no such text.
+ */
 export const withoutTexts = (answer: StoredAnswer, handle: string): StoredAnswer | undefined => {
   if (answer.body === null || !answer.body.includes(mentionOf(handle))) return undefined
   const json: unknown = JSON.parse(answer.body.toString("utf8"))
   if (!clear(json, handle)) return undefined
   const body = Buffer.from(JSON.stringify(json))
   const { headers } = answer
-  return { ...answer, body, headers: "content-length" in headers ? { ...headers, "content-length": String(body.length) } : headers }
+  return {
+    ...answer,
+    body,
+    headers: "content-length" in headers ? { ...headers, "content-length": String(body.length) } : headers
+  }
 }
 
 /** The answers that are stored for repeated requests. */
 export class StoredAnswers extends Context.Service<StoredAnswers, {
   /**
-   * Removes the texts about an erased agent from the answers to other agents. The rows stay, so that a repeated request has no
-   * second effect. Reads all stored answers in slices, each in a statement of its own. Safe to repeat.
+   * Removes the texts about an erased agent from the answers to other agents. The rows stay, so that a repeated request
+   * has no second effect. Reads all stored answers in slices, each in a statement of its own. Safe to repeat.
    */
   readonly eraseTexts: (agentId: string, handle: string) => Effect.Effect<void, Unavailable>
 }>()("parley/idempotency/StoredAnswers") {

@@ -1,6 +1,6 @@
-import { Schema } from "effect"
 import { DateTimeString, iso } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
 
 /**
  * The deletion of a group as its former members see it: the payload of `group.deleted` over the socket

@@ -1,12 +1,12 @@
-import { Context, Effect, Layer, Schema } from "effect"
-import { mentionsIn } from "./Mentions.ts"
-import { directContext, type Progress, type ShownContext, type StoredMessage } from "./Message.ts"
-import { Config } from "#infrastructure/platform/Config"
 import { Database } from "#infrastructure/database/Sql"
+import { Config } from "#infrastructure/platform/Config"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { GroupNotFound } from "./SendErrors.ts"
+import { Context, Effect, Layer, Schema } from "effect"
 import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
 import { groupPictures } from "./GroupPictures.ts"
+import { mentionsIn } from "./Mentions.ts"
+import { directContext, type Progress, type ShownContext, type StoredMessage } from "./Message.ts"
+import { GroupNotFound } from "./SendErrors.ts"
 
 /** A member's role in its group: an admin may change the group (wire.md G.6). */
 export type Role = "admin" | "member"
@@ -31,7 +31,8 @@ interface Sender {
   readonly deletedAt: number | null
 }
 
-const CARDS = `SELECT id, name, description, avatar_url, avatar_key, member_count FROM groups WHERE id = ANY ($1::text[])`
+const CARDS =
+  `SELECT id, name, description, avatar_url, avatar_key, member_count FROM groups WHERE id = ANY ($1::text[])`
 
 const ROLE = `SELECT role FROM group_members WHERE group_id = $1 AND agent_id = $2 AND left_at IS NULL`
 
@@ -104,9 +105,14 @@ export class GroupReads extends Context.Service<GroupReads, {
       )
       const mentioned = database.prepared<{ group_id: string; handle: string }>("group_mentioned", MENTIONED)
       const members = database.prepared<{ agent_id: string }>("group_members", MEMBERS)
-      const progress = database.prepared<{ delivered_at: number | null; read_at: number | null }>("group_progress", PROGRESS)
+      const progress = database.prepared<{ delivered_at: number | null; read_at: number | null }>(
+        "group_progress",
+        PROGRESS
+      )
 
-      const cardsOf = (conversationIds: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable> => {
+      const cardsOf = (
+        conversationIds: ReadonlyArray<string>
+      ): Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable> => {
         const ids = [...new Set(conversationIds.filter(isGroupId))]
         if (ids.length === 0) return Effect.succeed(NONE)
         return Effect.map(cards([ids]), (rows) =>
@@ -132,8 +138,12 @@ export class GroupReads extends Context.Service<GroupReads, {
         const groups = new Set([...all.keys()].map(({ conversationId }) => conversationId))
         return Effect.map(mentioned([[...groups], [...new Set([...all.values()].flat())]]), (rows) => {
           const members = new Set(rows.map((row) => `${row.group_id} ${row.handle}`))
-          return new Map(Array.from(all, ([message, handles]) =>
-            [message, handles.filter((handle) => members.has(`${message.conversationId} ${handle}`))]))
+          return new Map(
+            Array.from(all, ([message, handles]) => [
+              message,
+              handles.filter((handle) => members.has(`${message.conversationId} ${handle}`))
+            ])
+          )
         })
       }
 
@@ -156,7 +166,8 @@ export class GroupReads extends Context.Service<GroupReads, {
         role: (groupId, agentId) => Effect.map(role([groupId, agentId]), (rows) => rows[0]?.role),
         admit: (groupId, agentId) =>
           Effect.flatMap(part([groupId, agentId]), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {
-            if (row === undefined || (row.deleted_at === null && row.left_at !== null)) return Effect.fail(new GroupNotFound())
+            if (row === undefined || (row.deleted_at === null && row.left_at !== null))
+              return Effect.fail(new GroupNotFound())
             if (row.deleted_at === null) return Effect.void
             return Effect.fail(
               new GroupDeleted({ details: toGroupDeletion(groupId, row.handle ?? "", row.deleted_at) })

@@ -1,7 +1,7 @@
 /**
- * The one rule of what a mention is (wire.md I): `@handle` in the prose of a text. Code, URLs, addresses and names of packages are no
- * prose. Code is found as CommonMark finds it: fenced blocks, indented blocks outside of lists, and spans. Each character is read a
- * bounded number of times, whatever the text holds, because strangers choose the texts.
+ * The one rule of what a mention is (wire.md I): `@handle` in the prose of a text. Code, URLs, addresses and names of
+ * packages are no prose. Code is found as CommonMark finds it: fenced blocks, indented blocks outside of lists, and
+ * spans. Each character is read a bounded number of times, whatever the text holds, because strangers choose the texts.
  */
 
 /** The most mentions of a text. */
@@ -37,7 +37,8 @@ const isBlank = (code: number): boolean => code === SPACE || code === TAB || cod
 
 /** Characters beyond ASCII that end a URL: spaces, and the punctuation of Latin and East Asian scripts. */
 const isWidePunctuation = (code: number): boolean =>
-  code === 0xa0 || code === 0xab || code === 0xbb || (code >= 0x2000 && code <= 0x206f) || (code >= 0x3000 && code <= 0x303f) ||
+  code === 0xa0 || code === 0xab || code === 0xbb || (code >= 0x2000 && code <= 0x206f) ||
+  (code >= 0x3000 && code <= 0x303f) ||
   (code >= 0xff01 && code <= 0xff0f) || (code >= 0xff1a && code <= 0xff20) || (code >= 0xff3b && code <= 0xff40) ||
   (code >= 0xff5b && code <= 0xff65)
 
@@ -88,7 +89,10 @@ const afterListMark = (text: string, from: number, to: number): number => {
   return at === to || isBlank(text.charCodeAt(at)) ? at : -1
 }
 
-/** The place after up to `most` marks of quotes and the blanks beside them, the number of the marks, and the columns that follow. */
+/**
+ * The place after up to `most` marks of quotes and the blanks beside them, the number of the marks, and the columns
+ * that follow.
+ */
 const unquoted = (text: string, from: number, to: number, most: number) => {
   let at = from
   let quotes = 0
@@ -106,7 +110,9 @@ const unquoted = (text: string, from: number, to: number, most: number) => {
   return { at, columns, quotes }
 }
 
-/** Calls `visit` with each paragraph, heading, item, row or other run of lines that is no code and begins up to `last`. */
+/**
+ * Calls `visit` with each paragraph, heading, item, row or other run of lines that is no code and begins up to `last`.
+ */
 const eachBlock = (text: string, last: number, visit: (block: Range) => void): void => {
   let fence: Fence | undefined
   let begin = -1
@@ -196,7 +202,10 @@ const urlEnd = (text: string, from: number, to: number): number => {
   let square = 0
   for (let at = from; at < to; at++) {
     const code = text.charCodeAt(at)
-    if (code <= SPACE || code === LESS || code === GREATER || code === 34 || code === BACKTICK || code === PIPE || isWidePunctuation(code)) return at
+    if (
+      code <= SPACE || code === LESS || code === GREATER || code === 34 || code === BACKTICK || code === PIPE ||
+      isWidePunctuation(code)
+    ) return at
     if (code === OPEN) round++
     else if (code === OPEN_BRACKET) square++
     else if (code === CLOSE && --round < 0) return at
@@ -205,7 +214,9 @@ const urlEnd = (text: string, from: number, to: number): number => {
   return to
 }
 
-/** Whether a name of letters, digits and hyphens, a dot and a further name follow, as in the address `@bob:example.com`. */
+/**
+ * Whether a name of letters, digits and hyphens, a dot and a further name follow, as in the address `@bob:example.com`.
+ */
 const isHostAt = (text: string, from: number, to: number): boolean => {
   let at = from
   while (at < to && (isAlphanumeric(text.charCodeAt(at)) || text.charCodeAt(at) === HYPHEN)) at++
@@ -216,7 +227,8 @@ const isHostAt = (text: string, from: number, to: number): boolean => {
 const mayPrecede = (text: string, before: number): boolean => {
   if (before < 0) return true
   const code = text.charCodeAt(before)
-  if (isAlphanumeric(code) || code === UNDERSCORE || code === HYPHEN || code === AT || code === DOT || code === SLASH) return false
+  if (isAlphanumeric(code) || code === UNDERSCORE || code === HYPHEN || code === AT || code === DOT || code === SLASH)
+    return false
   // `](` begins the address of a link.
   const bracket = code === LESS ? before - 1 : before
   return !(bracket > 0 && text.charCodeAt(bracket) === OPEN && text.charCodeAt(bracket - 1) === CLOSE_BRACKET)
@@ -236,7 +248,9 @@ const nameEnd = (text: string, from: number, to: number): number => {
   let at = from
   while (at < to) {
     const code = text.charCodeAt(at)
-    if (!isAlphanumeric(code) && !(code === HYPHEN && at > from && at + 1 < to && isAlphanumeric(text.charCodeAt(at + 1)))) break
+    if (
+      !isAlphanumeric(code) && !(code === HYPHEN && at > from && at + 1 < to && isAlphanumeric(text.charCodeAt(at + 1)))
+    ) break
     at++
   }
   return at
@@ -251,7 +265,10 @@ const makeFinder = (text: string, character: string): (from: number) => number =
   }
 }
 
-/** Makes the function that adds the mentions in a block to `found`, up to `MOST`. The blocks must be given in their order. */
+/**
+ * Makes the function that adds the mentions in a block to `found`, up to `MOST`. The blocks must be given in their
+ * order.
+ */
 const makeSearch = (text: string, found: Set<string>): (block: Range) => void => {
   const nextAt = makeFinder(text, "@")
   const nextBacktick = makeFinder(text, "`")
@@ -291,7 +308,10 @@ const makeSearch = (text: string, found: Set<string>): (block: Range) => void =>
       dotted = false
       if (isPath) at = urlEnd(text, at, to)
       else if (code <= SPACE) at = nextWord(at + 1, to)
-      else if (code === BACKSLASH && at + 1 < to && (text.charCodeAt(at + 1) === BACKTICK || text.charCodeAt(at + 1) === BACKSLASH)) at += 2
+      else if (
+        code === BACKSLASH && at + 1 < to &&
+        (text.charCodeAt(at + 1) === BACKTICK || text.charCodeAt(at + 1) === BACKSLASH)
+      ) at += 2
       else if (code === BACKTICK) {
         const stop = runEnd(text, at, to)
         spanEnd ??= makeSpans(text, at, to)

@@ -1,7 +1,7 @@
-import { Schema } from "effect"
-import { DateTimeString, isoOrNull, iso, JsonObject } from "#infrastructure/wire/Text"
 import { exactSize } from "#infrastructure/wire/Size"
+import { DateTimeString, iso, isoOrNull, JsonObject } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
 import { mentionsIn } from "./Mentions.ts"
 
 export type MessageType = "text" | "structured" | "file" | "system"
@@ -45,7 +45,10 @@ const messageFields = {
   context: MessageContext
 }
 
-/** A message as one agent sees it (wire.md C.1). `delivery_id` names that agent's own envelope, or is `null` if it has none. */
+/**
+ * A message as one agent sees it (wire.md C.1). `delivery_id` names that agent's own envelope, or is `null` if it has
+ * none.
+ */
 export const Message = Schema.Struct({
   ...messageFields,
   delivery_id: Schema.NullOr(Schema.String)
@@ -132,13 +135,18 @@ export const storedMessage = (row: MessageRow): StoredMessage => ({
   createdAt: row.created_at
 })
 
-/** When a message was delivered and read, as the agent that it is shown to may see it, in milliseconds. `null` if not yet. */
+/**
+ * When a message was delivered and read, as the agent that it is shown to may see it, in milliseconds. `null` if not
+ * yet.
+ */
 export interface Progress {
   readonly deliveredAt: number | null
   readonly readAt: number | null
 }
 
-/** The data shown with a message besides its own fields: its sender's names and, in a group, the group's name and size. */
+/**
+ * The data shown with a message besides its own fields: its sender's names and, in a group, the group's name and size.
+ */
 export interface ShownContext {
   readonly senderHandle: string
   readonly senderDisplayName: string | null
@@ -149,7 +157,9 @@ export interface ShownContext {
 
 /** The context of a direct message. Of a deleted sender, only the handle is shown (wire.md G.12). */
 export const directContext = (
-  sender: { readonly handle: string; readonly displayName: string | null; readonly deletedAt: number | null } | undefined
+  sender:
+    | { readonly handle: string; readonly displayName: string | null; readonly deletedAt: number | null }
+    | undefined
 ): ShownContext => ({
   senderHandle: sender?.handle ?? "",
   senderDisplayName: sender === undefined || sender.deletedAt !== null ? null : sender.displayName ?? sender.handle,
@@ -174,7 +184,11 @@ export interface Rendered extends MessagePosition {
 }
 
 /** Renders a message. Content and metadata are stored as JSON and are pasted in without being parsed. */
-export const renderMessage = (message: StoredMessage, context: ShownContext, progress: Progress = notYet): Rendered => ({
+export const renderMessage = (
+  message: StoredMessage,
+  context: ShownContext,
+  progress: Progress = notYet
+): Rendered => ({
   conversationId: message.conversationId,
   seq: message.seq,
   before: `{"id":"${message.id}","conversation_id":"${message.conversationId}","sender":"${context.senderHandle}",` +
@@ -187,7 +201,9 @@ export const renderMessage = (message: StoredMessage, context: ShownContext, pro
   },"kind":"agent"},"conversation":${
     context.group === null
       ? `{"type":"direct","group_name":null,"member_count":null}`
-      : `{"type":"group","group_name":${JSON.stringify(context.group.name)},"member_count":${context.group.memberCount}}`
+      : `{"type":"group","group_name":${
+        JSON.stringify(context.group.name)
+      },"member_count":${context.group.memberCount}}`
   },"mentions":${JSON.stringify(context.mentions ?? mentionsIn(message.content))}}}`
 })
 

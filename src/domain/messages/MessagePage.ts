@@ -8,8 +8,8 @@ const BYTES_PER_UNIT = 3
 
 const waiting: Array<() => void> = []
 /**
- * Resumes the fiber that waits longest. `next` is scheduled once while fibers wait. It schedules itself before it resumes the fiber, because
- * the fiber may wait again at once.
+ * Resumes the fiber that waits longest. `next` is scheduled once while fibers wait. It schedules itself before it
+ * resumes the fiber, because the fiber may wait again at once.
  */
 const next = (): void => {
   const first = waiting.shift()
@@ -17,20 +17,24 @@ const next = (): void => {
   first?.()
 }
 
-/** Completes in a later turn of the event loop. Each turn completes one of the fibers that wait, in the order of their arrival. */
+/**
+ * Completes in a later turn of the event loop. Each turn completes one of the fibers that wait, in the order of their
+ * arrival.
+ */
 export const turn: Effect.Effect<void> = Effect.callback((resume) => {
   if (waiting.length === 0) setImmediate(next)
   waiting.push(() => resume(Effect.void))
 })
 
 /**
- * Responds with an array of messages, given as JSON texts. A large array is encoded in slices. Each turn of the event loop encodes one
- * slice over all requests, so that several large answers at once do not delay the small ones.
+ * Responds with an array of messages, given as JSON texts. A large array is encoded in slices. Each turn of the event
+ * loop encodes one slice over all requests, so that several large answers at once do not delay the small ones.
  */
 export const messagePage = (rows: ReadonlyArray<string>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
   let units = 1
   for (const row of rows) units += row.length + 1
-  if (units <= SLICE) return Effect.succeed(HttpServerResponse.text(`[${rows.join(",")}]`, { contentType: "application/json" }))
+  if (units <= SLICE)
+    return Effect.succeed(HttpServerResponse.text(`[${rows.join(",")}]`, { contentType: "application/json" }))
   return Effect.gen(function*() {
     let bytes = Buffer.allocUnsafe(units + SLICE)
     let end = 0

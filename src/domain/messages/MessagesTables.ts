@@ -17,11 +17,16 @@ export const messagesTables: ReadonlyArray<OwnedTable> = [
     table: "participants",
     retention: { kept: "a conversation stays listed without its messages" },
     deletion: "deletes",
-    erasure: { removes: ["traces"], keeps: ["messages and their files"], batch: { name: "erase_hidden_conversations", text: SHOW_AGAIN } },
+    erasure: {
+      removes: ["traces"],
+      keeps: ["messages and their files"],
+      batch: { name: "erase_hidden_conversations", text: SHOW_AGAIN }
+    },
     exports: [
       {
         name: "conversations",
-        about: "The conversations that it takes part in, with what it has hidden of them (all seqs up to hidden_through).",
+        about:
+          "The conversations that it takes part in, with what it has hidden of them (all seqs up to hidden_through).",
         columns: ["conversation_id", "counterparty_id", "hidden_through"],
         without: { agent_id: SELF },
         key: [["conversation_id", "text"]],

@@ -20,8 +20,8 @@ export type WebhookEvent = typeof webhookEvents[number]
 export const TASK_EVENT = "a2a.task"
 
 /**
- * An event that a webhook reads from the inbox that it follows (MCP Events, the wake webhook). Webhooks cannot subscribe to it, and
- * statements that store messages do not write it.
+ * An event that a webhook reads from the inbox that it follows (MCP Events, the wake webhook). Webhooks cannot
+ * subscribe to it, and statements that store messages do not write it.
  */
 export const INBOX_EVENT = "inbox"
 
@@ -31,7 +31,8 @@ export const eventBit = (event: WebhookEvent): number => 1 << webhookEvents.inde
  * SQL condition on a row of `agents`: the agent may have a webhook for an event. The condition costs no look-up, and
  * excludes agents without webhooks from the writes to the outbox.
  */
-export const mayHook = (agents: string, event: WebhookEvent): string => `(${agents}.webhook_events & ${eventBit(event)}) <> 0`
+export const mayHook = (agents: string, event: WebhookEvent): string =>
+  `(${agents}.webhook_events & ${eventBit(event)}) <> 0`
 
 /**
  * The part of an event's own statement that writes the event to the outbox. `rows` selects `agent_id` (the agent that
@@ -60,9 +61,8 @@ export const intoOutboxOf = (event: typeof TASK_EVENT, rows: string): string => 
   RETURNING webhook_id`
 
 /**
- * SQL query for those of the given agents that have a webhook for an event, as `agent_id`. A webhook that follows an inbox is one for
- * `message.new`. Use it in statements that do not read
- * rows of `agents`, as `agent_id IN (…) IS TRUE`.
+ * SQL query for those of the given agents that have a webhook for an event, as `agent_id`. A webhook that follows an
+ * inbox is one for `message.new`. Use it in statements that do not read rows of `agents`, as `agent_id IN (…) IS TRUE`.
  */
 export const hookedAmong = (event: WebhookEvent, agentIds: string): string => `
   SELECT agent_id FROM webhooks

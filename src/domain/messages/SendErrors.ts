@@ -1,6 +1,6 @@
-import { Schema } from "effect"
 import { DateTimeString } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
 
 export class GroupNotFound extends WireError<GroupNotFound>()("GroupNotFound", {
   code: "GROUP_NOT_FOUND",
@@ -37,7 +37,8 @@ export class AwaitingReply extends WireError<AwaitingReply>()("AwaitingReply", {
 export class ColdCapExceeded extends WireError<ColdCapExceeded>()("ColdCapExceeded", {
   code: "COLD_CAP_EXCEEDED",
   status: 429,
-  message: "Too many conversations that you began are unanswered: wait for a reply, or until one of them no longer counts.",
+  message:
+    "Too many conversations that you began are unanswered: wait for a reply, or until one of them no longer counts.",
   details: {
     limit: Schema.Int,
     used: Schema.Int,

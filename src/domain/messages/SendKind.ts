@@ -1,5 +1,5 @@
-import type { Effect } from "effect"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import type { Effect } from "effect"
 import type { Draft, MessageSender, ShownContext } from "./Message.ts"
 import type { Published } from "./Published.ts"
 import type { Sent } from "./Sent.ts"
@@ -110,7 +110,11 @@ export interface SendKind<K extends SendTypes> {
    */
   readonly admit: ((conversationId: string) => (() => void) | { readonly failure: K["failure"] }) | undefined
   /** Checks and reserves what a first message needs. Undefined if `decide` never returns `Open`. */
-  readonly open: ((opening: Opening<K>) => Effect.Effect<Verdict<K["failure"]> | { readonly _tag: "Append" }, K["failure"] | Unavailable>) | undefined
+  readonly open:
+    | ((
+      opening: Opening<K>
+    ) => Effect.Effect<Verdict<K["failure"]> | { readonly _tag: "Append" }, K["failure"] | Unavailable>)
+    | undefined
   /** Releases what `open` reserved for a write that was not stored. Undefined if the write reserved nothing. */
   readonly release: (write: K["write"]) => Effect.Effect<void> | undefined
   /** Confirms a refusal by storage, because another owner may have changed the rows. */

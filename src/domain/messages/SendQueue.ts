@@ -1,10 +1,17 @@
-import { Cause, Effect, Exit } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
 import type { CommitQueue, Settled } from "#infrastructure/database/CommitQueue"
 import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import { forRequest, requestIdOf } from "#infrastructure/platform/RequestId"
-import { forTrace, joinOrigin, recordSpan, type TraceContext, traceOf, traceTime } from "#infrastructure/platform/Tracing"
+import {
+  forTrace,
+  joinOrigin,
+  recordSpan,
+  type TraceContext,
+  traceOf,
+  traceTime
+} from "#infrastructure/platform/Tracing"
 import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { Cause, Effect, Exit } from "effect"
 import { messageJson, renderMessage, sentMessage } from "./Message.ts"
 import type { Published } from "./Published.ts"
 import type { Checked, Decision, SendKind, SendTypes, Settlement, Stored, Verdict } from "./SendKind.ts"
@@ -78,7 +85,8 @@ const asRepeat = <Replay extends null>(answer: Sent | Replay): Sent | Replay =>
 const outdated = new LogThrottle()
 
 /** Logs why a command is answered with 503. */
-export const logUnavailable = (why: string): Effect.Effect<void> => outdated.log(Effect.logWarning(`${why}: the command is answered with 503`))
+export const logUnavailable = (why: string): Effect.Effect<void> =>
+  outdated.log(Effect.logWarning(`${why}: the command is answered with 503`))
 
 /** The reason if each decision on a command was outdated when it was written. */
 export const CHANGED_EACH_TIME = "The conversation changed each time a command was decided"
@@ -135,32 +143,34 @@ export class SendQueue<K extends SendTypes> {
   }
 
   send(command: K["command"]): Effect.Effect<Sent | K["replay"], Failure<K>> {
-    return Effect.withFiber((fiber) => Effect.callback((resume) => {
-      const key = `${command.sender.id} ${command.draft.clientMsgId}`
-      const known = this.inFlight.get(key)
-      if (known !== undefined) {
-        known.since = Math.max(known.since, this.deps.monotonic())
-        return this.join(known, (result) => resume(Exit.map(result, asRepeat<K["replay"]>)))
-      }
-      const trace = traceOf(fiber)
-      const sending: Sending<K> = {
-        _tag: "Send",
-        command,
-        key,
-        requestId: requestIdOf(fiber) ?? null,
-        trace,
-        arrived: trace === undefined ? 0 : traceTime(),
-        callers: [],
-        since: this.deps.monotonic(),
-        attempts: 0,
-        attached: command.draft.attachmentId === undefined,
-        refund: undefined
-      }
-      const leave = this.join(sending, resume)
-      this.inFlight.set(key, sending)
-      this.dispatch(sending)
-      return leave
-    }))
+    return Effect.withFiber((fiber) =>
+      Effect.callback((resume) => {
+        const key = `${command.sender.id} ${command.draft.clientMsgId}`
+        const known = this.inFlight.get(key)
+        if (known !== undefined) {
+          known.since = Math.max(known.since, this.deps.monotonic())
+          return this.join(known, (result) => resume(Exit.map(result, asRepeat<K["replay"]>)))
+        }
+        const trace = traceOf(fiber)
+        const sending: Sending<K> = {
+          _tag: "Send",
+          command,
+          key,
+          requestId: requestIdOf(fiber) ?? null,
+          trace,
+          arrived: trace === undefined ? 0 : traceTime(),
+          callers: [],
+          since: this.deps.monotonic(),
+          attempts: 0,
+          attached: command.draft.attachmentId === undefined,
+          refund: undefined
+        }
+        const leave = this.join(sending, resume)
+        this.inFlight.set(key, sending)
+        this.dispatch(sending)
+        return leave
+      })
+    )
   }
 
   /** Adds a caller to a send. Returns the effect that removes a caller that is interrupted. */
@@ -187,21 +197,23 @@ export class SendQueue<K extends SendTypes> {
    * that it leaves. If it fails, the next send reads the state, because only the rows show what was committed.
    */
   protected exclusive<A, E>(command: Effect.Effect<A, E>): Effect.Effect<A, E | Unavailable> {
-    return Effect.withFiber((fiber) => Effect.callback((resume) => {
-      const exclusive: Exclusive = {
-        _tag: "Exclusive",
-        run: Effect.matchCause(forTrace(traceOf(fiber), forRequest(requestIdOf(fiber), command)), {
-          onSuccess: (value) => resume(Effect.succeed(value)),
-          onFailure: (cause) => {
-            this.state = undefined
-            resume(exitOf(cause))
-          }
-        }),
-        fail: resume
-      }
-      this.dispatch(exclusive)
-      return Effect.sync(() => this.unqueue(exclusive))
-    }))
+    return Effect.withFiber((fiber) =>
+      Effect.callback((resume) => {
+        const exclusive: Exclusive = {
+          _tag: "Exclusive",
+          run: Effect.matchCause(forTrace(traceOf(fiber), forRequest(requestIdOf(fiber), command)), {
+            onSuccess: (value) => resume(Effect.succeed(value)),
+            onFailure: (cause) => {
+              this.state = undefined
+              resume(exitOf(cause))
+            }
+          }),
+          fail: resume
+        }
+        this.dispatch(exclusive)
+        return Effect.sync(() => this.unqueue(exclusive))
+      })
+    )
   }
 
   /** Removes a command from the queue if it waits there. */
@@ -253,25 +265,28 @@ export class SendQueue<K extends SendTypes> {
   private reload(sending: Sending<K>): void {
     this.barrier = sending
     this.overtaken = false
-    this.run(sending, Effect.matchCause(this.kind.load(this.id, sending.command), {
-      onSuccess: (state) => {
-        if (this.overtaken) return this.reload(sending)
-        this.state = state
-        this.lift(sending)
-      },
-      onFailure: (cause) => {
-        const failure = failureOf(cause)
-        // A defect ends only this command. The next command in the queue loads the state itself.
-        if (failure === undefined) return this.failed(sending, cause as Cause.Cause<never>)
-        const queued = this.queue
-        this.queue = []
-        this.barrier = undefined
-        for (const one of queued) {
-          if (one._tag === "Exclusive") one.fail(Exit.fail(failure))
-          else this.finish(one, Exit.fail(failure))
+    this.run(
+      sending,
+      Effect.matchCause(this.kind.load(this.id, sending.command), {
+        onSuccess: (state) => {
+          if (this.overtaken) return this.reload(sending)
+          this.state = state
+          this.lift(sending)
+        },
+        onFailure: (cause) => {
+          const failure = failureOf(cause)
+          // A defect ends only this command. The next command in the queue loads the state itself.
+          if (failure === undefined) return this.failed(sending, cause as Cause.Cause<never>)
+          const queued = this.queue
+          this.queue = []
+          this.barrier = undefined
+          for (const one of queued) {
+            if (one._tag === "Exclusive") one.fail(Exit.fail(failure))
+            else this.finish(one, Exit.fail(failure))
+          }
         }
-      }
-    }))
+      })
+    )
   }
 
   private act(sending: Sending<K>, state: K["state"], decision: Decision<K["failure"]>): void {
@@ -296,17 +311,20 @@ export class SendQueue<K extends SendTypes> {
     }
     if (sending.attached) return this.commit(sending, state, alone)
     // Other sends go on meanwhile, so this one is decided again after the check.
-    this.run(sending, Effect.matchCause(this.attach(sending), {
-      onSuccess: () => {
-        sending.attached = true
-        this.dispatch(sending)
-      },
-      onFailure: (cause) => {
-        const failure = failureOf(cause)
-        if (failure === undefined) this.finish(sending, exitOf(cause))
-        else this.refuse(sending, failure, this.state)
-      }
-    }))
+    this.run(
+      sending,
+      Effect.matchCause(this.attach(sending), {
+        onSuccess: () => {
+          sending.attached = true
+          this.dispatch(sending)
+        },
+        onFailure: (cause) => {
+          const failure = failureOf(cause)
+          if (failure === undefined) this.finish(sending, exitOf(cause))
+          else this.refuse(sending, failure, this.state)
+        }
+      })
+    )
   }
 
   /** Checks the attachment. The send's callers do not time out during a request to the file store. */
@@ -317,7 +335,9 @@ export class SendQueue<K extends SendTypes> {
     })
   }
 
-  /** Checks and reserves what a first message needs, then writes it. Later commands wait until it is stored or refused. */
+  /**
+   * Checks and reserves what a first message needs, then writes it. Later commands wait until it is stored or refused.
+   */
   private open(sending: Sending<K>, state: K["state"]): void {
     if (this.kind.open === undefined) throw new Error("a conversation of this kind is not opened by a message")
     this.barrier = sending
@@ -372,7 +392,12 @@ export class SendQueue<K extends SendTypes> {
   }
 
   /** Publishes a message that was stored, then answers its callers. */
-  private stored(sending: Sending<K>, { at, messageId }: K["write"], stored: Stored, committedAt: number | undefined): void {
+  private stored(
+    sending: Sending<K>,
+    { at, messageId }: K["write"],
+    stored: Stored,
+    committedAt: number | undefined
+  ): void {
     const { draft, sender } = sending.command
     const place = { id: messageId, conversationId: this.id, seq: stored.seq, senderId: sender.id, createdAt: at }
     const message = sentMessage(draft, place)
@@ -420,7 +445,11 @@ export class SendQueue<K extends SendTypes> {
 
   /** Answers a send with a failure that storage confirms. A replay gets the original message instead (wire.md C.6). */
   private refuse(sending: Sending<K>, failure: K["failure"] | Unavailable, state: K["state"] | undefined): void {
-    this.ask(sending, this.kind.confirm(this.checked(sending), failure, state), (verdict) => this.apply(sending, verdict))
+    this.ask(
+      sending,
+      this.kind.confirm(this.checked(sending), failure, state),
+      (verdict) => this.apply(sending, verdict)
+    )
   }
 
   private checked({ attempts, command }: Sending<K>): Checked<K> {
@@ -453,8 +482,11 @@ export class SendQueue<K extends SendTypes> {
    * (wire.md C.6).
    */
   private refuseSender(sending: Sending<K>): void {
-    this.ask(sending, this.kind.isSenderDeleted(this.id, sending.command), (isDeleted) =>
-      this.finish(sending, Exit.fail(isDeleted ? new Unauthorized() : new AgentSuspended())))
+    this.ask(
+      sending,
+      this.kind.isSenderDeleted(this.id, sending.command),
+      (isDeleted) => this.finish(sending, Exit.fail(isDeleted ? new Unauthorized() : new AgentSuspended()))
+    )
   }
 
   /** Decides a send again because its decision was outdated, `maxAttempts` times at most. */
@@ -473,13 +505,16 @@ export class SendQueue<K extends SendTypes> {
 
   /** Goes on with the answer to a question that a send waits for. If there is no answer, the send fails. */
   private ask<A>(sending: Sending<K>, question: Effect.Effect<A, Failure<K>>, then: (answer: A) => void): void {
-    this.run(sending, Effect.matchCause(question, {
-      onSuccess: then,
-      onFailure: (cause) => {
-        this.finish(sending, exitOf(cause))
-        this.lift(sending)
-      }
-    }))
+    this.run(
+      sending,
+      Effect.matchCause(question, {
+        onSuccess: then,
+        onFailure: (cause) => {
+          this.finish(sending, exitOf(cause))
+          this.lift(sending)
+        }
+      })
+    )
   }
 
   /** Runs an effect for a send. A defect of the effect ends the send. */

@@ -1,7 +1,7 @@
-import { Schema } from "effect"
+import type { MuteKind } from "#domain/push/MuteSet"
 import { DateTimeString, iso, isoOrNull } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
-import type { MuteKind } from "#domain/push/MuteSet"
+import { Schema } from "effect"
 
 /** A mute as stored. Times are in milliseconds. */
 export interface StoredMute {
@@ -41,7 +41,9 @@ export class SelfMute extends WireError<SelfMute>()("SelfMute", {
   message: "You cannot mute yourself."
 }) {}
 
-/** An agent's active mutes are in memory while it has sockets, so their number is limited and a further one is refused. */
+/**
+ * An agent's active mutes are in memory while it has sockets, so their number is limited and a further one is refused.
+ */
 export class TooManyMutes extends WireError<TooManyMutes>()("TooManyMutes", {
   code: "LIMIT_REACHED",
   status: 400,

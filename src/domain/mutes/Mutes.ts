@@ -1,15 +1,15 @@
-import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { AgentNotFound } from "#domain/agents/Agent"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import type { ConversationNotFound } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
-import { Config } from "#infrastructure/platform/Config"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import type { MuteKind } from "#domain/push/MuteSet"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import { Config } from "#infrastructure/platform/Config"
 import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
 import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
-import type { MuteKind } from "#domain/push/MuteSet"
 import { MutesRepo } from "./MutesRepo.ts"
 
 const MAX_LIMIT = 200
@@ -69,7 +69,12 @@ export class Mutes extends Context.Service<Mutes, {
       const notMuted = () => new NotFound({ message: "You have not muted this." })
 
       /** The id of the target that a path names. Undefined for an unknown handle. */
-      const idOf = (target: { readonly kind: "agent"; readonly handle: string } | { readonly kind: "conversation"; readonly id: string }) =>
+      const idOf = (
+        target: { readonly kind: "agent"; readonly handle: string } | {
+          readonly kind: "conversation"
+          readonly id: string
+        }
+      ) =>
         target.kind === "conversation"
           ? Effect.succeed(target.id)
           : Effect.map(agents.byHandle(target.handle), (agent) => agent?.id)
@@ -88,7 +93,11 @@ export class Mutes extends Context.Service<Mutes, {
             if (agent.id === muterId) return yield* new SelfMute()
             targetId = agent.id
           }
-          const stored = yield* repo.put({ muterId, kind: target.kind, targetId, until }, now(), config.LIMITS_MUTES_PER_AGENT)
+          const stored = yield* repo.put(
+            { muterId, kind: target.kind, targetId, until },
+            now(),
+            config.LIMITS_MUTES_PER_AGENT
+          )
           if (stored === undefined) return yield* new TooManyMutes()
           yield* liveAgents.muteChanged(muterId, target.kind, targetId)
           return stored

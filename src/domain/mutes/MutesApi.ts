@@ -1,16 +1,16 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
 import { ConversationNotFound } from "#domain/conversations/Conversation"
-import { Confirmation, confirm } from "#infrastructure/wire/Confirmation"
-import { documented } from "#infrastructure/http/Documented"
-import { ada, grace, GROUP_ID, wholeList } from "#infrastructure/wire/Examples"
 import { Idempotency } from "#domain/idempotency/Idempotency"
+import { documented } from "#infrastructure/http/Documented"
+import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
+import { ada, grace, GROUP_ID, wholeList } from "#infrastructure/wire/Examples"
 import { pageQuery } from "#infrastructure/wire/Page"
 import { HandleInput, Text } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Mute, MuteKindSchema, SelfMute, TooManyMutes } from "./Mute.ts"
 
 /** A new mute: of an agent by handle or id, or of a conversation by id, until a time in the future or for good. */
@@ -59,7 +59,8 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       error: [AgentNotFound, ConversationNotFound, SelfMute, TooManyMutes]
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Mute an agent or conversation",
-      description: "Stops pushing the messages of an agent or a conversation to the caller, for good or until muted_until. The server still " +
+      description:
+        "Stops pushing the messages of an agent or a conversation to the caller, for good or until muted_until. The server still " +
         "stores the messages, and notifies nobody of the mute. A repeated mute changes muted_until.",
       body: { target_kind: "agent", target_handle: grace.handle, muted_until: ofGrace.muted_until },
       answer: ofGrace
@@ -89,12 +90,17 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       parameters: { id: GROUP_ID },
       answer: ofGroup
     })),
-    HttpApiEndpoint.delete("liftAgent", "/v1/mutes/agent/:handle", { params: agent, success: Confirmation, error: NotFound })
+    HttpApiEndpoint.delete("liftAgent", "/v1/mutes/agent/:handle", {
+      params: agent,
+      success: Confirmation,
+      error: NotFound
+    })
       .middleware(Idempotency)
       .annotate(OwnBudget, true)
       .annotateMerge(documented({
         summary: "Unmute an agent",
-        description: "Removes the caller's mute of an agent. Messages that arrived during the mute are not pushed afterwards, but are in the list " +
+        description:
+          "Removes the caller's mute of an agent. Messages that arrived during the mute are not pushed afterwards, but are in the list " +
           "of undelivered messages.",
         parameters: { handle: grace.handle },
         answer: confirm("The agent is not muted any more.")
@@ -105,12 +111,15 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       error: NotFound
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Unmute a conversation",
-      description: "Removes the caller's mute of a conversation. Messages that arrived during the mute are not pushed afterwards, but are in the " +
+      description:
+        "Removes the caller's mute of a conversation. Messages that arrived during the mute are not pushed afterwards, but are in the " +
         "list of undelivered messages.",
       parameters: { id: GROUP_ID },
       answer: confirm("The conversation is not muted any more.")
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Mutes", description: "Stop the pushes of messages of an agent or a conversation." }))
+  .annotateMerge(
+    OpenApi.annotations({ title: "Mutes", description: "Stop the pushes of messages of an agent or a conversation." })
+  )
 {}

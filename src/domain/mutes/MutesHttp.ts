@@ -1,14 +1,14 @@
-import { Clock, Effect } from "effect"
-import * as Endpoints from "#infrastructure/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
+import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
-import { confirm } from "#infrastructure/wire/Confirmation"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { confirm } from "#infrastructure/wire/Confirmation"
+import { figuresOf } from "#infrastructure/wire/Page"
 import { NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
-import { figuresOf } from "#infrastructure/wire/Page"
+import { Clock, Effect } from "effect"
 import { toMute } from "./Mute.ts"
-import { type MuteTarget, Mutes } from "./Mutes.ts"
+import { Mutes, type MuteTarget } from "./Mutes.ts"
 import { MutesApi, NewMute } from "./MutesApi.ts"
 
 const targetOf = (payload: typeof NewMute.Type): Effect.Effect<MuteTarget, ValidationFailed> => {
@@ -32,7 +32,8 @@ const untilOf = Effect.fnUntraced(function*(text: string | null | undefined) {
   if (at === undefined) {
     return yield* ValidationFailed.field("muted_until", `${NO_INSTANT}, or null`)
   }
-  if (at <= (yield* Clock.currentTimeMillis)) return yield* ValidationFailed.field("muted_until", "must be in the future")
+  if (at <= (yield* Clock.currentTimeMillis))
+    return yield* ValidationFailed.field("muted_until", "must be in the future")
   return at
 })
 

@@ -1,8 +1,8 @@
-import { Context, Effect, Layer } from "effect"
+import type { MuteKind } from "#domain/push/MuteSet"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import type { StoredMute } from "./Mute.ts"
-import type { MuteKind } from "#domain/push/MuteSet"
 
 /** Where a page of the list ended. */
 export interface MutePosition {
@@ -83,7 +83,12 @@ RETURNING muter_id`
 export class MutesRepo extends Context.Service<MutesRepo, {
   /** Creates a mute or updates its expiry. Returns undefined if the muter has `most` active mutes already. */
   readonly put: (
-    mute: { readonly muterId: string; readonly kind: MuteKind; readonly targetId: string; readonly until: number | null },
+    mute: {
+      readonly muterId: string
+      readonly kind: MuteKind
+      readonly targetId: string
+      readonly until: number | null
+    },
     at: number,
     most: number
   ) => Effect.Effect<StoredMute | undefined, Unavailable>
@@ -129,8 +134,10 @@ export class MutesRepo extends Context.Service<MutesRepo, {
       const sweep = database.prepared("sweep_mutes", SWEEP)
       return MutesRepo.of({
         put: ({ kind, muterId, targetId, until }, at, most) =>
-          Effect.map(put([muterId, kind, targetId, until, at, most]), ([row]) =>
-            row === undefined ? undefined : storedMute(row)),
+          Effect.map(
+            put([muterId, kind, targetId, until, at, most]),
+            ([row]) => row === undefined ? undefined : storedMute(row)
+          ),
         one: (muterId, kind, targetId, at) =>
           Effect.map(one([muterId, at, kind, targetId]), ([row]) => row === undefined ? undefined : storedMute(row)),
         list: (muterId, kind, after, offset, limit, at) =>

@@ -1,5 +1,5 @@
-import { type RedirectUri, redirectTo } from "./RedirectUri.ts"
 import { isOwnResource } from "./Discovery.ts"
+import { redirectTo, type RedirectUri } from "./RedirectUri.ts"
 import { type OAuthScope, scopesOf } from "./Scopes.ts"
 
 /** A client as `/authorize` knows it. */
@@ -31,23 +31,38 @@ export type AuthorizationError =
 /** The answer of `/authorize`: a page that says what is wrong, a redirect with an error, or a page to sign in on. */
 export type Reading =
   | { readonly _tag: "Page"; readonly message: string }
-  | { readonly _tag: "Error"; readonly error: AuthorizationError; readonly message: string; readonly redirect: RedirectUri; readonly state: string | null }
+  | {
+    readonly _tag: "Error"
+    readonly error: AuthorizationError
+    readonly message: string
+    readonly redirect: RedirectUri
+    readonly state: string | null
+  }
   | { readonly _tag: "Request"; readonly request: AuthorizationRequest }
 
 const MAX_STATE = 4_096
 const CHALLENGE = /^[A-Za-z0-9_-]{43}$/
-const SINGLE = ["response_type", "client_id", "redirect_uri", "code_challenge", "code_challenge_method", "state", "scope", "prompt"]
+const SINGLE = [
+  "response_type",
+  "client_id",
+  "redirect_uri",
+  "code_challenge",
+  "code_challenge_method",
+  "state",
+  "scope",
+  "prompt"
+]
 
 /**
- * Whether an error may be sent to the redirect URI before a person has decided. Anybody can register a client
- * for any site. So a redirect without a decision would let a link to this server lead to any site. A loopback address leads to the
- * person's own machine.
+ * Whether an error may be sent to the redirect URI before a person has decided. Anybody can register a client for any
+ * site. So a redirect without a decision would let a link to this server lead to any site. A loopback address leads to
+ * the person's own machine.
  */
 const mayRedirect = ({ source }: Client, { kind }: RedirectUri): boolean => source === "document" || kind === "loopback"
 
 /**
- * Reads the query of `/authorize`. `client` is the client that `client_id` names, if there is one; `base` is PUBLIC_URL; `schemes` are the
- * permitted private schemes.
+ * Reads the query of `/authorize`. `client` is the client that `client_id` names, if there is one; `base` is
+ * PUBLIC_URL; `schemes` are the permitted private schemes.
  */
 export const readAuthorization = (
   query: URLSearchParams,
@@ -56,11 +71,16 @@ export const readAuthorization = (
   schemes: ReadonlyArray<string>
 ): Reading => {
   const page = (message: string): Reading => ({ _tag: "Page", message })
-  if (client === undefined) return page("This server does not know the program that sent you here. Remove the connection in the program, and add it again.")
+  if (client === undefined)
+    return page(
+      "This server does not know the program that sent you here. Remove the connection in the program, and add it again."
+    )
   const redirects = query.getAll("redirect_uri")
   const redirect = redirects.length === 1 ? redirectTo(redirects[0]!, client.redirectUris, schemes) : undefined
   if (redirect === undefined) {
-    return page("The program that sent you here asks for an answer at an address that it has not registered. Nothing was sent to this address.")
+    return page(
+      "The program that sent you here asks for an answer at an address that it has not registered. Nothing was sent to this address."
+    )
   }
   const given = query.get("state")
   const state = given !== null && given.length <= MAX_STATE ? given : null
@@ -84,11 +104,19 @@ export const readAuthorization = (
   if (query.get("prompt")?.split(" ").includes("none") === true) {
     return refuse("login_required", "A person must decide at each sign-in, so prompt=none is not possible.")
   }
-  return { _tag: "Request", request: { client, redirect, challenge, state, scopes: scopesOf(query.get("scope") ?? undefined) } }
+  return {
+    _tag: "Request",
+    request: { client, redirect, challenge, state, scopes: scopesOf(query.get("scope") ?? undefined) }
+  }
 }
 
 /** The URL that ends a request, with the response's parameters beside those that the redirect URI has. */
-export const responseUrl = (base: string, redirect: RedirectUri, state: string | null, parameters: Readonly<Record<string, string>>): string => {
+export const responseUrl = (
+  base: string,
+  redirect: RedirectUri,
+  state: string | null,
+  parameters: Readonly<Record<string, string>>
+): string => {
   const added = new URLSearchParams({ ...parameters, ...(state === null ? {} : { state }), iss: base })
   return `${redirect.uri}${redirect.uri.includes("?") ? "&" : "?"}${added}`
 }

@@ -1,9 +1,9 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import type { Batch } from "#infrastructure/cluster/Job"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import type { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import { type AuthorizationRequest, responseUrl } from "./AuthorizationRequest.ts"
 import { Clients } from "./Clients.ts"
 import { Grants } from "./Grants.ts"
@@ -23,8 +23,8 @@ export interface Reference {
 }
 
 /**
- * Requests for authorization, from `/authorize` to a person's answer (wire.md P). A request belongs to the browser in which it began: its
- * id alone opens nothing. It is answered once.
+ * Requests for authorization, from `/authorize` to a person's answer (wire.md P). A request belongs to the browser in
+ * which it began: its id alone opens nothing. It is answered once.
  */
 export class AuthorizationRequests extends Context.Service<AuthorizationRequests, {
   readonly begin: (request: AuthorizationRequest) => Effect.Effect<Reference, Unavailable>
@@ -32,8 +32,8 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
   /** Records who has signed in on the request's page. Returns `false` if there is no such request. */
   readonly signIn: (reference: Reference, agentId: string) => Effect.Effect<boolean, Unavailable>
   /**
-   * Makes the connection with these scopes, of those that were asked for, and returns the URL for the browser. Returns `undefined` if
-   * there is no such request, nobody has signed in, or operators have refused the client since.
+   * Makes the connection with these scopes, of those that were asked for, and returns the URL for the browser. Returns
+   * `undefined` if there is no such request, nobody has signed in, or operators have refused the client since.
    */
   readonly allow: (
     reference: Reference,
@@ -60,7 +60,12 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
       const answer = ({ redirectUri, state }: StoredRequest, parameters: Readonly<Record<string, string>>): string => {
         const redirect = redirectUriOf(redirectUri, config.OAUTH_REDIRECT_SCHEMES)
         // Another release may permit other schemes than the one in which the request began.
-        return responseUrl(publicUrl(config), redirect ?? { uri: redirectUri, kind: "private", shown: "" }, state, parameters)
+        return responseUrl(
+          publicUrl(config),
+          redirect ?? { uri: redirectUri, kind: "private", shown: "" },
+          state,
+          parameters
+        )
       }
 
       return AuthorizationRequests.of({
@@ -98,7 +103,8 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
           Effect.map(
             repo.take(id, sha256(cookie), now()),
             (request) => request && answer(request, { error: "access_denied" })
-          )),
+          )
+        ),
         sweep: Effect.suspend(() => {
           const at = now()
           return Effect.map(

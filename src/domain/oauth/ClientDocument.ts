@@ -1,5 +1,5 @@
-import { Option, Schema } from "effect"
 import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
+import { Option, Schema } from "effect"
 import type { Client } from "./AuthorizationRequest.ts"
 import { ClientName } from "./ClientMetadata.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
@@ -11,13 +11,15 @@ const [LEAST_AGE_MS, MOST_AGE_MS] = [300_000, 86_400_000]
 const MAX_URIS = 50
 
 /**
- * The URL of a client's document (P, "Client id metadata documents"), if the client id is one: https on port 443 with a path, and in
- * exactly one spelling. Anything that URL parsers change, such as a dot segment or a default port, is refused.
+ * The URL of a client's document (P, "Client id metadata documents"), if the client id is one: https on port 443 with a
+ * path, and in exactly one spelling. Anything that URL parsers change, such as a dot segment or a default port, is
+ * refused.
  */
 export const documentUrl = (clientId: string): URL | undefined => {
   const url = clientId.length > 2_048 || !clientId.startsWith("https://") ? undefined : absoluteUrl(clientId)
   if (url === undefined) return undefined
-  const isPlain = url.href === clientId && url.pathname !== "/" && url.port === "" && !clientId.includes("#") && !/%2e/i.test(url.pathname)
+  const isPlain = url.href === clientId && url.pathname !== "/" && url.port === "" && !clientId.includes("#") &&
+    !/%2e/i.test(url.pathname)
   return isPlain ? url : undefined
 }
 
@@ -31,15 +33,16 @@ const Document = Schema.fromJsonString(Schema.Struct({
 const decode = Schema.decodeUnknownOption(Document)
 
 /**
- * Whether the client can do without a secret: the document is public, so nobody could keep one. ChatGPT's document prefers
- * another method, and lists `none` beside it.
+ * Whether the client can do without a secret: the document is public, so nobody could keep one. ChatGPT's document
+ * prefers another method, and lists `none` beside it.
  */
-const isPublic = ({ token_endpoint_auth_method: method, token_endpoint_auth_methods_supported: methods }: typeof Document.Type): boolean =>
-  method === undefined || method === null || method === "none" || methods?.includes("none") === true
+const isPublic = (
+  { token_endpoint_auth_method: method, token_endpoint_auth_methods_supported: methods }: typeof Document.Type
+): boolean => method === undefined || method === null || method === "none" || methods?.includes("none") === true
 
 /**
- * Reads a client's document. Returns `undefined` if it is no document of this client: another `client_id`, no redirect URI that this
- * server would use, or no method `none`.
+ * Reads a client's document. Returns `undefined` if it is no document of this client: another `client_id`, no redirect
+ * URI that this server would use, or no method `none`.
  */
 export const readDocument = (clientId: string, text: string, schemes: ReadonlyArray<string>): Client | undefined => {
   const document = Option.getOrUndefined(decode(text))

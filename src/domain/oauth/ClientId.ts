@@ -1,6 +1,6 @@
-import { createHmac, timingSafeEqual } from "node:crypto"
-import { Schema } from "effect"
 import { plainName } from "#infrastructure/wire/Name"
+import { Schema } from "effect"
+import { createHmac, timingSafeEqual } from "node:crypto"
 
 /** How a client shows at `/token` that it is the client. `none`: by PKCE alone. */
 export const AuthMethod = Schema.Literals(["none", "client_secret_post", "client_secret_basic"])
@@ -22,7 +22,9 @@ export const shownName = (name: string): string | null => {
   return shown === "" ? null : shown
 }
 
-const Stored = Schema.fromJsonString(Schema.Tuple([Schema.Array(Schema.String), Schema.NullOr(Schema.String), AuthMethod]))
+const Stored = Schema.fromJsonString(
+  Schema.Tuple([Schema.Array(Schema.String), Schema.NullOr(Schema.String), AuthMethod])
+)
 const encode = Schema.encodeSync(Stored)
 const decode = Schema.decodeUnknownOption(Stored)
 
@@ -35,8 +37,9 @@ const mac = (key: Buffer, purpose: string, data: string | Buffer): Buffer =>
   createHmac("sha256", key).update(purpose).update("\0").update(data).digest()
 
 /**
- * Makes the id of a registered client. The id holds the metadata, so that the server stores nothing: hosts keep dead ids for ever, and
- * an endpoint that is open to everybody must not fill a database. `salt` are `SALT_BYTES` random bytes.
+ * Makes the id of a registered client. The id holds the metadata, so that the server stores nothing: hosts keep dead
+ * ids for ever, and an endpoint that is open to everybody must not fill a database. `salt` are `SALT_BYTES` random
+ * bytes.
  */
 export const clientIdOf = (key: Buffer, { method, name, redirectUris }: Registered, salt: Buffer): string => {
   const data = Buffer.concat([salt, Buffer.from(encode([redirectUris, name, method]))])
@@ -49,7 +52,9 @@ export interface KnownClient extends Registered {
   readonly key: Buffer
 }
 
-/** Reads an id that this server has made, with its present key or a former one. Returns `undefined` for any other text. */
+/**
+ * Reads an id that this server has made, with its present key or a former one. Returns `undefined` for any other text.
+ */
 export const registeredOf = (keys: ReadonlyArray<Buffer>, clientId: string): KnownClient | undefined => {
   if (!CLIENT_ID.test(clientId)) return undefined
   const bytes = Buffer.from(clientId.slice(4), "base64url")
@@ -63,8 +68,11 @@ export const registeredOf = (keys: ReadonlyArray<Buffer>, clientId: string): Kno
   return { redirectUris, name: name === null ? null : shownName(name), method, key }
 }
 
-/** The secret of a client that authenticates with one: `ocs_` and 43 url-safe base64 characters. It is made of the id. */
-export const secretOf = (key: Buffer, clientId: string): string => `ocs_${mac(key, "secret", clientId).toString("base64url")}`
+/**
+ * The secret of a client that authenticates with one: `ocs_` and 43 url-safe base64 characters. It is made of the id.
+ */
+export const secretOf = (key: Buffer, clientId: string): string =>
+  `ocs_${mac(key, "secret", clientId).toString("base64url")}`
 
 /** Whether `given` is the client's secret. Compares in constant time. */
 export const isSecretOf = (key: Buffer, clientId: string, given: string): boolean => {

@@ -1,6 +1,6 @@
-import { Option, Schema, SchemaTransformation } from "effect"
 import { Name } from "#infrastructure/wire/Name"
 import { exactSize } from "#infrastructure/wire/Size"
+import { Option, Schema, SchemaTransformation } from "effect"
 import { AuthMethod, type Registered, shownName } from "./ClientId.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 
@@ -9,11 +9,14 @@ export const MAX_REGISTRATION_BYTES = 8_192
 const MAX_URI_BYTES = 1_200
 
 /**
- * The name that a client gives itself, by the rule for names (wire.md C.2); null if it is empty. A long name is cut and not refused, because
- * Claude Code makes names of any length.
+ * The name that a client gives itself, by the rule for names (wire.md C.2); null if it is empty. A long name is cut and
+ * not refused, because Claude Code makes names of any length.
  */
 export const ClientName = Name(0, MAX_REGISTRATION_BYTES).pipe(
-  Schema.decodeTo(Schema.NullOr(Schema.String), SchemaTransformation.transform({ decode: shownName, encode: (name) => name ?? "" }))
+  Schema.decodeTo(
+    Schema.NullOr(Schema.String),
+    SchemaTransformation.transform({ decode: shownName, encode: (name) => name ?? "" })
+  )
 )
 
 const Metadata = Schema.Struct({
@@ -23,28 +26,40 @@ const Metadata = Schema.Struct({
 })
 const decode = Schema.decodeUnknownOption(Metadata)
 
-export type RegistrationError = { readonly error: "invalid_redirect_uri" | "invalid_client_metadata"; readonly message: string }
+export type RegistrationError = {
+  readonly error: "invalid_redirect_uri" | "invalid_client_metadata"
+  readonly message: string
+}
 
-/** Reads the metadata of a registration (RFC 7591; P, `POST /register`). Fields that the server has no use for are ignored. */
+/**
+ * Reads the metadata of a registration (RFC 7591; P, `POST /register`). Fields that the server has no use for are
+ * ignored.
+ */
 export const readRegistration = (body: unknown, schemes: ReadonlyArray<string>): Registered | RegistrationError => {
   const metadata = Option.getOrUndefined(decode(body))
   if (metadata === undefined) {
     return {
       error: "invalid_client_metadata",
-      message: "Send a JSON object with redirect_uris, a list of texts; client_name is one line of text without control characters; " +
+      message:
+        "Send a JSON object with redirect_uris, a list of texts; client_name is one line of text without control characters; " +
         "token_endpoint_auth_method is none, client_secret_post or client_secret_basic."
     }
   }
   const { client_name: name, redirect_uris: redirectUris } = metadata
-  if (redirectUris.length < 1 || redirectUris.length > 10) return { error: "invalid_redirect_uri", message: "redirect_uris must have 1 to 10 entries." }
+  if (redirectUris.length < 1 || redirectUris.length > 10)
+    return { error: "invalid_redirect_uri", message: "redirect_uris must have 1 to 10 entries." }
   if (Buffer.byteLength(redirectUris.join("")) > MAX_URI_BYTES) {
-    return { error: "invalid_redirect_uri", message: `redirect_uris must have at most ${exactSize(MAX_URI_BYTES)} together.` }
+    return {
+      error: "invalid_redirect_uri",
+      message: `redirect_uris must have at most ${exactSize(MAX_URI_BYTES)} together.`
+    }
   }
   const bad = redirectUris.find((uri) => redirectUriOf(uri, schemes) === undefined)
   if (bad !== undefined) {
     return {
       error: "invalid_redirect_uri",
-      message: `${bad} is not permitted. Use https, http on localhost, or a private scheme that has a dot or that this server knows; without a fragment, a user or a wildcard.`
+      message:
+        `${bad} is not permitted. Use https, http on localhost, or a private scheme that has a dot or that this server knows; without a fragment, a user or a wildcard.`
     }
   }
   return { redirectUris, name: name ?? null, method: metadata.token_endpoint_auth_method ?? "none" }

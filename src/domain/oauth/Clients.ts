@@ -1,12 +1,20 @@
-import { Clock, Context, Effect, Layer } from "effect"
-import { Database } from "#infrastructure/database/Sql"
 import { Secrets } from "#infrastructure/database/Secrets"
+import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { Client } from "./AuthorizationRequest.ts"
 import { cacheMs, documentUrl, readDocument } from "./ClientDocument.ts"
-import { type AuthMethod, clientIdOf, isSecretOf, type Registered, registeredOf, SALT_BYTES, secretOf } from "./ClientId.ts"
+import {
+  type AuthMethod,
+  clientIdOf,
+  isSecretOf,
+  type Registered,
+  registeredOf,
+  SALT_BYTES,
+  secretOf
+} from "./ClientId.ts"
 import { DocumentFailed, DocumentFetch } from "./DocumentFetch.ts"
 import { knownClient } from "./KnownClients.ts"
 import { Refusals } from "./Refusals.ts"
@@ -29,22 +37,24 @@ const SWEEP = `DELETE FROM oauth_documents WHERE client_id IN (
   SELECT client_id FROM oauth_documents WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING client_id`
 
 /**
- * The clients of the sign-in (wire.md P). A registered client is not stored, because its id holds its metadata. A client with a document
- * is read from the document's host, and cached for all nodes.
+ * The clients of the sign-in (wire.md P). A registered client is not stored, because its id holds its metadata. A
+ * client with a document is read from the document's host, and cached for all nodes.
  */
 export class Clients extends Context.Service<Clients, {
   /** Registers a client. The secret is `null` if the client has asked for none. */
   readonly register: (metadata: Registered) => { readonly id: string; readonly secret: string | null }
   /**
-   * The client with this id, without the redirect URIs that operators have refused; `undefined` if there is no such client, or none of its
-   * redirect URIs is left. Fails with `DocumentFailed` if its document cannot be read. `beforeFetch` runs before a document is fetched, and can
-   * refuse this.
+   * The client with this id, without the redirect URIs that operators have refused; `undefined` if there is no such
+   * client, or none of its redirect URIs is left. Fails with `DocumentFailed` if its document cannot be read.
+   * `beforeFetch` runs before a document is fetched, and can refuse this.
    */
   readonly find: <E = never>(
     id: string,
     beforeFetch?: Effect.Effect<unknown, E>
   ) => Effect.Effect<Client | undefined, DocumentFailed | Unavailable | E>
-  /** Whether the credentials are those of a client that has registered, or of one with a document, which has no secret. */
+  /**
+   * Whether the credentials are those of a client that has registered, or of one with a document, which has no secret.
+   */
   readonly authenticate: (credentials: Credentials) => boolean
   /** Removes up to `most` documents whose time has passed, and returns how many. */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
@@ -79,14 +89,21 @@ export class Clients extends Context.Service<Clients, {
         const [stored] = yield* cached([id, now()])
         if (stored !== undefined) return readDocument(id, stored.body, schemes)
         yield* beforeFetch
-        return yield* known === undefined ? fetched(id, url) : Effect.catchTag(fetched(id, url), "DocumentFailed", () => Effect.succeed(known))
+        return yield* known === undefined
+          ? fetched(id, url)
+          : Effect.catchTag(fetched(id, url), "DocumentFailed", () => Effect.succeed(known))
       })
 
-      const existing = <E>(id: string, beforeFetch: Effect.Effect<unknown, E>): Effect.Effect<Client | undefined, DocumentFailed | Unavailable | E> => {
+      const existing = <E>(
+        id: string,
+        beforeFetch: Effect.Effect<unknown, E>
+      ): Effect.Effect<Client | undefined, DocumentFailed | Unavailable | E> => {
         const url = documentUrl(id)
         if (url !== undefined) return described(id, url, beforeFetch)
         const registered = registeredOf(keys, id)
-        return Effect.succeed(registered && { id, source: "registered", redirectUris: registered.redirectUris, name: registered.name })
+        return Effect.succeed(
+          registered && { id, source: "registered", redirectUris: registered.redirectUris, name: registered.name }
+        )
       }
 
       return Clients.of({
@@ -94,12 +111,14 @@ export class Clients extends Context.Service<Clients, {
           const id = clientIdOf(key, metadata, ids.bytes(SALT_BYTES))
           return { id, secret: metadata.method === "none" ? null : secretOf(key, id) }
         },
-        find: Effect.fn("Clients.find")(function*<E = never>(id: string, beforeFetch: Effect.Effect<unknown, E> = Effect.void) {
-          const client = yield* existing(id, beforeFetch)
-          if (client === undefined) return undefined
-          const redirectUris = yield* refusals.permitted(id, client.redirectUris)
-          return redirectUris.length === 0 ? undefined : { ...client, redirectUris }
-        }),
+        find: Effect.fn("Clients.find")(
+          function*<E = never>(id: string, beforeFetch: Effect.Effect<unknown, E> = Effect.void) {
+            const client = yield* existing(id, beforeFetch)
+            if (client === undefined) return undefined
+            const redirectUris = yield* refusals.permitted(id, client.redirectUris)
+            return redirectUris.length === 0 ? undefined : { ...client, redirectUris }
+          }
+        ),
         authenticate: ({ clientId, method, secret }) => {
           if (documentUrl(clientId) !== undefined) return method === "none" && secret === null
           const known = registeredOf(keys, clientId)

@@ -5,12 +5,13 @@ import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 import { SCOPES, scopeText } from "./Scopes.ts"
 
 /**
- * Whether this server offers sign in by OAuth (wire.md P). Its PUBLIC_URL must be https, or http on this machine, and have no path. If it
- * does not, the paths of P do not exist, and `/mcp` knows keys alone.
+ * Whether this server offers sign in by OAuth (wire.md P). Its PUBLIC_URL must be https, or http on this machine, and
+ * have no path. If it does not, the paths of P do not exist, and `/mcp` knows keys alone.
  */
 export const offersOAuth = (config: Settings): boolean => {
   const { hash, hostname, pathname, protocol, search } = new URL(config.PUBLIC_URL ?? "http://localhost")
-  return config.OAUTH === "on" && pathname === "/" && search === "" && hash === "" && (protocol === "https:" || isLoopback(hostname))
+  return config.OAUTH === "on" && pathname === "/" && search === "" && hash === "" &&
+    (protocol === "https:" || isLoopback(hostname))
 }
 
 /** The metadata documents, and the path of the one about `/mcp`. */
@@ -18,8 +19,8 @@ const RESOURCE_METADATA = "/.well-known/oauth-protected-resource/mcp"
 const MOST_QUERY = 256
 
 /**
- * The query of a URL as the metadata repeats it, with its question mark, because a host compares the metadata's `resource` with the
- * URL that its user typed. Empty if there is none, or if it is very long.
+ * The query of a URL as the metadata repeats it, with its question mark, because a host compares the metadata's
+ * `resource` with the URL that its user typed. Empty if there is none, or if it is very long.
  */
 const queryOf = (url: string): string => {
   const at = url.indexOf("?")
@@ -64,8 +65,9 @@ const normal = (text: string): string | undefined => {
 }
 
 /**
- * Whether all given `resource` parameters name this server (P, "resource"). Hosts omit the parameter, repeat it, and write the URL
- * as their user typed it: with or without `/mcp`, a trailing slash or the query of a tool set. `base` is PUBLIC_URL.
+ * Whether all given `resource` parameters name this server (P, "resource"). Hosts omit the parameter, repeat it, and
+ * write the URL as their user typed it: with or without `/mcp`, a trailing slash or the query of a tool set. `base` is
+ * PUBLIC_URL.
  */
 export const isOwnResource = (base: string, resources: ReadonlyArray<string>): boolean =>
   resources.every((resource) => {
@@ -74,10 +76,11 @@ export const isOwnResource = (base: string, resources: ReadonlyArray<string>): b
   })
 
 /**
- * The header `WWW-Authenticate` of a refusal at `/mcp`. It tells a host where to learn how to sign in. `error` is `invalid_token` if the
- * request had a credential, and `insufficient_scope` if its token does not permit what it asks for.
+ * The header `WWW-Authenticate` of a refusal at `/mcp`. It tells a host where to learn how to sign in. `error` is
+ * `invalid_token` if the request had a credential, and `insufficient_scope` if its token does not permit what it asks
+ * for.
  */
 export const challenge = (config: Settings, url: string, error?: "invalid_token" | "insufficient_scope"): string =>
-  `Bearer ${error === undefined ? "" : `error="${error}", `}resource_metadata="${publicUrl(config)}${RESOURCE_METADATA}${queryOf(url)}", scope="${
-    scopeText(SCOPES)
-  }"`
+  `Bearer ${error === undefined ? "" : `error="${error}", `}resource_metadata="${
+    publicUrl(config)
+  }${RESOURCE_METADATA}${queryOf(url)}", scope="${scopeText(SCOPES)}"`

@@ -1,8 +1,8 @@
-import { Context, Data, Effect } from "effect"
-import { Agent, request } from "node:https"
-import { exactSize } from "#infrastructure/wire/Size"
 import { checkedAddresses, hostOf } from "#domain/webhooks/PrivateAddressGuard"
 import { onlyThese } from "#domain/webhooks/WebhookClient"
+import { exactSize } from "#infrastructure/wire/Size"
+import { Context, Data, Effect } from "effect"
+import { Agent, request } from "node:https"
 import { MAX_DOCUMENT_BYTES } from "./ClientDocument.ts"
 
 /** A client's document could not be read. `reason` is for the person who signs in. */
@@ -16,7 +16,8 @@ export interface Fetched {
 
 const FETCH_TIMEOUT = "5 seconds"
 
-// An HTTPS agent of its own, because a connection serves one fetch, goes to addresses that were checked for it, and uses no proxy.
+// An HTTPS agent of its own, because a connection serves one fetch, goes to addresses that were checked for it, and
+// uses no proxy.
 const agent = new Agent({ keepAlive: false })
 
 const fetchFrom = (url: URL, addresses: ReadonlyArray<string>): Effect.Effect<Fetched, DocumentFailed> =>
@@ -33,7 +34,8 @@ const fetchFrom = (url: URL, addresses: ReadonlyArray<string>): Effect.Effect<Fe
     asked.on("error", (error) => fail(error.message))
     asked.on("response", (response) => {
       if (response.statusCode !== 200) return fail(`its host answered ${response.statusCode}`)
-      if (!/^application\/(?:[\w.+-]+\+)?json\b/i.test(response.headers["content-type"] ?? "")) return fail("it is not JSON")
+      if (!/^application\/(?:[\w.+-]+\+)?json\b/i.test(response.headers["content-type"] ?? ""))
+        return fail("it is not JSON")
       const parts: Array<Buffer> = []
       let bytes = 0
       response.on("data", (part: Buffer) => {
@@ -43,7 +45,9 @@ const fetchFrom = (url: URL, addresses: ReadonlyArray<string>): Effect.Effect<Fe
       })
       response.once("close", () =>
         response.complete
-          ? resume(Effect.succeed({ text: Buffer.concat(parts).toString(), cacheControl: response.headers["cache-control"] }))
+          ? resume(
+            Effect.succeed({ text: Buffer.concat(parts).toString(), cacheControl: response.headers["cache-control"] })
+          )
           : fail("the connection broke"))
     })
     asked.end()
@@ -51,14 +55,20 @@ const fetchFrom = (url: URL, addresses: ReadonlyArray<string>): Effect.Effect<Fe
   })
 
 /**
- * Reads a client's document once. No redirects are followed, and no address is reached that is not public. The host name is used for the
- * Host header and TLS. Tests replace it.
+ * Reads a client's document once. No redirects are followed, and no address is reached that is not public. The host
+ * name is used for the Host header and TLS. Tests replace it.
  */
-export const DocumentFetch = Context.Reference<(url: URL) => Effect.Effect<Fetched, DocumentFailed>>("parley/oauth/DocumentFetch", {
-  defaultValue: () => (url) =>
-    checkedAddresses(url, "none").pipe(
-      Effect.mapError(({ reason }) => new DocumentFailed({ reason })),
-      Effect.flatMap((addresses) => fetchFrom(url, addresses)),
-      Effect.timeoutOrElse({ duration: FETCH_TIMEOUT, orElse: () => Effect.fail(new DocumentFailed({ reason: "its host did not answer in time" })) })
-    )
-})
+export const DocumentFetch = Context.Reference<(url: URL) => Effect.Effect<Fetched, DocumentFailed>>(
+  "parley/oauth/DocumentFetch",
+  {
+    defaultValue: () => (url) =>
+      checkedAddresses(url, "none").pipe(
+        Effect.mapError(({ reason }) => new DocumentFailed({ reason })),
+        Effect.flatMap((addresses) => fetchFrom(url, addresses)),
+        Effect.timeoutOrElse({
+          duration: FETCH_TIMEOUT,
+          orElse: () => Effect.fail(new DocumentFailed({ reason: "its host did not answer in time" }))
+        })
+      )
+  }
+)

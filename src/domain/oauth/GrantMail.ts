@@ -2,7 +2,7 @@ import type { Mail } from "#infrastructure/platform/Mailer"
 import { plainName } from "#infrastructure/wire/Name"
 import { iso } from "#infrastructure/wire/Text"
 import { shownOf } from "./RedirectUri.ts"
-import { permits, type OAuthScope } from "./Scopes.ts"
+import { type OAuthScope, permits } from "./Scopes.ts"
 
 export interface GrantMail {
   readonly to: string
@@ -48,7 +48,9 @@ export const connectionMail = (mail: GrantMail): Mail => ({
     "",
     `  program:  ${program(mail)}`,
     `  sent to:  ${destination(mail)}`,
-    `  it may:   ${permits(mail.scopes, "agent:act") ? "read, and act: send, answer, change and delete" : "read, but change nothing"}`,
+    `  it may:   ${
+      permits(mail.scopes, "agent:act") ? "read, and act: send, answer, change and delete" : "read, but change nothing"
+    }`,
     `  since:    ${iso(mail.at)}`,
     "",
     "If it was not you, end the connection:",

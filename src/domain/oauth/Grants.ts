@@ -1,17 +1,17 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { type Agent, NO_MAILBOX } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
-import { Database } from "#infrastructure/database/Sql"
 import { Secrets } from "#infrastructure/database/Secrets"
+import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
 import { MailQueue } from "#infrastructure/platform/Mailer"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import { connectionMail } from "./GrantMail.ts"
-import { GrantsRepo, type Ending, type Grant, type NewGrant, type Presented, type StoredGrant } from "./GrantsRepo.ts"
+import { type Ending, type Grant, GrantsRepo, type NewGrant, type Presented, type StoredGrant } from "./GrantsRepo.ts"
 import { shownOf } from "./RedirectUri.ts"
 import { Refusals } from "./Refusals.ts"
 import { type OAuthScope, scopesOf, scopeText } from "./Scopes.ts"
@@ -25,7 +25,10 @@ export interface Issued {
   readonly scopes: ReadonlyArray<OAuthScope>
 }
 
-/** Why `/token` answers `invalid_grant`. `reused`: somebody has used the code or token before, and its connection has ended. */
+/**
+ * Why `/token` answers `invalid_grant`. `reused`: somebody has used the code or token before, and its connection has
+ * ended.
+ */
 export type NotIssued = { readonly _tag: "Unknown" } | { readonly _tag: "Reused"; readonly connection: StoredGrant }
 
 /** The parameters with which a client exchanges a code at `/token`. */
@@ -49,26 +52,34 @@ const MAX_GRANTS = 50_000
 const USE_MS = 60_000
 
 /**
- * Connections of hosts to agents by OAuth (wire.md P). A connection gives a host an access token and a refresh token, which act for the
- * agent at `/mcp`. Rows have the hashes of codes and tokens alone. All decisions are in the database, so any node can answer any request.
+ * Connections of hosts to agents by OAuth (wire.md P). A connection gives a host an access token and a refresh token,
+ * which act for the agent at `/mcp`. Rows have the hashes of codes and tokens alone. All decisions are in the database,
+ * so any node can answer any request.
  *
  * A connection ends with the key that its agent had when it was made. So the statement of a rotation, of a recovery or
  * of the end of the account ends the connection too.
  *
- * The statement that stores a connection, or ends a live one for another reason, writes a row of the audit log. The owner of the
- * agent gets a mail about each new connection.
+ * The statement that stores a connection, or ends a live one for another reason, writes a row of the audit log. The
+ * owner of the agent gets a mail about each new connection.
  */
 export class Grants extends Context.Service<Grants, {
   /**
-   * Stores a connection that a person has allowed, begins the mail to the agent's owner, and returns the code for the host. Beyond 50
-   * connections of the agent, the one that was unused longest is removed. Fails with `Unauthorized` if the account has ended.
+   * Stores a connection that a person has allowed, begins the mail to the agent's owner, and returns the code for the
+   * host. Beyond 50 connections of the agent, the one that was unused longest is removed. Fails with `Unauthorized` if
+   * the account has ended.
    */
   readonly connect: (
-    connection: Omit<NewGrant, "id" | "scopes"> & { readonly scopes: ReadonlyArray<OAuthScope>; readonly challenge: string }
+    connection: Omit<NewGrant, "id" | "scopes"> & {
+      readonly scopes: ReadonlyArray<OAuthScope>
+      readonly challenge: string
+    }
   ) => Effect.Effect<string, Unauthorized | Unavailable>
   /** Exchanges a code for the first pair of tokens. A code that was exchanged before ends its connection. */
   readonly redeem: (redeemed: Redeemed) => Effect.Effect<Issued | NotIssued, Unavailable>
-  /** Exchanges a refresh token for the next pair. A repeat gives the same pair, until another party may have it (`refreshOutcome`). */
+  /**
+   * Exchanges a refresh token for the next pair. A repeat gives the same pair, until another party may have it
+   * (`refreshOutcome`).
+   */
   readonly refresh: (token: string, clientId: string) => Effect.Effect<Issued | NotIssued, Unavailable>
   /** The account, the connection and the scopes of a live access token. The account may be suspended. */
   readonly authenticate: (
@@ -77,7 +88,10 @@ export class Grants extends Context.Service<Grants, {
     { readonly agent: Agent; readonly connectionId: string; readonly scopes: ReadonlyArray<OAuthScope> },
     Unauthorized | Unavailable
   >
-  /** Ends the connection of an access or refresh token, if there is one, and returns it. `clientId` must be its client, if it is given. */
+  /**
+   * Ends the connection of an access or refresh token, if there is one, and returns it. `clientId` must be its client,
+   * if it is given.
+   */
   readonly revoke: (token: string, clientId: string | undefined) => Effect.Effect<StoredGrant | undefined, Unavailable>
   /** The live connections of an agent, the newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
@@ -85,8 +99,14 @@ export class Grants extends Context.Service<Grants, {
   readonly end: (agentId: string, id: string) => Effect.Effect<StoredGrant | undefined, Unavailable>
   /** Ends all live connections of an agent for an operator, and returns how many. */
   readonly endAllOf: (agentId: string, operator: string) => Effect.Effect<number, Unavailable>
-  /** Ends the live connections of all agents that `selects` selects, for an operator, and returns how many. Reads all connections. */
-  readonly endWhere: (selects: (connection: StoredGrant) => boolean, operator: string) => Effect.Effect<number, Unavailable>
+  /**
+   * Ends the live connections of all agents that `selects` selects, for an operator, and returns how many. Reads all
+   * connections.
+   */
+  readonly endWhere: (
+    selects: (connection: StoredGrant) => boolean,
+    operator: string
+  ) => Effect.Effect<number, Unavailable>
   /** Removes all connections of an agent. Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes a batch of connections and tokens that have no effect any more. */
@@ -113,35 +133,68 @@ export class Grants extends Context.Service<Grants, {
       const issue = Effect.fnUntraced(function*(token: string, presented: Presented) {
         const at = now()
         const pair = pairOf(key, token)
-        yield* repo.exchange(sha256(token), sha256(pair.access), at + accessSeconds * 1_000, sha256(pair.refresh), at + refreshDays * DAY_MS, at)
+        yield* repo.exchange(
+          sha256(token),
+          sha256(pair.access),
+          at + accessSeconds * 1_000,
+          sha256(pair.refresh),
+          at + refreshDays * DAY_MS,
+          at
+        )
         yield* repo.forgetOld(presented.id, MAX_EXCHANGED)
         const issued: Issued = { ...pair, expiresIn: accessSeconds, scopes: scopesOf(presented.scopes) }
         return issued
       })
 
-      const end = (agentId: string, id: string, why: Ending["why"]) => repo.end(id, agentId, now(), { operator: "server", why })
+      const end = (agentId: string, id: string, why: Ending["why"]) =>
+        repo.end(id, agentId, now(), { operator: "server", why })
 
       /** Ends connections for an operator. */
       const endThese = (connections: ReadonlyArray<StoredGrant>, operator: string) =>
-        Effect.map(repo.endThese(connections.map(({ id }) => id), now(), { operator, why: "ended by an operator" }), (ended) => ended.length)
+        Effect.map(
+          repo.endThese(connections.map(({ id }) => id), now(), { operator, why: "ended by an operator" }),
+          (ended) => ended.length
+        )
 
       const reused = Effect.fnUntraced(function*({ agentId, id, kind }: Presented) {
-        const connection = yield* end(agentId, id, kind === "code" ? "a code was used again" : "a refresh token was used again")
+        const connection = yield* end(
+          agentId,
+          id,
+          kind === "code" ? "a code was used again" : "a refresh token was used again"
+        )
         if (connection === undefined) return unknown
-        yield* Effect.logWarning("A code or token was used again, so its connection has ended", { connection: id, kind })
+        yield* Effect.logWarning("A code or token was used again, so its connection has ended", {
+          connection: id,
+          kind
+        })
         const notIssued: NotIssued = { _tag: "Reused", connection }
         return notIssued
       })
 
       /** Begins the mail about a new connection. An agent without an e-mail address gets none. */
-      const announce = Effect.fnUntraced(function*(connection: Omit<NewGrant, "scopes">, scopes: ReadonlyArray<OAuthScope>, at: number) {
-        const agent = (yield* agents.byIds([connection.agentId])).get(connection.agentId)
-        if (agent === undefined || agent.email.endsWith(`@${NO_MAILBOX}`)) return
-        const mail = connectionMail({ ...connection, to: agent.email, handle: agent.handle, scopes, at, base: publicUrl(config) })
-        yield* mails.begin(mails.deliver(mail), (reason) => Effect.logWarning("A mail about a connection could not be sent", { reason }))
-      })
+      const announce = Effect.fnUntraced(
+        function*(connection: Omit<NewGrant, "scopes">, scopes: ReadonlyArray<OAuthScope>, at: number) {
+          const agent = (yield* agents.byIds([connection.agentId])).get(connection.agentId)
+          if (agent === undefined || agent.email.endsWith(`@${NO_MAILBOX}`)) return
+          const mail = connectionMail({
+            ...connection,
+            to: agent.email,
+            handle: agent.handle,
+            scopes,
+            at,
+            base: publicUrl(config)
+          })
+          yield* mails.begin(
+            mails.deliver(mail),
+            (reason) => Effect.logWarning("A mail about a connection could not be sent", { reason })
+          )
+        }
+      )
 
-      /** Exchanges under the lock of the connection, so of two exchanges at once, the second finds what the first has done. */
+      /**
+       * Exchanges under the lock of the connection, so of two exchanges at once, the second finds what the first has
+       * done.
+       */
       const exchange = (
         token: string,
         kind: Presented["kind"],
@@ -176,10 +229,15 @@ export class Grants extends Context.Service<Grants, {
           const id = ids.make("con")
           const at = now()
           const made = { ...connection, id, scopes: scopeText(scopes) }
-          const note = `${id}: ${made.clientHost ?? "a registered client"}, sent to ${shownOf(made.redirectUri)}, ${made.scopes}`
+          const note = `${id}: ${made.clientHost ?? "a registered client"}, sent to ${
+            shownOf(made.redirectUri)
+          }, ${made.scopes}`
           const stored = yield* repo.insert(made, at, sha256(code), challenge, at + CODE_MS, note)
           if (!stored) return yield* new Unauthorized()
-          yield* repo.endBeyond(made.agentId, id, MAX_CONNECTIONS - 1, at, { operator: "server", why: "replaced by newer connections" })
+          yield* repo.endBeyond(made.agentId, id, MAX_CONNECTIONS - 1, at, {
+            operator: "server",
+            why: "replaced by newer connections"
+          })
           yield* Effect.ignore(announce(made, scopes, at))
           return code
         }, Effect.uninterruptible),
@@ -188,28 +246,42 @@ export class Grants extends Context.Service<Grants, {
           isCode(code)
             ? exchange(code, "code", (presented) => {
               if (presented.exchanged) return reused(presented)
-              const isValid = now() < presented.expiresAt && presented.clientId === clientId && presented.redirectUri === redirectUri &&
+              const isValid = now() < presented.expiresAt && presented.clientId === clientId &&
+                presented.redirectUri === redirectUri &&
                 fits(verifier, presented.challenge ?? "")
               return isValid ? issue(code, presented) : Effect.succeed(unknown)
             })
-            : Effect.succeed(unknown)),
+            : Effect.succeed(unknown)
+        ),
 
         refresh: Effect.fn("Connections.refresh")((token, clientId) =>
           isRefreshToken(token)
-            ? exchange(token, "refresh", Effect.fnUntraced(function*(presented) {
-              if (presented.clientId !== clientId) return unknown
-              const successorUsedAt = presented.exchanged ? yield* repo.successorUsedAt(presented.id, sha256(token)) : null
-              switch (refreshOutcome({ isUsed: presented.exchanged, successorUsedAt, expiresAt: presented.expiresAt }, now())) {
-                case "next":
-                case "same":
-                  return yield* issue(token, presented)
-                case "expired":
-                  return unknown
-                case "reused":
-                  return yield* reused(presented)
-              }
-            }))
-            : Effect.succeed(unknown)),
+            ? exchange(
+              token,
+              "refresh",
+              Effect.fnUntraced(function*(presented) {
+                if (presented.clientId !== clientId) return unknown
+                const successorUsedAt = presented.exchanged
+                  ? yield* repo.successorUsedAt(presented.id, sha256(token))
+                  : null
+                switch (
+                  refreshOutcome(
+                    { isUsed: presented.exchanged, successorUsedAt, expiresAt: presented.expiresAt },
+                    now()
+                  )
+                ) {
+                  case "next":
+                  case "same":
+                    return yield* issue(token, presented)
+                  case "expired":
+                    return unknown
+                  case "reused":
+                    return yield* reused(presented)
+                }
+              })
+            )
+            : Effect.succeed(unknown)
+        ),
 
         authenticate: Effect.fnUntraced(function*(token) {
           const grant = isAccessToken(token) ? yield* grantOf(sha256(token)) : undefined
@@ -222,16 +294,23 @@ export class Grants extends Context.Service<Grants, {
         revoke: Effect.fn("Connections.revoke")(function*(token, clientId) {
           if (!isAccessToken(token) && !isRefreshToken(token)) return undefined
           const found = yield* repo.ofToken(sha256(token))
-          return found !== undefined && (clientId ?? found.clientId) === found.clientId ? yield* end(found.agentId, found.id, "revoked by the host") : undefined
+          return found !== undefined && (clientId ?? found.clientId) === found.clientId
+            ? yield* end(found.agentId, found.id, "revoked by the host")
+            : undefined
         }),
 
         list: repo.list,
         end: (agentId, id) => end(agentId, id, "disconnected by the agent"),
         endAllOf: Effect.fn("Connections.endAllOf")((agentId, operator) =>
-          Effect.flatMap(repo.list(agentId), (connections) => endThese(connections, operator))),
+          Effect.flatMap(repo.list(agentId), (connections) => endThese(connections, operator))
+        ),
         endWhere: Effect.fn("Connections.endWhere")(function*(selects, operator) {
           let [ended, after] = [0, ""]
-          for (let page = yield* repo.page(after, SWEEP_ROWS); page.length > 0; page = yield* repo.page(after, SWEEP_ROWS)) {
+          for (
+            let page = yield* repo.page(after, SWEEP_ROWS);
+            page.length > 0;
+            page = yield* repo.page(after, SWEEP_ROWS)
+          ) {
             ended += yield* endThese(page.filter(selects), operator)
             after = page.at(-1)!.id
           }

@@ -1,11 +1,11 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { documented } from "#infrastructure/http/Documented"
-import { Confirmation, confirm } from "#infrastructure/wire/Confirmation"
+import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
 import { DateTimeString, iso, isoOrNull, Text } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { lastUsedAt, type StoredGrant } from "./GrantsRepo.ts"
 import { shownOf } from "./RedirectUri.ts"
 import { scopesOf } from "./Scopes.ts"
@@ -31,7 +31,9 @@ export const toConnection = (connection: StoredGrant): typeof Connection.Type =>
   last_used_at: isoOrNull(lastUsedAt(connection))
 })
 
-export const ConnectionList = Schema.Struct({ connections: Schema.Array(Connection) }).annotate({ identifier: "ConnectionList" })
+export const ConnectionList = Schema.Struct({ connections: Schema.Array(Connection) }).annotate({
+  identifier: "ConnectionList"
+})
 
 const example: typeof Connection.Type = {
   id: "con_AaGbmQggHbcjeFEd",
@@ -48,13 +50,18 @@ export class GrantsApi extends HttpApiGroup.make("connections")
   .add(
     HttpApiEndpoint.get("list", "/v1/connections", { success: ConnectionList }).annotateMerge(documented({
       summary: "List your connections",
-      description: "Lists the programs that may act for the caller since somebody signed in by OAuth, newest first, at most 50. `client_host` is " +
+      description:
+        "Lists the programs that may act for the caller since somebody signed in by OAuth, newest first, at most 50. `client_host` is " +
         "the site that describes the program. It is null for a program that registered itself; nobody has checked the name of such a program. " +
         "`redirect_host` is the site, or the scheme of the application, that received the answer of the sign-in. `last_used_at` is null until " +
         "a token of the connection was used.",
       answer: { connections: [example] }
     })),
-    HttpApiEndpoint.delete("end", "/v1/connections/:id", { params: { id: Text(1, 128) }, success: Confirmation, error: NotFound })
+    HttpApiEndpoint.delete("end", "/v1/connections/:id", {
+      params: { id: Text(1, 128) },
+      success: Confirmation,
+      error: NotFound
+    })
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "End a connection",
@@ -64,5 +71,10 @@ export class GrantsApi extends HttpApiGroup.make("connections")
       }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Connections", description: "Programs that may act for you after a sign-in by OAuth." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Connections",
+      description: "Programs that may act for you after a sign-in by OAuth."
+    })
+  )
 {}

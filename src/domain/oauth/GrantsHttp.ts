@@ -1,8 +1,8 @@
-import { Effect } from "effect"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Effect } from "effect"
 import { Grants } from "./Grants.ts"
 import { GrantsApi, toConnection } from "./GrantsApi.ts"
 
@@ -20,7 +20,9 @@ export const GrantsHttp = Endpoints.group(
       end: Effect.fnUntraced(function*({ params }) {
         const { id } = yield* CurrentAgent
         const ended = yield* connections.end(id, params.id)
-        return ended === undefined ? yield* new NotFound({ message: "You have no such connection." }) : confirm("The connection is ended.")
+        return ended === undefined
+          ? yield* new NotFound({ message: "You have no such connection." })
+          : confirm("The connection is ended.")
       })
     })
   })

@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A connection that a person has allowed, before it is stored. */
 export interface NewGrant {
@@ -58,15 +58,16 @@ export interface Grant {
   readonly usedAt: number
 }
 
-const COLUMNS = `c.id, c.agent_id AS "agentId", c.key_hash AS "keyHash", c.client_id AS "clientId", c.client_name AS "clientName",
+const COLUMNS =
+  `c.id, c.agent_id AS "agentId", c.key_hash AS "keyHash", c.client_id AS "clientId", c.client_name AS "clientName",
   c.client_host AS "clientHost", c.redirect_uri AS "redirectUri", c.scopes, c.created_at AS "createdAt", c.used_at AS "usedAt"`
 
 /** A connection lives as long as the key that its agent had when it was made, and so never longer than the account. */
 const LIVE = `JOIN agents a ON a.id = c.agent_id AND a.key_hash = c.key_hash`
 
 /**
- * The connection takes the key of this moment, so a rotation that is committed later ends it. Returns no row if the account has
- * ended.
+ * The connection takes the key of this moment, so a rotation that is committed later ends it. Returns no row if the
+ * account has ended.
  */
 const INSERT = `
 WITH made AS (
@@ -85,17 +86,25 @@ WITH gone AS (DELETE FROM oauth_connections c WHERE ${which} RETURNING ${COLUMNS
   tokens AS (DELETE FROM oauth_tokens WHERE connection_id IN (SELECT id FROM gone))${further}
 SELECT * FROM gone`
 
-/** Removes connections, and notes the end of those that were live. $1 is the time, $2 the operator, and $3 the reason. */
+/**
+ * Removes connections, and notes the end of those that were live. $1 is the time, $2 the operator, and $3 the reason.
+ */
 const end = (which: string): string =>
-  remove(which, `,
+  remove(
+    which,
+    `,
   noted AS (
     INSERT INTO audit_log (at, operator, action, agent_id, reason)
     SELECT $1::bigint, $2::text, 'end connection', a.id, c.id || ': ' || $3::text
     FROM gone c JOIN agents a ON a.id = c."agentId" AND a.key_hash = c."keyHash"
-  )`)
+  )`
+  )
 
-/** Locks the rows first, so that two requests that remove some of them at once do not wait for each other in a circle. */
-const someOf = (which: string): string => `c.id IN (SELECT id FROM oauth_connections WHERE ${which} FOR UPDATE SKIP LOCKED)`
+/**
+ * Locks the rows first, so that two requests that remove some of them at once do not wait for each other in a circle.
+ */
+const someOf = (which: string): string =>
+  `c.id IN (SELECT id FROM oauth_connections WHERE ${which} FOR UPDATE SKIP LOCKED)`
 
 const END = end("c.id = $4 AND c.agent_id = $5")
 const END_BEYOND = end(someOf(`id IN (
@@ -103,14 +112,19 @@ const END_BEYOND = end(someOf(`id IN (
 const END_THESE = end("c.id = ANY($4::text[])")
 const REMOVE_ALL = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE agent_id = $1 LIMIT $2)"))
 /** The connections of a key that is gone stay until then too. They have no effect, and count for the agent's 50. */
-const SWEEP = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)"))
+const SWEEP = remove(
+  someOf("id IN (SELECT id FROM oauth_connections WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)")
+)
 const SWEEP_TOKENS = `DELETE FROM oauth_tokens WHERE hash IN (
   SELECT hash FROM oauth_tokens WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1`
 
 const LIST = `
 SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.agent_id = $1 ORDER BY c.created_at DESC, c.id`
 
-/** The live connections of all agents, in the order of ids. A join instead of the subquery could read all agents for each page. */
+/**
+ * The live connections of all agents, in the order of ids. A join instead of the subquery could read all agents for
+ * each page.
+ */
 const PAGE = `
 SELECT ${COLUMNS} FROM oauth_connections c
 WHERE c.id > $1 AND (SELECT a.key_hash FROM agents a WHERE a.id = c.agent_id) = c.key_hash ORDER BY c.id LIMIT $2`
@@ -122,7 +136,9 @@ WHERE t.hash = $1 AND t.kind IN ('code', 'refresh') FOR UPDATE OF c, t`
 
 const SUCCESSOR = `SELECT min(used_at) AS "usedAt" FROM oauth_tokens WHERE connection_id = $1 AND parent = $2`
 
-/** A repeat finds its pair and prolongs it, because the pair is of use only from the moment in which an answer arrives. */
+/**
+ * A repeat finds its pair and prolongs it, because the pair is of use only from the moment in which an answer arrives.
+ */
 const EXCHANGE = `
 WITH exchanged AS (
   UPDATE oauth_tokens SET exchanged = true, used_at = COALESCE(used_at, $6) WHERE hash = $1 RETURNING connection_id, kind
@@ -136,7 +152,9 @@ SELECT pair.hash, exchanged.connection_id, pair.kind, $1, pair.expires_at
 FROM exchanged, (VALUES ($2::bytea, 'access', $3::bigint), ($4::bytea, 'refresh', $5::bigint)) AS pair (hash, kind, expires_at)
 ON CONFLICT (hash) DO UPDATE SET expires_at = excluded.expires_at`
 
-/** A refresh token that was exchanged long ago says nothing new: the newest $2 show whether one is used by two parties. */
+/**
+ * A refresh token that was exchanged long ago says nothing new: the newest $2 show whether one is used by two parties.
+ */
 const FORGET_OLD = `
 DELETE FROM oauth_tokens WHERE hash IN (
   SELECT hash FROM oauth_tokens WHERE connection_id = $1 AND exchanged ORDER BY expires_at DESC OFFSET $2)`
@@ -157,7 +175,10 @@ WHERE t.hash = $1 AND t.kind IN ('access', 'refresh')`
 
 /** All SQL on connections and their tokens. Tokens are passed as SHA-256, times in milliseconds. */
 export class GrantsRepo extends Context.Service<GrantsRepo, {
-  /** Stores a connection and the code that it begins with, and notes it in the audit log. Returns `false` if the account has ended. */
+  /**
+   * Stores a connection and the code that it begins with, and notes it in the audit log. Returns `false` if the account
+   * has ended.
+   */
   readonly insert: (
     connection: NewGrant,
     at: number,
@@ -178,7 +199,10 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
   /** Up to `most` live connections of all agents with ids after this one, in the order of ids. */
   readonly page: (after: string, most: number) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
-  /** Locks a code or refresh token of a live connection, and the connection. Run it in the transaction that exchanges it. */
+  /**
+   * Locks a code or refresh token of a live connection, and the connection. Run it in the transaction that exchanges
+   * it.
+   */
   readonly lock: (hash: Buffer) => Effect.Effect<Presented | undefined, Unavailable>
   /** When a token that this one gave was first used; `null` if none was. Run it after `lock`. */
   readonly successorUsedAt: (connectionId: string, hash: Buffer) => Effect.Effect<number | null, Unavailable>
@@ -198,14 +222,33 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
   /** Records a use of an access token. */
   readonly used: (hash: Buffer, at: number) => Effect.Effect<void, Unavailable>
   /** The connection of an access or refresh token, whether or not either is live. */
-  readonly ofToken: (hash: Buffer) => Effect.Effect<Pick<NewGrant, "id" | "agentId" | "clientId"> | undefined, Unavailable>
-  /** Ends a connection of the agent: removes it with its tokens, and returns it. Returns `undefined` if there is no such connection. */
-  readonly end: (id: string, agentId: string, at: number, ending: Ending) => Effect.Effect<StoredGrant | undefined, Unavailable>
-  /** Ends the connections with these ids. Waits for exchanges of their tokens. Returns the connections that were there. */
-  readonly endThese: (ids: ReadonlyArray<string>, at: number, ending: Ending) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
+  readonly ofToken: (
+    hash: Buffer
+  ) => Effect.Effect<Pick<NewGrant, "id" | "agentId" | "clientId"> | undefined, Unavailable>
+  /**
+   * Ends a connection of the agent: removes it with its tokens, and returns it. Returns `undefined` if there is no such
+   * connection.
+   */
+  readonly end: (
+    id: string,
+    agentId: string,
+    at: number,
+    ending: Ending
+  ) => Effect.Effect<StoredGrant | undefined, Unavailable>
+  /**
+   * Ends the connections with these ids. Waits for exchanges of their tokens. Returns the connections that were there.
+   */
+  readonly endThese: (
+    ids: ReadonlyArray<string>,
+    at: number,
+    ending: Ending
+  ) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
   /** Removes up to `most` connections of an agent, and returns them. */
   readonly removeAll: (agentId: string, most: number) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
-  /** Removes up to `most` connections that have expired by the time `at`, and up to `most` expired tokens; returns the larger count. */
+  /**
+   * Removes up to `most` connections that have expired by the time `at`, and up to `most` expired tokens; returns the
+   * larger count.
+   */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/oauth/GrantsRepo") {
   static readonly layer = Layer.effect(
@@ -232,7 +275,20 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
       return GrantsRepo.of({
         insert: (c, at, code, challenge, codeExpiresAt, note) =>
           Effect.map(
-            insert([c.id, c.agentId, c.clientId, c.clientName, c.clientHost, c.redirectUri, c.scopes, at, code, challenge, codeExpiresAt, note]),
+            insert([
+              c.id,
+              c.agentId,
+              c.clientId,
+              c.clientName,
+              c.clientHost,
+              c.redirectUri,
+              c.scopes,
+              at,
+              code,
+              challenge,
+              codeExpiresAt,
+              note
+            ]),
             (rows) => rows.length > 0
           ),
         endBeyond: (agentId, id, most, at, { operator, why }) => endBeyond([at, operator, why, agentId, id, most]),
@@ -250,7 +306,11 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
         endThese: (ids, at, { operator, why }) => endThese([at, operator, why, ids]),
         removeAll: (agentId, most) => removeAll([agentId, most]),
         sweep: (at, most) =>
-          Effect.zipWith(sweepTokens([at, most]), sweep([at, most]), (tokens, connections) => Math.max(tokens.length, connections.length))
+          Effect.zipWith(
+            sweepTokens([at, most]),
+            sweep([at, most]),
+            (tokens, connections) => Math.max(tokens.length, connections.length)
+          )
       })
     })
   )

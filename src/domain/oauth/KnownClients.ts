@@ -3,15 +3,18 @@ import type { Client } from "./AuthorizationRequest.ts"
 const LOOPBACK = ["http://127.0.0.1/callback", "http://localhost/callback"]
 
 /**
- * Clients whose documents are often not readable for a server, because their hosts refuse programs. Each entry has the name and the
- * redirect URIs that the document had in several public captures of August and September 2026.
+ * Clients whose documents are often not readable for a server, because their hosts refuse programs. Each entry has the
+ * name and the redirect URIs that the document had in several public captures of August and September 2026.
  */
 const KNOWN: Readonly<Record<string, readonly [name: string, redirectUris: ReadonlyArray<string>]>> = {
   "https://claude.ai/oauth/mcp-oauth-client-metadata": ["Claude", ["https://claude.ai/api/mcp/auth_callback"]],
   "https://claude.ai/oauth/claude-code-client-metadata": ["Claude Code", LOOPBACK],
   "https://chatgpt.com/oauth/client.json": ["ChatGPT", ["https://chatgpt.com/connector_platform_oauth_redirect"]],
   "https://chatgpt.com/oauth/codex/client.json": ["Codex", LOOPBACK],
-  "https://vscode.dev/oauth/client-metadata.json": ["Visual Studio Code", ["http://127.0.0.1:33418/", "https://vscode.dev/redirect"]],
+  "https://vscode.dev/oauth/client-metadata.json": ["Visual Studio Code", [
+    "http://127.0.0.1:33418/",
+    "https://vscode.dev/redirect"
+  ]],
   "https://zed.dev/oauth/client-metadata.json": ["Zed", ["http://127.0.0.1/callback"]],
   "https://opencode.ai/oauth/opencode/client.json": ["opencode", LOOPBACK]
 }

@@ -6,7 +6,10 @@ export type RedirectKind =
   | "https"
   /** A program on the person's machine: any program there may listen on the port. */
   | "loopback"
-  /** An application that has registered the scheme with the operating system. Another application can register the same one. */
+  /**
+   * An application that has registered the scheme with the operating system. Another application can register the same
+   * one.
+   */
   | "private"
 
 /** A URI that a client may be redirected to. */
@@ -18,13 +21,15 @@ export interface RedirectUri {
 }
 
 const LOOPBACK = new Set(["localhost", "127.0.0.1", "[::1]"])
-/** Printable ASCII without space, quotes, angle brackets, backslash, `^`, a backtick, braces, `|` and `*`, the wildcard. */
+/**
+ * Printable ASCII without space, quotes, angle brackets, backslash, `^`, a backtick, braces, `|` and `*`, the wildcard.
+ */
 const CHARACTERS = /^[!#$%&'()+,\-./0-9:;=?@A-Z[\]_a-z~]+$/
 const SCHEME = /^([a-z][a-z0-9+.-]*):/i
 
 /**
- * Reads a redirect URI (P, "Redirect URIs"). Returns `undefined` if the server does not redirect to it. `schemes` are the private
- * schemes without a dot that are permitted, in lower case.
+ * Reads a redirect URI (P, "Redirect URIs"). Returns `undefined` if the server does not redirect to it. `schemes` are
+ * the private schemes without a dot that are permitted, in lower case.
  */
 export const redirectUriOf = (uri: string, schemes: ReadonlyArray<string>): RedirectUri | undefined => {
   const scheme = SCHEME.exec(uri)?.[1]?.toLowerCase()
@@ -59,10 +64,15 @@ const withoutPort = ({ kind, uri }: RedirectUri): string => {
 }
 
 /**
- * The URI to redirect to, if a client with these registered URIs asks for `asked`; otherwise `undefined`. URIs are compared
- * character by character. Of a loopback http URI the port may differ, because a program takes a free port for each sign-in.
+ * The URI to redirect to, if a client with these registered URIs asks for `asked`; otherwise `undefined`. URIs are
+ * compared character by character. Of a loopback http URI the port may differ, because a program takes a free port for
+ * each sign-in.
  */
-export const redirectTo = (asked: string, registered: ReadonlyArray<string>, schemes: ReadonlyArray<string>): RedirectUri | undefined => {
+export const redirectTo = (
+  asked: string,
+  registered: ReadonlyArray<string>,
+  schemes: ReadonlyArray<string>
+): RedirectUri | undefined => {
   const found = redirectUriOf(asked, schemes)
   if (found === undefined) return undefined
   const matches = registered.some((uri) => {

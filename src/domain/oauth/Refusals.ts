@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import { shownOf } from "./RedirectUri.ts"
 
 /** A client, by its id, or the host of redirects, as `shownOf` writes it, that operators can refuse. */
@@ -17,10 +17,19 @@ const FIND = `
 SELECT kind, value FROM oauth_refusals
 WHERE (kind = 'client' AND value = $1) OR (kind = 'redirect_host' AND value = ANY($2::text[]))`
 
-/** The clients and the hosts of redirects that operators have refused. Every call reads the table, so a refusal holds from its commit. */
+/**
+ * The clients and the hosts of redirects that operators have refused. Every call reads the table, so a refusal holds
+ * from its commit.
+ */
 export class Refusals extends Context.Service<Refusals, {
-  /** Those of the redirect URIs that operators have not refused to this client. There are none if the client itself is refused. */
-  readonly permitted: (clientId: string, redirectUris: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+  /**
+   * Those of the redirect URIs that operators have not refused to this client. There are none if the client itself is
+   * refused.
+   */
+  readonly permitted: (
+    clientId: string,
+    redirectUris: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<string>, Unavailable>
 }>()("parley/oauth/Refusals") {
   static readonly layer = Layer.effect(
     Refusals,
@@ -28,8 +37,10 @@ export class Refusals extends Context.Service<Refusals, {
       const find = prepared<RefusedClient>("find_oauth_refusals", FIND)
       return Refusals.of({
         permitted: (clientId, redirectUris) =>
-          Effect.map(find([clientId, redirectUris.map(shownOf)]), (refusals) =>
-            redirectUris.filter((uri) => !refusals.some((refused) => concerns(refused, clientId, uri))))
+          Effect.map(
+            find([clientId, redirectUris.map(shownOf)]),
+            (refusals) => redirectUris.filter((uri) => !refusals.some((refused) => concerns(refused, clientId, uri)))
+          )
       })
     })
   )

@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A request for authorization that waits for a person's answer. */
 export interface StoredRequest {
@@ -19,7 +19,8 @@ export interface StoredRequest {
   readonly expiresAt: number
 }
 
-const COLUMNS = `id, cookie_hash AS "cookieHash", client_id AS "clientId", client_name AS "clientName", client_host AS "clientHost",
+const COLUMNS =
+  `id, cookie_hash AS "cookieHash", client_id AS "clientId", client_name AS "clientName", client_host AS "clientHost",
   redirect_uri AS "redirectUri", challenge, state, scopes, agent_id AS "agentId", expires_at AS "expiresAt"`
 
 const INSERT = `
@@ -28,7 +29,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 
 const FIND = `SELECT ${COLUMNS} FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND expires_at > $3`
 
-const SIGN_IN = `UPDATE oauth_requests SET agent_id = $3 WHERE id = $1 AND cookie_hash = $2 AND expires_at > $4 RETURNING id`
+const SIGN_IN =
+  `UPDATE oauth_requests SET agent_id = $3 WHERE id = $1 AND cookie_hash = $2 AND expires_at > $4 RETURNING id`
 
 /** A request is answered once: of two answers at once, one finds the row. */
 const TAKE = `DELETE FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND expires_at > $3 RETURNING ${COLUMNS}`
@@ -36,7 +38,10 @@ const TAKE = `DELETE FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND 
 const SWEEP = `DELETE FROM oauth_requests WHERE id IN (
   SELECT id FROM oauth_requests WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id`
 
-/** All SQL on requests for authorization. `cookie` is the SHA-256 of the browser's cookie, `at` the time in milliseconds. */
+/**
+ * All SQL on requests for authorization. `cookie` is the SHA-256 of the browser's cookie, `at` the time in
+ * milliseconds.
+ */
 export class RequestsRepo extends Context.Service<RequestsRepo, {
   readonly insert: (request: Omit<StoredRequest, "agentId">) => Effect.Effect<void, Unavailable>
   readonly find: (id: string, cookie: Buffer, at: number) => Effect.Effect<StoredRequest | undefined, Unavailable>
@@ -58,7 +63,16 @@ export class RequestsRepo extends Context.Service<RequestsRepo, {
       return RequestsRepo.of({
         insert: (r) =>
           Effect.asVoid(insert([
-            r.id, r.cookieHash, r.clientId, r.clientName, r.clientHost, r.redirectUri, r.challenge, r.state, r.scopes, r.expiresAt
+            r.id,
+            r.cookieHash,
+            r.clientId,
+            r.clientName,
+            r.clientHost,
+            r.redirectUri,
+            r.challenge,
+            r.state,
+            r.scopes,
+            r.expiresAt
           ])),
         find: (id, cookie, at) => Effect.map(find([id, cookie, at]), ([row]) => row),
         signIn: (id, cookie, agentId, at) => Effect.map(signIn([id, cookie, agentId, at]), (rows) => rows.length > 0),

@@ -5,11 +5,12 @@ export type OAuthScope = "agent:read" | "agent:act"
 export const SCOPES: ReadonlyArray<OAuthScope> = ["agent:read", "agent:act"]
 
 /** A scope as the metadata and the challenge write it. */
-export const scopeText = (scopes: ReadonlyArray<OAuthScope>): string => SCOPES.filter((scope) => scopes.includes(scope)).join(" ")
+export const scopeText = (scopes: ReadonlyArray<OAuthScope>): string =>
+  SCOPES.filter((scope) => scopes.includes(scope)).join(" ")
 
 /**
- * The scopes that a client asks for. Unknown words are ignored. If no known scope is left, the client asks for all of them, because
- * hosts omit the parameter, or send only scopes of OpenID.
+ * The scopes that a client asks for. Unknown words are ignored. If no known scope is left, the client asks for all of
+ * them, because hosts omit the parameter, or send only scopes of OpenID.
  */
 export const scopesOf = (asked: string | undefined): ReadonlyArray<OAuthScope> => {
   const words = new Set(asked?.split(" "))

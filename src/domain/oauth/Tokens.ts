@@ -18,11 +18,12 @@ export const isCode = (text: string): boolean => CODE.test(text)
 export const REPEAT_MS = 60_000
 
 /**
- * The pair that a code or a refresh token gives. It is derived from what is presented, so the server can give the same pair for a
- * repeat, although it stores hashes alone. Without the server's key nobody can derive it.
+ * The pair that a code or a refresh token gives. It is derived from what is presented, so the server can give the same
+ * pair for a repeat, although it stores hashes alone. Without the server's key nobody can derive it.
  */
 export const pairOf = (key: Buffer, presented: string): TokenPair => {
-  const derived = (kind: string): string => createHmac("sha256", key).update(kind).update("\0").update(presented).digest("base64url")
+  const derived = (kind: string): string =>
+    createHmac("sha256", key).update(kind).update("\0").update(presented).digest("base64url")
   return { access: `oat_${derived("access")}`, refresh: `ort_${derived("refresh")}` }
 }
 
@@ -47,8 +48,9 @@ export interface RefreshState {
 export type RefreshOutcome = "next" | "same" | "expired" | "reused"
 
 /**
- * Decides on a use of a refresh token. A repeat gets the same pair, because answers are lost, and processes of one host share a
- * token. Once the successor has been in use for `REPEAT_MS`, a repeat shows that two parties have the token, and the connection ends.
+ * Decides on a use of a refresh token. A repeat gets the same pair, because answers are lost, and processes of one host
+ * share a token. Once the successor has been in use for `REPEAT_MS`, a repeat shows that two parties have the token,
+ * and the connection ends.
  */
 export const refreshOutcome = ({ expiresAt, isUsed, successorUsedAt }: RefreshState, now: number): RefreshOutcome => {
   if (!isUsed) return now < expiresAt ? "next" : "expired"

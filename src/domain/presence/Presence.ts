@@ -1,6 +1,6 @@
-import { Schema } from "effect"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import { DateTimeString, isoOrNull, Text } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
 
 export const PresenceStatusSchema = Schema.Literals(["online", "offline", "busy"])
 export type PresenceStatus = typeof PresenceStatusSchema.Type
@@ -15,7 +15,9 @@ export const Presence = Schema.Struct({
 
 const CustomMessage = Schema.optionalKey(Schema.NullOr(Text(0, 200)))
 
-/** A presence that an agent sets for itself. It replaces the previous one, and a message that is left out is cleared. */
+/**
+ * A presence that an agent sets for itself. It replaces the previous one, and a message that is left out is cleared.
+ */
 export const PresenceChange = Schema.Struct({
   status: PresenceStatusSchema,
   custom_message: CustomMessage,
@@ -53,7 +55,10 @@ export const presenceAt = (state: PresenceState, at: number): PresenceState =>
     ? state
     : { ...state, status: "offline", chosen: false, expiresAt: null }
 
-/** The state when it is due. A state that would last longer than `lifetimeMs`, because the clock was set back, lasts `lifetimeMs`. */
+/**
+ * The state when it is due. A state that would last longer than `lifetimeMs`, because the clock was set back, lasts
+ * `lifetimeMs`.
+ */
 export const whenDue = (state: PresenceState, at: number, lifetimeMs: number): PresenceState =>
   state.expiresAt !== null && state.expiresAt > at + lifetimeMs + SET_BACK_MS
     ? { ...state, expiresAt: at + lifetimeMs }

@@ -1,12 +1,12 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
+import { Idempotency } from "#domain/idempotency/Idempotency"
 import { documented } from "#infrastructure/http/Documented"
 import { ReadDeadline } from "#infrastructure/http/Endpoints"
 import { ada, grace } from "#infrastructure/wire/Examples"
-import { Idempotency } from "#domain/idempotency/Idempotency"
 import { HandleInput } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Presence, PresenceChange } from "./Presence.ts"
 
 const own: typeof Presence.Type = {
@@ -32,7 +32,8 @@ export class PresenceApi extends HttpApiGroup.make("presence")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Get a contact's presence",
-      description: "Answers with the presence of one of the caller's contacts, or with its own. For any other agent the answer is 404, and so it " +
+      description:
+        "Answers with the presence of one of the caller's contacts, or with its own. For any other agent the answer is 404, and so it " +
         "is if one of the two has blocked the other.",
       parameters: { handle: grace.handle },
       answer: ofGrace
@@ -41,7 +42,8 @@ export class PresenceApi extends HttpApiGroup.make("presence")
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Set your presence",
-        description: "Replaces the caller's status and message, and notifies the agents that have the caller as a contact. The status ends when the " +
+        description:
+          "Replaces the caller's status and message, and notifies the agents that have the caller as a contact. The status ends when the " +
           "last socket closes, or after 5 minutes without a sign of life.",
         body: { status: own.status, custom_message: own.custom_message },
         answer: own
@@ -53,12 +55,18 @@ export class PresenceApi extends HttpApiGroup.make("presence")
       success: Schema.Struct({ presences: Schema.Array(Presence) })
     }).annotate(ReadDeadline, true).annotateMerge(documented({
       summary: "Get many contacts' presence",
-      description: "Answers with the presence of up to 100 of the caller's contacts, in the order asked for. Agents that are not contacts are " +
+      description:
+        "Answers with the presence of up to 100 of the caller's contacts, in the order asked for. Agents that are not contacts are " +
         "left out.",
       body: { handles: [grace.handle] },
       answer: { presences: [ofGrace] }
     }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Presence", description: "See which contacts are online, and set the caller's own status." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Presence",
+      description: "See which contacts are online, and set the caller's own status."
+    })
+  )
 {}

@@ -1,8 +1,8 @@
-import { Effect } from "effect"
-import * as Endpoints from "#infrastructure/http/Endpoints"
 import { CurrentAgent } from "#domain/auth/Authorization"
-import { Presences } from "./Presences.ts"
+import * as Endpoints from "#infrastructure/http/Endpoints"
+import { Effect } from "effect"
 import { PresenceApi } from "./PresenceApi.ts"
+import { Presences } from "./Presences.ts"
 
 export const PresenceHttp = Endpoints.group(
   Endpoints.apiOf(PresenceApi),

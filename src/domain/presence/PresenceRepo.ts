@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** The part of a presence that is stored in the database. */
 export interface KeptPresence {
@@ -90,7 +90,10 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
     agentId: string,
     above: string,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly holder: string; readonly blocked: boolean; readonly hooked: boolean }>, Unavailable>
+  ) => Effect.Effect<
+    ReadonlyArray<{ readonly holder: string; readonly blocked: boolean; readonly hooked: boolean }>,
+    Unavailable
+  >
 }>()("parley/presence/PresenceRepo") {
   static readonly layer = Layer.effect(
     PresenceRepo,
@@ -100,7 +103,10 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
       const kept = database.prepared<KeptRow>("kept_presence", KEPT)
       const keep = database.prepared("keep_presences", KEEP)
       const remove = database.prepared("remove_presence", "DELETE FROM presences WHERE agent_id = $1")
-      const holders = database.prepared<{ holder: string; blocked: boolean; hooked: boolean }>("contact_holders", HOLDERS)
+      const holders = database.prepared<{ holder: string; blocked: boolean; hooked: boolean }>(
+        "contact_holders",
+        HOLDERS
+      )
       return PresenceRepo.of({
         visible: (viewerId, handles) =>
           Effect.map(visible([viewerId, handles]), (rows) =>
@@ -111,8 +117,10 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
               lastSeen: row.last_seen
             }))),
         kept: (agentId) =>
-          Effect.map(kept([agentId]), ([row]) =>
-            row === undefined ? undefined : { customMessage: row.custom_message, lastSeen: row.last_seen }),
+          Effect.map(
+            kept([agentId]),
+            ([row]) => row === undefined ? undefined : { customMessage: row.custom_message, lastSeen: row.last_seen }
+          ),
         keep: (presences) =>
           Effect.asVoid(keep([
             JSON.stringify(presences.map(({ agentId, customMessage, lastSeen }) => ({

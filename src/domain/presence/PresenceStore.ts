@@ -1,7 +1,7 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import { Redis, type RedisFailed, redisScript } from "#infrastructure/platform/Redis"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { PresenceState } from "./Presence.ts"
 
 export interface PresenceUpdate {
@@ -24,15 +24,18 @@ export class PresenceStore extends Context.Service<PresenceStore, {
   ) => Effect.Effect<PresenceUpdate>
   /** Removes an agent that is offline, if its state is still this one. */
   readonly release: (agentId: string, state: PresenceState) => Effect.Effect<void>
-  /** Agents whose states have expired by a time, or would last longer than a lifetime because the clock was set back. */
+  /**
+   * Agents whose states have expired by a time, or would last longer than a lifetime because the clock was set back.
+   */
   readonly due: (at: number, lifetimeMs: number) => Effect.Effect<ReadonlyArray<string>>
 }>()("parley/presence/PresenceStore") {
   /** For one process. A restart loses the states, and the sockets that reconnect restore them. */
   static readonly layerMemory = Layer.sync(PresenceStore, () => inMemory(new Map()))
 
   /**
-   * For all nodes, in Redis. While Redis does not answer, each node keeps the changes that it makes in memory, and writes
-   * them to Redis once it answers again. A state that Redis has lost is restored by the agent's next sign of life.
+   * For all nodes, in Redis. While Redis does not answer, each node keeps the changes that it makes in memory, and
+   * writes them to Redis once it answers again. A state that Redis has lost is restored by the agent's next sign of
+   * life.
    */
   static readonly layerRedis = Layer.effect(
     PresenceStore,
@@ -78,7 +81,8 @@ export class PresenceStore extends Context.Service<PresenceStore, {
             meanwhile = undefined
             return Effect.as(
               Effect.ignore(Effect.forEach(heard, ([agentId, state]) =>
-                update(agentId, state, (other) => (other.lastSeen ?? 0) > (state.lastSeen ?? 0) ? other : state), {
+                update(agentId, state, (other) =>
+                  (other.lastSeen ?? 0) > (state.lastSeen ?? 0) ? other : state), {
                 concurrency: 16,
                 discard: true
               })),
@@ -108,9 +112,16 @@ export class PresenceStore extends Context.Service<PresenceStore, {
           ),
         due: (at, lifetimeMs) => {
           const between = (from: string | number, to: string | number) =>
-            Effect.map(redis.command("ZRANGEBYSCORE", ENDING, from, to, "LIMIT", 0, MAX_DUE), (ids) => ids as ReadonlyArray<string>)
+            Effect.map(
+              redis.command("ZRANGEBYSCORE", ENDING, from, to, "LIMIT", 0, MAX_DUE),
+              (ids) => ids as ReadonlyArray<string>
+            )
           return shared(
-            Effect.zipWith(between("-inf", at), between(`(${at + lifetimeMs + SET_BACK_MS}`, "+inf"), (past, ahead) => [...past, ...ahead]),
+            Effect.zipWith(
+              between("-inf", at),
+              between(`(${at + lifetimeMs + SET_BACK_MS}`, "+inf"),
+              (past, ahead) => [...past, ...ahead]
+            ),
             (store) => store.due(at, lifetimeMs)
           )
         }
@@ -118,8 +129,15 @@ export class PresenceStore extends Context.Service<PresenceStore, {
     })
   )
 
-  static readonly layer = Layer.unwrap(Effect.map(Config, (config) =>
-    config.REDIS_URL === undefined ? PresenceStore.layerMemory : Layer.provide(PresenceStore.layerRedis, Redis.layer)))
+  static readonly layer = Layer.unwrap(
+    Effect.map(
+      Config,
+      (config) =>
+        config.REDIS_URL === undefined
+          ? PresenceStore.layerMemory
+          : Layer.provide(PresenceStore.layerRedis, Redis.layer)
+    )
+  )
 }
 
 // The hash tag keeps all keys in one slot of a Redis cluster: a script writes a state and the list of expiry times.

@@ -1,9 +1,9 @@
-import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { PresencePosts } from "#domain/webhooks/PresencePosts"
 import { Config } from "#infrastructure/platform/Config"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
-import { PresencePosts } from "#domain/webhooks/PresencePosts"
+import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
 import {
   alive,
   chosen,
@@ -22,7 +22,9 @@ import { PresenceStore } from "./PresenceStore.ts"
 
 /** Holders (agents that have an agent as a contact) that are notified in one turn of the event loop. */
 const SLICE = 100
-/** Pause between slices, so that an agent with many holders that changes all the time does not use the whole process. */
+/**
+ * Pause between slices, so that an agent with many holders that changes all the time does not use the whole process.
+ */
 const PAUSE = "1 millis"
 /** Rows written by one statement. */
 const KEEP_ROWS = 500
@@ -110,9 +112,16 @@ export class Presences extends Context.Service<Presences, {
         return after
       })
 
-      /** Reads `isConnected` when the change is applied, because a socket may have closed since the change was requested. */
+      /**
+       * Reads `isConnected` when the change is applied, because a socket may have closed since the change was
+       * requested.
+       */
       const sockets = (agentId: string) =>
-        change(agentId, (state, at) => liveAgents.isConnected(agentId) ? alive(state, at, lifetimeMs) : gone(state, at), false)
+        change(
+          agentId,
+          (state, at) => liveAgents.isConnected(agentId) ? alive(state, at, lifetimeMs) : gone(state, at),
+          false
+        )
 
       const seen = Effect.fnUntraced(function*(rows: ReadonlyArray<VisiblePresence>) {
         const held = yield* store.get(rows.map((row) => row.agentId))
@@ -151,7 +160,10 @@ export class Presences extends Context.Service<Presences, {
         for (const agentId of untold) {
           untold.delete(agentId)
           notifying = agentId
-          yield* Effect.catchCause(tell(agentId), (cause) => Effect.logWarning("A change of presence was not pushed", cause))
+          yield* Effect.catchCause(
+            tell(agentId),
+            (cause) => Effect.logWarning("A change of presence was not pushed", cause)
+          )
           notifying = undefined
           yield* nextTurn
         }
@@ -164,7 +176,10 @@ export class Presences extends Context.Service<Presences, {
           const ids = [...unkept.keys().take(KEEP_ROWS)]
           for (const id of ids) unkept.delete(id)
           const states = yield* store.get(ids)
-          const rows = Array.from(states, ([agentId, { customMessage, lastSeen }]) => ({ agentId, customMessage, lastSeen }))
+          const rows = Array.from(
+            states,
+            ([agentId, { customMessage, lastSeen }]) => ({ agentId, customMessage, lastSeen })
+          )
           yield* repo.keep(rows).pipe(
             Effect.onError(() => Effect.sync(() => ids.forEach((id) => unkept.add(id))))
           )
@@ -173,11 +188,16 @@ export class Presences extends Context.Service<Presences, {
       }).pipe(Effect.catchCause((cause) => Effect.logWarning("Presence could not be written to the database", cause)))
 
       const sweep = Effect.gen(function*() {
-        for (const id of yield* store.due(now(), lifetimeMs)) yield* change(id, (state, at) => whenDue(state, at, lifetimeMs), false)
+        for (const id of yield* store.due(now(), lifetimeMs))
+          yield* change(id, (state, at) => whenDue(state, at, lifetimeMs), false)
       }).pipe(Effect.catchCause((cause) => Effect.logWarning("Expired presence could not be set offline", cause)))
 
       yield* Effect.addFinalizer(() => keep)
-      yield* Effect.andThen(sweep, keep).pipe(Effect.repeat(Schedule.spaced(SWEEP)), Effect.delay(SWEEP), Effect.forkScoped)
+      yield* Effect.andThen(sweep, keep).pipe(
+        Effect.repeat(Schedule.spaced(SWEEP)),
+        Effect.delay(SWEEP),
+        Effect.forkScoped
+      )
 
       return Presences.of({
         get: Effect.fn("Presences.get")(function*(viewerId, handle) {

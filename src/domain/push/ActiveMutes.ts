@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import type { MuteKind } from "./MuteSet.ts"
 
 const ACTIVE = `(m.muted_until IS NULL OR m.muted_until > $2::bigint)`
@@ -9,7 +9,10 @@ const ALL = `SELECT m.target_id, m.muted_until FROM mutes m WHERE m.muter_id = $
 
 const ONE = `SELECT m.muted_until FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE} AND m.kind = $3 AND m.target_id = $4`
 
-/** Reads the mutes that are active at a given time, so that sockets do not show muted messages. The module `mutes` writes them. */
+/**
+ * Reads the mutes that are active at a given time, so that sockets do not show muted messages. The module `mutes`
+ * writes them.
+ */
 export class ActiveMutes extends Context.Service<ActiveMutes, {
   /** The target and the end of each mute, in milliseconds. A `null` end means that the mute has no end. */
   readonly all: (

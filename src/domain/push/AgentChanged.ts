@@ -2,7 +2,9 @@ import { Schema } from "effect"
 
 const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
 
-/** A change of one agent that every node applies. The sender waits until every reachable node has applied the notice. */
+/**
+ * A change of one agent that every node applies. The sender waits until every reachable node has applied the notice.
+ */
 export const AgentChanged = Schema.Union([
   /** The agent's account has changed, so caches drop it. */
   Schema.TaggedStruct("Changed", { agentId: Schema.String }),

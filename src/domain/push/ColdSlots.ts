@@ -1,11 +1,11 @@
-import { Context, Effect, Layer } from "effect"
 import { ColdCapExceeded } from "#domain/messages/SendErrors"
+import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
-import { Database } from "#infrastructure/database/Sql"
-import { iso } from "#infrastructure/wire/Text"
 import { Limits } from "#infrastructure/rates/Limits"
+import { iso } from "#infrastructure/wire/Text"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** How long a reservation waits for its message, in milliseconds. A commit takes a few milliseconds. */
 const RESERVATION_MS = 60_000
@@ -47,7 +47,8 @@ WITH lapsed AS (
 )
 SELECT (SELECT used FROM counted) < $6 AS free, EXISTS (SELECT FROM turned) AS turned, EXISTS (SELECT FROM taken) AS taken`
 
-const USED = `SELECT count(*) AS used, min(COALESCE(claimed_at, reserved_at)) AS oldest FROM cold_slots WHERE ${COUNTED}`
+const USED =
+  `SELECT count(*) AS used, min(COALESCE(claimed_at, reserved_at)) AS oldest FROM cold_slots WHERE ${COUNTED}`
 
 const RELEASE = `DELETE FROM cold_slots WHERE conversation_id = $1 AND agent_id = $2 AND claimed_at IS NULL`
 
@@ -82,7 +83,10 @@ export class ColdSlots extends Context.Service<ColdSlots, {
       const limits = yield* Limits
       const windowMs = config.LIMITS_COLD_WINDOW_SECONDS * 1_000
       const aboutToMs = config.LIMITS_COLD_RETRY_SECONDS * 1_000
-      const reserve = database.prepared<{ free: boolean; turned: boolean; taken: boolean }>("reserve_cold_slot", RESERVE)
+      const reserve = database.prepared<{ free: boolean; turned: boolean; taken: boolean }>(
+        "reserve_cold_slot",
+        RESERVE
+      )
       const used = database.prepared<{ used: number; oldest: number | null }>("used_cold_slots", USED)
       const release = database.prepared("release_cold_slot", RELEASE)
       return ColdSlots.of({

@@ -1,10 +1,10 @@
-import { Effect, Semaphore } from "effect"
+import type { CloseReason } from "#domain/agents/Sessions"
 import { messageFrame, type MessagePosition, type Rendered } from "#domain/messages/Message"
 import { pushedHere } from "#infrastructure/platform/Metrics"
-import type { WindowLog } from "#infrastructure/rates/SlidingWindows"
 import { recordSpan, type TraceContext, traceTime } from "#infrastructure/platform/Tracing"
+import type { WindowLog } from "#infrastructure/rates/SlidingWindows"
+import { Effect, Semaphore } from "effect"
 import type { MuteSet } from "./MuteSet.ts"
-import type { CloseReason } from "#domain/agents/Sessions"
 
 /** A push to an agent's sockets. No caller waits for it. */
 export type Push =
@@ -27,7 +27,13 @@ export type Push =
    * The agent's own message. Shown only after its sockets have shown the inbox up to `after`, and dropped
    * once they have shown `before`, the number of the next message of the same conversation.
    */
-  | { readonly _tag: "Echo"; readonly after: number; readonly before: number | null; readonly messageId: string; readonly rendered: Rendered }
+  | {
+    readonly _tag: "Echo"
+    readonly after: number
+    readonly before: number | null
+    readonly messageId: string
+    readonly rendered: Rendered
+  }
   /**
    * Any other event, as a whole frame. With `about`, the frame is dropped if the sender or the conversation is muted.
    * With `after`, it is held until the inbox has been shown up to that number.
@@ -76,7 +82,10 @@ const OWN_REMEMBERED = 256
 export class LiveAgent {
   readonly id: string
   readonly sessions = new Set<LiveSession>()
-  /** Reservations of one agent run one at a time, so that each counts the one before. The first one creates the semaphore. */
+  /**
+   * Reservations of one agent run one at a time, so that each counts the one before. The first one creates the
+   * semaphore.
+   */
   private outreach: Semaphore.Semaphore | undefined
   private reserving = 0
   /** The agent's mutes. Undefined until they are read, which happens before the agent's first session goes live. */
@@ -85,7 +94,10 @@ export class LiveAgent {
   readonly muting = Semaphore.makeUnsafe(1)
   /** The ids of the agent's newest own messages. Undefined until there is one. */
   private own: Set<string> | undefined
-  /** The times at which the latest look-ups for frames of the agent's sockets on this node began (realtime/ReadBackpressure.ts). */
+  /**
+   * The times at which the latest look-ups for frames of the agent's sockets on this node began
+   * (realtime/ReadBackpressure.ts).
+   */
   lookups: WindowLog | undefined
 
   constructor(id: string) {
@@ -100,7 +112,11 @@ export class LiveAgent {
         const muted = this.mutes?.covers(push.senderId, push.rendered.conversationId) === true
         for (const session of this.sessions) session.hint(push.inboxNo, push.messageId, push.rendered, muted)
         if (push.committedAt !== undefined) pushedHere.millis(performance.now() - push.committedAt)
-        if (push.trace !== undefined) recordSpan(push.trace, "push", began, { kind: "consumer", attributes: { "parley.sockets": this.sessions.size } })
+        if (push.trace !== undefined)
+          recordSpan(push.trace, "push", began, {
+            kind: "consumer",
+            attributes: { "parley.sockets": this.sessions.size }
+          })
         return
       }
       case "Echo": {
@@ -117,7 +133,8 @@ export class LiveAgent {
         return
       }
       case "Event":
-        if (push.about !== undefined && this.mutes?.covers(push.about.senderId, push.about.conversationId) === true) return
+        if (push.about !== undefined && this.mutes?.covers(push.about.senderId, push.about.conversationId) === true)
+          return
         for (const session of this.sessions) {
           if (push.after === undefined) session.event(push.frame)
           else session.echo(push.after, null, push.frame)
@@ -130,7 +147,10 @@ export class LiveAgent {
     return this.own?.has(messageId) === true
   }
 
-  /** Runs one reservation at a time, and keeps the actor in memory meanwhile. (A second actor would not wait for this one.) */
+  /**
+   * Runs one reservation at a time, and keeps the actor in memory meanwhile. (A second actor would not wait for this
+   * one.)
+   */
   reserve<A, E>(reservation: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.suspend(() => {
       this.reserving++

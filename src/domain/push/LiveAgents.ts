@@ -1,15 +1,15 @@
-import { Clock, Context, Effect, Layer } from "effect"
-import type { ColdCapExceeded } from "#domain/messages/SendErrors"
-import { makeActors } from "#infrastructure/platform/Actors"
-import { type MuteKind, MuteSet } from "./MuteSet.ts"
-import { ActiveMutes } from "./ActiveMutes.ts"
-import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
-import type { Unavailable } from "#infrastructure/wire/WireError"
-import { type CloseReason, Sessions } from "#domain/agents/Sessions"
-import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
-import { AgentEntity } from "./AgentEntity.ts"
 import { Agents } from "#domain/agents/Agents"
+import { type CloseReason, Sessions } from "#domain/agents/Sessions"
+import type { ColdCapExceeded } from "#domain/messages/SendErrors"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { makeActors } from "#infrastructure/platform/Actors"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
+import { ActiveMutes } from "./ActiveMutes.ts"
+import { AgentEntity } from "./AgentEntity.ts"
 import { ColdSlots } from "./ColdSlots.ts"
+import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
+import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { PushRouter } from "./PushRouter.ts"
 import type { SocketSlot } from "./SocketPlaces.ts"
 
@@ -32,7 +32,10 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   readonly leave: (place: SocketSlot) => void
   readonly attach: (agentId: string, session: LiveSession) => LiveAgent
   readonly detach: (agentId: string, session: LiveSession) => void
-  /** Closes the agent's sockets and drops its cached account, on every node. Unreachable nodes follow when they are back. */
+  /**
+   * Closes the agent's sockets and drops its cached account, on every node. Unreachable nodes follow when they are
+   * back.
+   */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
   /** Drops the agent's account from the caches of all nodes. */
   readonly changed: (agentId: string) => Effect.Effect<void>
@@ -82,7 +85,8 @@ export class LiveAgents extends Context.Service<LiveAgents, {
 
       const client = yield* EntityRpc.make(AgentEntity, {
         ReserveOutreach: {
-          run: (agentId, { at, conversationId }) => actors.of(agentId).reserve(slots.reserve(agentId, conversationId, at))
+          run: (agentId, { at, conversationId }) =>
+            actors.of(agentId).reserve(slots.reserve(agentId, conversationId, at))
         }
       })
 
@@ -175,15 +179,20 @@ export class LiveAgents extends Context.Service<LiveAgents, {
           parted = listener
         },
         reloadMutes: Effect.suspend(() =>
-          Effect.forEach(actors.all(), (actor) =>
-            actor.muting.withPermits(1)(Effect.suspend(() => actor.mutes === undefined ? Effect.void : readMutes(actor))), {
-            concurrency: 8,
-            discard: true
-          })),
+          Effect.forEach(
+            actors.all(),
+            (actor) =>
+              actor.muting.withPermits(1)(
+                Effect.suspend(() => actor.mutes === undefined ? Effect.void : readMutes(actor))
+              ),
+            {
+              concurrency: 8,
+              discard: true
+            }
+          )
+        ),
         loadMutes: (actor) =>
-          actor.muting.withPermits(1)(Effect.suspend(() =>
-            actor.mutes !== undefined ? Effect.void : readMutes(actor)
-          )),
+          actor.muting.withPermits(1)(Effect.suspend(() => actor.mutes !== undefined ? Effect.void : readMutes(actor))),
         muteChanged: (agentId, kind, targetId) =>
           Effect.andThen(
             muteChangedHere(agentId, kind, targetId),
@@ -209,4 +218,3 @@ export const SessionsLive = Layer.effect(
   Sessions,
   Effect.map(LiveAgents, (actors) => Sessions.of({ disconnect: actors.disconnect, changed: actors.changed }))
 )
-

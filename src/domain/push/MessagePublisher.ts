@@ -1,16 +1,18 @@
-import { Effect } from "effect"
 import type { Published } from "#domain/messages/Published"
 import { Config } from "#infrastructure/platform/Config"
+import { Effect } from "effect"
 import { LiveAgents } from "./LiveAgents.ts"
 
 /**
- * Makes the function that pushes a committed message to sockets: a hint to each recipient and, unless `ECHO_OWN` is off,
- * an echo to the sender. The echo is dropped if the message's place in the sender's inbox is unknown.
+ * Makes the function that pushes a committed message to sockets: a hint to each recipient and, unless `ECHO_OWN` is
+ * off, an echo to the sender. The echo is dropped if the message's place in the sender's inbox is unknown.
  */
 export const makePublish = Effect.gen(function*() {
   const liveAgents = yield* LiveAgents
   const echoes = (yield* Config).ECHO_OWN === "on"
-  return ({ committedAt, envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo, trace }: Published): void => {
+  return (
+    { committedAt, envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo, trace }: Published
+  ): void => {
     for (const { inboxNo, recipientId } of envelopes) {
       liveAgents.push(recipientId, {
         _tag: "Hint",

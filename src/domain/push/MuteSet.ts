@@ -15,7 +15,7 @@ export class MuteSet {
 
   /** `until` is in milliseconds, or `null` for a mute without an end. */
   add(targetId: string, until: number | null): void {
-    (this.until ??= new Map()).set(targetId, until ?? Number.POSITIVE_INFINITY)
+    ;(this.until ??= new Map()).set(targetId, until ?? Number.POSITIVE_INFINITY)
   }
 
   remove(targetId: string): void {

@@ -1,5 +1,5 @@
-import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import type { Rendered } from "#domain/messages/Message"
+import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import { remotePushes } from "#infrastructure/platform/Metrics"
 import type { About, Push } from "./LiveAgent.ts"
 import type { SocketPlace } from "./SocketPlaces.ts"
@@ -50,7 +50,12 @@ class PushEntry {
       case "Echo":
         return JSON.stringify(["echo", to, push.before, push.messageId, parts(push.rendered)])
       case "Event":
-        return JSON.stringify(["event", to, push.frame, push.about === undefined ? null : [push.about.senderId, push.about.conversationId]])
+        return JSON.stringify([
+          "event",
+          to,
+          push.frame,
+          push.about === undefined ? null : [push.about.senderId, push.about.conversationId]
+        ])
     }
   }
 }
@@ -84,7 +89,10 @@ export class PushQueue {
       this.line.send({
         encode: () => {
           if (this.announced === agents) this.announced = undefined
-          return JSON.stringify(["sockets", Array.from(agents, (id) => [id, (here.get(id) ?? []).map(({ since }) => since)])])
+          return JSON.stringify([
+            "sockets",
+            Array.from(agents, (id) => [id, (here.get(id) ?? []).map(({ since }) => since)])
+          ])
         }
       })
     }
@@ -137,7 +145,9 @@ const about = (value: unknown): About => {
  * Reads an announcement: when each socket of an agent was accepted, in milliseconds. An empty list means that the agent
  * has no socket.
  */
-export const readSockets = ([, agents]: ReadonlyArray<unknown>): ReadonlyArray<readonly [agentId: string, since: ReadonlyArray<number>]> =>
+export const readSockets = (
+  [, agents]: ReadonlyArray<unknown>
+): ReadonlyArray<readonly [agentId: string, since: ReadonlyArray<number>]> =>
   list(agents).map((agent) => {
     const [agentId, since] = list(agent)
     return [text(agentId), list(since).map(int)]
@@ -160,17 +170,38 @@ export const readPush = ([topic, receivers, ...rest]: ReadonlyArray<unknown>): A
   if (topic === "hint") {
     const [messageId, senderId, message, at, trace] = rest
     return {
-      push: { _tag: "Hint", inboxNo: 0, messageId: text(messageId), senderId: text(senderId), rendered: rendered(message), trace: orNull(trace, text) ?? undefined },
+      push: {
+        _tag: "Hint",
+        inboxNo: 0,
+        messageId: text(messageId),
+        senderId: text(senderId),
+        rendered: rendered(message),
+        trace: orNull(trace, text) ?? undefined
+      },
       to,
       committedAt: orNull(at, int)
     }
   }
   if (topic === "echo") {
     const [before, messageId, message] = rest
-    return { push: { _tag: "Echo", after: 0, before: orNull(before, int), messageId: text(messageId), rendered: rendered(message) }, to, committedAt: null }
+    return {
+      push: {
+        _tag: "Echo",
+        after: 0,
+        before: orNull(before, int),
+        messageId: text(messageId),
+        rendered: rendered(message)
+      },
+      to,
+      committedAt: null
+    }
   }
   const [frame, whom] = rest
-  return { push: { _tag: "Event", frame: text(frame), ...whom === null ? {} : { about: about(whom) } }, to, committedAt: null }
+  return {
+    push: { _tag: "Event", frame: text(frame), ...whom === null ? {} : { about: about(whom) } },
+    to,
+    committedAt: null
+  }
 }
 
 /** The push as one of its receivers gets it. */

@@ -1,12 +1,12 @@
-import { Clock, Context, Deferred, Effect, Layer, Schedule, Schema } from "effect"
-import { Config } from "#infrastructure/platform/Config"
 import { Members } from "#infrastructure/cluster/Members"
 import { type Answer, NodeCalls } from "#infrastructure/cluster/NodeCalls"
 import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { Config } from "#infrastructure/platform/Config"
 import { pushedThere, remotePushQueue } from "#infrastructure/platform/Metrics"
-import type { Push } from "./LiveAgent.ts"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { Clock, Context, Deferred, Effect, Layer, Schedule, Schema } from "effect"
 import { AgentChanged } from "./AgentChanged.ts"
+import type { Push } from "./LiveAgent.ts"
 import { PushQueue, pushTo, readPush, readSockets } from "./PushQueue.ts"
 import { beyond, type Elsewhere, nextSince, type SocketSlot } from "./SocketPlaces.ts"
 
@@ -16,7 +16,10 @@ export interface RemoteListener {
   readonly notice: (notice: AgentChanged) => Effect.Effect<void>
   /** Pushes for sockets on this node may have been lost. The messages are in storage. */
   readonly missed: () => void
-  /** A node is gone, or was unreachable, and these agents had sockets there. Its notices may be lost. Storage has the changes. */
+  /**
+   * A node is gone, or was unreachable, and these agents had sockets there. Its notices may be lost. Storage has the
+   * changes.
+   */
   readonly parted: (agentIds: ReadonlyArray<string>) => void
 }
 
@@ -24,9 +27,9 @@ export interface RemoteListener {
  * A cache of the sockets that agents have on other nodes, and the limit on how many an agent may have (AgentEntity
  * documents what an agent owns). Each node announces to the others which agents have sockets on it. So a push goes
  * straight from the node that committed to the nodes that show it, whichever node owns the agent, and sockets stay when
- * shards move. Announcements, pushes and calls to a node are in one order (PeerConnection.ts), and all of them are lost when
- * the node's line breaks. When a line begins, each side announces all its sockets. Once the other side has received
- * them, it reads from storage what it may have missed: messages, keys and mutes.
+ * shards move. Announcements, pushes and calls to a node are in one order (PeerConnection.ts), and all of them are lost
+ * when the node's line breaks. When a line begins, each side announces all its sockets. Once the other side has
+ * received them, it reads from storage what it may have missed: messages, keys and mutes.
  *
  * A place is assigned at once, from what this node knows. Nodes that assign the last places at the same time exceed the
  * limit together. Once they have received each other's announcements, each closes its own surplus, by an order that is
@@ -37,7 +40,9 @@ export class PushRouter extends Context.Service<PushRouter, {
   /** The number of an agent's sockets on other nodes, as far as these have announced them. */
   readonly count: (agentId: string) => number
   readonly push: (agentId: string, push: Push) => void
-  /** Takes a place for one more socket of an agent on this node and announces it. Undefined if no free place is known. */
+  /**
+   * Takes a place for one more socket of an agent on this node and announces it. Undefined if no free place is known.
+   */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
   /** Releases the place. Idempotent. */
   readonly leave: (place: SocketSlot) => void
@@ -110,7 +115,9 @@ export class PushRouter extends Context.Service<PushRouter, {
         announceChanged()
         const waited = waiting
         waiting = []
-        return waited.length === 0 ? Effect.void : Effect.andThen(onAll("node/reach", null), Effect.all(waited, { discard: true }))
+        return waited.length === 0
+          ? Effect.void
+          : Effect.andThen(onAll("node/reach", null), Effect.all(waited, { discard: true }))
       })
       /**
        * Each announcement is a frame for each other node, and so is each question whether it has arrived. So all
@@ -187,13 +194,19 @@ export class PushRouter extends Context.Service<PushRouter, {
       lines.handle("missed", () => listener?.missed())
       // The answer follows the announcement of all places that were assigned before it, so the asking node knows them
       // when it goes on.
-      yield* calls.serve("node/reach", () =>
-        Effect.suspend(() =>
-          changed.size === 0 ? Effect.succeed(DONE) : Effect.callback<Answer>((resume) => {
-            answers.push(() => resume(Effect.succeed(DONE)))
-          })))
-      yield* calls.serve("node/notice", (_, notice) =>
-        Effect.suspend(() => Effect.as(listener?.notice(decodeNotice(notice)) ?? Effect.void, DONE)))
+      yield* calls.serve(
+        "node/reach",
+        () =>
+          Effect.suspend(() =>
+            changed.size === 0 ? Effect.succeed(DONE) : Effect.callback<Answer>((resume) => {
+              answers.push(() => resume(Effect.succeed(DONE)))
+            })
+          )
+      )
+      yield* calls.serve(
+        "node/notice",
+        (_, notice) => Effect.suspend(() => Effect.as(listener?.notice(decodeNotice(notice)) ?? Effect.void, DONE))
+      )
       yield* remotePushQueue.readsIn(() => queues.values().reduce((sum, { waiting }) => sum + waiting, 0))
       yield* lines.start
 
@@ -202,13 +215,18 @@ export class PushRouter extends Context.Service<PushRouter, {
         Effect.suspend(() => {
           const until = now() + ANNOUNCE_TIMEOUT_MS
           const done = new Set<string>()
-          return Effect.as(Effect.forEach(queues.values(), ({ line }) =>
-            Effect.map(calls.call(line.node, procedure, "", payload, until), (answer) => {
-              if (typeof answer === "string") return
-              if (answer.ending === "done") done.add(line.node)
-              // The node takes no more calls. With a new line, it reads from storage what it has missed.
-              else line.end("silence", new Error(`it did not take ${procedure}`))
-            }), { concurrency: "unbounded", discard: true }), done)
+          return Effect.as(
+            Effect.forEach(queues.values(), ({ line }) =>
+              Effect.map(calls.call(line.node, procedure, "", payload, until), (answer) => {
+                if (typeof answer === "string")
+                  return
+                if (answer.ending === "done")
+                  done.add(line.node)
+                // The node takes no more calls. With a new line, it reads from storage what it has missed.
+                else line.end("silence", new Error(`it did not take ${procedure}`))
+              }), { concurrency: "unbounded", discard: true }),
+            done
+          )
         })
 
       return PushRouter.of({
@@ -223,7 +241,12 @@ export class PushRouter extends Context.Service<PushRouter, {
           const contested = queues.size > 0 && known + 1 > limit * NEAR
           // A contested place comes after those that another node assigns uncontested meanwhile.
           const time = clock.currentTimeMillisUnsafe() + (contested ? ANNOUNCE_TIMEOUT_MS : 0)
-          const place: SocketSlot = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
+          const place: SocketSlot = {
+            agentId,
+            since: nextSince(time, places, elsewhere(agentId)),
+            contested,
+            displaced
+          }
           announce(agentId, [...places, place])
           return place
         },
@@ -235,16 +258,25 @@ export class PushRouter extends Context.Service<PushRouter, {
             speakSoon()
             return Deferred.await(heard)
           })),
-        hearsAll: () => [...members.others()].every((node) => now() - (lines.to(node)?.receivedAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_MS),
+        hearsAll: () =>
+          [...members.others()].every((node) =>
+            now() - (lines.to(node)?.receivedAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_MS
+          ),
         introduced: Effect.suspend(() => {
           const others = [...members.others()]
-          return others.every((node) => queues.has(node)) ? Effect.asVoid(onAll("node/reach", null)) : Effect.fail("not yet")
+          return others.every((node) => queues.has(node))
+            ? Effect.asVoid(onAll("node/reach", null))
+            : Effect.fail("not yet")
         }).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
         onOthers: (notice) =>
           Effect.suspend(() => {
             const until = now() + ANNOUNCE_TIMEOUT_MS
             return Effect.flatMap(onAll("node/notice", notice), (done) =>
-              [...members.others()].every((node) => done.has(node)) ? Effect.void : Effect.sleep(Math.max(0, until - now())))
+              [...members.others()].every((node) =>
+                  done.has(node)
+                )
+                ? Effect.void
+                : Effect.sleep(Math.max(0, until - now())))
           }),
         listen: (made) => {
           listener = made

@@ -1,9 +1,9 @@
-import { Clock, Effect } from "effect"
 import { Config } from "#infrastructure/platform/Config"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateState } from "#infrastructure/rates/RateRule"
 import { iso } from "#infrastructure/wire/Text"
+import { Clock, Effect } from "effect"
 import { LiveAgents } from "./LiveAgents.ts"
 
 /**

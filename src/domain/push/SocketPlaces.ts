@@ -2,8 +2,8 @@
 export interface SocketPlace {
   readonly agentId: string
   /**
-   * When the socket was accepted, in milliseconds, plus a second if the place was contested. Later than that of every socket that
-   * the node knew at the time.
+   * When the socket was accepted, in milliseconds, plus a second if the place was contested. Later than that of every
+   * socket that the node knew at the time.
    */
   readonly since: number
 }

@@ -1,9 +1,9 @@
-import { Context, Effect, Layer } from "effect"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
-import type { RateRule } from "#infrastructure/rates/RateRule"
 import { Database } from "#infrastructure/database/Sql"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { RateRule } from "#infrastructure/rates/RateRule"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** Whether an attempt was counted, and how full the window is. */
 export interface Attempted {
@@ -39,7 +39,8 @@ export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
           ),
         sweep: (now) =>
           Effect.map(
-            // PostgreSQL tests the outer condition again under the lock. So a row that got another attempt meanwhile stays.
+            // PostgreSQL tests the outer condition again under the lock. So a row that got another attempt meanwhile
+            // stays.
             query`DELETE FROM address_attempts WHERE over_at <= ${now} AND (route, address) IN (
               SELECT route, address FROM address_attempts WHERE over_at <= ${now}
               ORDER BY over_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
@@ -67,7 +68,8 @@ const read = (rule: RateRule, { attemptedAt, refused }: Row, now: number): Attem
   }
 }
 
-// Updates the row even when it refuses an attempt. Only an update returns the latest version of a row that others change.
+// Updates the row even when it refuses an attempt. Only an update returns the latest version of a row that others
+// change.
 const ATTEMPT = `
   INSERT INTO address_attempts AS a (route, address, attempted_at, refused, over_at)
   VALUES ($1, $2, ARRAY[$3::bigint], false, $3::bigint + $4::bigint)

@@ -1,15 +1,15 @@
-import { Clock, Context, Effect, Exit, Layer } from "effect"
-import type { HttpServerRequest } from "effect/http"
-import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
-import { Config } from "#infrastructure/platform/Config"
 import type { Batch } from "#infrastructure/cluster/Job"
+import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
 import { showLimit } from "#infrastructure/http/RateHeaders"
+import { Config } from "#infrastructure/platform/Config"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits, showRefusal } from "#infrastructure/rates/RateLimits"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { rateRefusal, type RateRule } from "#infrastructure/rates/RateRule"
 import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
 import { RateLimited, type Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Exit, Layer } from "effect"
+import type { HttpServerRequest } from "effect/http"
 import { AddressAttemptsRepo, type Attempted } from "./AddressAttemptsRepo.ts"
 
 export type LimitedRoute =
@@ -49,7 +49,11 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       const tenMinutes = { windowMs: 600_000, window: "10 minutes" }
       const rules: Readonly<Record<LimitedRoute, RateRule>> = {
         register: { name: "register", limit: config.LIMITS_REGISTER_PER_HOUR, ...hour },
-        register_verify: { name: "register_verify", limit: config.LIMITS_REGISTER_VERIFY_PER_10_MINUTES, ...tenMinutes },
+        register_verify: {
+          name: "register_verify",
+          limit: config.LIMITS_REGISTER_VERIFY_PER_10_MINUTES,
+          ...tenMinutes
+        },
         recover: { name: "recover", limit: config.LIMITS_RECOVER_PER_HOUR, ...hour },
         recover_verify: { name: "recover_verify", limit: config.LIMITS_RECOVER_VERIFY_PER_10_MINUTES, ...tenMinutes },
         rotate: { name: "rotate", limit: config.LIMITS_ROTATE_PER_HOUR, ...hour },
@@ -59,10 +63,16 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       }
       const now = monotonicMillis(clock)
       const windows = new SlidingWindows(now)
-      /** Cached refusals by rule and address, oldest first. Until `until` (`now()`), the database refuses attempts by this limit. */
+      /**
+       * Cached refusals by rule and address, oldest first. Until `until` (`now()`), the database refuses attempts by
+       * this limit.
+       */
       const refused = new Map<string, { readonly until: number; readonly limit: number }>()
 
-      /** Counts an attempt in the database, and also in this process's window. The window drops an attempt that was not counted. */
+      /**
+       * Counts an attempt in the database, and also in this process's window. The window drops an attempt that was not
+       * counted.
+       */
       const attempt = (rule: RateRule, address: string) =>
         Effect.acquireUseRelease(
           Effect.suspend(() => {

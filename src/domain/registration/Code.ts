@@ -1,5 +1,5 @@
-import { Schema } from "effect"
 import { rateDetails, WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
 
 export type Purpose = "register" | "recover" | "rotate" | "sign_in"
 

@@ -1,11 +1,11 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
-import type { Batch } from "#infrastructure/cluster/Job"
 import { MailQueue } from "#infrastructure/platform/Mailer"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import {
   CodeExpired,
   CodeInvalid,
@@ -114,7 +114,10 @@ export class Codes extends Context.Service<Codes, {
         return { code, stored: { ...rest, id, pendingId: ids.make("pnd"), hash: decoy ? null : hash } }
       }
 
-      /** Issues a code, then runs `then`. Uninterruptible, so that a caller that disconnects leaves no cooldown without a mail. */
+      /**
+       * Issues a code, then runs `then`. Uninterruptible, so that a caller that disconnects leaves no cooldown without
+       * a mail.
+       */
       const issueWith = (code: NewCode, now: number, then: Effect.Effect<unknown>) =>
         Effect.uninterruptible(
           Effect.tap(repo.issue(code, allowance, now), (issued) => issued ? then : Effect.void)
@@ -126,7 +129,8 @@ export class Codes extends Context.Service<Codes, {
             // Reports the longer of the two waits, after which both are over.
             capMs > cooldownMs
               ? new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
-              // Both waits are 0 if another request took the slot and returned it meanwhile. Then the answer has a wait of 1 ms.
+              // Both waits are 0 if another request took the slot and returned it meanwhile. Then the answer has a wait
+              // of 1 ms.
               : new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
           ))
 
@@ -147,7 +151,15 @@ export class Codes extends Context.Service<Codes, {
                   description: request.description,
                   decoy: false
                 }
-                : { purpose, email, agentId: request.agent.id, handle: null, displayName: null, description: null, decoy: false }
+                : {
+                  purpose,
+                  email,
+                  agentId: request.agent.id,
+                  handle: null,
+                  displayName: null,
+                  description: null,
+                  decoy: false
+                }
             )
             const mail = codeMail({
               purpose,
@@ -158,8 +170,11 @@ export class Codes extends Context.Service<Codes, {
               base,
               ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
             })
-            const mailed = mails.begin(mails.deliver(mail), (reason) =>
-              Effect.andThen(complain(purpose, reason), Effect.ignore(repo.withdraw(stored.id, email, purpose, now))))
+            const mailed = mails.begin(
+              mails.deliver(mail),
+              (reason) =>
+                Effect.andThen(complain(purpose, reason), Effect.ignore(repo.withdraw(stored.id, email, purpose, now)))
+            )
             const issued = yield* issueWith(stored, now, mailed)
             if (!issued) return yield* refusal(email, purpose, now)
             return stored.pendingId
@@ -190,7 +205,10 @@ export class Codes extends Context.Service<Codes, {
                   ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
                 }))
               )
-            const later = mails.begin(Effect.andThen(Effect.sleep(100 + ids.bytes(1).readUInt8()), mailed), (reason) => complain(purpose, reason))
+            const later = mails.begin(
+              Effect.andThen(Effect.sleep(100 + ids.bytes(1).readUInt8()), mailed),
+              (reason) => complain(purpose, reason)
+            )
             const issued = yield* issueWith(stored, now, later)
             if (!issued) yield* repo.again(stored.pendingId, email, purpose, now)
             return stored.pendingId
@@ -227,14 +245,17 @@ export class Codes extends Context.Service<Codes, {
 
         isAnothers: repo.isAnothers,
 
-        sweep: Effect.flatMap(Clock.currentTimeMillis, (now) =>
-          repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS))
+        sweep: Effect.flatMap(
+          Clock.currentTimeMillis,
+          (now) => repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS)
+        )
       })
     })
   )
 }
 
-const complain = (purpose: Purpose, reason: string) => Effect.logWarning("A mail could not be sent", { purpose, reason })
+const complain = (purpose: Purpose, reason: string) =>
+  Effect.logWarning("A mail could not be sent", { purpose, reason })
 
 const failed = (purpose: Purpose, reason: string) =>
   Effect.andThen(complain(purpose, reason), Effect.fail(new OtpFailed()))

@@ -1,9 +1,9 @@
-import { Context, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { Database } from "#infrastructure/database/Sql"
 import type { Batch } from "#infrastructure/cluster/Job"
+import { Database } from "#infrastructure/database/Sql"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import type { Purpose } from "./Code.ts"
 
 export interface NewCode {
@@ -34,7 +34,9 @@ export interface Allowance {
   readonly ttlMs: number
 }
 
-/** How long an address must wait for a code, in milliseconds, by the cooldown and by the hourly cap. 0 means no wait. */
+/**
+ * How long an address must wait for a code, in milliseconds, by the cooldown and by the hourly cap. 0 means no wait.
+ */
 export interface Wait {
   readonly cooldownMs: number
   readonly capMs: number
@@ -47,7 +49,9 @@ export interface Try {
   readonly digest: Buffer
   /** If given, only a code of this agent is accepted. */
   readonly agentId: string | undefined
-  /** The wrong tries that one pending id may have, and the wrong tries that a code may have over all its pending ids. */
+  /**
+   * The wrong tries that one pending id may have, and the wrong tries that a code may have over all its pending ids.
+   */
   readonly perPending: number
   readonly perCode: number
 }
@@ -66,8 +70,8 @@ export const HOUR_MILLIS = 3_600_000
 export class CodesRepo extends Context.Service<CodesRepo, {
   /**
    * Takes the address's next slot and creates the code and its pending id. Returns false and creates nothing during the
-   * cooldown and above the hourly cap. Both limits are exact, because the address's row is locked between the test and the
-   * change. Mails from before the clock was set back do not count.
+   * cooldown and above the hourly cap. Both limits are exact, because the address's row is locked between the test and
+   * the change. Mails from before the clock was set back do not count.
    */
   readonly issue: (code: NewCode, allowance: Allowance, now: number) => Effect.Effect<boolean, Unavailable>
   /** Creates another pending id for the code that was last issued to an address. */
@@ -81,8 +85,8 @@ export class CodesRepo extends Context.Service<CodesRepo, {
   /** Closes a code whose mail could not be sent, and gives its slot back. */
   readonly withdraw: (id: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, Unavailable>
   /**
-   * Checks and counts an attempt in one statement. The right code is used up, and its cooldown ends. The statement locks
-   * the pending id before the code, so that both counts are exact.
+   * Checks and counts an attempt in one statement. The right code is used up, and its cooldown ends. The statement
+   * locks the pending id before the code, so that both counts are exact.
    */
   readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
@@ -146,7 +150,9 @@ export class CodesRepo extends Context.Service<CodesRepo, {
               const recent = row.sent.filter((time) => counts(time, HOUR_MILLIS))
               const leaving = recent[recent.length - allowance.perHour]
               return {
-                cooldownMs: row.cleared || !counts(row.last, allowance.cooldownMs) ? 0 : row.last + allowance.cooldownMs - now,
+                cooldownMs: row.cleared || !counts(row.last, allowance.cooldownMs)
+                  ? 0
+                  : row.last + allowance.cooldownMs - now,
                 capMs: leaving === undefined ? 0 : leaving + HOUR_MILLIS - now
               }
             }
@@ -168,9 +174,13 @@ export class CodesRepo extends Context.Service<CodesRepo, {
                 RETURNING p.code_id, ${attempt.perPending}::integer - p.attempts AS remaining
               ), tried AS (
                 UPDATE codes AS c SET
-                  attempts = c.attempts + CASE WHEN ${exhausted(sql, attempt)} OR ${matches(sql, attempt.digest)} THEN 0 ELSE 1 END,
+                  attempts = c.attempts + CASE WHEN ${exhausted(sql, attempt)} OR ${
+              matches(sql, attempt.digest)
+            } THEN 0 ELSE 1 END,
                   closed_at =
-                    CASE WHEN c.attempts >= ${attempt.perCode}::integer OR p.remaining >= 0 AND ${matches(sql, attempt.digest)}
+                    CASE WHEN c.attempts >= ${attempt.perCode}::integer OR p.remaining >= 0 AND ${
+              matches(sql, attempt.digest)
+            }
                       THEN ${now}::bigint END
                 FROM pending AS p
                 WHERE c.id = p.code_id AND p.remaining >= -1 AND c.closed_at IS NULL AND c.expires_at > ${now}::bigint
@@ -207,8 +217,10 @@ export class CodesRepo extends Context.Service<CodesRepo, {
               SELECT id FROM pending_codes WHERE created_at <= ${at - allowance.ttlMs}
               ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING id`
             const long = at - Math.max(HOUR_MILLIS, allowance.cooldownMs)
-            // PostgreSQL tests the outer condition again under the lock. So a row that got another mail meanwhile stays.
-            const addresses = yield* query`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
+            // PostgreSQL tests the outer condition again under the lock. So a row that got another mail meanwhile
+            // stays.
+            const addresses =
+              yield* query`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
               SELECT email, purpose FROM code_addresses WHERE last_sent_at <= ${long}
               ORDER BY last_sent_at LIMIT ${SWEEP_ROWS}) RETURNING email`
             return {
@@ -228,4 +240,5 @@ const matches = (sql: SqlClient.SqlClient, digest: Buffer) =>
   sql`c.code_hash = sha256(convert_to(c.id, 'UTF8') || ${digest}::bytea)`
 
 /** Whether the tries of a pending id, or those of its code, were used up before this try. */
-const exhausted = (sql: SqlClient.SqlClient, { perCode }: Try) => sql`(p.remaining < 0 OR c.attempts >= ${perCode}::integer)`
+const exhausted = (sql: SqlClient.SqlClient, { perCode }: Try) =>
+  sql`(p.remaining < 0 OR c.attempts >= ${perCode}::integer)`

@@ -1,9 +1,9 @@
-import { Context, Effect, Fiber, Layer } from "effect"
-import type { HttpServerRequest } from "effect/http"
-import { type Agent, isRegistrable } from "#domain/agents/Agent"
 import type { Issued } from "#domain/agents/Accounts"
+import { type Agent, isRegistrable } from "#domain/agents/Agent"
 import { Config } from "#infrastructure/platform/Config"
 import type { RateLimited, Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Fiber, Layer } from "effect"
+import type { HttpServerRequest } from "effect/http"
 import { AddressLimits } from "./AddressLimits.ts"
 import { HandleInvalid } from "./Code.ts"
 import { type Answer, type Applicant, Registration } from "./Registration.ts"
@@ -21,14 +21,16 @@ const inSteps = (stepMs: number) => <A, E, R>(effect: Effect.Effect<A, E, R>): E
   })
 
 /** The failures of an effect of `Registration`, and the refusal by the limit of the IP address. */
-type Limited<Name extends "register" | "completeRegistration" | "recover" | "completeRecovery" | "signIn" | "completeSignIn"> =
+type Limited<
+  Name extends "register" | "completeRegistration" | "recover" | "completeRecovery" | "signIn" | "completeSignIn"
+> =
   | Effect.Error<ReturnType<Registration["Service"][Name]>>
   | RateLimited
   | Unavailable
 
 /**
- * `Registration` for callers without a key (wire.md C.2 and P). Each attempt counts for the caller's IP address, except one with an
- * invalid handle. The time of an answer does not reveal whether an e-mail address has an account.
+ * `Registration` for callers without a key (wire.md C.2 and P). Each attempt counts for the caller's IP address, except
+ * one with an invalid handle. The time of an answer does not reveal whether an e-mail address has an account.
  */
 export class PublicRegistration extends Context.Service<PublicRegistration, {
   /** Mails a code and returns its pending id. */
@@ -41,13 +43,19 @@ export class PublicRegistration extends Context.Service<PublicRegistration, {
     answer: Answer
   ) => Effect.Effect<Issued, Limited<"completeRegistration">>
   /** Mails a code for a new key if the address has an account, and returns a pending id in either case. */
-  readonly recover: (request: HttpServerRequest.HttpServerRequest, email: string) => Effect.Effect<string, Limited<"recover">>
+  readonly recover: (
+    request: HttpServerRequest.HttpServerRequest,
+    email: string
+  ) => Effect.Effect<string, Limited<"recover">>
   readonly completeRecovery: (
     request: HttpServerRequest.HttpServerRequest,
     answer: Answer
   ) => Effect.Effect<Issued, Limited<"completeRecovery">>
   /** Mails a code to sign in if the address has an account, and returns a pending id in either case. */
-  readonly signIn: (request: HttpServerRequest.HttpServerRequest, email: string) => Effect.Effect<string, Limited<"signIn">>
+  readonly signIn: (
+    request: HttpServerRequest.HttpServerRequest,
+    email: string
+  ) => Effect.Effect<string, Limited<"signIn">>
   readonly completeSignIn: (
     request: HttpServerRequest.HttpServerRequest,
     answer: Answer
@@ -68,11 +76,13 @@ export class PublicRegistration extends Context.Service<PublicRegistration, {
             : Effect.fail(new HandleInvalid()),
         completeRegistration: (request, answer) =>
           Effect.andThen(limits.take("register_verify", request), registration.completeRegistration(answer)),
-        recover: (request, email) => Effect.andThen(limits.take("recover", request), evenly(registration.recover(email))),
+        recover: (request, email) =>
+          Effect.andThen(limits.take("recover", request), evenly(registration.recover(email))),
         completeRecovery: (request, answer) =>
           Effect.andThen(limits.take("recover_verify", request), registration.completeRecovery(answer)),
         signIn: (request, email) => Effect.andThen(limits.take("sign_in", request), evenly(registration.signIn(email))),
-        completeSignIn: (request, answer) => Effect.andThen(limits.take("sign_in_verify", request), registration.completeSignIn(answer))
+        completeSignIn: (request, answer) =>
+          Effect.andThen(limits.take("sign_in_verify", request), registration.completeSignIn(answer))
       })
     })
   )

@@ -1,8 +1,8 @@
-import { Context, Effect, Layer } from "effect"
 import { Accounts, type Issued } from "#domain/agents/Accounts"
 import type { Agent, AgentId } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { Forbidden, type Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import {
   CodeExpired,
   type CodeInvalid,
@@ -49,7 +49,9 @@ export class Registration extends Context.Service<Registration, {
   readonly signIn: (email: string) => Effect.Effect<string, Unavailable>
   /** The account whose owner has the code. Its key stays. */
   readonly completeSignIn: (answer: Answer) => Effect.Effect<Agent, NotRedeemed>
-  readonly rotate: (agent: { readonly id: AgentId; readonly handle: string; readonly email: string }) => Effect.Effect<string, NotSent>
+  readonly rotate: (
+    agent: { readonly id: AgentId; readonly handle: string; readonly email: string }
+  ) => Effect.Effect<string, NotSent>
   readonly completeRotation: (answer: Answer, agentId: AgentId) => Effect.Effect<Issued, Forbidden | NotRedeemed>
 }>()("parley/registration/Registration") {
   static readonly layer = Layer.effect(
@@ -113,9 +115,12 @@ export class Registration extends Context.Service<Registration, {
 
         completeSignIn: Effect.fn("Registration.completeSignIn")(function*(answer: Answer) {
           const { agentId, email } = yield* codes.redeem({ ...answer, purpose: "sign_in" }, Effect.succeed)
-          // The account may have ended since, and its address may have another account, of which the code proves nothing.
+          // The account may have ended since, and its address may have another account, of which the code proves
+          // nothing.
           const agent = (yield* agents.byIds([agentId ?? ""])).get(agentId ?? "")
-          return agent === undefined || agent.deletedAt !== null || agent.email !== email ? yield* new CodeExpired() : agent
+          return agent === undefined || agent.deletedAt !== null || agent.email !== email
+            ? yield* new CodeExpired()
+            : agent
         }),
 
         rotate: Effect.fn("Registration.rotate")(function*(agent) {
@@ -125,9 +130,16 @@ export class Registration extends Context.Service<Registration, {
         completeRotation: Effect.fn("Registration.completeRotation")(function*(answer: Answer, agentId: AgentId) {
           const redeemed = codes.redeem({ ...answer, purpose: "rotate", agentId }, () => accounts.replaceKey(agentId))
           return yield* issued(
-            yield* Effect.catchTag(redeemed, "CodeExpired", (error) =>
-              Effect.flatMap(codes.isAnothers(answer.pendingId, "rotate", agentId), (foreign) =>
-                Effect.fail(foreign ? new Forbidden({ message: "This code is for another agent." }) : error)))
+            yield* Effect.catchTag(
+              redeemed,
+              "CodeExpired",
+              (error) =>
+                Effect.flatMap(
+                  codes.isAnothers(answer.pendingId, "rotate", agentId),
+                  (foreign) =>
+                    Effect.fail(foreign ? new Forbidden({ message: "This code is for another agent." }) : error)
+                )
+            )
           )
         }, Effect.uninterruptible)
       })

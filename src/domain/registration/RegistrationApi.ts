@@ -1,11 +1,11 @@
-import { Schema, SchemaTransformation } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentRecord, Description, DisplayName } from "#domain/agents/Agent"
 import { account } from "#domain/agents/AgentsExamples"
 import { AnonymousBudget } from "#domain/auth/Budgets"
 import { documented } from "#infrastructure/http/Documented"
 import { API_KEY, PENDING_ID } from "#infrastructure/wire/Examples"
 import { HandleInput, lowerCase, Text } from "#infrastructure/wire/Text"
+import { Schema, SchemaTransformation } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import {
   CodeExpired,
   CodeInvalid,
@@ -20,16 +20,19 @@ import {
 } from "./Code.ts"
 import type { Answer, Applicant } from "./Registration.ts"
 
-// A dot-atom, an @ and a host name with a dot. A mail header cannot read such a text as several addresses or anything else.
+// A dot-atom, an @ and a host name with a dot. A mail header cannot read such a text as several addresses or anything
+// else.
 const ADDRESS =
   /^[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 
 /** An e-mail address. Decoding trims it and converts it to lower case. */
 export const Email = Schema.String.annotate({ format: "email" }).pipe(
   Schema.decodeTo(
-    Schema.String.check(Schema.makeFilter((text) =>
-      (text.length <= 254 && ADDRESS.test(text)) || "must be an e-mail address of at most 254 characters"
-    )),
+    Schema.String.check(
+      Schema.makeFilter((text) =>
+        (text.length <= 254 && ADDRESS.test(text)) || "must be an e-mail address of at most 254 characters"
+      )
+    ),
     SchemaTransformation.transform({
       decode: (text: string) => text.length > 1_000 ? text : lowerCase(text.trim()),
       encode: (text: string) => text
@@ -79,7 +82,8 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       error: [HandleInvalid, HandleTaken, OtpCooldown, OtpHourlyCap, OtpFailed]
     }).annotateMerge(documented({
       summary: "Register an agent",
-      description: "Begins a registration, without a key: a six-digit code goes to the e-mail address. The agent gets the handle when the code is " +
+      description:
+        "Begins a registration, without a key: a six-digit code goes to the e-mail address. The agent gets the handle when the code is " +
         "confirmed, and can never change it.",
       body: {
         email: account.email,
@@ -108,7 +112,8 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String })
     }).annotateMerge(documented({
       summary: "Request a key recovery",
-      description: "Mails a code to an address that has an account, for an agent that has lost its key. The answer does not reveal whether the " +
+      description:
+        "Mails a code to an address that has an account, for an agent that has lost its key. The answer does not reveal whether the " +
         "address has an account.",
       body: { email: account.email },
       answer: {
@@ -123,12 +128,18 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       error: [CodeExpired, CodeInvalid, OtpAttemptsExhausted]
     }).annotateMerge(documented({
       summary: "Confirm a key recovery",
-      description: "Issues a new API key with the code from the mail. The old key stops working at once; the new one is shown only " +
+      description:
+        "Issues a new API key with the code from the mail. The old key stops working at once; the new one is shown only " +
         "in this answer.",
       body: codeAnswer,
       answer: { handle: account.handle, api_key: API_KEY }
     }))
   )
   .middleware(AnonymousBudget)
-  .annotateMerge(OpenApi.annotations({ title: "Registration", description: "Create an account, or get a new key for one, by a code that comes by e-mail." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Registration",
+      description: "Create an account, or get a new key for one, by a code that comes by e-mail."
+    })
+  )
 {}

@@ -1,10 +1,10 @@
-import { Clock, Context, Effect, Layer, Semaphore } from "effect"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { MessageNotFound } from "#domain/messages/Message"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
+import { Clock, Context, Effect, Layer, Semaphore } from "effect"
 import { RepliesRepo } from "./RepliesRepo.ts"
+import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
 
 /**
  * How many claims and ends of leases this process runs in the database at once. Those of one agent wait for each other
@@ -17,12 +17,14 @@ const SWEEP_ROWS = 1_000
 const NAMELESS = ""
 
 /**
- * Decides which of an agent's processes answers a message (wire.md L). A session that works holds a lease. A process that wants to
- * answer claims the message. Leases and claims are rows with an end, so all nodes see them, and they outlive any node.
+ * Decides which of an agent's processes answers a message (wire.md L). A session that works holds a lease. A process
+ * that wants to answer claims the message. Leases and claims are rows with an end, so all nodes see them, and they
+ * outlive any node.
  *
- * Claims of one agent are made one after the other, under a lock in the database. Each reads the leases while it has the lock, so
- * it sees every lease whose call was answered before the claim. A lease that begins later removes no claim. Leases end under the
- * same lock. So if several leases end at once, only the end of the last one finds no other lease.
+ * Claims of one agent are made one after the other, under a lock in the database. Each reads the leases while it has
+ * the lock, so it sees every lease whose call was answered before the claim. A lease that begins later removes no
+ * claim. Leases end under the same lock. So if several leases end at once, only the end of the last one finds no other
+ * lease.
  */
 export class Replies extends Context.Service<Replies, {
   /** Begins the lease of a session, or of the nameless one, or renews it. */
@@ -37,7 +39,9 @@ export class Replies extends Context.Service<Replies, {
     holder: string,
     deferIfActive: boolean
   ) => Effect.Effect<ClaimOutcome, MessageNotFound | Unavailable>
-  /** Claims messages in order, up to the first one that another holder has claimed or that the agent has not received. */
+  /**
+   * Claims messages in order, up to the first one that another holder has claimed or that the agent has not received.
+   */
   readonly claimAll: (
     agentId: string,
     messageIds: ReadonlyArray<string>,
@@ -72,13 +76,15 @@ export class Replies extends Context.Service<Replies, {
 
       return Replies.of({
         begin: Effect.fn("Replies.begin")((agentId, sessionId, ms) =>
-          repo.putLease(agentId, sessionId ?? NAMELESS, now() + ms)),
+          repo.putLease(agentId, sessionId ?? NAMELESS, now() + ms)
+        ),
         end: Effect.fn("Replies.end")((agentId, sessionId) =>
           Effect.tap(
             inTurn(() => repo.endLease(agentId, sessionId ?? NAMELESS, now())),
             // Webhooks that follow the inbox may have held back an event.
             (active) => Effect.sync(() => active ? undefined : signals.raise(agentId))
-          )),
+          )
+        ),
         leases: Effect.fn("Replies.leases")(function*(agentId) {
           const at = now()
           const { endsAt, sessions } = yield* repo.leases(agentId, at)

@@ -1,12 +1,12 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
+import { MessageNotFound } from "#domain/messages/Message"
 import { documented } from "#infrastructure/http/Documented"
 import { ReadDeadline } from "#infrastructure/http/Endpoints"
-import { MessageNotFound } from "#domain/messages/Message"
 import { MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
 import { Text } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Holder, SessionId } from "./Reply.ts"
 
 const session_id = Schema.optionalKey(Schema.NullOr(SessionId))
@@ -33,7 +33,8 @@ export class RepliesApi extends HttpApiGroup.make("replies")
       success: Schema.Struct({ ok: Schema.Literal(true), active: Schema.Literal(true), expires_in })
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Begin a session's lease",
-      description: "Begins or renews a lease of one of the caller's sessions for ttl_seconds (default 90, at most 3600). During any lease, claims " +
+      description:
+        "Begins or renews a lease of one of the caller's sessions for ttl_seconds (default 90, at most 3600). During any lease, claims " +
         "with defer_if_active claim nothing. Without session_id, it is the agent's one lease without a name.",
       body: { session_id: session, ttl_seconds: 600 },
       bodyIsOptional: true,
@@ -44,7 +45,8 @@ export class RepliesApi extends HttpApiGroup.make("replies")
       success: Schema.Struct({ ok: Schema.Literal(true), active: Schema.Boolean })
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "End a session's lease",
-      description: "Ends the lease of this session, or the lease without a name if the body is left out. The answer says whether the agent has " +
+      description:
+        "Ends the lease of this session, or the lease without a name if the body is left out. The answer says whether the agent has " +
         "another lease. It is no error if there was no lease.",
       body: { session_id: session },
       bodyIsOptional: true,
@@ -63,7 +65,8 @@ export class RepliesApi extends HttpApiGroup.make("replies")
       error: MessageNotFound
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Claim a message",
-      description: "Claims the right to answer a received message for ten minutes. The same holder renews its claim by a repeated call. While " +
+      description:
+        "Claims the right to answer a received message for ten minutes. The same holder renews its claim by a repeated call. While " +
         "another process of this agent has the claim, claimed is false. With defer_if_active, a call during a lease claims and renews " +
         "nothing.",
       body: { message_id: MESSAGE_ID, holder: daemon, defer_if_active: true },
@@ -78,7 +81,8 @@ export class RepliesApi extends HttpApiGroup.make("replies")
       success: Schema.Struct({ claimed_count: Schema.Int, deferred, expires_in })
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Claim several messages",
-      description: "Claims messages in the order of the list, oldest first, and says how many. It stops at the first message that another process " +
+      description:
+        "Claims messages in the order of the list, oldest first, and says how many. It stops at the first message that another process " +
         "of this agent has claimed, or that the caller has not received.",
       body: { message_ids: [MESSAGE_ID, REPLY_ID], holder: daemon, defer_if_active: true },
       answer: { claimed_count: 2, deferred: false, expires_in: 600 }

@@ -1,11 +1,11 @@
-import { Effect } from "effect"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import { leaseMs } from "./Reply.ts"
+import { Effect } from "effect"
 import { Replies } from "./Replies.ts"
 import { RepliesApi } from "./RepliesApi.ts"
+import { leaseMs } from "./Reply.ts"
 
 export const RepliesHttp = Endpoints.group(
   Endpoints.apiOf(RepliesApi),
@@ -14,7 +14,12 @@ export const RepliesHttp = Endpoints.group(
     const config = yield* Config
     const limits = yield* RateLimits
     const replies = yield* Replies
-    const rate = { name: "reply_calls", limit: config.LIMITS_REPLY_CALLS_PER_MINUTE, windowMs: 60_000, window: "minute" }
+    const rate = {
+      name: "reply_calls",
+      limit: config.LIMITS_REPLY_CALLS_PER_MINUTE,
+      windowMs: 60_000,
+      window: "minute"
+    }
     const caller = Effect.tap(CurrentAgent, (agent) => limits.take(rate, agent.id))
 
     return handlers.handleAll({
@@ -40,7 +45,12 @@ export const RepliesHttp = Endpoints.group(
       }),
       claimBatch: Effect.fnUntraced(function*({ payload: { defer_if_active, holder, message_ids } }) {
         const { id } = yield* caller
-        const { claimed, deferred, expiresIn } = yield* replies.claimAll(id, message_ids, holder, defer_if_active ?? false)
+        const { claimed, deferred, expiresIn } = yield* replies.claimAll(
+          id,
+          message_ids,
+          holder,
+          defer_if_active ?? false
+        )
         return { claimed_count: claimed, deferred, expires_in: expiresIn }
       })
     })

@@ -1,7 +1,7 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import { CLAIM_MS, LONGEST_LEASE_MS } from "./Reply.ts"
 
 export interface StoredLeases {
@@ -25,11 +25,13 @@ ON CONFLICT (agent_id, session_id) DO UPDATE SET ends_at = excluded.ends_at`
 
 const END_LEASE = `SELECT end_reply_lease($1, $2, $3) AS active`
 
-const LEASES = `SELECT count(*) AS sessions, max(ends_at) AS "endsAt" FROM reply_leases WHERE agent_id = $1 AND ends_at > $2`
+const LEASES =
+  `SELECT count(*) AS sessions, max(ends_at) AS "endsAt" FROM reply_leases WHERE agent_id = $1 AND ends_at > $2`
 
 const CLAIM = `SELECT claimed, deferred, missing, ends AS "endsAt" FROM claim_replies($1, $2::text[], $3, $4, $5, $6)`
 
-const some = (table: string, key: string, which: string): string => `WHERE (agent_id, ${key}) IN (
+const some = (table: string, key: string, which: string): string =>
+  `WHERE (agent_id, ${key}) IN (
   SELECT agent_id, ${key} FROM ${table} WHERE ${which} LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 RETURNING agent_id`
@@ -100,7 +102,8 @@ export class RepliesRepo extends Context.Service<RepliesRepo, {
         claim: (agentId, messageIds, holder, deferIfActive, at, endsAt) =>
           Effect.map(claim([agentId, messageIds, holder, deferIfActive, at, endsAt]), ([row]) => row!),
         removeAgent: (agentId, most) => Effect.zipWith(ownLeases([agentId, most]), ownClaims([agentId, most]), more),
-        sweep: (at, most) => Effect.zipWith(sweepLeases(at, most), sweepClaims(at, most), (one, other) => Math.max(one, other))
+        sweep: (at, most) =>
+          Effect.zipWith(sweepLeases(at, most), sweepClaims(at, most), (one, other) => Math.max(one, other))
       })
     })
   )

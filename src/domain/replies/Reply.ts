@@ -1,6 +1,9 @@
 import { Text } from "#infrastructure/wire/Text"
 
-/** How long a claim lasts, in milliseconds. This is longer than an agent needs for one answer. A claim cannot be released. */
+/**
+ * How long a claim lasts, in milliseconds. This is longer than an agent needs for one answer. A claim cannot be
+ * released.
+ */
 export const CLAIM_MS = 600_000
 
 const LEASE_SECONDS = { default: 90, min: 1, max: 3_600 }

@@ -11,8 +11,8 @@ const IN_WORD = /^[\p{L}\p{N}\p{M}]$/u
 /** A character of a script that is written without spaces between words. */
 const UNSPACED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]$/u
 /**
- * Marks that are dropped: accents, which all scripts share, and the vowel points of Hebrew and Arabic. The vowel signs of Indic scripts
- * and the voiced marks of kana stay, because words without them are other words.
+ * Marks that are dropped: accents, which all scripts share, and the vowel points of Hebrew and Arabic. The vowel signs
+ * of Indic scripts and the voiced marks of kana stay, because words without them are other words.
  */
 const DROPPED_MARKS = /(?![\u3099\u309a])[\p{Script=Inherited}\u0591-\u05c7\u0610-\u061a\u06d6-\u06ed]/gu
 /** One code point, or the parts of one Hangul syllable. */
@@ -23,8 +23,12 @@ export const isUnspaced = (char: string): boolean => UNSPACED.test(char)
 
 const withoutMarks = (text: string): string => text.normalize("NFKD").replace(DROPPED_MARKS, "")
 
-/** Folds a piece of text: compatibility forms (NFKC), lower case, no accents. The way by upper case also folds `ß` and the final sigma. */
-const folded = (piece: string): string => withoutMarks(withoutMarks(piece).toLowerCase().toUpperCase().toLowerCase()).normalize("NFC")
+/**
+ * Folds a piece of text: compatibility forms (NFKC), lower case, no accents. The way by upper case also folds `ß` and
+ * the final sigma.
+ */
+const folded = (piece: string): string =>
+  withoutMarks(withoutMarks(piece).toLowerCase().toUpperCase().toLowerCase()).normalize("NFC")
 
 /** A cache of folded pieces. It is cleared when it is full. */
 const known = new Map<string, string>()
@@ -39,12 +43,15 @@ const foldedPiece = (piece: string): string => {
   return result
 }
 
-/** A text is folded up to this many characters. Some characters fold to 18 others, so that a text of 32 KiB could become 200,000. */
+/**
+ * A text is folded up to this many characters. Some characters fold to 18 others, so that a text of 32 KiB could become
+ * 200,000.
+ */
 const MOST_FOLDED = 40_000
 
 /**
- * Folds a text for comparison. Each folded character has the range of the characters of `text` that it was made of. A dropped mark belongs
- * to the range of the character before it.
+ * Folds a text for comparison. Each folded character has the range of the characters of `text` that it was made of. A
+ * dropped mark belongs to the range of the character before it.
  */
 export const fold = (text: string): ReadonlyArray<Folded> => {
   const result: Array<Folded> = []

@@ -2,10 +2,10 @@ import type { Term } from "./SearchQuery.ts"
 import { lookupsOf } from "./SearchQuery.ts"
 
 /**
- * The lexemes of a message in the index. Each of its words begins with the month of the message, so that a prefix is looked up among the
- * words of one month. Further tokens say, by day and by month, who sent the message to whom. So one look-up finds messages of the caller
- * only, of the newest days first. An id is shortened to its random part. Candidates of another id with the same part are left out later, when
- * the candidates are compared with the history.
+ * The lexemes of a message in the index. Each of its words begins with the month of the message, so that a prefix is
+ * looked up among the words of one month. Further tokens say, by day and by month, who sent the message to whom. So one
+ * look-up finds messages of the caller only, of the newest days first. An id is shortened to its random part.
+ * Candidates of another id with the same part are left out later, when the candidates are compared with the history.
  */
 
 const DAY_MS = 86_400_000
@@ -40,7 +40,9 @@ export interface Indexed {
 }
 
 /** The lexemes of a message. */
-export const lexemesOf = ({ conversationId, createdAt, recipientId, senderId, words }: Indexed): ReadonlyArray<string> => {
+export const lexemesOf = (
+  { conversationId, createdAt, recipientId, senderId, words }: Indexed
+): ReadonlyArray<string> => {
   const day = dayOf(createdAt)
   const month = monthName(monthOf(day))
   const tokens = [dayName(day), month].flatMap((period) =>
@@ -76,7 +78,10 @@ const anyOf = (parts: ReadonlyArray<string>): string => `(${parts.join(" | ")})`
 const allOf = (parts: ReadonlyArray<string>): string => `(${parts.join(" & ")})`
 
 /** The condition for one period; undefined if no message can match. */
-const within = (period: string, { callerId, counterpartyId, direct, from, groupIds }: SearchScope): string | undefined => {
+const within = (
+  period: string,
+  { callerId, counterpartyId, direct, from, groupIds }: SearchScope
+): string | undefined => {
   const tokenOf = (part: string, id: string) => quoted(token(part, period, id))
   const sent = counterpartyId === null
     ? tokenOf(SENDER, callerId)
@@ -98,15 +103,19 @@ const within = (period: string, { callerId, counterpartyId, direct, from, groupI
 /** The `tsquery` for the messages of some periods that have all terms, as text; undefined if no message can match. */
 export const queryOf = (scope: SearchScope, terms: ReadonlyArray<Term>, periods: Periods): string | undefined => {
   const names = new Map<number, Array<string>>()
-  for (const [month, name] of "days" in periods
-    ? periods.days.map((day) => [monthOf(day), dayName(day)] as const)
-    : periods.months.map((month) => [month, monthName(month)] as const)) {
+  for (
+    const [month, name] of "days" in periods
+      ? periods.days.map((day) => [monthOf(day), dayName(day)] as const)
+      : periods.months.map((month) => [month, monthName(month)] as const)
+  ) {
     names.set(month, [...names.get(month) ?? [], name])
   }
   const parts = Array.from(names, ([month, periodsOfMonth]) => {
     const whose = periodsOfMonth.flatMap((name) => within(name, scope) ?? [])
     if (whose.length === 0) return []
-    const words = terms.flatMap(lookupsOf).map(({ isPrefix, word }) => quoted(monthName(month) + word) + (isPrefix ? ":*" : ""))
+    const words = terms.flatMap(lookupsOf).map(({ isPrefix, word }) =>
+      quoted(monthName(month) + word) + (isPrefix ? ":*" : "")
+    )
     return [allOf([anyOf(whose), ...words])]
   }).flat()
   return parts.length === 0 ? undefined : parts.join(" | ")

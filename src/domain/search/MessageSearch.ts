@@ -1,4 +1,3 @@
-import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { Agents } from "#domain/agents/Agents"
 import { ConversationNotFound } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
@@ -7,6 +6,7 @@ import { turn } from "#domain/messages/MessagePage"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { decodeCursor, encodeCursor } from "#infrastructure/wire/Page"
 import { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { queryOf, type SearchScope } from "./Lexemes.ts"
 import { type Highlight, highlightsOf, type Term, termsOf } from "./SearchQuery.ts"
 import { type Position, type Searched, SearchRepo } from "./SearchRepo.ts"
@@ -108,8 +108,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
       })
 
       /**
-       * The messages at some positions that the caller sees and that have all terms, in the order of the positions, and the last position
-       * that was compared. It is not the last one of all if the time is over, because the texts of others decide how long a comparison takes.
+       * The messages at some positions that the caller sees and that have all terms, in the order of the positions, and
+       * the last position that was compared. It is not the last one of all if the time is over, because the texts of
+       * others decide how long a comparison takes.
        */
       const compare = Effect.fnUntraced(function*(
         agentId: string,
@@ -125,7 +126,8 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           const row = visible.get(`${position.conversationId} ${position.seq}`)
           const { text } = row === undefined ? {} : JSON.parse(row.message.content) as { readonly text?: string }
           const highlights = text === undefined ? undefined : highlightsOf(terms, text)
-          if (row !== undefined && highlights !== undefined) found.push({ hit: { json: row.json, highlights }, position })
+          if (row !== undefined && highlights !== undefined)
+            found.push({ hit: { json: row.json, highlights }, position })
           if (performance.now() - began < TURN_MS) continue
           yield* turn
           if (monotonic() > until) return { found, last: position }
@@ -140,22 +142,28 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         if ("wrong" in terms) return yield* ValidationFailed.field("q", terms.wrong)
         const start = query.cursor === null ? null : yield* decodeCursor(Cursor)(query.cursor)
         const sender = query.from === null ? null : yield* agents.byHandle(query.from)
-        const known = (yield* searchedBy(agentId, query.conversationId)).filter(({ hiddenThrough, lastSeq }) => lastSeq > hiddenThrough)
+        const known = (yield* searchedBy(agentId, query.conversationId)).filter(({ hiddenThrough, lastSeq }) =>
+          lastSeq > hiddenThrough
+        )
         if (sender === undefined || known.length === 0) return { hits: [], nextCursor: null, complete: true }
         const searched = yield* index.follow(known, INDEXING_MS)
         const complete = !searched.some(isBehind)
 
         const groupIds = searched.flatMap(({ conversationId }) => isGroupId(conversationId) ? [conversationId] : [])
         const direct = groupIds.length < searched.length
-        const scopes = Array.from({ length: Math.max(1, Math.ceil(groupIds.length / GROUPS)) }, (_, i): SearchScope => ({
-          callerId: agentId,
-          counterpartyId: query.conversationId === null ? null : searched[0]!.counterpartyId,
-          direct: direct && i === 0,
-          groupIds: groupIds.slice(i * GROUPS, (i + 1) * GROUPS),
-          from: sender?.id ?? null
-        }))
+        const scopes = Array.from(
+          { length: Math.max(1, Math.ceil(groupIds.length / GROUPS)) },
+          (_, i): SearchScope => ({
+            callerId: agentId,
+            counterpartyId: query.conversationId === null ? null : searched[0]!.counterpartyId,
+            direct: direct && i === 0,
+            groupIds: groupIds.slice(i * GROUPS, (i + 1) * GROUPS),
+            from: sender?.id ?? null
+          })
+        )
         const hiddenThrough = new Map(searched.map((one) => [one.conversationId, one.hiddenThrough]))
-        const isHidden = ({ conversationId, seq }: Position) => seq <= (hiddenThrough.get(conversationId) ?? Number.MAX_SAFE_INTEGER)
+        const isHidden = ({ conversationId, seq }: Position) =>
+          seq <= (hiddenThrough.get(conversationId) ?? Number.MAX_SAFE_INTEGER)
 
         // A clock that was set back can have given a message a time outside the times of its conversation.
         const oldest = Math.min(...searched.map(({ createdAt }) => createdAt)) - DAY_MS
@@ -183,7 +191,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           return rows.toSorted((one, other) => isBelow(one, other) ? 1 : -1).slice(0, most)
         })
 
-        /** Goes through a window. Returns true if the search has to stop, because the page is full or the time is over. */
+        /**
+         * Goes through a window. Returns true if the search has to stop, because the page is full or the time is over.
+         */
         const through = Effect.fnUntraced(function*(window: Window): Effect.fn.Return<boolean, Unavailable> {
           const texts = scopes.flatMap((scope) => queryOf(scope, terms, window.periods) ?? [])
           const from = Math.max(since, window.from)
@@ -191,7 +201,13 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           for (let how: "some" | "newest" = "some";;) {
             if (monotonic() > until) return true
             const most = how === "some" ? SOME : NEWEST
-            const rows = yield* candidates(how, texts, from, isBelow(below, before(window.to)) ? below : before(window.to), most)
+            const rows = yield* candidates(
+              how,
+              texts,
+              from,
+              isBelow(below, before(window.to)) ? below : before(window.to),
+              most
+            )
             if (how === "some" && rows.length === most) {
               const parts = split(window)
               if (parts === undefined) {
@@ -224,9 +240,14 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           break
         }
         const page = found.slice(0, query.limit)
-        // While messages are not indexed, the next page begins after the last hit, because messages after it may be found by then.
+        // While messages are not indexed, the next page begins after the last hit, because messages after it may be
+        // found by then.
         const next = found.length > query.limit || !complete ? page.at(-1)?.position ?? top : below
-        return { hits: page.map(({ hit }) => hit), nextCursor: isOver && complete ? null : encodeCursor(next), complete }
+        return {
+          hits: page.map(({ hit }) => hit),
+          nextCursor: isOver && complete ? null : encodeCursor(next),
+          complete
+        }
       })
 
       return MessageSearch.of({ search })

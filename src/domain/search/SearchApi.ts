@@ -1,5 +1,3 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
 import { ConversationNotFound } from "#domain/conversations/Conversation"
@@ -10,6 +8,8 @@ import { LargeAnswer } from "#infrastructure/rates/LargeReads"
 import { Limit } from "#infrastructure/wire/Page"
 import { HandleInput, Text } from "#infrastructure/wire/Text"
 import { RateLimited } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 
 /** How many messages a page of results holds. */
 export const RESULTS: LargeAnswer = { usual: 20, max: 50, bytes: "message" }
@@ -47,7 +47,8 @@ export class SearchApi extends HttpApiGroup.make("search")
       error: [ConversationNotFound, RateLimited]
     }).annotate(LargeAnswer, RESULTS).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Search messages",
-      description: "Lists the messages with all words of q, newest first, among those that the history shows the caller. A word with * at its " +
+      description:
+        "Lists the messages with all words of q, newest first, among those that the history shows the caller. A word with * at its " +
         "end stands for all words that begin so. highlights has the places of the words in content.text. If complete is false, older messages " +
         "are still being indexed: repeat the search later.",
       parameters: { q: "program*" },

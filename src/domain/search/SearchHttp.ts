@@ -1,5 +1,3 @@
-import { Effect } from "effect"
-import { HttpServerResponse } from "effect/http"
 import { CurrentAgent } from "#domain/auth/Authorization"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
@@ -7,6 +5,8 @@ import { LargeReads } from "#infrastructure/rates/LargeReads"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { MessageSearch } from "./MessageSearch.ts"
 import { RESULTS, SearchApi } from "./SearchApi.ts"
 
@@ -45,7 +45,9 @@ export const SearchHttp = Endpoints.group(
             cursor: givenOrNull(query.cursor)
           })
         )
-        const found = hits.map(({ highlights, json }) => `${json.slice(0, -1)},"highlights":${JSON.stringify(highlights)}}`)
+        const found = hits.map(({ highlights, json }) =>
+          `${json.slice(0, -1)},"highlights":${JSON.stringify(highlights)}}`
+        )
         return HttpServerResponse.text(
           `{"messages":[${found.join(",")}],"next_cursor":${JSON.stringify(nextCursor)},"complete":${complete}}`,
           { contentType: "application/json" }

@@ -1,5 +1,5 @@
 import { codePoints } from "#infrastructure/wire/Text"
-import { type Folded, fold } from "./Folding.ts"
+import { fold, type Folded } from "./Folding.ts"
 import { LONGEST, type Run, runsOf, shortened, wordsOf } from "./Words.ts"
 
 export const MOST_TERMS = 8
@@ -30,7 +30,8 @@ export const termsOf = (q: string): ReadonlyArray<Term> | { readonly wrong: stri
   const terms = new Map<string, Term>()
   for (const { chars, isUnspaced, text } of runsOf(fold(q))) {
     const isPrefix = !isUnspaced && q.startsWith("*", chars.at(-1)!.to)
-    if (isPrefix && codePoints(text) < SHORTEST_PREFIX) return { wrong: `must have ${SHORTEST_PREFIX} letters or digits before *` }
+    if (isPrefix && codePoints(text) < SHORTEST_PREFIX)
+      return { wrong: `must have ${SHORTEST_PREFIX} letters or digits before *` }
     terms.set(isPrefix ? `${text}*` : text, { text, isPrefix, isUnspaced })
   }
   if (terms.size === 0) return { wrong: "must have a word" }
@@ -57,7 +58,8 @@ const occurrences = (run: Run, { isPrefix, isUnspaced, text }: Term): ReadonlyAr
   const wanted = [...text]
   const found: Array<Highlight> = []
   for (let at = 0; at + wanted.length <= run.chars.length; at++) {
-    if (wanted.every((char, i) => run.chars[at + i]!.char === char)) found.push(rangeOf(run.chars.slice(at, at + wanted.length)))
+    if (wanted.every((char, i) => run.chars[at + i]!.char === char))
+      found.push(rangeOf(run.chars.slice(at, at + wanted.length)))
   }
   return found
 }
@@ -74,14 +76,16 @@ const joined = (ranges: ReadonlyArray<Highlight>): ReadonlyArray<Highlight> => {
 }
 
 /**
- * Where the words of a query occur in a text: the first ranges, in order, without overlaps. Undefined if the text lacks one of the words.
- * Decides exactly which messages match; the index only finds candidates.
+ * Where the words of a query occur in a text: the first ranges, in order, without overlaps. Undefined if the text lacks
+ * one of the words. Decides exactly which messages match; the index only finds candidates.
  */
 export const highlightsOf = (terms: ReadonlyArray<Term>, text: string): ReadonlyArray<Highlight> | undefined => {
   const runs = runsOf(fold(text))
   const words = wordsOf(runs)
   const isIndexed = (term: Term) =>
-    lookupsOf(term).every(({ isPrefix, word }) => words.has(word) || (isPrefix && [...words].some((one) => one.startsWith(word))))
+    lookupsOf(term).every(({ isPrefix, word }) =>
+      words.has(word) || (isPrefix && [...words].some((one) => one.startsWith(word)))
+    )
   const found: Array<Highlight> = []
   for (const term of terms) {
     const ranges = runs.flatMap((run) => occurrences(run, term))

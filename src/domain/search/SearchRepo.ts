@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** The messages of a conversation whose words are in the index: `from` < seq <= `through`. */
 export interface Range {
@@ -90,7 +90,10 @@ INSERT INTO message_words (conversation_id, seq, created_at, words)
 SELECT conv, seq, at, words FROM json_to_recordset($1::json) AS x(conv text, seq bigint, at bigint, words tsvector)
 ON CONFLICT DO NOTHING`
 
-/** Moves a range only if it is still the one that was read, so that ranges have no gaps although several processes index. */
+/**
+ * Moves a range only if it is still the one that was read, so that ranges have no gaps although several processes
+ * index.
+ */
 const MOVE = `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS x(conv text, first bigint, through bigint, was_first bigint, was_through bigint)
@@ -157,10 +160,16 @@ const searched = (row: SearchedRow): Searched => ({
 /** All SQL on the words of messages. */
 export class SearchRepo extends Context.Service<SearchRepo, {
   /** A slice of the conversations that an agent takes part in, by id. */
-  readonly searched: (agentId: string, above: string, limit: number) => Effect.Effect<ReadonlyArray<Searched>, Unavailable>
+  readonly searched: (
+    agentId: string,
+    above: string,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<Searched>, Unavailable>
   /** Undefined if the agent does not take part in this conversation. */
   readonly searchedOne: (agentId: string, conversationId: string) => Effect.Effect<Searched | undefined, Unavailable>
-  readonly read: (pieces: ReadonlyArray<Piece & { readonly direct: boolean }>) => Effect.Effect<ReadonlyArray<Unindexed>, Unavailable>
+  readonly read: (
+    pieces: ReadonlyArray<Piece & { readonly direct: boolean }>
+  ) => Effect.Effect<ReadonlyArray<Unindexed>, Unavailable>
   /** Adds words of messages, except of those that have their words already. */
   readonly add: (rows: ReadonlyArray<WordsRow>) => Effect.Effect<void, Unavailable>
   /** Stores new ranges, except of conversations whose range has changed since it was read. */
@@ -171,14 +180,22 @@ export class SearchRepo extends Context.Service<SearchRepo, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly conversationId: string; readonly range: Range }>, Unavailable>
   /**
-   * Messages from `since` on and below a position that match the text of a `tsquery`, the newest first. If there are more than `limit`,
-   * `newest` returns the newest ones, and `some` returns any of them, which is cheaper.
+   * Messages from `since` on and below a position that match the text of a `tsquery`, the newest first. If there are
+   * more than `limit`, `newest` returns the newest ones, and `some` returns any of them, which is cheaper.
    */
   readonly find: Record<
     "newest" | "some",
-    (query: string, since: number, below: Position, limit: number) => Effect.Effect<ReadonlyArray<Position>, Unavailable>
+    (
+      query: string,
+      since: number,
+      below: Position,
+      limit: number
+    ) => Effect.Effect<ReadonlyArray<Position>, Unavailable>
   >
-  /** Removes words of messages that no longer exist, up to `most` from each conversation of a slice. `last` is null after the last slice. */
+  /**
+   * Removes words of messages that no longer exist, up to `most` from each conversation of a slice. `last` is null
+   * after the last slice.
+   */
   readonly sweep: (
     above: string,
     limit: number,
@@ -201,21 +218,38 @@ export class SearchRepo extends Context.Service<SearchRepo, {
       }>("read_unindexed", READ)
       const add = database.prepared("add_message_words", ADD)
       const move = database.prepared("move_message_word_ranges", MOVE)
-      const pending = database.prepared<{ conversation_id: string; from_seq: number; through_seq: number }>("pending_word_ranges", PENDING)
+      const pending = database.prepared<{ conversation_id: string; from_seq: number; through_seq: number }>(
+        "pending_word_ranges",
+        PENDING
+      )
       const find = (name: string, text: string) => {
         const run = database.prepared<{ conversation_id: string; seq: number; created_at: number }>(name, text)
         return (query: string, since: number, below: Position, limit: number) =>
-          Effect.map(run([query, since, below.at, below.conversationId, below.seq, limit]), (rows) =>
-            rows.map((row) => ({ at: row.created_at, conversationId: row.conversation_id, seq: row.seq })))
+          Effect.map(
+            run([query, since, below.at, below.conversationId, below.seq, limit]),
+            (rows) => rows.map((row) => ({ at: row.created_at, conversationId: row.conversation_id, seq: row.seq }))
+          )
       }
-      const sweep = database.prepared<{ last: string | null; slice: number; removed: number }>("sweep_message_words", SWEEP)
+      const sweep = database.prepared<{ last: string | null; slice: number; removed: number }>(
+        "sweep_message_words",
+        SWEEP
+      )
       return SearchRepo.of({
         searched: (agentId, above, limit) => Effect.map(slice([agentId, above, limit]), (rows) => rows.map(searched)),
         searchedOne: (agentId, conversationId) =>
           Effect.map(one([agentId, conversationId]), ([row]) => row === undefined ? undefined : searched(row)),
         read: (pieces) =>
           Effect.map(
-            read([JSON.stringify(pieces.map(({ after, conversationId, direct, through }) => ({ conv: conversationId, direct, after, through })))]),
+            read([
+              JSON.stringify(
+                pieces.map(({ after, conversationId, direct, through }) => ({
+                  conv: conversationId,
+                  direct,
+                  after,
+                  through
+                }))
+              )
+            ]),
             (rows) =>
               rows.map((row) => ({
                 conversationId: row.conversation_id,
@@ -228,7 +262,14 @@ export class SearchRepo extends Context.Service<SearchRepo, {
           ),
         add: (rows) =>
           Effect.asVoid(add([
-            JSON.stringify(rows.map(({ conversationId, createdAt, seq, words }) => ({ conv: conversationId, seq, at: createdAt, words })))
+            JSON.stringify(
+              rows.map(({ conversationId, createdAt, seq, words }) => ({
+                conv: conversationId,
+                seq,
+                at: createdAt,
+                words
+              }))
+            )
           ])),
         move: (moves) =>
           Effect.asVoid(move([
@@ -241,8 +282,14 @@ export class SearchRepo extends Context.Service<SearchRepo, {
             })))
           ])),
         pending: (above, limit) =>
-          Effect.map(pending([above, limit]), (rows) =>
-            rows.map((row) => ({ conversationId: row.conversation_id, range: { from: row.from_seq, through: row.through_seq } }))),
+          Effect.map(
+            pending([above, limit]),
+            (rows) =>
+              rows.map((row) => ({
+                conversationId: row.conversation_id,
+                range: { from: row.from_seq, through: row.through_seq }
+              }))
+          ),
         find: { some: find("find_some_messages", FIND_SOME), newest: find("find_newest_messages", FIND_NEWEST) },
         sweep: (above, limit, most) =>
           Effect.map(sweep([above, limit, most]), ([row]) => row ?? { last: null, slice: 0, removed: 0 })

@@ -9,7 +9,8 @@ export interface Window {
 }
 
 /** The numbers from `last` down to `first`. */
-const down = (last: number, first: number): ReadonlyArray<number> => Array.from({ length: last - first + 1 }, (_, i) => last - i)
+const down = (last: number, first: number): ReadonlyArray<number> =>
+  Array.from({ length: last - first + 1 }, (_, i) => last - i)
 
 const ofDays = (last: number, first: number): Window => ({
   periods: { days: down(last, first) },
@@ -29,8 +30,9 @@ const DAYS = 7
 const MONTHS = [1, 3, 9]
 
 /**
- * The parts of a search between two times: the newest day, the days before it, and then longer and longer parts, because a common word
- * has enough hits in the newest day, and a rare one is found with few look-ups. A part has at most `most` days or months.
+ * The parts of a search between two times: the newest day, the days before it, and then longer and longer parts,
+ * because a common word has enough hits in the newest day, and a rare one is found with few look-ups. A part has at
+ * most `most` days or months.
  */
 export function* windows(from: number, to: number, most: number): Generator<Window> {
   const lastDay = dayOf(to)

@@ -1,11 +1,19 @@
-import { Clock, Context, Effect, Layer } from "effect"
-import type { Batch } from "#infrastructure/cluster/Job"
 import { isGroupId } from "#domain/messages/GroupReads"
 import { turn } from "#domain/messages/MessagePage"
+import type { Batch } from "#infrastructure/cluster/Job"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import { lexemesOf, vectorOf } from "./Lexemes.ts"
-import { type Move, type Piece, type Range, type Searched, SearchRepo, type Unindexed, type WordsRow } from "./SearchRepo.ts"
+import {
+  type Move,
+  type Piece,
+  type Range,
+  type Searched,
+  SearchRepo,
+  type Unindexed,
+  type WordsRow
+} from "./SearchRepo.ts"
 import { wordsIn } from "./Words.ts"
 
 /** A search indexes up to this many messages. The job indexes the rest. */
@@ -27,7 +35,10 @@ interface Work {
   readonly piece: Piece
   readonly was: Range | null
   readonly range: Range
-  /** Whether the messages come after those that are indexed. Then the oldest of them is indexed first, and otherwise the newest. */
+  /**
+   * Whether the messages come after those that are indexed. Then the oldest of them is indexed first, and otherwise the
+   * newest.
+   */
   readonly isNewer: boolean
 }
 
@@ -35,32 +46,55 @@ interface Work {
 export const isBehind = ({ hiddenThrough, lastSeq, range }: Searched): boolean =>
   lastSeq > hiddenThrough && (range === null || range.through < lastSeq || range.from > Math.max(hiddenThrough, 0))
 
-/** The next messages of a conversation to index, up to `most`, and what the range will be. Newer messages come first. */
-export const nextWork = (conversationId: string, lastSeq: number, range: Range | null, most: number, budget: number): Work => {
-  // If too many messages have come, the range begins again with the newest. Messages that are indexed already cost little the second time.
+/**
+ * The next messages of a conversation to index, up to `most`, and what the range will be. Newer messages come first.
+ */
+export const nextWork = (
+  conversationId: string,
+  lastSeq: number,
+  range: Range | null,
+  most: number,
+  budget: number
+): Work => {
+  // If too many messages have come, the range begins again with the newest. Messages that are indexed already cost
+  // little the second time.
   const known = range !== null && lastSeq - range.through <= budget ? range : null
   if (known !== null && known.through < lastSeq) {
     const through = Math.min(lastSeq, known.through + most)
-    return { piece: { conversationId, after: known.through, through }, was: range, range: { from: known.from, through }, isNewer: true }
+    return {
+      piece: { conversationId, after: known.through, through },
+      was: range,
+      range: { from: known.from, through },
+      isNewer: true
+    }
   }
   const { from, through } = known ?? { from: lastSeq, through: lastSeq }
   const after = Math.max(0, from - most)
-  return { piece: { conversationId, after, through: from }, was: range, range: { from: after, through }, isNewer: false }
+  return {
+    piece: { conversationId, after, through: from },
+    was: range,
+    range: { from: after, through },
+    isNewer: false
+  }
 }
 
 const textOf = (content: string): string | undefined => (JSON.parse(content) as { readonly text?: string }).text
 
 /**
- * The words of messages in `message_words`, a cache that searches fill. A send does not write to it. Of each conversation, one range of
- * messages is indexed. The end of the range follows the newest message, and its beginning moves towards the first message. Several
- * processes may index the same messages: words are added once, and a range moves only if it has not changed since it was read.
+ * The words of messages in `message_words`, a cache that searches fill. A send does not write to it. Of each
+ * conversation, one range of messages is indexed. The end of the range follows the newest message, and its beginning
+ * moves towards the first message. Several processes may index the same messages: words are added once, and a range
+ * moves only if it has not changed since it was read.
  */
 export class WordIndex extends Context.Service<WordIndex, {
   /**
-   * Indexes the newest messages of these conversations, up to `MOST_FIRST`, until `ms` are over, but one message at least. Returns the
-   * conversations with their new ranges.
+   * Indexes the newest messages of these conversations, up to `MOST_FIRST`, until `ms` are over, but one message at
+   * least. Returns the conversations with their new ranges.
    */
-  readonly follow: (conversations: ReadonlyArray<Searched>, ms: number) => Effect.Effect<ReadonlyArray<Searched>, Unavailable>
+  readonly follow: (
+    conversations: ReadonlyArray<Searched>,
+    ms: number
+  ) => Effect.Effect<ReadonlyArray<Searched>, Unavailable>
   /** Indexes some messages of conversations in which somebody has searched. */
   readonly step: Effect.Effect<Batch, Unavailable>
   /** Goes through a slice of the conversations and removes the words of messages that no longer exist. */
@@ -73,13 +107,16 @@ export class WordIndex extends Context.Service<WordIndex, {
       const monotonic = monotonicMillis(yield* Clock.Clock)
 
       /**
-       * Indexes pieces of conversations, in this order, and moves the ranges. Words are added in statements of a bounded size, with a turn for
-       * other work after each of them. Stops after the first message that ends at or after `until`. A range then moves as far as its messages
-       * are indexed, so that each call makes progress. Returns the new ranges by conversation.
+       * Indexes pieces of conversations, in this order, and moves the ranges. Words are added in statements of a
+       * bounded size, with a turn for other work after each of them. Stops after the first message that ends at or
+       * after `until`. A range then moves as far as its messages are indexed, so that each call makes progress. Returns
+       * the new ranges by conversation.
        */
       const index = Effect.fnUntraced(function*(work: ReadonlyArray<Work>, until = Number.POSITIVE_INFINITY) {
         const ordered = work.toSorted((one, other) => one.piece.conversationId < other.piece.conversationId ? -1 : 1)
-        const read = yield* repo.read(ordered.map(({ piece }) => ({ ...piece, direct: !isGroupId(piece.conversationId) })))
+        const read = yield* repo.read(
+          ordered.map(({ piece }) => ({ ...piece, direct: !isGroupId(piece.conversationId) }))
+        )
         const messages = new Map<string, Array<Unindexed>>()
         for (const message of read) {
           const known = messages.get(message.conversationId)
@@ -94,7 +131,9 @@ export class WordIndex extends Context.Service<WordIndex, {
         for (const { isNewer, piece, range } of work) {
           if (isLate) break
           const { conversationId } = piece
-          const own = (messages.get(conversationId) ?? []).toSorted((one, other) => isNewer ? one.seq - other.seq : other.seq - one.seq)
+          const own = (messages.get(conversationId) ?? []).toSorted((one, other) =>
+            isNewer ? one.seq - other.seq : other.seq - one.seq
+          )
           for (const [i, message] of own.entries()) {
             const text = textOf(message.content)
             const words = text === undefined ? undefined : wordsIn(text)
@@ -116,7 +155,10 @@ export class WordIndex extends Context.Service<WordIndex, {
             }
             isLate = monotonic() >= until
             if (!isLate || i === own.length - 1) continue
-            ranges.set(conversationId, isNewer ? { ...range, through: message.seq } : { ...range, from: message.seq - 1 })
+            ranges.set(
+              conversationId,
+              isNewer ? { ...range, through: message.seq } : { ...range, from: message.seq - 1 }
+            )
             break
           }
           // Messages are removed only at the beginning of a conversation, so a gap means that the rest is gone.
@@ -133,16 +175,18 @@ export class WordIndex extends Context.Service<WordIndex, {
       })
 
       /**
-       * Adds empty ranges for conversations of which nothing is indexed yet, so that the job indexes them: some at least, and others until
-       * `until`.
+       * Adds empty ranges for conversations of which nothing is indexed yet, so that the job indexes them: some at
+       * least, and others until `until`.
        */
       const leave = Effect.fnUntraced(function*(conversations: ReadonlyArray<Searched>, until: number) {
         for (let at = 0; at < conversations.length; at += LEFT) {
-          yield* repo.move(conversations.slice(at, at + LEFT).map(({ conversationId, lastSeq }) => ({
-            conversationId,
-            was: null,
-            range: { from: lastSeq, through: lastSeq }
-          })))
+          yield* repo.move(
+            conversations.slice(at, at + LEFT).map(({ conversationId, lastSeq }) => ({
+              conversationId,
+              was: null,
+              range: { from: lastSeq, through: lastSeq }
+            }))
+          )
           yield* turn
           if (monotonic() >= until) return
         }
@@ -170,7 +214,8 @@ export class WordIndex extends Context.Service<WordIndex, {
             }
             budget -= Math.min(STEP, budget) - room
             const ranges = yield* index(work, until)
-            for (const [conversationId, range] of ranges) current.set(conversationId, { ...current.get(conversationId)!, range })
+            for (const [conversationId, range] of ranges)
+              current.set(conversationId, { ...current.get(conversationId)!, range })
             waiting = waiting.filter(({ conversationId }) => isBehind(current.get(conversationId)!))
           }
           yield* leave(waiting.filter(({ conversationId }) => current.get(conversationId)!.range === null), until)

@@ -1,4 +1,4 @@
-import { type Folded, fold, isInWord, isUnspaced } from "./Folding.ts"
+import { fold, type Folded, isInWord, isUnspaced } from "./Folding.ts"
 
 /** The index has this many characters of a word. */
 export const LONGEST = 32
@@ -6,8 +6,8 @@ export const LONGEST = 32
 export const MOST_WORDS = 1_000
 
 /**
- * A run of characters without a separator: a word, or characters of a script without spaces (`unspaced`), in which every place can begin
- * a word.
+ * A run of characters without a separator: a word, or characters of a script without spaces (`unspaced`), in which
+ * every place can begin a word.
  */
 export interface Run {
   readonly chars: ReadonlyArray<Folded>
@@ -41,7 +41,9 @@ export const runsOf = (folded: ReadonlyArray<Folded>): ReadonlyArray<Run> => {
 /** The first characters of a text. */
 export const shortened = (text: string): string => text.length <= LONGEST ? text : [...text].slice(0, LONGEST).join("")
 
-/** The pairs of neighbours in an unspaced run, and its last character. So a pair begins at each character but the last. */
+/**
+ * The pairs of neighbours in an unspaced run, and its last character. So a pair begins at each character but the last.
+ */
 const pairs = ({ chars }: Run): ReadonlyArray<string> => chars.map(({ char }, i) => char + (chars[i + 1]?.char ?? ""))
 
 /** The different words by which a text is found, in the order of their first occurrence. */

@@ -20,13 +20,20 @@ export interface Circuit {
 export const closed: Circuit = { inARow: 0, recent: [], pausedUntil: null }
 
 /**
- * `Pause`: nothing is posted, and no attempt is counted. `Probe`: one delivery is posted, and its outcome closes or reopens the circuit.
- * A pause that would last longer than `pauseMs` began before the clock was set back, and is over.
+ * `Pause`: nothing is posted, and no attempt is counted. `Probe`: one delivery is posted, and its outcome closes or
+ * reopens the circuit. A pause that would last longer than `pauseMs` began before the clock was set back, and is over.
  */
-export const stateAt = ({ pauseMs }: CircuitRules, { pausedUntil }: Circuit, now: number): "Closed" | "Pause" | "Probe" =>
+export const stateAt = (
+  { pauseMs }: CircuitRules,
+  { pausedUntil }: Circuit,
+  now: number
+): "Closed" | "Pause" | "Probe" =>
   pausedUntil === null ? "Closed" : pausedUntil > now && pausedUntil <= now + pauseMs + SET_BACK_MS ? "Pause" : "Probe"
 
-/** A successful probe closes the circuit. The success of a post that was under way when a pause began does not end the pause. */
+/**
+ * A successful probe closes the circuit. The success of a post that was under way when a pause began does not end the
+ * pause.
+ */
 export const afterSuccess = (rules: CircuitRules, circuit: Circuit, now: number): Circuit => ({
   ...circuit,
   inARow: 0,

@@ -1,14 +1,14 @@
-import { Context, Effect, Layer, Schema } from "effect"
 import { Agents } from "#domain/agents/Agents"
-import { messageJson } from "#domain/messages/Message"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { toReadReceipt } from "#domain/deliveries/ReadReceipt"
+import { toGroupInvite } from "#domain/groups/Invite"
 import { toGroupDeletion } from "#domain/messages/GroupDeletion"
 import { GroupReads } from "#domain/messages/GroupReads"
-import { toGroupInvite } from "#domain/groups/Invite"
+import { messageJson } from "#domain/messages/Message"
+import type { WebhookEvent } from "#domain/messages/Outbox"
 import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import type { WebhookEvent } from "#domain/messages/Outbox"
+import { Context, Effect, Layer, Schema } from "effect"
 
 /** The subjects of events, as the outbox stores them. `reader` and `by` are agent ids; times are in milliseconds. */
 const ReadSubject = Schema.fromJsonString(Schema.Struct({
@@ -34,8 +34,8 @@ export interface Rendered {
 }
 
 /**
- * Turns an outbox row into the data to post. It equals the payload that sockets get for the event (wire.md E.5), because
- * the same function in the event's module builds both.
+ * Turns an outbox row into the data to post. It equals the payload that sockets get for the event (wire.md E.5),
+ * because the same function in the event's module builds both.
  */
 export class EventData extends Context.Service<EventData, {
   /** Undefined if nothing is left to post, for example because the group was deleted. */
@@ -62,7 +62,9 @@ export class EventData extends Context.Service<EventData, {
       })
 
       const read = Effect.fnUntraced(function*(subject: string) {
-        const { at, conversation_id, message_id, reader, seq, through_seq } = Schema.decodeUnknownSync(ReadSubject)(subject)
+        const { at, conversation_id, message_id, reader, seq, through_seq } = Schema.decodeUnknownSync(ReadSubject)(
+          subject
+        )
         return toReadReceipt(
           { messageId: message_id, conversationId: conversation_id, seq, throughSeq: through_seq, at },
           yield* handleOf(reader)
@@ -106,8 +108,10 @@ export class EventData extends Context.Service<EventData, {
           if (event === "message.new") return message(agentId, subject)
           // Presence is not in the outbox. PresencePosts passes the finished data.
           if (event === "presence.update") return Effect.succeed({ data: subject, envelope: null })
-          return Effect.map(dataOf(event, subject), (data) =>
-            data === undefined ? undefined : { data: JSON.stringify(data), envelope: null })
+          return Effect.map(
+            dataOf(event, subject),
+            (data) => data === undefined ? undefined : { data: JSON.stringify(data), envelope: null }
+          )
         }
       })
     })

@@ -1,6 +1,6 @@
 import { Effect, Option } from "effect"
 import { type Moves, type PlaceLimits, PostScheduler } from "./PostScheduler.ts"
-import type { Standing, PostTarget } from "./TargetHealth.ts"
+import type { PostTarget, Standing } from "./TargetHealth.ts"
 
 interface Waiter extends PostTarget {
   /** Ends the wait. */
@@ -9,8 +9,8 @@ interface Waiter extends PostTarget {
 
 export interface PostQueue {
   /**
-   * Runs the post once a place is free, and holds the place until the post ends. Passes to the post whether it had to wait, which can
-   * take many minutes. Returns `None`, and runs nothing, if too many posts wait.
+   * Runs the post once a place is free, and holds the place until the post ends. Passes to the post whether it had to
+   * wait, which can take many minutes. Returns `None`, and runs nothing, if too many posts wait.
    */
   readonly run: (
     target: PostTarget

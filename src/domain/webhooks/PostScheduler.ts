@@ -1,4 +1,4 @@
-import { type Standing, standings, type PostTarget } from "./TargetHealth.ts"
+import { type PostTarget, type Standing, standings } from "./TargetHealth.ts"
 
 export interface PlaceLimits {
   /** Posts under way. */
@@ -17,8 +17,8 @@ export interface Moves<Post> {
 
 /**
  * The share of the places for posts to targets with this standing or a worse one. A quarter of all places is kept for
- * targets that answered lately, and silent targets have a quarter at most. An agent has one place in eight for targets that may be
- * dead. So 40 agents with dead targets leave places for the new target of another agent.
+ * targets that answered lately, and silent targets have a quarter at most. An agent has one place in eight for targets
+ * that may be dead. So 40 agents with dead targets leave places for the new target of another agent.
  */
 const IN_ALL = { Silent: 1 / 4, Unknown: 3 / 4, Late: 3 / 4, Answers: 1 }
 const OF_AGENT = { Silent: 1 / 8, Unknown: 1 / 8, Late: 1 / 2, Answers: 1 }
@@ -51,10 +51,10 @@ class Places {
 }
 
 /**
- * Decides which posts are under way and which wait. A post waits only while its standing has no place left in all, for its agent or
- * for its host. A place that becomes free goes to the agents in turn. Each agent's posts begin in the order of their arrival, those with
- * a better standing first. When too many posts wait, the agent with the most waiting posts loses its newest one. A post is known by its
- * identity.
+ * Decides which posts are under way and which wait. A post waits only while its standing has no place left in all, for
+ * its agent or for its host. A place that becomes free goes to the agents in turn. Each agent's posts begin in the
+ * order of their arrival, those with a better standing first. When too many posts wait, the agent with the most waiting
+ * posts loses its newest one. A post is known by its identity.
  */
 export class PostScheduler<Post extends PostTarget> {
   private readonly limits: PlaceLimits
@@ -187,7 +187,12 @@ export class PostScheduler<Post extends PostTarget> {
   }
 }
 
-const placesOf = (known: Map<string, Places>, key: string, places: number, shares: Readonly<Record<Standing, number>>): Places => {
+const placesOf = (
+  known: Map<string, Places>,
+  key: string,
+  places: number,
+  shares: Readonly<Record<Standing, number>>
+): Places => {
   const found = known.get(key) ?? new Places(places, shares)
   known.set(key, found)
   return found

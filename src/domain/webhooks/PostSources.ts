@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import type { INBOX_EVENT, TASK_EVENT } from "#domain/messages/Outbox"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A webhook without a slot, and the delivery to render. */
 export interface Rendering {
@@ -36,8 +36,8 @@ export interface PostSource {
   /** Undefined if nothing is left to post. */
   readonly render: (rendering: Rendering) => Effect.Effect<Rendered | Deferral | undefined, Unavailable>
   /**
-   * Only for webhooks that follow an inbox, and only while no delivery waits: puts the next event into the outbox. Returns whether there
-   * may be one now, or the time for which the next event is held back.
+   * Only for webhooks that follow an inbox, and only while no delivery waits: puts the next event into the outbox.
+   * Returns whether there may be one now, or the time for which the next event is held back.
    */
   readonly fill: (webhookId: string) => Effect.Effect<boolean | Deferral, Unavailable>
 }
@@ -52,7 +52,10 @@ export class PostSources extends Context.Service<PostSources, {
   static readonly layer = Layer.sync(PostSources, () => {
     const known = new Map<SourceEvent, PostSource>()
     // A post that comes before its source fails and is retried.
-    const missing: PostSource = { render: () => Effect.fail(new Unavailable()), fill: () => Effect.fail(new Unavailable()) }
+    const missing: PostSource = {
+      render: () => Effect.fail(new Unavailable()),
+      fill: () => Effect.fail(new Unavailable())
+    }
     return PostSources.of({
       of: (event) => known.get(event) ?? missing,
       register: (event, source) => {

@@ -1,5 +1,5 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { Ids } from "#infrastructure/platform/Ids"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { WebhookActors } from "./WebhookActors.ts"
 import { WebhooksRepo } from "./WebhooksRepo.ts"
 
@@ -29,7 +29,11 @@ export class PresencePosts extends Context.Service<PresencePosts, {
         waiting = new Map()
         for (let from = 0; from < all.length; from += SLICE) {
           const slice = all.slice(from, from + SLICE)
-          const targets = yield* repo.targets([...new Set(slice.map(({ agentId }) => agentId))], "presence.update", clock.currentTimeMillisUnsafe())
+          const targets = yield* repo.targets(
+            [...new Set(slice.map(({ agentId }) => agentId))],
+            "presence.update",
+            clock.currentTimeMillisUnsafe()
+          )
           for (const { agentId, data } of slice) {
             for (const target of targets) {
               if (target.agentId === agentId) actors.postOnce(target, "presence.update", ids.make("whd"), data)

@@ -1,7 +1,7 @@
+import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 import { Context, Data, Effect } from "effect"
 import { lookup, Resolver } from "node:dns/promises"
 import { BlockList, isIP, isIPv4 } from "node:net"
-import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 
 /** The networks besides the public internet that webhooks may reach. */
 export type AllowPrivate = "none" | "loopback" | "all"
@@ -12,17 +12,21 @@ export class LookupFailed extends Data.TaggedError("LookupFailed")<{ readonly re
 /** The URL is invalid, or leads to an address that webhooks must not reach. */
 export class TargetRefused extends Data.TaggedError("TargetRefused")<{ readonly reason: string }> {}
 
-const lookupFailed = (cause: unknown): LookupFailed => new LookupFailed({ reason: cause instanceof Error ? cause.message : String(cause) })
+const lookupFailed = (cause: unknown): LookupFailed =>
+  new LookupFailed({ reason: cause instanceof Error ? cause.message : String(cause) })
 
 /** The time-out of a query to a name server, in milliseconds, and how often the query is sent. */
 const QUERY = { timeout: 2_000, tries: 2 }
 
 /**
- * Queries the name servers directly, by default those of this machine. A look-up of the operating system would hold one of the few
- * threads of the process until the name servers answer. A few names whose servers never answer would delay all other look-ups, and
- * the work on files.
+ * Queries the name servers directly, by default those of this machine. A look-up of the operating system would hold one
+ * of the few threads of the process until the name servers answer. A few names whose servers never answer would delay
+ * all other look-ups, and the work on files.
  */
-export const askNameServers = (hostname: string, servers?: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, LookupFailed> =>
+export const askNameServers = (
+  hostname: string,
+  servers?: ReadonlyArray<string>
+): Effect.Effect<ReadonlyArray<string>, LookupFailed> =>
   Effect.suspend(() => {
     const resolver = new Resolver(QUERY)
     if (servers !== undefined) resolver.setServers(servers)
@@ -75,10 +79,15 @@ const PRIVATE_V4 = listOf(
   ["224.0.0.0", 3]
 )
 
-/** Global unicast IPv6. Mapped and translated IPv4, link-local, unique local and multicast addresses lie outside of it. */
+/**
+ * Global unicast IPv6. Mapped and translated IPv4, link-local, unique local and multicast addresses lie outside of it.
+ */
 const GLOBAL_V6 = listOf("ipv6", ["2000::", 3])
 
-/** Networks within `GLOBAL_V6` that are not public, or that embed an unchecked IPv4 address: Teredo, 6to4, documentation. */
+/**
+ * Networks within `GLOBAL_V6` that are not public, or that embed an unchecked IPv4 address: Teredo, 6to4,
+ * documentation.
+ */
 const SPECIAL_V6 = listOf("ipv6", ["2001::", 23], ["2001:db8::", 32], ["2002::", 16], ["3fff::", 20])
 
 const LOOPBACK_V4 = listOf("ipv4", ["127.0.0.0", 8])
@@ -91,7 +100,8 @@ export const placeOf = (address: string): "public" | "loopback" | "private" => {
   }
   // An address with a zone (`%eth0`) is valid on one link only.
   if (isIP(address) !== 6 || address.includes("%")) return "private"
-  // Only IPv6 lists are checked, because a BlockList of IPv4 networks would match mapped addresses (`::ffff:0:0/96`) too.
+  // Only IPv6 lists are checked, because a BlockList of IPv4 networks would match mapped addresses (`::ffff:0:0/96`)
+  // too.
   if (LOOPBACK_V6.check(address, "ipv6")) return "loopback"
   return GLOBAL_V6.check(address, "ipv6") && !SPECIAL_V6.check(address, "ipv6") ? "public" : "private"
 }
@@ -107,7 +117,9 @@ export const parseTarget = (text: string): Effect.Effect<URL, TargetRefused> =>
     const refused = (reason: string) => Effect.fail(new TargetRefused({ reason }))
     if (!/^https?:\/\//i.test(text)) return refused("must begin with http:// or https://")
     const url = absoluteUrl(text)
-    return url === undefined ? refused("must be a URL without a user name, a password, blanks and backslashes") : Effect.succeed(url)
+    return url === undefined
+      ? refused("must be a URL without a user name, a password, blanks and backslashes")
+      : Effect.succeed(url)
   })
 
 /** The host of a URL as DNS and sockets expect it: IPv6 without brackets. */

@@ -8,11 +8,15 @@ const POSTED = { "content-type": "application/json", "user-agent": "Parley-Webho
 /** The beginning of a secret of Standard Webhooks. The key is what follows, in base64. */
 const STANDARD = "whsec_"
 
-/** The key of a secret that begins as those of Standard Webhooks; undefined for any other text, and if no base64 follows. */
+/**
+ * The key of a secret that begins as those of Standard Webhooks; undefined for any other text, and if no base64
+ * follows.
+ */
 const decodedKey = (secret: string): Buffer | undefined => {
   const encoded = secret.slice(STANDARD.length)
   const key = Buffer.from(encoded, "base64")
-  const isWhole = secret.startsWith(STANDARD) && key.toString("base64").replace(/=+$/, "") === encoded.replace(/=+$/, "")
+  const isWhole = secret.startsWith(STANDARD) &&
+    key.toString("base64").replace(/=+$/, "") === encoded.replace(/=+$/, "")
   return isWhole && key.length > 0 ? key : undefined
 }
 
@@ -39,8 +43,9 @@ const standardSigned = ({ at, body, id }: Message, keys: ReadonlyArray<Buffer>):
 })
 
 /**
- * The headers of one attempt (wire.md C.12). If there is a secret, they are signed in both forms of AgentChat, whose key is the secret as
- * UTF-8 text, and in the form of Standard Webhooks, whose key is what a `whsec_` secret encodes, or else the same text.
+ * The headers of one attempt (wire.md C.12). If there is a secret, they are signed in both forms of AgentChat, whose
+ * key is the secret as UTF-8 text, and in the form of Standard Webhooks, whose key is what a `whsec_` secret encodes,
+ * or else the same text.
  */
 export const signedHeaders = (options: {
   readonly secret: string | undefined
@@ -67,7 +72,9 @@ export const signedHeaders = (options: {
 }
 
 /** The headers of one attempt by Standard Webhooks alone, with a signature for each of the secrets. */
-export const standardHeaders = (options: Message & { readonly secrets: ReadonlyArray<string> }): Readonly<Record<string, string>> => ({
+export const standardHeaders = (
+  options: Message & { readonly secrets: ReadonlyArray<string> }
+): Readonly<Record<string, string>> => ({
   ...POSTED,
   ...standardSigned(options, options.secrets.flatMap((secret) => standardKey(secret) ?? []))
 })

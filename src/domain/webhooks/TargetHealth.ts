@@ -1,10 +1,16 @@
-/** One agent's posts to one host. The posts of other agents to the host do not count for this target, so no agent can spoil a host for others. */
+/**
+ * One agent's posts to one host. The posts of other agents to the host do not count for this target, so no agent can
+ * spoil a host for others.
+ */
 export interface PostTarget {
   readonly agentId: string
   readonly host: string
 }
 
-/** The standings of a target, from the worst to the best. The last post decides the standing; `Late` if the post was answered late. */
+/**
+ * The standings of a target, from the worst to the best. The last post decides the standing; `Late` if the post was
+ * answered late.
+ */
 export const standings = ["Silent", "Unknown", "Late", "Answers"] as const
 export type Standing = typeof standings[number]
 
@@ -17,7 +23,9 @@ export interface StandingRules {
   readonly lateMs: number
 }
 
-/** Remembers in bounded memory which targets answered lately. A restart forgets all of them. Times are in milliseconds. */
+/**
+ * Remembers in bounded memory which targets answered lately. A restart forgets all of them. Times are in milliseconds.
+ */
 export class TargetHealth {
   private readonly rules: StandingRules
   /** The target with the oldest last post comes first. */
@@ -32,7 +40,10 @@ export class TargetHealth {
     return found === undefined || found.at <= now - this.rules.lastsMs ? "Unknown" : found.standing
   }
 
-  /** Counts a post that has ended. An early failure, such as a refused connection, changes nothing, because it did not hold a place for long. */
+  /**
+   * Counts a post that has ended. An early failure, such as a refused connection, changes nothing, because it did not
+   * hold a place for long.
+   */
   ended(target: PostTarget, answered: boolean, tookMs: number, now: number): void {
     const late = tookMs > this.rules.lateMs
     if (!answered && !late) return

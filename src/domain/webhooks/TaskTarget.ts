@@ -1,6 +1,9 @@
 import type { StoredWebhook } from "./Webhook.ts"
 
-/** Where the changes of an A2A task are posted, and the credentials by which the receiver recognises the posts (wire.md N, Push). */
+/**
+ * Where the changes of an A2A task are posted, and the credentials by which the receiver recognises the posts (wire.md
+ * N, Push).
+ */
 export interface TaskTarget {
   readonly url: string
   /** Sent with each post. It is also the key of the post's signature. */
@@ -8,7 +11,9 @@ export interface TaskTarget {
   readonly authentication?: { readonly scheme: string; readonly credentials: string }
 }
 
-/** A webhook for one task. It has no slot, so the agent's limit does not count it and the agent's list does not show it. */
+/**
+ * A webhook for one task. It has no slot, so the agent's limit does not count it and the agent's list does not show it.
+ */
 export interface TaskWebhook extends Pick<StoredWebhook, "id"> {
   readonly target: TaskTarget
 }
@@ -25,5 +30,7 @@ export const decodeCredentials = (secret: string): Credentials => JSON.parse(sec
 export const headersOf = ({ authentication, token }: Credentials): Readonly<Record<string, string>> => ({
   "content-type": "application/a2a+json",
   ...(token === undefined ? {} : { "X-A2A-Notification-Token": token }),
-  ...(authentication === undefined ? {} : { authorization: `${authentication.scheme} ${authentication.credentials}`.trim() })
+  ...(authentication === undefined
+    ? {}
+    : { authorization: `${authentication.scheme} ${authentication.credentials}`.trim() })
 })

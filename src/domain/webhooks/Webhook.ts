@@ -1,7 +1,7 @@
-import { Schema } from "effect"
+import { type WebhookEvent, webhookEvents } from "#domain/messages/Outbox"
 import { DateTimeString, iso, Text } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
-import { type WebhookEvent, webhookEvents } from "#domain/messages/Outbox"
+import { Schema } from "effect"
 
 /** A webhook as stored; times in milliseconds. */
 export interface StoredWebhook {
@@ -30,7 +30,9 @@ const fields = {
 export const Webhook = Schema.Struct(fields).annotate({ identifier: "Webhook" })
 
 /** A new webhook, with its secret, which is shown only at creation. */
-export const CreatedWebhook = Schema.Struct({ ...fields, secret: Schema.String }).annotate({ identifier: "CreatedWebhook" })
+export const CreatedWebhook = Schema.Struct({ ...fields, secret: Schema.String }).annotate({
+  identifier: "CreatedWebhook"
+})
 
 export const toWebhook = (webhook: StoredWebhook): typeof Webhook.Type => ({
   id: webhook.id,

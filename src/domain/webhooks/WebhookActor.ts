@@ -1,7 +1,7 @@
-import { Effect, Latch } from "effect"
 import { webhookCircuits, webhookDead } from "#infrastructure/platform/Metrics"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Effect, Latch } from "effect"
 import { afterFailure, afterSuccess, type Circuit, type CircuitRules, closed, stateAt } from "./Circuit.ts"
 import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
 
@@ -11,8 +11,9 @@ export type Outcome =
   | { readonly _tag: "Failed"; readonly reason: string; readonly status?: number }
 
 /**
- * `Unwanted`: when a place was free, the circuit had opened, the shard had moved, or the webhook or the delivery had changed since it was
- * read. `NoPlace`: too many posts wait for a place. `Held`: the event must not be posted for this time. Nothing was posted in these cases.
+ * `Unwanted`: when a place was free, the circuit had opened, the shard had moved, or the webhook or the delivery had
+ * changed since it was read. `NoPlace`: too many posts wait for a place. `Held`: the event must not be posted for this
+ * time. Nothing was posted in these cases.
  */
 export type Posted =
   | Outcome
@@ -28,8 +29,8 @@ const GONE = 410
 const TOO_LARGE = 413
 
 /**
- * The consequence of a failed attempt. A webhook that follows an inbox leaves no event out, except one that is too large: it is suspended
- * until its client resumes it. Any other webhook loses a delivery after the last attempt.
+ * The consequence of a failed attempt. A webhook that follows an inbox leaves no event out, except one that is too
+ * large: it is suspended until its client resumes it. Any other webhook loses a delivery after the last attempt.
  */
 const afterFailed = (
   followsInbox: boolean,
@@ -52,7 +53,10 @@ export interface Dependencies {
   /** Whether this node owns the webhook. */
   readonly isLocal: (id: string) => boolean
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, Unavailable>
-  /** Posts once, if `stillWanted` is true when a place is free, and if nothing changed in the outbox while the post waited for the place. */
+  /**
+   * Posts once, if `stillWanted` is true when a place is free, and if nothing changed in the outbox while the post
+   * waited for the place.
+   */
   readonly post: (
     id: string,
     work: Work,
@@ -63,8 +67,8 @@ export interface Dependencies {
   readonly failed: (failure: Failure) => Effect.Effect<void, Unavailable>
   readonly postponed: (id: string, deliveryNo: number, dueAt: number) => Effect.Effect<void, Unavailable>
   /**
-   * Puts the next event of the inbox that the webhook follows into its outbox. Returns whether there may be one now, or the time for which
-   * the next event is held back.
+   * Puts the next event of the inbox that the webhook follows into its outbox. Returns whether there may be one now, or
+   * the time for which the next event is held back.
    */
   readonly fill: (id: string) => Effect.Effect<boolean | { readonly heldMs: number }, Unavailable>
 }
@@ -76,14 +80,18 @@ const PAGE = 32
 /** A pass waits for a delivery that is due within this time. For later deliveries the sweep wakes the webhook. */
 const SOON_MS = 60_000
 
-/** Whether a delivery is to be posted. A delivery that waits longer than its retry was scheduled before the clock was set back. */
+/**
+ * Whether a delivery is to be posted. A delivery that waits longer than its retry was scheduled before the clock was
+ * set back.
+ */
 const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: Waiting, now: number): boolean =>
   dueAt <= now || dueAt > now + (retryMs[attempts - 1] ?? 0) + SET_BACK_MS
 
 /**
- * Posts the deliveries that the outbox holds for one webhook, roughly in the order in which they are due. One pass runs at a time.
- * It ends when nothing is due soon, or when a delivery got no place. Then the sweep begins the next pass. When a delivery is not
- * wanted any more, the pass reads the outbox again. Only the circuit's counts are kept in memory.
+ * Posts the deliveries that the outbox holds for one webhook, roughly in the order in which they are due. One pass runs
+ * at a time. It ends when nothing is due soon, or when a delivery got no place. Then the sweep begins the next pass.
+ * When a delivery is not wanted any more, the pass reads the outbox again. Only the circuit's counts are kept in
+ * memory.
  */
 export class WebhookActor {
   readonly id: string
@@ -152,17 +160,30 @@ export class WebhookActor {
   })))
 
   /** Attempts a delivery. If it was not posted, returns the reason, and no further delivery of this page is posted. */
-  private readonly attempt = Effect.fnUntraced({ self: this }, function*(work: Work, delivery: Waiting, probe: boolean) {
-    const wanted = () =>
-      this.deps.isLocal(this.id) && (probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed")
-    const posted = yield* this.deps.post(this.id, work, delivery, wanted)
-    if (posted._tag === "NoPlace" || posted._tag === "Unwanted") return posted._tag
-    if (posted._tag === "Held") yield* this.deps.postponed(this.id, delivery.deliveryNo, this.deps.now() + posted.heldMs)
-    else yield* this.store(work, delivery, probe, posted)
-    return undefined
-  })
+  private readonly attempt = Effect.fnUntraced(
+    { self: this },
+    function*(work: Work, delivery: Waiting, probe: boolean) {
+      const wanted = () =>
+        this.deps.isLocal(this.id) && (probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed")
+      const posted = yield* this.deps.post(this.id, work, delivery, wanted)
+      if (posted._tag === "NoPlace" || posted._tag === "Unwanted") return posted._tag
+      if (posted._tag === "Held")
+        yield* this.deps.postponed(
+          this.id,
+          delivery.deliveryNo,
+          this.deps.now() + posted.heldMs
+        )
+      else yield* this.store(work, delivery, probe, posted)
+      return undefined
+    }
+  )
 
-  private store({ followsInbox }: Work, delivery: Waiting, probe: boolean, outcome: Outcome): Effect.Effect<void, Unavailable> {
+  private store(
+    { followsInbox }: Work,
+    delivery: Waiting,
+    probe: boolean,
+    outcome: Outcome
+  ): Effect.Effect<void, Unavailable> {
     const at = this.deps.now()
     if (outcome._tag === "Delivered") {
       const { pausedUntil } = this.circuit

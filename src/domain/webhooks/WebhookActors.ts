@@ -1,34 +1,36 @@
-import { Clock, Context, Effect, FiberSet, Layer, Option } from "effect"
-import { EntityId, Sharding } from "effect/cluster"
 import { Deliveries } from "#domain/deliveries/Deliveries"
+import { INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
+import { Secrets } from "#infrastructure/database/Secrets"
+import { makeActors } from "#infrastructure/platform/Actors"
 import { Config } from "#infrastructure/platform/Config"
 import { webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
-import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
-import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "#infrastructure/platform/Tracing"
 import { forRequest, requestId } from "#infrastructure/platform/RequestId"
-import { Secrets } from "#infrastructure/database/Secrets"
+import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "#infrastructure/platform/Tracing"
 import { plainName } from "#infrastructure/wire/Name"
 import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { WebhookClient } from "./WebhookClient.ts"
+import { Clock, Context, Effect, FiberSet, Layer, Option } from "effect"
+import { EntityId, Sharding } from "effect/cluster"
 import { EventData } from "./EventData.ts"
 import { makePostQueue } from "./PostQueue.ts"
-import { type PostTarget, TargetHealth } from "./TargetHealth.ts"
-import { makeActors } from "#infrastructure/platform/Actors"
-import { INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
-import { deliveryId, signedHeaders } from "./Signature.ts"
-import { checkedAddresses, NameLookup } from "./PrivateAddressGuard.ts"
 import { type Attempt as PostAttempt, PostSources } from "./PostSources.ts"
-import { type Outcome, type Dependencies, WebhookActor } from "./WebhookActor.ts"
+import { checkedAddresses, NameLookup } from "./PrivateAddressGuard.ts"
+import { deliveryId, signedHeaders } from "./Signature.ts"
+import { type PostTarget, TargetHealth } from "./TargetHealth.ts"
+import { type Dependencies, type Outcome, WebhookActor } from "./WebhookActor.ts"
+import { WebhookClient } from "./WebhookClient.ts"
 import { WebhookEntity } from "./WebhookEntity.ts"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { type SignedTarget, type Waiting, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
 
 /** Deliveries that wait in memory for a place. The others stay in the outbox, where the sweep finds them. */
 const WAITING = { inAll: 2_000, perAgent: 256 }
-/** The places of `postOnce`. They are separate from the places of deliveries because no circuit holds these posts back. */
+/**
+ * The places of `postOnce`. They are separate from the places of deliveries because no circuit holds these posts back.
+ */
 const ONCE = { inAll: 32, perAgent: 4, perHost: 4, waiting: { inAll: 5_000, perAgent: 200 } }
 /** How long a server remembers whether a target answered. */
 const STANDING_LASTS_MS = 3_600_000
@@ -49,18 +51,25 @@ interface Attempt {
 }
 
 /** The reason can quote what the target sent, such as the names in its certificate. */
-const failed = (reason: string, status?: number): Outcome => ({ _tag: "Failed", reason: plainName(reason), ...(status === undefined ? {} : { status }) })
+const failed = (reason: string, status?: number): Outcome => ({
+  _tag: "Failed",
+  reason: plainName(reason),
+  ...(status === undefined ? {} : { status })
+})
 const unanswered = (reason: string): Attempt => ({ answered: false, outcome: failed(reason) })
 
 /**
- * The webhooks that post from this node. A webhook posts from its owner, which is woken after an event is committed to the
- * outbox. If that signal is lost, or the node crashes before the post, the sweep of the outbox (`wakeDue`) wakes the owner.
- * A crash between the post and its mark in the outbox repeats the post, with the same delivery id.
+ * The webhooks that post from this node. A webhook posts from its owner, which is woken after an event is committed to
+ * the outbox. If that signal is lost, or the node crashes before the post, the sweep of the outbox (`wakeDue`) wakes
+ * the owner. A crash between the post and its mark in the outbox repeats the post, with the same delivery id.
  */
 export class WebhookActors extends Context.Service<WebhookActors, {
   /** Wakes a webhook, for which something may be due, on its owner. */
   readonly wake: (id: string) => void
-  /** Posts, once and from this node, an event that is not in the outbox. Ignores failures. Drops the event if too many wait. */
+  /**
+   * Posts, once and from this node, an event that is not in the outbox. Ignores failures. Drops the event if too many
+   * wait.
+   */
   readonly postOnce: (target: SignedTarget, event: WebhookEvent, deliveryId: string, data: string) => void
   /** The sweep of the outbox: wakes those webhooks of the next slice that have something due, each on its owner. */
   readonly wakeDue: Effect.Effect<Batch, Unavailable>
@@ -91,7 +100,11 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const now = () => clock.currentTimeMillisUnsafe()
       const monotonic = monotonicMillis(clock)
       const timeoutMs = config.WEBHOOK_TIMEOUT_SECONDS * 1_000
-      const known = new TargetHealth({ remembered: REMEMBERED_TARGETS, lastsMs: STANDING_LASTS_MS, lateMs: timeoutMs * LATE })
+      const known = new TargetHealth({
+        remembered: REMEMBERED_TARGETS,
+        lastsMs: STANDING_LASTS_MS,
+        lateMs: timeoutMs * LATE
+      })
       const standingOf = (target: PostTarget) => known.of(target, monotonic())
       const places = makePostQueue({
         inAll: config.WEBHOOK_POSTS,
@@ -114,15 +127,17 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           return Effect.ensuring(effect, Effect.sync(() => webhookSeconds.millis(performance.now() - began)))
         })
       /** Remembers whether, and how soon, the target of this post answered. */
-      const remembered = (agentId: string, url: URL) => <R>(effect: Effect.Effect<Attempt, never, R>): Effect.Effect<Outcome, never, R> =>
-        Effect.suspend(() => {
-          const began = monotonic()
-          return Effect.map(effect, ({ answered, outcome }) => {
-            const ended = monotonic()
-            known.ended({ agentId, host: url.host }, answered, ended - began, ended)
-            return outcome
+      const remembered =
+        (agentId: string, url: URL) =>
+        <R>(effect: Effect.Effect<Attempt, never, R>): Effect.Effect<Outcome, never, R> =>
+          Effect.suspend(() => {
+            const began = monotonic()
+            return Effect.map(effect, ({ answered, outcome }) => {
+              const ended = monotonic()
+              known.ended({ agentId, host: url.host }, answered, ended - began, ended)
+              return outcome
+            })
           })
-        })
       const attempt = Effect.fn("WebhookActors.post")(function*(
         _agentId: string,
         url: URL,
@@ -144,8 +159,13 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           body
         })
         const isTaken = status >= 200 && status < 300
-        webhookAttempts.at(isTaken ? "delivered" : status < 200 ? "1xx" : status < 400 ? "3xx" : status < 500 ? "4xx" : "5xx").add()
-        return { answered: true, outcome: isTaken ? { _tag: "Delivered" as const } : failed(`answered ${status}`, status) }
+        webhookAttempts.at(
+          isTaken ? "delivered" : status < 200 ? "1xx" : status < 400 ? "3xx" : status < 500 ? "4xx" : "5xx"
+        ).add()
+        return {
+          answered: true,
+          outcome: isTaken ? { _tag: "Delivered" as const } : failed(`answered ${status}`, status)
+        }
       }, (effect, agentId, url) =>
         effect.pipe(
           Effect.timeoutOrElse({
@@ -166,22 +186,31 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         ))
 
       const isStillTarget = ({ agentId, secret, url }: SignedTarget, event: WebhookEvent) =>
-        Effect.map(repo.targets([agentId], event, now()), (targets) => targets.some((one) => one.url === url && one.secret === secret))
+        Effect.map(
+          repo.targets([agentId], event, now()),
+          (targets) => targets.some((one) => one.url === url && one.secret === secret)
+        )
 
       const bodyOf = (event: string, at: number, rendered: string): string =>
         `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
       /** The body and the headers to post, or the time to wait; undefined if nothing is left to post. */
-      const rendering = Effect.fnUntraced(function*(id: string, { agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
-        if (event === TASK_EVENT || event === INBOX_EVENT) {
-          const rendered = yield* sources.of(event).render({ webhookId: id, secret, subject, createdAt })
-          return rendered === undefined || "heldMs" in rendered ? rendered : { ...rendered, envelope: null }
+      const rendering = Effect.fnUntraced(
+        function*(id: string, { agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
+          if (event === TASK_EVENT || event === INBOX_EVENT) {
+            const rendered = yield* sources.of(event).render({ webhookId: id, secret, subject, createdAt })
+            return rendered === undefined || "heldMs" in rendered ? rendered : { ...rendered, envelope: null }
+          }
+          const rendered = yield* data.render(agentId, event, subject)
+          if (rendered === undefined) return undefined
+          const body = bodyOf(event, createdAt, rendered.data)
+          return {
+            body,
+            headers: (attempt: PostAttempt) => signedHeaders({ ...attempt, secret, body, event }),
+            envelope: rendered.envelope
+          }
         }
-        const rendered = yield* data.render(agentId, event, subject)
-        if (rendered === undefined) return undefined
-        const body = bodyOf(event, createdAt, rendered.data)
-        return { body, headers: (attempt: PostAttempt) => signedHeaders({ ...attempt, secret, body, event }), envelope: rendered.envelope }
-      })
+      )
 
       const postNow = Effect.fnUntraced(function*(id: string, work: Work, delivery: Waiting, url: URL) {
         const what = yield* rendering(id, work, delivery)
@@ -238,8 +267,12 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const wakeHere = (id: string): void => {
         const actor = actors.of(id)
         if (actor.wake()) {
-          fork(Effect.catchCause(actor.pass, (cause) =>
-            Effect.logWarning("A webhook stopped posting; the sweep will wake it again", cause)))
+          fork(
+            Effect.catchCause(
+              actor.pass,
+              (cause) => Effect.logWarning("A webhook stopped posting; the sweep will wake it again", cause)
+            )
+          )
         }
       }
       const client = yield* EntityRpc.make(WebhookEntity, {
@@ -274,7 +307,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         fork(ask)
       })
 
-      // The webhook id after which the next slice begins. It is only in memory, so a job that moves to another process starts over.
+      // The webhook id after which the next slice begins. It is only in memory, so a job that moves to another process
+      // starts over.
       let above = ""
       const wakeDue = Effect.gen(function*() {
         const slice = yield* repo.due(above, now(), SLICE)

@@ -1,5 +1,5 @@
 import { Context, Data, Effect } from "effect"
-import { request as requestHttp, Agent as HttpAgent, type IncomingMessage } from "node:http"
+import { Agent as HttpAgent, type IncomingMessage, request as requestHttp } from "node:http"
 import { Agent as HttpsAgent, request as requestHttps } from "node:https"
 import { isIPv6, type LookupFunction } from "node:net"
 import { hostOf } from "./PrivateAddressGuard.ts"
@@ -29,7 +29,8 @@ export interface Post {
 const MAX_BODY_BYTES = 65_536
 const MAX_BODY_TIME = "1 second"
 
-// Separate HTTP agents, because a connection serves one post, goes to addresses that were checked for it, and uses no proxy.
+// Separate HTTP agents, because a connection serves one post, goes to addresses that were checked for it, and uses no
+// proxy.
 const plain = new HttpAgent({ keepAlive: false })
 const secure = new HttpsAgent({ keepAlive: false })
 
@@ -81,22 +82,34 @@ const textOf = (response: IncomingMessage, most: number): Effect.Effect<string |
       if (bytes > most) resume(Effect.succeed(undefined))
       else parts.push(part)
     })
-    response.once("close", () => resume(Effect.succeed(response.complete ? Buffer.concat(parts).toString() : undefined)))
+    response.once(
+      "close",
+      () => resume(Effect.succeed(response.complete ? Buffer.concat(parts).toString() : undefined))
+    )
   }).pipe(Effect.ensuring(Effect.sync(() => response.destroy())))
 
 /** Posts once, like `WebhookClient`, and returns the answer's body too, up to a number of bytes. */
 export const ChallengeClient = Context.Reference<
-  (post: Post, most: number) => Effect.Effect<{ readonly status: number; readonly text: string | undefined }, PostFailed>
+  (
+    post: Post,
+    most: number
+  ) => Effect.Effect<{ readonly status: number; readonly text: string | undefined }, PostFailed>
 >("parley/webhooks/ChallengeClient", {
   defaultValue: () => (post, most) =>
-    Effect.flatMap(answer(post), (response) => Effect.map(textOf(response, most), (text) => ({ status: response.statusCode ?? 0, text })))
+    Effect.flatMap(
+      answer(post),
+      (response) => Effect.map(textOf(response, most), (text) => ({ status: response.statusCode ?? 0, text }))
+    )
 })
 
 /**
  * Posts once and returns the status of the answer. Redirects are not followed. The host name of the URL is used for the
  * Host header and TLS. The connection goes to `addresses` only. Interruption drops the connection. Tests replace it.
  */
-export const WebhookClient = Context.Reference<(post: Post) => Effect.Effect<number, PostFailed>>("parley/webhooks/WebhookClient", {
-  defaultValue: () => (post) =>
-    Effect.flatMap(answer(post), (response) => Effect.as(drained(response), response.statusCode ?? 0))
-})
+export const WebhookClient = Context.Reference<(post: Post) => Effect.Effect<number, PostFailed>>(
+  "parley/webhooks/WebhookClient",
+  {
+    defaultValue: () => (post) =>
+      Effect.flatMap(answer(post), (response) => Effect.as(drained(response), response.statusCode ?? 0))
+  }
+)

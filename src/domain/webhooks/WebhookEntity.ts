@@ -1,7 +1,10 @@
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
 
-/** Makes a webhook read the outbox, because something may be due. A lost call loses no delivery, because a sweep finds it. */
+/**
+ * Makes a webhook read the outbox, because something may be due. A lost call loses no delivery, because a sweep finds
+ * it.
+ */
 export const Wake = Rpc.make("Wake")
 
 /**

@@ -1,14 +1,14 @@
-import { Clock, Context, Effect, Layer, Schema } from "effect"
-import { Limits } from "#infrastructure/rates/Limits"
-import { Config } from "#infrastructure/platform/Config"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
+import { eventBit, type WebhookEvent } from "#domain/messages/Outbox"
+import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
+import { Limits } from "#infrastructure/rates/Limits"
 import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
 import { NotFound, Unauthorized, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
-import { eventBit, type WebhookEvent } from "#domain/messages/Outbox"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
-import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
 import { decodeCredentials, encodeCredentials, type TaskTarget, type TaskWebhook } from "./TaskTarget.ts"
+import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
 import { type InboxStep, WebhooksRepo } from "./WebhooksRepo.ts"
 
 const LIMIT = 50
@@ -31,15 +31,23 @@ export class Webhooks extends Context.Service<Webhooks, {
     { readonly webhook: StoredWebhook; readonly secret: string },
     ValidationFailed | TooManyWebhooks | Unauthorized | Unavailable
   >
-  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<Page<StoredWebhook>, ValidationFailed | Unavailable>
+  readonly list: (
+    agentId: string,
+    query: PageQuery
+  ) => Effect.Effect<Page<StoredWebhook>, ValidationFailed | Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
   /** Removes a webhook. Posts that are under way still finish. No others begin. */
   readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
   /** Refuses a URL that no webhook may have. */
   readonly check: (url: string) => Effect.Effect<void, ValidationFailed>
-  /** Locks the agent's row until the transaction ends, so that its webhooks for tasks are created one after the other. */
+  /**
+   * Locks the agent's row until the transaction ends, so that its webhooks for tasks are created one after the other.
+   */
   readonly holdOwner: (agentId: string) => Effect.Effect<void, Unauthorized | Unavailable>
-  /** Creates a webhook for one task of an agent and returns its id, by which the outbox gets its events. The URL has been checked. */
+  /**
+   * Creates a webhook for one task of an agent and returns its id, by which the outbox gets its events. The URL has
+   * been checked.
+   */
   readonly createForTask: (agentId: string, target: TaskTarget) => Effect.Effect<string, Unauthorized | Unavailable>
   /** The webhooks among these that exist. */
   readonly forTasks: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<TaskWebhook>, Unavailable>
@@ -49,14 +57,16 @@ export class Webhooks extends Context.Service<Webhooks, {
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
   /** Changes the target of a webhook. Deliveries that wait go to the new URL. */
   readonly changeForTask: (id: string, target: TaskTarget) => Effect.Effect<void, Unavailable>
-  /** Creates a webhook that follows the inbox of an agent from a number, and returns its id. The URL has been checked. */
+  /**
+   * Creates a webhook that follows the inbox of an agent from a number, and returns its id. The URL has been checked.
+   */
   readonly createForInbox: (
     agentId: string,
     target: { readonly url: string; readonly secret: string; readonly inboxNo: number }
   ) => Effect.Effect<string, Unauthorized | Unavailable>
   /**
-   * Changes the secret of a webhook that follows an inbox. With `afresh`, its waiting delivery is tried again from its first attempt. Ends
-   * a suspension.
+   * Changes the secret of a webhook that follows an inbox. With `afresh`, its waiting delivery is tried again from its
+   * first attempt. Ends a suspension.
    */
   readonly resume: (id: string, secret: string, afresh: boolean) => Effect.Effect<void, Unavailable>
   /** Moves a webhook that follows an inbox, and puts its next event, if there is one, into its outbox. */
@@ -128,7 +138,8 @@ export class Webhooks extends Context.Service<Webhooks, {
             total: repo.count(agentId),
             positionOf: ({ createdAt, id }) => ({ createdAt, id }),
             show: Effect.succeed
-          })),
+          })
+        ),
         find: Effect.fn("Webhooks.find")(function*(agentId, id) {
           return (yield* repo.find(agentId, id)) ?? (yield* unknown())
         }),
@@ -147,11 +158,12 @@ export class Webhooks extends Context.Service<Webhooks, {
           return made ? id : yield* new Unauthorized()
         }),
         forTasks: (ids) =>
-          Effect.map(repo.forTasks(ids), (rows) =>
-            rows.map(({ id, secret, url }) => ({ id, target: { url, ...decodeCredentials(secret) } }))),
+          Effect.map(
+            repo.forTasks(ids),
+            (rows) => rows.map(({ id, secret, url }) => ({ id, target: { url, ...decodeCredentials(secret) } }))
+          ),
         waitingForTasks: repo.waitingForTasks,
-        changeForTask: (id, target) =>
-          repo.changeForTask(id, target.url, encodeCredentials(target)),
+        changeForTask: (id, target) => repo.changeForTask(id, target.url, encodeCredentials(target)),
         createForInbox: Effect.fn("Webhooks.createForInbox")(function*(agentId, target) {
           const id = ids.make("whk")
           const made = yield* repo.createForInbox({ id, agentId, ...target }, yield* Clock.currentTimeMillis)

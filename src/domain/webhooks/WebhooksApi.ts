@@ -1,13 +1,13 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Authorization } from "#domain/auth/Authorization"
-import { Confirmation, confirm } from "#infrastructure/wire/Confirmation"
-import { documented } from "#infrastructure/http/Documented"
-import { SHA256, WEBHOOK_ID, wholeList } from "#infrastructure/wire/Examples"
 import { Idempotency } from "#domain/idempotency/Idempotency"
+import { documented } from "#infrastructure/http/Documented"
+import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
+import { SHA256, WEBHOOK_ID, wholeList } from "#infrastructure/wire/Examples"
 import { pageQuery } from "#infrastructure/wire/Page"
 import { Text } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { CreatedWebhook, Secret, TooManyWebhooks, Webhook, WebhookEventSchema } from "./Webhook.ts"
 
 export const NewWebhook = Schema.Struct({
@@ -45,7 +45,8 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
       error: TooManyWebhooks
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Create a webhook",
-      description: "Posts the caller's events of these kinds to a URL, signed with the given secret or with a generated one. Only this answer " +
+      description:
+        "Posts the caller's events of these kinds to a URL, signed with the given secret or with a generated one. Only this answer " +
         "shows the secret.",
       body: { url: webhook.url, events: webhook.events },
       answer: { ...webhook, secret: SHA256 }
@@ -59,7 +60,8 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
     HttpApiEndpoint.get("find", "/v1/webhooks/:id", { params, success: Webhook, error: NotFound })
       .annotateMerge(documented({
         summary: "Get a webhook",
-        description: "Answers with one of the caller's webhooks. If too many deliveries in a row have failed, active is false: create the webhook " +
+        description:
+          "Answers with one of the caller's webhooks. If too many deliveries in a row have failed, active is false: create the webhook " +
           "again.",
         parameters,
         answer: webhook
@@ -74,5 +76,7 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
       }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Webhooks", description: "Receive events at a URL, besides or instead of a socket." }))
+  .annotateMerge(
+    OpenApi.annotations({ title: "Webhooks", description: "Receive events at a URL, besides or instead of a socket." })
+  )
 {}

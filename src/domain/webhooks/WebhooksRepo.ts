@@ -1,9 +1,9 @@
-import { Context, Effect, Layer } from "effect"
-import { Database } from "#infrastructure/database/Sql"
 import { eventBit, INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/messages/Outbox"
+import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import type { StoredWebhook } from "./Webhook.ts"
 
 export interface NewWebhook {
@@ -92,9 +92,9 @@ const stored = (row: WebhookColumns): StoredWebhook => ({
 })
 
 /**
- * The update of the agent's row tests the latest version of the row, so an account that has ended meanwhile gets no webhook.
- * Returns no row in that case, if no slot is free, or if a concurrent creation took the same slot. `IS TRUE` keeps the
- * planner from reading the whole index of live accounts.
+ * The update of the agent's row tests the latest version of the row, so an account that has ended meanwhile gets no
+ * webhook. Returns no row in that case, if no slot is free, or if a concurrent creation took the same slot. `IS TRUE`
+ * keeps the planner from reading the whole index of live accounts.
  */
 const CREATE = `
 WITH slot AS (
@@ -137,7 +137,9 @@ RETURNING id`
 
 const CREATE_FOR_INBOX = `
 WITH owner AS (
-  UPDATE agents SET webhook_events = webhook_events | ${eventBit("message.new")} WHERE id = $2 AND (deleted_at IS NULL) IS TRUE
+  UPDATE agents SET webhook_events = webhook_events | ${
+  eventBit("message.new")
+} WHERE id = $2 AND (deleted_at IS NULL) IS TRUE
   RETURNING id
 )
 INSERT INTO webhooks (id, agent_id, url, events, secret, created_at, inbox_no)
@@ -167,7 +169,8 @@ SELECT id, '${INBOX_EVENT}', $5, $6, $6 FROM moved WHERE $5::text IS NOT NULL`
 
 const POSTPONED = `UPDATE webhook_deliveries SET due_at = $3 WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
 
-const FOR_TASKS = `SELECT id, url, secret FROM webhooks WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL`
+const FOR_TASKS =
+  `SELECT id, url, secret FROM webhooks WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL`
 
 const WAITING_FOR_TASKS = `
 SELECT id, (SELECT true FROM webhook_deliveries WHERE webhook_id = webhooks.id AND due_at IS NOT NULL LIMIT 1) IS TRUE AS waiting
@@ -207,18 +210,23 @@ const BEHIND = `CASE WHEN w.inbox_no IS NOT NULL THEN COALESCE(
   ) END`
 
 /**
- * Reads a slice of the webhooks, so that its cost is bounded for any number of waiting deliveries. Pauses beyond $4, and
- * deliveries that wait longer than their retry ($5), are from before the clock was set back. A retry from after that may
- * be due before them, so the statement reads the last delivery as well.
+ * Reads a slice of the webhooks, so that its cost is bounded for any number of waiting deliveries. Pauses beyond $4,
+ * and deliveries that wait longer than their retry ($5), are from before the clock was set back. A retry from after
+ * that may be due before them, so the statement reads the last delivery as well.
  */
 const DUE = `
-SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2 OR w.paused_until > $4) AND COALESCE(${dueAtEnd("ASC")} OR${dueAtEnd("DESC")},
+SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2 OR w.paused_until > $4) AND COALESCE(${
+  dueAtEnd("ASC")
+} OR${dueAtEnd("DESC")},
   ${BEHIND},
   false
 ) AS due
 FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`
 
-/** `has_news` does not compare `look_at` with the time, because an event can be free to post before the time up to which it was held back. */
+/**
+ * `has_news` does not compare `look_at` with the time, because an event can be free to post before the time up to which
+ * it was held back.
+ */
 const WORK = `
 SELECT w.agent_id, w.url, w.secret, w.paused_until, w.inbox_no IS NOT NULL AS follows_inbox,
   (w.look_at IS NOT NULL OR (SELECT n.last_no > w.inbox_no FROM inboxes n WHERE n.agent_id = w.agent_id)) IS TRUE AS has_news, d.*
@@ -247,9 +255,9 @@ SET attempts = attempts + 1, due_at = NULL, finished_at = $3, delivered = true, 
 WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
 
 /**
- * Concurrent attempts are written in any order. `GREATEST` keeps one from shortening the pause that another began. A pause
- * beyond $8 is from before the clock was set back. A webhook that follows an inbox is suspended by an attempt of a delivery that still
- * waits, and by nothing else.
+ * Concurrent attempts are written in any order. `GREATEST` keeps one from shortening the pause that another began. A
+ * pause beyond $8 is from before the clock was set back. A webhook that follows an inbox is suspended by an attempt of
+ * a delivery that still waits, and by nothing else.
  */
 const FAILED = `
 WITH failed AS (
@@ -269,7 +277,10 @@ UPDATE webhooks w SET
 WHERE w.id = $1 AND w.deleted_at IS NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL OR $9::boolean)
 RETURNING w.active`
 
-/** Marks as dead the deliveries that wait for a deactivated webhook. A webhook that follows an inbox is suspended, and keeps its delivery. */
+/**
+ * Marks as dead the deliveries that wait for a deactivated webhook. A webhook that follows an inbox is suspended, and
+ * keeps its delivery.
+ */
 const ABANDON = `
 WITH waiting AS MATERIALIZED (
   SELECT d.no FROM webhooks w
@@ -307,7 +318,10 @@ WITH gone AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
 
-/** All SQL on webhooks and the outbox, except inserts into the outbox, which are part of the events' statements (Outbox.ts). */
+/**
+ * All SQL on webhooks and the outbox, except inserts into the outbox, which are part of the events' statements
+ * (Outbox.ts).
+ */
 export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Undefined if the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended. */
   readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, Unavailable>
@@ -351,10 +365,19 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, Unavailable>
   /** Creates a webhook without a slot that follows the inbox of its agent. False if the account has ended. */
   readonly createForInbox: (
-    webhook: { readonly id: string; readonly agentId: string; readonly url: string; readonly secret: string; readonly inboxNo: number },
+    webhook: {
+      readonly id: string
+      readonly agentId: string
+      readonly url: string
+      readonly secret: string
+      readonly inboxNo: number
+    },
     at: number
   ) => Effect.Effect<boolean, Unavailable>
-  /** Changes the secret of a webhook that follows an inbox. With `afresh`, its waiting delivery is tried again from its first attempt. */
+  /**
+   * Changes the secret of a webhook that follows an inbox. With `afresh`, its waiting delivery is tried again from its
+   * first attempt.
+   */
   readonly resume: (id: string, secret: string, at: number, afresh: boolean) => Effect.Effect<void, Unavailable>
   readonly step: (step: InboxStep) => Effect.Effect<void, Unavailable>
   /** Changes when a delivery is due. */
@@ -377,20 +400,28 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly due: boolean }>, Unavailable>
   /** Undefined if the webhook is deleted or deactivated. */
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, Unavailable>
-  /** Whether the delivery waits as it did when it was read, for a webhook that is active and has the same URL and secret. */
+  /**
+   * Whether the delivery waits as it did when it was read, for a webhook that is active and has the same URL and
+   * secret.
+   */
   readonly isStillDue: (id: string, work: Work, delivery: Waiting) => Effect.Effect<boolean, Unavailable>
-  readonly delivered: (webhookId: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, Unavailable>
+  readonly delivered: (
+    webhookId: string,
+    deliveryNo: number,
+    at: number,
+    probe: boolean
+  ) => Effect.Effect<void, Unavailable>
   readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, Unavailable>
   /** Marks as dead up to `most` deliveries that wait for deactivated webhooks, and returns how many. */
   readonly abandon: (at: number, most: number) => Effect.Effect<number, Unavailable>
   /**
-   * Removes up to `most` deliveries that were delivered (if `delivered` is false: that became dead) by the time `by`, and returns
-   * how many.
+   * Removes up to `most` deliveries that were delivered (if `delivered` is false: that became dead) by the time `by`,
+   * and returns how many.
    */
   readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, Unavailable>
   /**
-   * Removes up to `most` deliveries of webhooks that were deleted by the time `by`, and those of these webhooks that have no
-   * deliveries. Returns the number of rows.
+   * Removes up to `most` deliveries of webhooks that were deleted by the time `by`, and those of these webhooks that
+   * have no deliveries. Returns the number of rows.
    */
   readonly sweepDeleted: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/webhooks/WebhooksRepo") {
@@ -411,7 +442,10 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const removeAll = database.prepared("remove_webhooks_of_agent", REMOVE_ALL)
       const createForTask = database.prepared("create_webhook_for_task", CREATE_FOR_TASK)
       const forTasks = database.prepared<{ id: string; url: string; secret: string }>("webhooks_for_tasks", FOR_TASKS)
-      const waitingForTasks = database.prepared<{ id: string; waiting: boolean }>("waiting_webhooks_for_tasks", WAITING_FOR_TASKS)
+      const waitingForTasks = database.prepared<{ id: string; waiting: boolean }>(
+        "waiting_webhooks_for_tasks",
+        WAITING_FOR_TASKS
+      )
       const changeForTask = database.prepared("change_webhook_for_task", CHANGE_FOR_TASK)
       const createForInbox = database.prepared("create_webhook_for_inbox", CREATE_FOR_INBOX)
       const resume = database.prepared("resume_webhook", RESUME)
@@ -444,19 +478,24 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const sweepDeleted = database.prepared<{ n: number }>("sweep_deleted_webhooks", SWEEP_DELETED)
       return WebhooksRepo.of({
         create: ({ agentId, at, bits, events, id, secret, url }, most) =>
-          Effect.map(create([id, agentId, url, events, secret, at, most, bits]), ([row]) =>
-            row === undefined ? undefined : stored(row)),
+          Effect.map(
+            create([id, agentId, url, events, secret, at, most, bits]),
+            ([row]) => row === undefined ? undefined : stored(row)
+          ),
         hasOwner: (agentId) => Effect.map(owner([agentId]), (rows) => rows.length > 0),
         holdOwner: (agentId) => Effect.map(holdOwner([agentId]), (rows) => rows.length > 0),
         count: (agentId) => Effect.map(count([agentId]), ([row]) => row?.total ?? 0),
         list: (agentId, after, offset, limit) =>
-          Effect.map(list([agentId, after?.createdAt ?? null, after?.id ?? null, offset, limit]), (rows) =>
-            rows.map(stored)),
-        find: (agentId, id) =>
-          Effect.map(find([agentId, id]), ([row]) => row === undefined ? undefined : stored(row)),
+          Effect.map(
+            list([agentId, after?.createdAt ?? null, after?.id ?? null, offset, limit]),
+            (rows) => rows.map(stored)
+          ),
+        find: (agentId, id) => Effect.map(find([agentId, id]), ([row]) => row === undefined ? undefined : stored(row)),
         made: (agentId, id) =>
-          Effect.map(find([agentId, id]), ([row]) =>
-            row === undefined ? undefined : { webhook: stored(row), secret: row.secret }),
+          Effect.map(
+            find([agentId, id]),
+            ([row]) => row === undefined ? undefined : { webhook: stored(row), secret: row.secret }
+          ),
         remove: (agentId, id, at) => Effect.map(remove([agentId, at, id]), (rows) => rows.length > 0),
         removeAll: (agentId, at) => Effect.asVoid(removeAll([agentId, at])),
         createForTask: (id, agentId, url, secret, at) =>
@@ -467,13 +506,16 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         createForInbox: ({ agentId, id, inboxNo, secret, url }, at) =>
           Effect.map(createForInbox([id, agentId, url, secret, at, inboxNo]), (rows) => rows.length > 0),
         resume: (id, secret, at, afresh) => Effect.asVoid(resume([id, secret, at, afresh])),
-        step: ({ at, from, id, inboxNo, lookAt, subject }) => Effect.asVoid(step([id, from, inboxNo, lookAt, subject, at])),
+        step: ({ at, from, id, inboxNo, lookAt, subject }) =>
+          Effect.asVoid(step([id, from, inboxNo, lookAt, subject, at])),
         postponed: (webhookId, deliveryNo, dueAt) => Effect.asVoid(postponed([webhookId, deliveryNo, dueAt])),
         removeUnlisted: (ids, at, idle) => Effect.asVoid(removeUnlisted([ids, at, idle])),
         activeOf: (agentIds) => Effect.map(activeOf([agentIds]), (rows) => rows.map(({ id }) => id)),
         targets: (agentIds, event, now) =>
-          Effect.map(targets([agentIds, event, now, latestPause(now)]), (rows) =>
-            rows.map(({ agent_id, secret, url }) => ({ agentId: agent_id, url, secret }))),
+          Effect.map(
+            targets([agentIds, event, now, latestPause(now)]),
+            (rows) => rows.map(({ agent_id, secret, url }) => ({ agentId: agent_id, url, secret }))
+          ),
         due: (above, now, limit) => due([above, now, limit, latestPause(now), retryMs]),
         work: (id, limit) =>
           Effect.map(work([id, limit]), (rows) => {
@@ -503,7 +545,9 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
           Effect.map(stillDue([id, url, secret, deliveryNo, dueAt]), (rows) => rows.length > 0),
         delivered: (webhookId, deliveryNo, at, probe) => Effect.asVoid(delivered([webhookId, deliveryNo, at, probe])),
         failed: ({ at, deliveryNo, dueAt, pausedUntil, reason, suspends, webhookId }, deadInARow) =>
-          Effect.asVoid(failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow, latestPause(at), suspends])),
+          Effect.asVoid(
+            failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow, latestPause(at), suspends])
+          ),
         abandon: (at, most) => Effect.map(abandon([at, most]), (rows) => rows.length),
         sweepFinished: (done, by, most) => Effect.map(sweepFinished([done, by, most]), (rows) => rows.length),
         sweepDeleted: (by, most) => Effect.map(sweepDeleted([by, most]), ([row]) => row?.n ?? 0)

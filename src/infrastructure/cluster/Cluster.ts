@@ -3,7 +3,7 @@ import { MessageStorage, RunnerHealth, Runners, RunnerStorage, Sharding, Shardin
 import { Members } from "./Members.ts"
 import { NodeCalls } from "./NodeCalls.ts"
 import { PeerConnections } from "./PeerConnections.ts"
-import { ownsShards, shards, SHARDS } from "./Shards.ts"
+import { ownsShards, SHARDS, shards } from "./Shards.ts"
 
 /**
  * Settings that all shapes share. Entities are evicted from memory only when they have been idle, however many there
@@ -51,7 +51,10 @@ export const awaitShare = Effect.gen(function*() {
   )
 })
 
-/** Completes once a node that owns shards is known, or after 15 seconds. Without such a node, readiness reports the reason. */
+/**
+ * Completes once a node that owns shards is known, or after 15 seconds. Without such a node, readiness reports the
+ * reason.
+ */
 export const awaitOwners = Effect.gen(function*() {
   const members = yield* Members
   yield* Effect.suspend(() =>

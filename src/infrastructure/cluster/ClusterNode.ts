@@ -1,3 +1,10 @@
+import * as Migrations from "#infrastructure/database/Migrations"
+import { sqlState } from "#infrastructure/database/Sql"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { BeforeClosing } from "#infrastructure/http/HttpServer"
+import type { Settings } from "#infrastructure/platform/Config"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { reachableUrl } from "#infrastructure/platform/PublicUrl"
 import { Clock, Data, Deferred, type Duration, Effect, Latch, Layer, Option, type Redacted, Schedule } from "effect"
 import {
   ClusterError,
@@ -13,26 +20,19 @@ import {
 } from "effect/cluster"
 import { SqlClient } from "effect/sql"
 import { common } from "./Cluster.ts"
-import type { Settings } from "#infrastructure/platform/Config"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { reachableUrl } from "#infrastructure/platform/PublicUrl"
-import { endedBy, mayJoin, membersOf, type NodeView } from "./Membership.ts"
-import * as Migrations from "#infrastructure/database/Migrations"
-import { nameOf } from "./NodeAddress.ts"
-import { Complete, NodeDrain, registerOnceServing } from "./NodeDuty.ts"
 import { Members } from "./Members.ts"
-import { ownsShards, shards } from "./Shards.ts"
+import { endedBy, mayJoin, membersOf, type NodeView } from "./Membership.ts"
+import { nameOf } from "./NodeAddress.ts"
 import { NodeCalls } from "./NodeCalls.ts"
+import { Complete, NodeDrain, registerOnceServing } from "./NodeDuty.ts"
 import { WIRE } from "./NodeGreeting.ts"
-import { PeerConnections } from "./PeerConnections.ts"
 import * as NodePort from "./NodePort.ts"
-import { NodeRpc } from "./NodeRpc.ts"
 import * as NodeProgress from "./NodeProgress.ts"
 import { NodeReports } from "./NodeReports.ts"
-import { ADDRESS_LOCKS, type NodeInfo, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
-import { BeforeClosing } from "#infrastructure/http/HttpServer"
-import { sqlState } from "#infrastructure/database/Sql"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { NodeRpc } from "./NodeRpc.ts"
+import { ADDRESS_LOCKS, lockKeyOf, type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { PeerConnections } from "./PeerConnections.ts"
+import { ownsShards, shards } from "./Shards.ts"
 
 /** The key of the advisory lock under which the cluster's tables are created; an arbitrary number. */
 const LOCK = 7_217_536_002
@@ -76,7 +76,8 @@ export const claimAddress = (
         Effect.ignore(Effect.andThen(
           session.executeRaw("SELECT pg_advisory_unlock_all()", []),
           session.executeRaw("RESET idle_session_timeout", [])
-        )))
+        ))
+      )
       yield* session.executeRaw(`SELECT set_config('idle_session_timeout', '${LOCK_EXPIRES_MS}', false)`, [])
       const attempt = Effect.filterOrFail(
         session.executeValues(`SELECT pg_try_advisory_lock(${ADDRESS_LOCKS}, ${key})`, []),
@@ -105,10 +106,16 @@ const CONNECTIONS = 4
  */
 const JOINS_WITHIN = "2 seconds"
 
-/** How long a node that is excluded has to release its shards by itself. A node that is silent has had this time already. */
+/**
+ * How long a node that is excluded has to release its shards by itself. A node that is silent has had this time
+ * already.
+ */
 const RELEASES_WITHIN_MS = 3_000
 const END_WITHIN = "1 second"
-/** How often locks that another session holds are tried again, and how many tries in a row may get no lock after one got some. */
+/**
+ * How often locks that another session holds are tried again, and how many tries in a row may get no lock after one got
+ * some.
+ */
 const TRY_EVERY = "50 millis"
 const TRIES = 40
 const FRUITLESS = 4
@@ -119,15 +126,15 @@ const FRUITLESS = 4
  *
  * - Which listed nodes belong to the cluster is computed from what all nodes report about each other
  *   (`Membership.ts`); no single node decides it. A node is listed once it would belong.
- * - A node that joins, is drained or stops says so in its row. All nodes act on the row at the same moment, which the row
- *   names. At this moment the previous owner releases the locks, and the next owner begins to try them every 50 ms.
+ * - A node that joins, is drained or stops says so in its row. All nodes act on the row at the same moment, which the
+ *   row names. At this moment the previous owner releases the locks, and the next owner begins to try them every 50 ms.
  * - A node that takes no shards still belongs for everything else (`NodeDrain`). If no node takes shards, all do.
  * - A node that is excluded and does not release its shards loses its database sessions, and its locks with them
  *   (`endedBy`). If no node can end them, PostgreSQL ends a session that hangs after LOCK_EXPIRES_MS.
  * - For the last node that leaves, the empty list is withheld, because effect would report it as a failure.
- * - The connections are pipelined. Some hundred shards may move at once. Each is released with a statement of its own, for
- *   which it has a third of the lock's expiry. Without pipelining the last statements would miss that deadline if the
- *   database is some milliseconds away or the node is busy.
+ * - The connections are pipelined. Some hundred shards may move at once. Each is released with a statement of its own,
+ *   for which it has a third of the lock's expiry. Without pipelining the last statements would miss that deadline if
+ *   the database is some milliseconds away or the node is busy.
  */
 export const storage = (url: Redacted.Redacted<string>, self: string) =>
   Layer.effect(
@@ -152,29 +159,40 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       const join = (runner: Runner.Runner) =>
         Effect.flatMap(sightings, ({ listed, said }) => {
           const others = listed.filter(({ address, ownsShards }) => ownsShards && address !== self)
-          return mayJoin(listed, viewOf(runner, said.get(nameOf(runner.address)))) ? Effect.succeed(others.length === 0) : Effect.fail("not yet")
+          return mayJoin(listed, viewOf(runner, said.get(nameOf(runner.address))))
+            ? Effect.succeed(others.length === 0)
+            : Effect.fail("not yet")
         }).pipe(
           Effect.retry({ schedule: Schedule.spaced("100 millis"), while: (failure) => failure === "not yet" }),
           Effect.timeout(JOINS_WITHIN),
           Effect.mapError(persistence)
         )
       /** Ends the sessions of nodes that are excluded and keep their shards. */
-      const endSessions = (listed: ReadonlyArray<NodeView>, said: ReadonlyMap<string, NodeRow>): Effect.Effect<void> => {
+      const endSessions = (
+        listed: ReadonlyArray<NodeView>,
+        said: ReadonlyMap<string, NodeRow>
+      ): Effect.Effect<void> => {
         const before = excludedSince
         const excluded = endedBy(self, listed)
         excludedSince = new Map(excluded.map(({ address }) => [address, before.get(address) ?? now()]))
         const due = excluded.flatMap(({ address, isSilent }) =>
-          isSilent || now() - excludedSince.get(address)! >= RELEASES_WITHIN_MS ? [address] : [])
+          isSilent || now() - excludedSince.get(address)! >= RELEASES_WITHIN_MS ? [address] : []
+        )
         const readAt = said.get(self)?.readAt
         if (due.length === 0 || readAt === undefined) return Effect.void
         return table.end(due, readAt).pipe(
           Effect.tap((count) =>
-            count === 0 ? Effect.void : Effect.logWarning(`Ended ${count} database sessions of ${due.join(", ")}, to take over its shards`)),
+            count === 0
+              ? Effect.void
+              : Effect.logWarning(`Ended ${count} database sessions of ${due.join(", ")}, to take over its shards`)
+          ),
           Effect.tapError((error) => {
             if (sqlState(error) !== "42501" || !mayEnd) return Effect.void
             mayEnd = false
-            return Effect.logWarning("The role of DATABASE_URL may not end the database sessions of a node that hangs, so its shards move "
-              + "after 10 s and not after 4: use the same role on all nodes, or grant it pg_signal_backend")
+            return Effect.logWarning(
+              "The role of DATABASE_URL may not end the database sessions of a node that hangs, so its shards move "
+                + "after 10 s and not after 4: use the same role on all nodes, or grant it pg_signal_backend"
+            )
           }),
           Effect.timeout(END_WITHIN),
           Effect.ignore
@@ -202,7 +220,11 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           const known = owning
           const isMeant = () => owning === known
           let held = yield* storage.acquire(address, wanted)
-          for (let tries = 0, fruitless = 0; held.length < wanted.length && isMeant() && tries < TRIES && fruitless < FRUITLESS; tries++) {
+          for (
+            let tries = 0, fruitless = 0;
+            held.length < wanted.length && isMeant() && tries < TRIES && fruitless < FRUITLESS;
+            tries++
+          ) {
             yield* Effect.sleep(TRY_EVERY)
             const more = yield* storage.acquire(address, wanted)
             fruitless = held.length === 0 || more.length > held.length ? 0 : fruitless + 1
@@ -214,12 +236,15 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           const { listed, runners, said } = yield* sightings
           if (left && runners.length === 0) return yield* Effect.never
           yield* endSessions(listed, said)
-          // Waits for the moment at which all nodes act on the row of a node that takes or hands over shards, if it is near.
+          // Waits for the moment at which all nodes act on the row of a node that takes or hands over shards, if it is
+          // near.
           const waited = Math.min(...said.values().map(({ turnsInMs }) => turnsInMs > 0 ? turnsInMs : Infinity))
           const turned = Number.isFinite(waited) ? waited : 0
           yield* Effect.sleep(turned)
           const members = membersOf(listed)
-          const owners = listed.filter(({ address, ownsShards }) => ownsShards && members.has(address)).map(({ address }) => address)
+          const owners = listed.filter(({ address, ownsShards }) => ownsShards && members.has(address)).map((
+            { address }
+          ) => address)
           const idle = owners.filter((address) => {
             const row = said.get(address)
             return row !== undefined && row.owns !== row.turnsInMs <= turned
@@ -251,7 +276,10 @@ const viewOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeView => (
   reaches: said?.reaches ?? NOBODY
 })
 
-/** Removes the rows that an earlier process at this address left, so that other nodes do not take them for rows of this process. */
+/**
+ * Removes the rows that an earlier process at this address left, so that other nodes do not take them for rows of this
+ * process.
+ */
 const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
@@ -273,7 +301,10 @@ const layerHandOver = Layer.effect(
       drain.drained = true
       return shards.some((shard) => sharding.hasShardId(shard)) ? Effect.fail("some are left") : Effect.void
     })
-    return Effect.retry(released, Schedule.spaced("20 millis")).pipe(Effect.timeoutOption(HANDED_OVER_WITHIN), Effect.ignore)
+    return Effect.retry(released, Schedule.spaced("20 millis")).pipe(
+      Effect.timeoutOption(HANDED_OVER_WITHIN),
+      Effect.ignore
+    )
   })
 )
 
@@ -285,15 +316,16 @@ const infoOf = (config: Settings) =>
     publicUrl: config.PUBLIC_URL ?? null,
     limits: Object.fromEntries(
       Object.entries(config).flatMap(([name, value]) =>
-        name.startsWith("LIMITS_") && typeof value === "number" ? [[name, value] as const] : [])
+        name.startsWith("LIMITS_") && typeof value === "number" ? [[name, value] as const] : []
+      )
     )
   }))
 
 /**
  * One of many nodes on PostgreSQL. It holds advisory locks for its share of the shards there, on a connection of its
  * own, and takes calls from the other nodes on RUNNER_PORT. A node that is killed loses its shards within about three
- * seconds. A node that hangs loses them within five seconds, when another node ends its database sessions. A gateway is a node
- * without shards: it is listed, and listens for pushes to its sockets.
+ * seconds. A node that hangs loses them within five seconds, when another node ends its database sessions. A gateway is
+ * a node without shards: it is listed, and listens for pushes to its sockets.
  */
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.mergeAll(NodeProgress.layer, NodeRpc.layer(config), layerHandOver).pipe(
@@ -304,11 +336,17 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     Layer.provide(Runners.layerNoop),
     Layer.provideMerge(Members.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
-    Layer.provideMerge(Layer.unwrap(Effect.map(infoOf(config), (facts) => NodeReports.layer(facts, () => reachableUrl(config, config.RUNNER_HOST))))),
+    Layer.provideMerge(
+      Layer.unwrap(
+        Effect.map(infoOf(config), (facts) => NodeReports.layer(facts, () => reachableUrl(config, config.RUNNER_HOST)))
+      )
+    ),
     Layer.provide(storage(config.DATABASE_URL, nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT }))),
     Layer.provideMerge(NodeDrain.layer),
     Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
-    Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
+    Layer.provide(
+      Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))
+    ),
     // The node listens before it claims the address, which may take long, so that a port in use is reported at once.
     Layer.provide(NodePort.layer(config)),
     Layer.provideMerge(PeerConnections.layer(config)),

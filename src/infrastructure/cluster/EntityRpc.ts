@@ -1,13 +1,13 @@
-import { Clock, Effect, Schema, type Scope } from "effect"
-import { type Entity, EntityId, Sharding } from "effect/cluster"
-import type { Rpc } from "effect/rpc"
-import { Members } from "./Members.ts"
-import { type Answer, NodeCalls, type Unanswered } from "./NodeCalls.ts"
 import { remoteCalls, remoteSeconds } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { StallGuard } from "#infrastructure/platform/StallGuard"
 import { withTrace } from "#infrastructure/platform/Tracing"
 import { HELD_MS, InternalError, Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Effect, Schema, type Scope } from "effect"
+import { type Entity, EntityId, Sharding } from "effect/cluster"
+import type { Rpc } from "effect/rpc"
+import { Members } from "./Members.ts"
+import { type Answer, NodeCalls, type Unanswered } from "./NodeCalls.ts"
 
 /** The implementation of one Rpc of an entity, on the node that owns the entity's shard. */
 export interface Handler<R extends Rpc.Any> {
@@ -18,8 +18,8 @@ export interface Handler<R extends Rpc.Any> {
 export type Handlers<Rpcs extends Rpc.Any> = { readonly [R in Rpcs as R["_tag"]]: Handler<R> }
 
 /**
- * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard. Otherwise the call is sent
- * to the owner, and fails with Unavailable after 5 seconds.
+ * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard. Otherwise the call is
+ * sent to the owner, and fails with Unavailable after 5 seconds.
  */
 export type Client<Rpcs extends Rpc.Any> = {
   readonly [R in Rpcs as R["_tag"]]: (
@@ -33,16 +33,18 @@ interface Untyped {
   readonly run: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
 }
 
-/** The first and the longest pause before a call that found no owner is tried again. Each pause is twice the one before. */
+/**
+ * The first and the longest pause before a call that found no owner is tried again. Each pause is twice the one before.
+ */
 const LEAST_PAUSE_MS = 25
 const MOST_PAUSE_MS = 200
 
 /**
- * The procedures of an entity. The client for callers, and the handlers for calls from other nodes, are both made from the
- * entity's Rpcs and these behaviours. Other nodes can call them while the scope is open. A call may be executed twice if an
- * answer is lost, so payloads carry ids by which a repetition is recognised. If the second attempt is refused, the call fails
- * with Unavailable, because the first attempt may still be under way. Behaviours run concurrently, and the actor behind them
- * orders its commands itself.
+ * The procedures of an entity. The client for callers, and the handlers for calls from other nodes, are both made from
+ * the entity's Rpcs and these behaviours. Other nodes can call them while the scope is open. A call may be executed
+ * twice if an answer is lost, so payloads carry ids by which a repetition is recognised. If the second attempt is
+ * refused, the call fails with Unavailable, because the first attempt may still be under way. Behaviours run
+ * concurrently, and the actor behind them orders its commands itself.
  */
 export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extends Rpc.Any, All extends Handlers<Rpcs>>(
   entity: Entity.Entity<Type, Rpcs>,
@@ -69,20 +71,35 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
     const failures = codecOf(rpc.errorSchema)
     const seconds = remoteSeconds.at(name)
 
-    yield* calls.serve(name, (entityId, payload) =>
-      !sharding.hasShardId(shardOf(entityId)) || stallGuard.stalledLately("nodes") ? undefined : Effect.suspend(() => run(entityId, payloads.decode(payload))).pipe(
-        Effect.map((value): Answer => ({ ending: "done", value: successes.encode(value) })),
-        Effect.catch((failure) => Effect.sync((): Answer => ({ ending: "refused", value: failures.encode(failure) })))
-      ))
+    yield* calls.serve(
+      name,
+      (entityId, payload) =>
+        !sharding.hasShardId(shardOf(entityId)) || stallGuard.stalledLately("nodes") ?
+          undefined :
+          Effect.suspend(() => run(entityId, payloads.decode(payload))).pipe(
+            Effect.map((value): Answer => ({ ending: "done", value: successes.encode(value) })),
+            Effect.catch((failure) =>
+              Effect.sync((): Answer => ({ ending: "refused", value: failures.encode(failure) }))
+            )
+          )
+    )
 
     /** One attempt at a node. */
-    const attempt = (node: string | undefined, entityId: string, payload: unknown, until: number): Effect.Effect<Answer | Unanswered> => {
+    const attempt = (
+      node: string | undefined,
+      entityId: string,
+      payload: unknown,
+      until: number
+    ): Effect.Effect<Answer | Unanswered> => {
       if (node === undefined) return Effect.succeed("unsent")
       const began = performance.now()
-      return Effect.map(withTrace(`call ${name}`, "client", calls.call(node, name, entityId, payload, until)), (answer) => {
-        if (typeof answer !== "string") seconds.millis(performance.now() - began)
-        return answer
-      })
+      return Effect.map(
+        withTrace(`call ${name}`, "client", calls.call(node, name, entityId, payload, until)),
+        (answer) => {
+          if (typeof answer !== "string") seconds.millis(performance.now() - began)
+          return answer
+        }
+      )
     }
 
     /** Tries the nodes that may own the shard until one of them answers. */
@@ -91,11 +108,14 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
       const shard = shardOf(entityId)
       const until = now() + HELD_MS
       const encoded = payloads.encode(payload)
-      // Whether an attempt without an answer may have been executed, or may still be. Then a refusal does not prove that it was not.
+      // Whether an attempt without an answer may have been executed, or may still be. Then a refusal does not prove
+      // that it was not.
       let mayBeDone = false
-      for (let tries = 0; ; tries++) {
+      for (let tries = 0;; tries++) {
         if (sharding.hasShardId(shard)) {
-          return yield* mayBeDone ? Effect.mapError(run(entityId, payload), () => new Unavailable()) : run(entityId, payload)
+          return yield* mayBeDone
+            ? Effect.mapError(run(entityId, payload), () => new Unavailable())
+            : run(entityId, payload)
         }
         const owners = members.ownersOf(shard)
         const answer = yield* attempt(owners[tries % Math.max(1, owners.length)], entityId, encoded, until)
@@ -103,7 +123,8 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
         if (answer === "lost") mayBeDone = true
         else if (answer !== "unsent" && answer.ending !== "absent") {
           if (answer.ending === "done") return successes.decode(answer.value)
-          if (answer.ending === "refused") return yield* Effect.fail(mayBeDone ? new Unavailable() : failures.decode(answer.value))
+          if (answer.ending === "refused")
+            return yield* Effect.fail(mayBeDone ? new Unavailable() : failures.decode(answer.value))
           if (answer.ending === "broken" && answer.value !== null) return yield* Effect.die(new InternalError())
           return yield* new Unavailable()
         }

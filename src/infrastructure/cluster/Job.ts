@@ -1,6 +1,6 @@
+import { jobRows, jobRuns, jobSeconds } from "#infrastructure/platform/Metrics"
 import { Cause, Clock, Duration, Effect, type Layer } from "effect"
 import { type Sharding, Singleton } from "effect/cluster"
-import { jobRows, jobRuns, jobSeconds } from "#infrastructure/platform/Metrics"
 
 /** The result of one batch of a job. */
 export interface Batch {
@@ -30,9 +30,9 @@ const PAUSE = Duration.millis(10)
 const AGAIN = Duration.seconds(30)
 
 /**
- * A background job on stored data, which one process of the cluster runs. It runs once when the process takes the job over
- * and then every period, batch after batch until nothing is left. A batch that fails is logged, counted and retried. Work
- * on a process's own memory is not a job.
+ * A background job on stored data, which one process of the cluster runs. It runs once when the process takes the job
+ * over and then every period, batch after batch until nothing is left. A batch that fails is logged, counted and
+ * retried. Work on a process's own memory is not a job.
  */
 export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never, never, Sharding.Sharding | R> => {
   const attributes = { job: name }

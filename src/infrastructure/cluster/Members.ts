@@ -1,15 +1,16 @@
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Clock, Context, Effect, Fiber, Layer, Schedule, type Scope } from "effect"
 import { ClusterMetrics, type Runner, RunnerStorage, type ShardId } from "effect/cluster"
 import { nameOf } from "./NodeAddress.ts"
 import { NodeDrain } from "./NodeDuty.ts"
-import { PeerConnections } from "./PeerConnections.ts"
 import { NodeReports } from "./NodeReports.ts"
+import { PeerConnections } from "./PeerConnections.ts"
 import { type NodeList, ownersKey, ownersOf, ownsShards } from "./Shards.ts"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 
 /**
- * The nodes of the cluster, and the owner of each shard. Every node reads the list from the database every 500 ms and computes the
- * owners from it. A node that is called but does not own the shard says so, and then the caller reads the list again.
+ * The nodes of the cluster, and the owner of each shard. Every node reads the list from the database every 500 ms and
+ * computes the owners from it. A node that is called but does not own the shard says so, and then the caller reads the
+ * list again.
  */
 export class Members extends Context.Service<Members, {
   /** Undefined until the list has been read. */
@@ -19,8 +20,8 @@ export class Members extends Context.Service<Members, {
   /** The listed nodes that belong to the cluster, without this one. */
   readonly others: () => Iterable<string>
   /**
-   * The nodes that may own a shard: the owner by the list, and the owner before the last change of the list, which may still
-   * hold the shard. A node that was excluded from the cluster is not among them.
+   * The nodes that may own a shard: the owner by the list, and the owner before the last change of the list, which may
+   * still hold the shard. A node that was excluded from the cluster is not among them.
    */
   readonly ownersOf: (shard: ShardId.ShardId) => ReadonlyArray<string>
   /** Reads the list. Callers at the same time share one reading. */
@@ -29,7 +30,13 @@ export class Members extends Context.Service<Members, {
   /** For a standalone server, which is the only node. */
   static readonly layerAlone = Layer.succeed(
     Members,
-    Members.of({ list: () => undefined, belongs: () => true, others: () => [], ownersOf: () => [], refresh: Effect.void })
+    Members.of({
+      list: () => undefined,
+      belongs: () => true,
+      others: () => [],
+      ownersOf: () => [],
+      refresh: Effect.void
+    })
   )
 
   static readonly layer = Layer.effect(
@@ -57,7 +64,11 @@ export class Members extends Context.Service<Members, {
           if (isMember) return Effect.logInfo(`This node, ${self}, belongs to the cluster`)
           // A node that stops removes itself from the list, which needs no warning.
           if (isOut && !isListed) return Effect.void
-          return Effect.logWarning(`This node, ${self}, ${isOut ? "was excluded from" : "is not accepted into"} the cluster. ${reports.explain()}`)
+          return Effect.logWarning(
+            `This node, ${self}, ${
+              isOut ? "was excluded from" : "is not accepted into"
+            } the cluster. ${reports.explain()}`
+          )
         })
 
       const read = Effect.gen(function*() {
@@ -86,18 +97,23 @@ export class Members extends Context.Service<Members, {
           yield* Effect.logInfo(`Node ${node} belongs to the cluster`)
         }
         // Corrects the gauges, which effect sets to 1 once on every node.
-        for (const gauge of [ClusterMetrics.runners, ClusterMetrics.runnersHealthy]) gauge.updateUnsafe(BigInt(alive), Context.empty())
+        for (const gauge of [ClusterMetrics.runners, ClusterMetrics.runnersHealthy])
+          gauge.updateUnsafe(BigInt(alive), Context.empty())
         for (const [node, runner] of known) {
           if (seen.has(node)) continue
           known.delete(node)
-          // The node may hang, or not reach the database. The end of the line ends the calls to it, and callers try the new owners.
+          // The node may hang, or not reach the database. The end of the line ends the calls to it, and callers try the
+          // new owners.
           lines.to(node)?.end("closed")
-          // A node that stops removes itself from the list. A node that dies or hangs stays on the list for some seconds.
+          // A node that stops removes itself from the list. A node that dies or hangs stays on the list for some
+          // seconds.
           const isListed = runners.some(([{ address }]) => nameOf(address) === node)
           yield* isListed
-            ? Effect.logWarning(ownsShards(runner)
-              ? `Node ${node} is gone or hangs: its shards are taken over`
-              : `Gateway ${node} is gone or hangs`)
+            ? Effect.logWarning(
+              ownsShards(runner)
+                ? `Node ${node} is gone or hangs: its shards are taken over`
+                : `Gateway ${node} is gone or hangs`
+            )
             : Effect.logInfo(`Node ${node} has left the cluster`)
         }
       }).pipe(
@@ -112,7 +128,11 @@ export class Members extends Context.Service<Members, {
         others: () => known.keys(),
         ownersOf: ({ id }) => {
           const [owner, former] = [owners[id - 1], formerOwners[id - 1]]
-          return owner === undefined ? [] : former !== undefined && former !== owner && known.has(former) ? [owner, former] : [owner]
+          return owner === undefined
+            ? []
+            : former !== undefined && former !== owner && known.has(former)
+            ? [owner, former]
+            : [owner]
         },
         refresh
       })
@@ -126,12 +146,21 @@ const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>,
     let running: Fiber.Fiber<void> | undefined
     return Effect.suspend(() => {
       if (running !== undefined) return Fiber.join(running)
-      return Effect.flatMap(Effect.forkIn(Effect.ensuring(effect, Effect.sync(() => {
-        running = undefined
-      })), scope), (fiber) => {
-        running = fiber
-        return Fiber.join(fiber)
-      })
+      return Effect.flatMap(
+        Effect.forkIn(
+          Effect.ensuring(
+            effect,
+            Effect.sync(() => {
+              running = undefined
+            })
+          ),
+          scope
+        ),
+        (fiber) => {
+          running = fiber
+          return Fiber.join(fiber)
+        }
+      )
     })
   })
 

@@ -1,11 +1,11 @@
-import { Cause, Clock, Context, Effect, Exit, Layer, Schedule, type Scope } from "effect"
-import type { PeerConnection } from "./PeerConnection.ts"
-import { PeerConnections } from "./PeerConnections.ts"
 import { remoteOpen } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { forRequest, requestIdOf } from "#infrastructure/platform/RequestId"
 import { forTrace, isTracing, traceOf, withTrace } from "#infrastructure/platform/Tracing"
 import { HELD_MS, InternalError } from "#infrastructure/wire/WireError"
+import { Cause, Clock, Context, Effect, Exit, Layer, Schedule, type Scope } from "effect"
+import type { PeerConnection } from "./PeerConnection.ts"
+import { PeerConnections } from "./PeerConnections.ts"
 
 /** The answer to a call that arrived. */
 export interface Answer {
@@ -22,8 +22,8 @@ export interface Answer {
 }
 
 /**
- * Why there is no answer: there is no line (`unsent`), the line broke (`lost`), or the call timed out (`late`). An unsent
- * call was not executed. A call that is lost or late may have been executed, or may still be.
+ * Why there is no answer: there is no line (`unsent`), the line broke (`lost`), or the call timed out (`late`). An
+ * unsent call was not executed. A call that is lost or late may have been executed, or may still be.
  */
 export type Unanswered = "unsent" | "lost" | "late"
 
@@ -33,7 +33,10 @@ export type Handler = (target: string, payload: unknown) => Effect.Effect<Answer
 const ABSENT: Answer = { ending: "absent", value: null }
 const BUSY: Answer = { ending: "busy", value: null }
 
-/** The most calls, and the most characters of calls, to one node without an answer. MAX_OPEN also bounds its calls executed here. */
+/**
+ * The most calls, and the most characters of calls, to one node without an answer. MAX_OPEN also bounds its calls
+ * executed here.
+ */
 const MAX_OPEN = 20_000
 const MAX_OPEN_CHARS = 64_000_000
 const LATE_EVERY = "250 millis"
@@ -44,7 +47,10 @@ interface Open {
   readonly settle: (answer: Answer | Unanswered) => void
 }
 
-/** The calls on one line: calls of this node that have no answer yet, and calls of the other node that are executed here. */
+/**
+ * The calls on one line: calls of this node that have no answer yet, and calls of the other node that are executed
+ * here.
+ */
 class Calls {
   readonly open = new Map<number, Open>()
   chars = 0
@@ -75,12 +81,21 @@ const answerOf = (cause: Cause.Cause<unknown>): Answer => ({
   value: Cause.hasInterruptsOnly(cause) ? null : new InternalError().code
 })
 
-/** Calls to other nodes and their answers, over the lines between them. A call is made once. The caller decides whether to repeat it. */
+/**
+ * Calls to other nodes and their answers, over the lines between them. A call is made once. The caller decides whether
+ * to repeat it.
+ */
 export class NodeCalls extends Context.Service<NodeCalls, {
   /** Executes calls of other nodes while the scope is open. */
   readonly serve: (procedure: string, handler: Handler) => Effect.Effect<void, never, Scope.Scope>
   /** Calls a procedure on a node. Waits until `until`, in monotonic milliseconds, 5 seconds at most. */
-  readonly call: (node: string, procedure: string, target: string, payload: unknown, until?: number) => Effect.Effect<Answer | Unanswered>
+  readonly call: (
+    node: string,
+    procedure: string,
+    target: string,
+    payload: unknown,
+    until?: number
+  ) => Effect.Effect<Answer | Unanswered>
 }>()("parley/cluster/NodeCalls") {
   static readonly layer = Layer.effect(
     NodeCalls,
@@ -144,8 +159,20 @@ export class NodeCalls extends Context.Service<NodeCalls, {
               if (calls.open.size >= MAX_OPEN || calls.chars >= MAX_OPEN_CHARS) return resume(Effect.succeed(BUSY))
               const callNo = ++calls.last
               const trace = traceOf(fiber)
-              const text = JSON.stringify(["call", callNo, procedure, target, payload, requestIdOf(fiber) ?? null, ...trace === undefined ? [] : [trace]])
-              calls.open.set(callNo, { chars: text.length, until: until ?? now() + HELD_MS, settle: (answer) => resume(Effect.succeed(answer)) })
+              const text = JSON.stringify([
+                "call",
+                callNo,
+                procedure,
+                target,
+                payload,
+                requestIdOf(fiber) ?? null,
+                ...trace === undefined ? [] : [trace]
+              ])
+              calls.open.set(callNo, {
+                chars: text.length,
+                until: until ?? now() + HELD_MS,
+                settle: (answer) => resume(Effect.succeed(answer))
+              })
               calls.chars += text.length
               line.send(text)
               return Effect.sync(() => void calls.close(callNo))

@@ -1,11 +1,13 @@
+import type { Settings } from "#infrastructure/platform/Config"
 import { Effect } from "effect"
 import { connect, type Socket } from "node:net"
 import { connect as connectTls } from "node:tls"
-import type { Settings } from "#infrastructure/platform/Config"
 import { addressOf } from "./NodeAddress.ts"
 import { clientTls } from "./NodeSecret.ts"
 
-/** Disables Nagle's algorithm, with which the second of two small writes would wait for the peer's delayed ACK (40 ms). */
+/**
+ * Disables Nagle's algorithm, with which the second of two small writes would wait for the peer's delayed ACK (40 ms).
+ */
 export const NO_DELAY = { noDelay: true }
 /** The time-out of one attempt to connect. */
 const CONNECT_TIMEOUT = "1 second"
@@ -45,13 +47,16 @@ const attempt = (open: () => Socket, opened: string): Effect.Effect<Socket, Node
 
 /** Whether the error came from this machine or the network, so that trying another secret is useless. */
 const isFromNetwork = ({ code }: NodeJS.ErrnoException): boolean =>
-  code !== undefined && ["ECONNREFUSED", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"].includes(code)
+  code !== undefined &&
+  ["ECONNREFUSED", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"].includes(code)
 
 /**
  * Connects to nodes by name, with each secret of this node in turn, beginning with the one that worked last. Fails with
  * the reason, written for operators.
  */
-export const makeDial = ({ RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">): (node: string) => Effect.Effect<Socket, string> => {
+export const makeDial = (
+  { RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">
+): (node: string) => Effect.Effect<Socket, string> => {
   const ways = RUNNER_SECRET === undefined ? [] : clientTls(RUNNER_SECRET)
   /** The index in `ways` that worked last, by node. */
   const preferred = new Map<string, number>()
@@ -63,7 +68,9 @@ export const makeDial = ({ RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">): (n
     let failure: NodeJS.ErrnoException = timedOut
     for (const [i] of ways.entries()) {
       const way = (first + i) % ways.length
-      const result = yield* Effect.result(attempt(() => connectTls({ ...ways[way], ...NO_DELAY, host, port }), "secureConnect"))
+      const result = yield* Effect.result(
+        attempt(() => connectTls({ ...ways[way], ...NO_DELAY, host, port }), "secureConnect")
+      )
       if (result._tag === "Success") {
         if (preferred.size >= MAX_REMEMBERED) preferred.clear()
         preferred.set(node, way)

@@ -8,7 +8,10 @@ export const Complete = Context.Reference<Latch.Latch>("parley/cluster/NodeDuty/
 
 const notDrained = () => ({ drained: false, joined: false, nodes: new Set<string>() })
 
-/** The nodes that own no shards but still belong to the cluster: nodes that were drained, are stopping, or have just joined. */
+/**
+ * The nodes that own no shards but still belong to the cluster: nodes that were drained, are stopping, or have just
+ * joined.
+ */
 export class NodeDrain extends Context.Reference<{
   /** Whether this node was drained by an operator (wire.md O), or is stopping. Lost on restart. */
   drained: boolean

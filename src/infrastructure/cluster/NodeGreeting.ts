@@ -31,8 +31,12 @@ const NEWLINE = 10
 export const writeGreeting = (connection: Socket, greeting: Greeting): void =>
   void connection.write(`${JSON.stringify(greeting)}\n`)
 
-/** Reads the greeting of the other side, and pauses the connection. `rest` holds the bytes that came after the greeting. */
-export const readGreeting = (connection: Socket): Effect.Effect<{ readonly greeting: Greeting; readonly rest: Buffer }, NotGreeted> =>
+/**
+ * Reads the greeting of the other side, and pauses the connection. `rest` holds the bytes that came after the greeting.
+ */
+export const readGreeting = (
+  connection: Socket
+): Effect.Effect<{ readonly greeting: Greeting; readonly rest: Buffer }, NotGreeted> =>
   Effect.callback((resume) => {
     let received = Buffer.alloc(0)
     const done = (result: Effect.Effect<{ readonly greeting: Greeting; readonly rest: Buffer }, NotGreeted>): void => {
@@ -47,9 +51,11 @@ export const readGreeting = (connection: Socket): Effect.Effect<{ readonly greet
       const end = received.indexOf(NEWLINE)
       if (end < 0) return received.length > MAX_BYTES ? done(Effect.fail(new NotGreeted())) : undefined
       const greeting = decode(received.toString("utf8", 0, end))
-      done(greeting._tag === "None"
-        ? Effect.fail(new NotGreeted())
-        : Effect.succeed({ greeting: greeting.value, rest: received.subarray(end + 1) }))
+      done(
+        greeting._tag === "None"
+          ? Effect.fail(new NotGreeted())
+          : Effect.succeed({ greeting: greeting.value, rest: received.subarray(end + 1) })
+      )
     }
     if (connection.destroyed) return closed()
     connection.on("data", read)

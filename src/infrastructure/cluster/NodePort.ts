@@ -1,16 +1,16 @@
+import { nodeConnections } from "#infrastructure/http/Connections"
+import type { Settings } from "#infrastructure/platform/Config"
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
+import { CONNECTIONS, connectionsRefused } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { StallGuard } from "#infrastructure/platform/StallGuard"
 import { Clock, Context, Data, Effect, Layer } from "effect"
 import { once } from "node:events"
 import { createServer, type Server, type Socket as NetSocket } from "node:net"
 import { createServer as createTlsServer } from "node:tls"
-import type { Settings } from "#infrastructure/platform/Config"
 import { NO_DELAY } from "./NodeDial.ts"
-import { PeerConnections } from "./PeerConnections.ts"
 import { serverTls } from "./NodeSecret.ts"
-import { nodeConnections } from "#infrastructure/http/Connections"
-import { StallGuard } from "#infrastructure/platform/StallGuard"
-import { CONNECTIONS, connectionsRefused } from "#infrastructure/platform/Metrics"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
+import { PeerConnections } from "./PeerConnections.ts"
 
 /** This node cannot listen on RUNNER_HOST and RUNNER_PORT. */
 export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}
@@ -22,7 +22,9 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
       ? `RUNNER_PORT ${RUNNER_PORT} on ${RUNNER_HOST} is in use: stop the program that listens there, or set RUNNER_PORT.`
       : code === "EADDRNOTAVAIL" || code === "ENOTFOUND"
       ? `RUNNER_HOST ${RUNNER_HOST} is not an address of this machine.`
-      : `Cannot listen for other nodes on ${RUNNER_HOST}:${RUNNER_PORT}: ${cause instanceof Error ? cause.message : String(cause)}`
+      : `Cannot listen for other nodes on ${RUNNER_HOST}:${RUNNER_PORT}: ${
+        cause instanceof Error ? cause.message : String(cause)
+      }`
   })
 }
 
@@ -52,7 +54,8 @@ const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
   if (code === "ERR_TLS_HANDSHAKE_TIMEOUT") return "silent"
   // The peer closed the connection itself, so it was not refused.
   if (code === "ECONNRESET" || code === "EPIPE") return undefined
-  return /WRONG_VERSION|HTTP_REQUEST|UNEXPECTED_MESSAGE|UNKNOWN_PROTOCOL|PACKET_LENGTH|RECORD_LAYER|UNSUPPORTED_PROTOCOL/.test(code)
+  return /WRONG_VERSION|HTTP_REQUEST|UNEXPECTED_MESSAGE|UNKNOWN_PROTOCOL|PACKET_LENGTH|RECORD_LAYER|UNSUPPORTED_PROTOCOL/
+      .test(code)
     ? "plain"
     : "secret"
 }
@@ -64,8 +67,8 @@ const HANDSHAKE = 0x16
 export class NodePort extends Context.Service<NodePort, number>()("parley/cluster/NodePort") {}
 
 /**
- * Listens for connections from other nodes and gives them to `PeerConnections`. Refused connections are counted, and logged once a
- * minute for each address and reason.
+ * Listens for connections from other nodes and gives them to `PeerConnections`. Refused connections are counted, and
+ * logged once a minute for each address and reason.
  */
 export const layer = (config: Settings, silentMs = SILENT_MS) =>
   Layer.effect(
@@ -81,18 +84,25 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
 
       const report = (host: string, refusal: Refusal): void => {
         connectionsRefused.at(refusal).add()
-        fork(warnings.log(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`), `${refusal} ${host}`))
+        fork(
+          warnings.log(
+            Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`),
+            `${refusal} ${host}`
+          )
+        )
       }
       const refuse = (host: string, refusal: Refusal | undefined): void => {
         if (refusal === undefined) return
         if (refusal !== "secret") return report(host, refusal)
         const at = now()
-        fork(Effect.sleep(SECOND_TRY).pipe(
-          Effect.andThen(Effect.sync(() => {
-            if ((lastAccepted.get(host) ?? Number.NEGATIVE_INFINITY) < at) report(host, refusal)
-          })),
-          Effect.forkIn(scope)
-        ))
+        fork(
+          Effect.sleep(SECOND_TRY).pipe(
+            Effect.andThen(Effect.sync(() => {
+              if ((lastAccepted.get(host) ?? Number.NEGATIVE_INFINITY) < at) report(host, refusal)
+            })),
+            Effect.forkIn(scope)
+          )
+        )
       }
 
       /** The connections, by the address and port of the other side. */
@@ -105,12 +115,16 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
         connection.pause()
         // With TLS, `connection` is not the socket that was accepted.
         connections.began(open.get(nameOf(connection)) ?? connection)
-        fork(Effect.forkIn(Effect.catch(nodes.accept(connection), (refusal) => Effect.sync(() => {
-          if (refusal === "refused") return
-          // A peer that has closed the connection without sending a byte was not refused.
-          if (connection.bytesRead > 0) refuse(host, refusal)
-          connection.destroy()
-        })), scope))
+        fork(Effect.forkIn(
+          Effect.catch(nodes.accept(connection), (refusal) =>
+            Effect.sync(() => {
+              if (refusal === "refused") return
+              // A peer that has closed the connection without sending a byte was not refused.
+              if (connection.bytesRead > 0) refuse(host, refusal)
+              connection.destroy()
+            })),
+          scope
+        ))
       }
       const hostOf = ({ remoteAddress }: NetSocket): string => remoteAddress ?? "an unknown address"
 

@@ -1,13 +1,13 @@
-import { Clock, Effect, Layer, Option, Schedule } from "effect"
-import { Sharding, ShardingConfig } from "effect/cluster"
-import { shards } from "./Shards.ts"
-import { nameOf } from "./NodeAddress.ts"
-import { NodeDrain } from "./NodeDuty.ts"
-import { Members } from "./Members.ts"
-import { type NodeList, ownersKey, ownersOf, ownsShards } from "./Shards.ts"
-import { NodeReports } from "./NodeReports.ts"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Readiness } from "#infrastructure/platform/Readiness"
+import { Clock, Effect, Layer, Option, Schedule } from "effect"
+import { Sharding, ShardingConfig } from "effect/cluster"
+import { Members } from "./Members.ts"
+import { nameOf } from "./NodeAddress.ts"
+import { NodeDrain } from "./NodeDuty.ts"
+import { NodeReports } from "./NodeReports.ts"
+import { shards } from "./Shards.ts"
+import { type NodeList, ownersKey, ownersOf, ownsShards } from "./Shards.ts"
 
 const LOOK = "500 millis"
 /**
@@ -33,7 +33,8 @@ export interface ClusterView {
 
 /**
  * Decides whether a node works as a member of its cluster: it knows the others, they know it, and it holds its shards.
- * Some missing shards are tolerated for a while, because shards move. A node that holds none of its shards does not work.
+ * Some missing shards are tolerated for a while, because shards move. A node that holds none of its shards does not
+ * work.
  */
 export class ClusterProgress {
   private unlistedSince: number | undefined
@@ -44,8 +45,8 @@ export class ClusterProgress {
   private share: ReadonlyArray<number> = []
 
   /**
-   * Why the node does not work, written for operators, or undefined if it works. Must be called often, because it measures
-   * durations.
+   * Why the node does not work, written for operators, or undefined if it works. Must be called often, because it
+   * measures durations.
    */
   problem(now: number, { explanation, holds, list, owns, self }: ClusterView): string | undefined {
     if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
@@ -58,10 +59,12 @@ export class ClusterProgress {
     this.unlistedSince = listed ? undefined : this.unlistedSince ?? now
     if (this.unlistedSince !== undefined) {
       this.incompleteSince = undefined
-      // A node that was excluded may be back in a moment. A node that was never a member owns nothing, and is reported at
-      // once.
+      // A node that was excluded may be back in a moment. A node that was never a member owns nothing, and is reported
+      // at once.
       if (!this.wasListed || now - this.unlistedSince > UNLISTED_MS) {
-        return `This node, ${self}, does not belong to the cluster, since ${seconds(now - this.unlistedSince)}. ${explanation}`
+        return `This node, ${self}, does not belong to the cluster, since ${
+          seconds(now - this.unlistedSince)
+        }. ${explanation}`
       }
     }
     if (!owns) {
@@ -78,7 +81,9 @@ export class ClusterProgress {
     if (this.incompleteSince === undefined) return undefined
     const since = now - this.incompleteSince
     if (held > 0 && since <= MOVING_MS) return undefined
-    return `This node holds ${held} of its ${this.share.length} shards, since ${seconds(since)}: another session still holds their locks, or this node's own session in PostgreSQL was lost (DATABASE_URL must lead there without a pooler that shares sessions).`
+    return `This node holds ${held} of its ${this.share.length} shards, since ${
+      seconds(since)
+    }: another session still holds their locks, or this node's own session in PostgreSQL was lost (DATABASE_URL must lead there without a pooler that shares sessions).`
   }
 }
 

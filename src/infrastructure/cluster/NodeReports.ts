@@ -1,16 +1,17 @@
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Clock, Context, type Duration, Effect, Latch, Layer, Schedule } from "effect"
 import { NodeDrain } from "./NodeDuty.ts"
 import { WIRE } from "./NodeGreeting.ts"
+import { type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { SILENT_MS } from "./PeerConnection.ts"
 import { PeerConnections } from "./PeerConnections.ts"
-import { type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
 
 /**
- * The reports that nodes write about themselves into the table `cluster_nodes`. This node opens a line with every live node in the
- * table, listed or not, and writes which nodes it reaches. So each node knows which nodes can talk with each other. A node is reached
- * if it has acknowledged a frame on the line. A line on which only greetings arrive does not count.
+ * The reports that nodes write about themselves into the table `cluster_nodes`. This node opens a line with every live
+ * node in the table, listed or not, and writes which nodes it reaches. So each node knows which nodes can talk with
+ * each other. A node is reached if it has acknowledged a frame on the line. A line on which only greetings arrive does
+ * not count.
  */
 export class NodeReports extends Context.Service<NodeReports, {
   /** Whether every other listed node has a line with this one, or has none for a known reason. */
@@ -35,8 +36,8 @@ export class NodeReports extends Context.Service<NodeReports, {
         let rows: ReadonlyArray<NodeRow> = []
 
         /**
-         * Until when a node still counts as reached although its connection broke, because the two nodes connect again at once.
-         * A node that was killed loses the lock of its address, and then does not count any longer.
+         * Until when a node still counts as reached although its connection broke, because the two nodes connect again
+         * at once. A node that was killed loses the lock of its address, and then does not count any longer.
          */
         const torn = new Map<string, number>()
         lines.watch({
@@ -53,7 +54,10 @@ export class NodeReports extends Context.Service<NodeReports, {
         const reaches = () => {
           const locked = new Set(rows.flatMap(({ address, isLocked }) => isLocked ? [address] : []))
           for (const [node, until] of torn) if (now() >= until || !locked.has(node)) torn.delete(node)
-          return new Set([...[...lines.all()].flatMap(({ isConfirmed, node }) => isConfirmed ? [node] : []), ...torn.keys()])
+          return new Set([
+            ...[...lines.all()].flatMap(({ isConfirmed, node }) => isConfirmed ? [node] : []),
+            ...torn.keys()
+          ])
         }
         const hasLineWith = (node: string): boolean => lines.to(node)?.isConfirmed === true
         /** Waits for a latch. While a torn line makes it uncertain whether a node lives, the wait is short. */
@@ -74,10 +78,17 @@ export class NodeReports extends Context.Service<NodeReports, {
             if (address === self || (!isFresh && !isLocked)) continue
             seen.set(address, at)
             // Skips nodes that have died, because `Members` logs them.
-            if (!isFresh || !isLocked || torn.has(address) || lines.to(address) !== undefined || lines.problem(address) === undefined) continue
-            yield* warnings.log(Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`), address)
+            if (
+              !isFresh || !isLocked || torn.has(address) || lines.to(address) !== undefined ||
+              lines.problem(address) === undefined
+            ) continue
+            yield* warnings.log(
+              Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`),
+              address
+            )
           }
-          // Nodes without a row are kept for a while: cluster_nodes is unlogged, so it is empty after a crash of the database.
+          // Nodes without a row are kept for a while: cluster_nodes is unlogged, so it is empty after a crash of the
+          // database.
           for (const [node, seenAt] of seen) if (at - seenAt >= UNSEEN_MS) seen.delete(node)
           yield* lines.want(seen.keys())
         })
@@ -99,24 +110,33 @@ export class NodeReports extends Context.Service<NodeReports, {
           Effect.forkScoped
         )
 
-        const others = () => rows.filter(({ address, isFresh, isLocked, listed }) =>
-          address !== self && listed !== null && isLocked && isFresh)
+        const others = () =>
+          rows.filter(({ address, isFresh, isLocked, listed }) =>
+            address !== self && listed !== null && isLocked && isFresh
+          )
         yield* Effect.suspend(() => others().length === 0 ? Effect.fail("nobody yet") : Effect.void).pipe(
           Effect.retry(Schedule.spaced(LOOK_EVERY)),
           Effect.andThen(Effect.suspend(() =>
-            Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true }))),
+            Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true })
+          )),
           Effect.forkScoped
         )
 
         return NodeReports.of({
-          isSettled: () => others().every(({ address }) => hasLineWith(address) || lines.problem(address) !== undefined),
+          isSettled: () =>
+            others().every(({ address }) => hasLineWith(address) || lines.problem(address) !== undefined),
           explain: () => {
             const known = others()
             const apart = known.flatMap((row) =>
               !hasLineWith(row.address)
                 ? [`${row.address}: ${reasonOf(row) ?? "it has not answered yet"}`]
-                : row.reaches.has(self) ? [] : [`${row.address}: it has not said yet that it has a line with this node`])
-            return `It can talk both ways with ${known.length - apart.length} of ${known.length} other nodes.${apart.map((one) => ` ${one}.`).join("")}`
+                : row.reaches.has(self)
+                ? []
+                : [`${row.address}: it has not said yet that it has a line with this node`]
+            )
+            return `It can talk both ways with ${known.length - apart.length} of ${known.length} other nodes.${
+              apart.map((one) => ` ${one}.`).join("")
+            }`
           }
         })
       })
@@ -129,9 +149,16 @@ const UNSEEN_MS = 15_000
 const TORN_EVERY = "100 millis"
 
 /** The differences between a starting node and the existing ones, one log line for each setting and value. */
-export const disagreements = (own: NodeInfo, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {
+export const disagreements = (
+  own: NodeInfo,
+  others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>
+): ReadonlyArray<string> => {
   const lines: Array<string> = []
-  const compare = (what: string, ofNode: (facts: NodeInfo) => string | number | null | undefined, why: string): void => {
+  const compare = (
+    what: string,
+    ofNode: (facts: NodeInfo) => string | number | null | undefined,
+    why: string
+  ): void => {
     const ours = ofNode(own)
     const nodesOf = new Map<string, Array<string>>()
     for (const { address, facts } of others) {

@@ -31,4 +31,9 @@ export const serverTls = (setting: Redacted.Redacted<string>): TlsOptions => {
 /** The client's TLS options for each combination of secret and identity, in the order in which to try them. */
 export const clientTls = (setting: Redacted.Redacted<string>): ReadonlyArray<ConnectionOptions> =>
   secretsOf(setting).map(keyOf).flatMap((psk) =>
-    IDENTITIES.map((identity) => ({ ...SUITE, pskCallback: () => ({ psk, identity }), checkServerIdentity: () => undefined })))
+    IDENTITIES.map((identity) => ({
+      ...SUITE,
+      pskCallback: () => ({ psk, identity }),
+      checkServerIdentity: () => undefined
+    }))
+  )

@@ -1,11 +1,15 @@
+import type { OwnedTable } from "#infrastructure/database/Tables"
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
-import type { OwnedTable } from "#infrastructure/database/Tables"
 
 /** The nodes' rows. */
 export const clusterTables: ReadonlyArray<OwnedTable> = [
-  { table: "cluster_nodes", retention: { kept: "nodes remove the rows of nodes that are gone" }, notExported: "the servers" }
+  {
+    table: "cluster_nodes",
+    retention: { kept: "nodes remove the rows of nodes that are gone" },
+    notExported: "the servers"
+  }
 ]
 
 /** Settings and versions that the nodes of a cluster should have in common. */
@@ -48,7 +52,9 @@ export interface NodeRow {
 /** The class of the advisory locks of addresses: each process holds the lock of its own address for its lifetime. */
 export const ADDRESS_LOCKS = 721_753_601
 
-/** The class of the advisory locks of shards, which effect's storage derives from the name of its tables (`cluster`). */
+/**
+ * The class of the advisory locks of shards, which effect's storage derives from the name of its tables (`cluster`).
+ */
 const SHARD_LOCKS = 2_839_596_291
 
 export const lockKeyOf = (address: string): number => createHash("sha256").update(address).digest().readInt32BE()
@@ -76,16 +82,27 @@ const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
 export class NodeTable extends Context.Service<NodeTable, {
   /** The rows that were written within the last ten minutes, of listed nodes and others. */
   readonly rows: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
-  /** The addresses at which live nodes take requests of clients. Reads no other table, so it works for a standalone server too. */
+  /**
+   * The addresses at which live nodes take requests of clients. Reads no other table, so it works for a standalone
+   * server too.
+   */
   readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Writes this node's row, replacing the previous one. `owns` says whether the node takes shards. */
-  readonly report: (address: string, reaches: ReadonlySet<string>, facts: NodeInfo, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
-  /** Writes that a node takes shards from now on. All nodes act on it at the same moment or, with `atOnce`, immediately. */
+  readonly report: (
+    address: string,
+    reaches: ReadonlySet<string>,
+    facts: NodeInfo,
+    owns: boolean
+  ) => Effect.Effect<void, SqlError.SqlError>
+  /**
+   * Writes that a node takes shards from now on. All nodes act on it at the same moment or, with `atOnce`, immediately.
+   */
   readonly takeShards: (address: string, atOnce: boolean) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Ends database sessions of other nodes and returns their number. Does nothing if the rows that were read at `readAt` are
-   * older than a second. A node whose row is not fresh loses all its sessions. Another node loses only the session that holds
-   * locks of shards. Sessions that began after the row was written belong to a new process at the address, and stay.
+   * Ends database sessions of other nodes and returns their number. Does nothing if the rows that were read at `readAt`
+   * are older than a second. A node whose row is not fresh loses all its sessions. Another node loses only the session
+   * that holds locks of shards. Sessions that began after the row was written belong to a new process at the address,
+   * and stay.
    */
   readonly end: (addresses: ReadonlyArray<string>, readAt: string) => Effect.Effect<number, SqlError.SqlError>
   /** Removes a node's row, and all rows older than ten minutes. */
@@ -156,7 +173,6 @@ export class NodeTable extends Context.Service<NodeTable, {
           ),
         leave: (address) =>
           sql`DELETE FROM cluster_nodes WHERE address = ${address} OR clock_timestamp() - said_at > ${FORGOTTEN}::interval`
-      })
-    )
+      }))
   )
 }

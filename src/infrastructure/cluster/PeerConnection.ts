@@ -1,6 +1,6 @@
 /**
- * The line between two nodes: one TCP connection (TLS, if the nodes have a secret; without Nagle's algorithm) that carries
- * all traffic between them, in one order in each direction.
+ * The line between two nodes: one TCP connection (TLS, if the nodes have a secret; without Nagle's algorithm) that
+ * carries all traffic between them, in one order in each direction.
  *
  * Both sides first write a greeting (`NodeGreeting.ts`). After it each side writes frames:
  *
@@ -9,38 +9,46 @@
  *     4 bytes   acknowledgement: the number of the last frame of the other side that this side has passed on, at first 0
  *     rest      a JSON array of entries, in UTF-8; it may be empty
  *
- * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic. Entries are calls of procedures,
- * answers to calls, pushes to WebSockets of agents, and announcements of the agents that have WebSockets on the node.
- * `PeerConnection` does not look into entries. It passes them on one after the other, in the order in which the other side
- * queued them. A call may take long, and calls may end in another order. So an acknowledgement does not say that a
- * call was executed. The answer to the call says it.
+ * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic. Entries are calls of
+ * procedures, answers to calls, pushes to WebSockets of agents, and announcements of the agents that have WebSockets on
+ * the node. `PeerConnection` does not look into entries. It passes them on one after the other, in the order in which
+ * the other side queued them. A call may take long, and calls may end in another order. So an acknowledgement does not
+ * say that a call was executed. The answer to the call says it.
  *
- * - Everything that one turn of the event loop queues is written at once, in the check phase of that turn (`setImmediate`). It
- *   waits for no timer and for no answer. It waits for acknowledgements only while WINDOW_CHARS are unacknowledged.
- * - Nothing is ever sent again. Acknowledgements bound what may be under way, and show that the other process works and not only its
- *   kernel. Each frame has one. A side that writes nothing else sends an empty frame after half a second, after 0.2 s
- *   if entries are unacknowledged, and at once after a quarter of a window.
- * - Entries that wait for the window are in this queue. The code that queues them bounds them. A call beyond 20,000 is refused
- *   (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`). All changes of one
- *   agent's WebSockets are one announcement. If calls and answers together still exceed MAX_QUEUED_CHARS, the line ends.
- * - The line ends when no byte arrived for 3 s, when a frame was not acknowledged within 5 s, or when a frame is malformed. A frame
- *   with a length above MAX_FRAME, a gap in the numbers or an unknown topic is malformed. A frame that repeats a number is ignored. TCP
- *   neither loses nor repeats bytes, but a proxy or a defect may.
- * - A line that has ended is never continued. `PeerConnections.ts` opens another one, from either side, and entries that were under way
- *   are lost. A call without an answer is repeated with the same id, at the node that owns its actor by then. The id makes a second
- *   execution harmless. Both nodes read the messages of lost pushes from the database, and announce all their WebSockets.
+ * - Everything that one turn of the event loop queues is written at once, in the check phase of that turn
+ *   (`setImmediate`). It waits for no timer and for no answer. It waits for acknowledgements only while WINDOW_CHARS
+ *   are unacknowledged.
+ * - Nothing is ever sent again. Acknowledgements bound what may be under way, and show that the other process works and
+ *   not only its kernel. Each frame has one. A side that writes nothing else sends an empty frame after half a second,
+ *   after 0.2 s if entries are unacknowledged, and at once after a quarter of a window.
+ * - Entries that wait for the window are in this queue. The code that queues them bounds them. A call beyond 20,000 is
+ *   refused (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`).
+ *   All changes of one agent's WebSockets are one announcement. If calls and answers together still exceed
+ *   MAX_QUEUED_CHARS, the line ends.
+ * - The line ends when no byte arrived for 3 s, when a frame was not acknowledged within 5 s, or when a frame is
+ *   malformed. A frame with a length above MAX_FRAME, a gap in the numbers or an unknown topic is malformed. A frame
+ *   that repeats a number is ignored. TCP neither loses nor repeats bytes, but a proxy or a defect may.
+ * - A line that has ended is never continued. `PeerConnections.ts` opens another one, from either side, and entries
+ *   that were under way are lost. A call without an answer is repeated with the same id, at the node that owns its
+ *   actor by then. The id makes a second execution harmless. Both nodes read the messages of lost pushes from the
+ *   database, and announce all their WebSockets.
  */
 
 import type { Socket } from "node:net"
 
 const LENGTH = 4
 const HEAD = 12
-/** The most characters of entries in one frame, unless a single entry is longer. A character takes up to three bytes. */
+/**
+ * The most characters of entries in one frame, unless a single entry is longer. A character takes up to three bytes.
+ */
 const FRAME_CHARS = 1_000_000
 /** The most bytes of a frame that is read. One entry has at most 2 million characters. */
 const MAX_FRAME = 16_777_216
 const WINDOW_CHARS = 4_000_000
-/** The most characters of calls and answers that wait for room in the window; twice what calls may have (`NodeCalls.ts`). */
+/**
+ * The most characters of calls and answers that wait for room in the window; twice what calls may have
+ * (`NodeCalls.ts`).
+ */
 const MAX_QUEUED_CHARS = 128_000_000
 const EMPTY = "[]"
 /** A line ends before it runs out of numbers. One flush writes a few frames at most. */
@@ -54,7 +62,10 @@ const UNACKNOWLEDGED_MS = 5_000
 /** An entry in the queue: its JSON text, or an object that makes the text when the entry is sent. */
 export type Entry = string | { readonly encode: () => string }
 
-/** Why a line ended. `answer` means that a frame was not understood, `silence` that nothing was received or acknowledged in time. */
+/**
+ * Why a line ended. `answer` means that a frame was not understood, `silence` that nothing was received or acknowledged
+ * in time.
+ */
 export type LineEnd = "answer" | "silence" | "connection" | "closed"
 
 export interface LineEvents {
@@ -125,7 +136,10 @@ export class PeerConnection {
     return this.isOver
   }
 
-  /** Whether the other side has acknowledged a frame. Before that it is not known whether frames arrive in both directions. */
+  /**
+   * Whether the other side has acknowledged a frame. Before that it is not known whether frames arrive in both
+   * directions.
+   */
   get isConfirmed(): boolean {
     return this.isAcknowledged
   }
@@ -155,11 +169,15 @@ export class PeerConnection {
     this.queue = this.queue.filter((entry) => !isDropped(entry))
   }
 
-  /** Must be called a few times a second. Shows the other side that this one lives. If `judges`, ends the line when the other is silent. */
+  /**
+   * Must be called a few times a second. Shows the other side that this one lives. If `judges`, ends the line when the
+   * other is silent.
+   */
   check(judges: boolean): void {
     const now = this.now()
     const [oldest] = this.unacknowledged
-    if (judges && now - this.lastReceived > SILENT_MS) return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
+    if (judges && now - this.lastReceived > SILENT_MS)
+      return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
     if (judges && oldest !== undefined && now - oldest.at > UNACKNOWLEDGED_MS) {
       return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
     }
@@ -237,7 +255,8 @@ export class PeerConnection {
     this.wanted = HEAD
     while (all.length - at >= HEAD) {
       const length = all.readUInt32BE(at)
-      if (length < HEAD - LENGTH || length > MAX_FRAME) return this.end("answer", new Error(`a frame of ${length} bytes`))
+      if (length < HEAD - LENGTH || length > MAX_FRAME)
+        return this.end("answer", new Error(`a frame of ${length} bytes`))
       const next = at + LENGTH + length
       if (all.length < next) {
         this.wanted = LENGTH + length
@@ -255,7 +274,8 @@ export class PeerConnection {
   private take(number: number, acknowledged: number, bytes: Buffer, from: number, to: number): void {
     if (number <= this.taken) return
     if (number !== this.taken + 1) return this.end("answer", new Error(`frame ${number} after frame ${this.taken}`))
-    if (acknowledged > this.sent) return this.end("answer", new Error(`frame ${acknowledged} was acknowledged before it was sent`))
+    if (acknowledged > this.sent)
+      return this.end("answer", new Error(`frame ${acknowledged} was acknowledged before it was sent`))
     this.acknowledge(acknowledged)
     if (to - from > EMPTY.length) {
       try {

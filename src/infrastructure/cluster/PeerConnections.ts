@@ -1,10 +1,10 @@
+import type { Settings } from "#infrastructure/platform/Config"
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
+import { type GREETINGS, greetingsFailed, lineFrames, linesBroken } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Cause, Clock, Context, Effect, FiberMap, Latch, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Socket } from "node:net"
-import type { Settings } from "#infrastructure/platform/Config"
-import { type GREETINGS, greetingsFailed, lineFrames, linesBroken } from "#infrastructure/platform/Metrics"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
 import { nameOf } from "./NodeAddress.ts"
 import { makeDial, SILENT } from "./NodeDial.ts"
 import { type Greeting, NotGreeted, readGreeting, WIRE, writeGreeting } from "./NodeGreeting.ts"
@@ -25,10 +25,10 @@ export interface LineWatcher {
 export type NotTaken = "stranger" | "refused"
 
 /**
- * The lines between this node and the others, one for each pair of nodes. Of two nodes that want a line, the one with the
- * smaller name connects at once. The other one connects when there has been no line for two seconds, because connections may be
- * possible in its direction only. If both connect at the same time, the connection opened by
- * the node with the smaller name is kept.
+ * The lines between this node and the others, one for each pair of nodes. Of two nodes that want a line, the one with
+ * the smaller name connects at once. The other one connects when there has been no line for two seconds, because
+ * connections may be possible in its direction only. If both connect at the same time, the connection opened by the
+ * node with the smaller name is kept.
  */
 export class PeerConnections extends Context.Service<PeerConnections, {
   /** This node's name: RUNNER_HOST:RUNNER_PORT. */
@@ -43,7 +43,9 @@ export class PeerConnections extends Context.Service<PeerConnections, {
   /** The line with a node, unless there is none at the moment. */
   readonly to: (node: string) => PeerConnection | undefined
   readonly all: () => Iterable<PeerConnection>
-  /** Why there is no line with a node, written for operators. Undefined if there is a line, or the reason is not known. */
+  /**
+   * Why there is no line with a node, written for operators. Undefined if there is a line, or the reason is not known.
+   */
   readonly problem: (node: string) => string | undefined
   /** Takes a connection that another node has opened. */
   readonly accept: (connection: Socket) => Effect.Effect<void, NotTaken>
@@ -69,7 +71,8 @@ export class PeerConnections extends Context.Service<PeerConnections, {
       PeerConnections,
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        // A transaction id, so that of two processes with one address the later one has the greater number, whatever the clocks show.
+        // A transaction id, so that of two processes with one address the later one has the greater number, whatever
+        // the clocks show.
         const [made] = yield* sql<{ readonly no: number }>`SELECT pg_current_xact_id()::text::bigint AS no`
         const self = nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT })
         return yield* make(self, made?.no ?? 0, makeDial(config))
@@ -84,165 +87,210 @@ interface Failed {
 }
 
 /** `dial` connects to a node by name, or fails with the reason. */
-export const make = Effect.fnUntraced(function*(self: string, incarnation: number, dial: (node: string) => Effect.Effect<Socket, string>) {
-  const now = monotonicMillis(yield* Clock.Clock)
-  const fork = Effect.runForkWith(yield* Effect.context<never>())
-  const warnings = new LogThrottle(MINUTE_MS)
-  const started = yield* Latch.make(false)
-  const handlers = new Map<string, (line: PeerConnection, entry: ReadonlyArray<unknown>) => void>()
-  const watchers: Array<LineWatcher> = []
-  const lines = new Map<string, PeerConnection>()
-  const preferred = new WeakSet<PeerConnection>()
-  const problems = new Map<string, string>()
-  const dialling = yield* FiberMap.make<string>()
+export const make = Effect.fnUntraced(
+  function*(self: string, incarnation: number, dial: (node: string) => Effect.Effect<Socket, string>) {
+    const now = monotonicMillis(yield* Clock.Clock)
+    const fork = Effect.runForkWith(yield* Effect.context<never>())
+    const warnings = new LogThrottle(MINUTE_MS)
+    const started = yield* Latch.make(false)
+    const handlers = new Map<string, (line: PeerConnection, entry: ReadonlyArray<unknown>) => void>()
+    const watchers: Array<LineWatcher> = []
+    const lines = new Map<string, PeerConnection>()
+    const preferred = new WeakSet<PeerConnection>()
+    const problems = new Map<string, string>()
+    const dialling = yield* FiberMap.make<string>()
 
-  const warn = (key: string, text: string, cause?: unknown): void => {
-    fork(warnings.log(cause === undefined ? Effect.logWarning(text) : Effect.logWarning(text, Cause.fail(cause)), key))
-  }
-
-  /** Logs why a line ended. The death of a node is logged once, by `Members`. */
-  const explain = (node: string, end: LineEnd, cause: unknown): void => {
-    if (end === "closed") return
-    linesBroken.at(end).add()
-    if (end === "answer") return warn(`${node} answer`, `The line to node ${node} was closed, because a frame from the node was not understood. Do both run the same version of Parley?`, cause)
-    const text = `The line to node ${node} broke: ${cause instanceof Error ? cause.message : "the connection was closed"}`
-    if (end === "silence") warn(`${node} silence`, text)
-    else fork(Effect.logDebug(text))
-  }
-
-  /** Begins a line with a node. `isPreferred` says that the node with the smaller name has connected. */
-  const begin = (node: string, greeting: Greeting, connection: Socket, rest: Buffer, isPreferred: boolean, ended: () => void): void => {
-    const known = lines.get(node)
-    if (known !== undefined && !isPreferred && preferred.has(known) && greeting.incarnation <= known.incarnation) {
-      connection.destroy()
-      return ended()
-    }
-    known?.end("connection", new Error("there is a newer connection"))
-    const line = new PeerConnection(node, greeting.incarnation, connection, {
-      received: (line, entry) => {
-        const handler = handlers.get(entry[0] as string)
-        if (handler === undefined) throw new Error(`unknown topic ${String(entry[0])}`)
-        handler(line, entry)
-      },
-      ended: (line, end, cause) => {
-        if (lines.get(node) === line) lines.delete(node)
-        explain(node, end, cause)
-        for (const watcher of watchers) watcher.ended(line, end)
-        ended()
-      },
-      confirmed: (line) => {
-        for (const watcher of watchers) watcher.confirmed?.(line)
-      },
-      sent: (entries) => lineFrames.observe(entries)
-    }, now)
-    lines.set(node, line)
-    if (isPreferred) preferred.add(line)
-    problems.delete(node)
-    for (const watcher of watchers) watcher.began?.(line)
-    line.begin(rest)
-    line.probe()
-  }
-
-  const greeting = (to: string, refused?: string): Greeting => ({ parley: WIRE, from: self, to, incarnation, ...refused === undefined ? {} : { refused } })
-
-  /** Connects to a node, and completes when the line has ended. */
-  const connected = Effect.fnUntraced(function*(node: string) {
-    const failed = (kind: typeof GREETINGS[number], reason: string): Failed => ({ kind, reason })
-    const connection = yield* Effect.mapError(dial(node), (reason) => failed(reason === SILENT ? "silent" : "unreachable", reason))
-    writeGreeting(connection, greeting(node))
-    const { greeting: answer, rest } = yield* readGreeting(connection).pipe(
-      Effect.mapError(() => failed("unreachable", "it ends the connection: is RUNNER_SECRET the same there, and the version of Parley?")),
-      Effect.timeoutOrElse({ duration: GREETED_WITHIN, orElse: () => Effect.fail(failed("silent", "it does not answer")) }),
-      Effect.onError(() => Effect.sync(() => connection.destroy()))
-    )
-    if (answer.refused !== undefined) {
-      connection.destroy()
-      return yield* Effect.fail(failed("refused", answer.refused))
-    }
-    yield* Effect.callback<void>((resume) => begin(node, answer, connection, rest, self < node, () => resume(Effect.void)))
-  })
-
-  const keepConnected = (node: string) =>
-    Effect.gen(function*() {
-      let failures = 0
-      while (true) {
-        if (node < self) yield* Effect.sleep(SECOND_MS)
-        // The other side may have connected meanwhile.
-        if (lines.has(node)) {
-          failures = 0
-          yield* Effect.sleep(AGAIN_MS)
-          continue
-        }
-        const at = now()
-        const result = yield* Effect.result(connected(node))
-        if (result._tag === "Success") {
-          failures = 0
-          // A line that breaks is opened again at once, but at most four times a second.
-          yield* Effect.sleep(Math.max(0, at + AGAIN_MS - now()))
-          continue
-        } else {
-          failures++
-          problems.set(node, result.failure.reason)
-          greetingsFailed.at(result.failure.kind).add()
-        }
-        // Handshakes with a node that is always refused are expensive, so the pauses become longer.
-        yield* Effect.sleep(Math.min(AGAIN_MS * 2 ** Math.max(0, failures - AT_ONCE_FAILURES), SELDOM_MS))
-      }
-    })
-
-  yield* Effect.addFinalizer(() =>
-    Effect.sync(() => {
-      for (const line of lines.values()) line.end("closed")
-    }))
-
-  let checkedAt = now()
-  yield* Effect.sync(() => {
-    // If this process stood still, it has yet to read the frames that arrived meanwhile.
-    const stoodStill = now() - checkedAt > 2 * CHECK_MS
-    checkedAt = now()
-    for (const line of lines.values()) line.check(!stoodStill)
-  }).pipe(Effect.repeat(Schedule.spaced(CHECK_MS)), Effect.forkScoped)
-
-  return PeerConnections.of({
-    self,
-    handle: (topic, handler) => handlers.set(topic, handler),
-    watch: (watcher) => watchers.push(watcher),
-    start: Effect.asVoid(started.open),
-    want: Effect.fnUntraced(function*(nodes: Iterable<string>) {
-      const wanted = new Set([...nodes].filter((node) => node !== self).slice(0, MAX_NODES))
-      for (const [node] of dialling) if (!wanted.has(node)) yield* FiberMap.remove(dialling, node)
-      for (const node of problems.keys()) if (!wanted.has(node)) problems.delete(node)
-      for (const node of wanted) {
-        yield* FiberMap.run(dialling, node, Effect.andThen(started.await, keepConnected(node)), { onlyIfMissing: true })
-      }
-    }),
-    to: (node) => lines.get(node),
-    all: () => lines.values(),
-    problem: (node) => lines.has(node) ? undefined : problems.get(node),
-    accept: Effect.fnUntraced(function*(connection: Socket) {
-      yield* started.await
-      const { greeting: { from, incarnation: process, parley, to }, rest } = yield* readGreeting(connection).pipe(
-        Effect.timeoutOrElse({ duration: GREETS_WITHIN, orElse: () => Effect.fail(new NotGreeted()) }),
-        Effect.mapError((): NotTaken => "stranger")
+    const warn = (key: string, text: string, cause?: unknown): void => {
+      fork(
+        warnings.log(cause === undefined ? Effect.logWarning(text) : Effect.logWarning(text, Cause.fail(cause)), key)
       )
-      const refusal = to !== self
-        ? `the node that answers there is ${self}`
-        : parley !== WIRE
-        ? `it speaks version ${WIRE} of the protocol between nodes, not version ${parley}: all nodes must run the same release of Parley`
-        : process < (lines.get(from)?.incarnation ?? 0)
-        ? "a later process has its address"
-        : undefined
-      if (refusal !== undefined) {
-        if (to === self) warn(`refused ${from}`, `Node ${from} is refused: ${parley === WIRE ? refusal : `it speaks version ${parley} of the protocol between nodes, and this node version ${WIRE}`}`)
-        writeGreeting(connection, greeting(from, refusal))
-        connection.destroySoon()
-        return yield* Effect.fail<NotTaken>("refused")
+    }
+
+    /** Logs why a line ended. The death of a node is logged once, by `Members`. */
+    const explain = (node: string, end: LineEnd, cause: unknown): void => {
+      if (end === "closed") return
+      linesBroken.at(end).add()
+      if (end === "answer")
+        return warn(
+          `${node} answer`,
+          `The line to node ${node} was closed, because a frame from the node was not understood. Do both run the same version of Parley?`,
+          cause
+        )
+      const text = `The line to node ${node} broke: ${
+        cause instanceof Error ? cause.message : "the connection was closed"
+      }`
+      if (end === "silence") warn(`${node} silence`, text)
+      else fork(Effect.logDebug(text))
+    }
+
+    /** Begins a line with a node. `isPreferred` says that the node with the smaller name has connected. */
+    const begin = (
+      node: string,
+      greeting: Greeting,
+      connection: Socket,
+      rest: Buffer,
+      isPreferred: boolean,
+      ended: () => void
+    ): void => {
+      const known = lines.get(node)
+      if (known !== undefined && !isPreferred && preferred.has(known) && greeting.incarnation <= known.incarnation) {
+        connection.destroy()
+        return ended()
       }
-      writeGreeting(connection, greeting(from))
-      begin(from, { parley, from, to, incarnation: process }, connection, rest, from < self, () => {})
+      known?.end("connection", new Error("there is a newer connection"))
+      const line = new PeerConnection(node, greeting.incarnation, connection, {
+        received: (line, entry) => {
+          const handler = handlers.get(entry[0] as string)
+          if (handler === undefined) throw new Error(`unknown topic ${String(entry[0])}`)
+          handler(line, entry)
+        },
+        ended: (line, end, cause) => {
+          if (lines.get(node) === line) lines.delete(node)
+          explain(node, end, cause)
+          for (const watcher of watchers) watcher.ended(line, end)
+          ended()
+        },
+        confirmed: (line) => {
+          for (const watcher of watchers) watcher.confirmed?.(line)
+        },
+        sent: (entries) => lineFrames.observe(entries)
+      }, now)
+      lines.set(node, line)
+      if (isPreferred) preferred.add(line)
+      problems.delete(node)
+      for (const watcher of watchers) watcher.began?.(line)
+      line.begin(rest)
+      line.probe()
+    }
+
+    const greeting = (to: string, refused?: string): Greeting => ({
+      parley: WIRE,
+      from: self,
+      to,
+      incarnation,
+      ...refused === undefined ? {} : { refused }
     })
-  })
-})
+
+    /** Connects to a node, and completes when the line has ended. */
+    const connected = Effect.fnUntraced(function*(node: string) {
+      const failed = (kind: typeof GREETINGS[number], reason: string): Failed => ({ kind, reason })
+      const connection = yield* Effect.mapError(
+        dial(node),
+        (reason) => failed(reason === SILENT ? "silent" : "unreachable", reason)
+      )
+      writeGreeting(connection, greeting(node))
+      const { greeting: answer, rest } = yield* readGreeting(connection).pipe(
+        Effect.mapError(() =>
+          failed("unreachable", "it ends the connection: is RUNNER_SECRET the same there, and the version of Parley?")
+        ),
+        Effect.timeoutOrElse({
+          duration: GREETED_WITHIN,
+          orElse: () => Effect.fail(failed("silent", "it does not answer"))
+        }),
+        Effect.onError(() => Effect.sync(() => connection.destroy()))
+      )
+      if (answer.refused !== undefined) {
+        connection.destroy()
+        return yield* Effect.fail(failed("refused", answer.refused))
+      }
+      yield* Effect.callback<void>((resume) =>
+        begin(node, answer, connection, rest, self < node, () => resume(Effect.void))
+      )
+    })
+
+    const keepConnected = (node: string) =>
+      Effect.gen(function*() {
+        let failures = 0
+        while (true) {
+          if (node < self) yield* Effect.sleep(SECOND_MS)
+          // The other side may have connected meanwhile.
+          if (lines.has(node)) {
+            failures = 0
+            yield* Effect.sleep(AGAIN_MS)
+            continue
+          }
+          const at = now()
+          const result = yield* Effect.result(connected(node))
+          if (result._tag === "Success") {
+            failures = 0
+            // A line that breaks is opened again at once, but at most four times a second.
+            yield* Effect.sleep(Math.max(0, at + AGAIN_MS - now()))
+            continue
+          } else {
+            failures++
+            problems.set(node, result.failure.reason)
+            greetingsFailed.at(result.failure.kind).add()
+          }
+          // Handshakes with a node that is always refused are expensive, so the pauses become longer.
+          yield* Effect.sleep(Math.min(AGAIN_MS * 2 ** Math.max(0, failures - AT_ONCE_FAILURES), SELDOM_MS))
+        }
+      })
+
+    yield* Effect.addFinalizer(() =>
+      Effect.sync(() => {
+        for (const line of lines.values()) line.end("closed")
+      })
+    )
+
+    let checkedAt = now()
+    yield* Effect.sync(() => {
+      // If this process stood still, it has yet to read the frames that arrived meanwhile.
+      const stoodStill = now() - checkedAt > 2 * CHECK_MS
+      checkedAt = now()
+      for (const line of lines.values()) line.check(!stoodStill)
+    }).pipe(Effect.repeat(Schedule.spaced(CHECK_MS)), Effect.forkScoped)
+
+    return PeerConnections.of({
+      self,
+      handle: (topic, handler) => handlers.set(topic, handler),
+      watch: (watcher) => watchers.push(watcher),
+      start: Effect.asVoid(started.open),
+      want: Effect.fnUntraced(function*(nodes: Iterable<string>) {
+        const wanted = new Set([...nodes].filter((node) => node !== self).slice(0, MAX_NODES))
+        for (const [node] of dialling) if (!wanted.has(node)) yield* FiberMap.remove(dialling, node)
+        for (const node of problems.keys()) if (!wanted.has(node)) problems.delete(node)
+        for (const node of wanted) {
+          yield* FiberMap.run(dialling, node, Effect.andThen(started.await, keepConnected(node)), {
+            onlyIfMissing: true
+          })
+        }
+      }),
+      to: (node) => lines.get(node),
+      all: () => lines.values(),
+      problem: (node) => lines.has(node) ? undefined : problems.get(node),
+      accept: Effect.fnUntraced(function*(connection: Socket) {
+        yield* started.await
+        const { greeting: { from, incarnation: process, parley, to }, rest } = yield* readGreeting(connection).pipe(
+          Effect.timeoutOrElse({ duration: GREETS_WITHIN, orElse: () => Effect.fail(new NotGreeted()) }),
+          Effect.mapError((): NotTaken => "stranger")
+        )
+        const refusal = to !== self
+          ? `the node that answers there is ${self}`
+          : parley !== WIRE
+          ? `it speaks version ${WIRE} of the protocol between nodes, not version ${parley}: all nodes must run the same release of Parley`
+          : process < (lines.get(from)?.incarnation ?? 0)
+          ? "a later process has its address"
+          : undefined
+        if (refusal !== undefined) {
+          if (to === self)
+            warn(
+              `refused ${from}`,
+              `Node ${from} is refused: ${
+                parley === WIRE
+                  ? refusal
+                  : `it speaks version ${parley} of the protocol between nodes, and this node version ${WIRE}`
+              }`
+            )
+          writeGreeting(connection, greeting(from, refusal))
+          connection.destroySoon()
+          return yield* Effect.fail<NotTaken>("refused")
+        }
+        writeGreeting(connection, greeting(from))
+        begin(from, { parley, from, to, incarnation: process }, connection, rest, from < self, () => {})
+      })
+    })
+  }
+)
 
 const CHECK_MS = 250
 /** How long the node that connects waits for the answer to its greeting, and the other one for the greeting. */

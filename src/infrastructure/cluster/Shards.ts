@@ -6,7 +6,10 @@ import { nameOf } from "./NodeAddress.ts"
 export const SHARDS = 300
 
 /** All shards. */
-export const shards: ReadonlyArray<ShardId.ShardId> = Array.from({ length: SHARDS }, (_, i) => ShardId.make("default", i + 1))
+export const shards: ReadonlyArray<ShardId.ShardId> = Array.from(
+  { length: SHARDS },
+  (_, i) => ShardId.make("default", i + 1)
+)
 
 /** The listed nodes, this one included, and whether each belongs to the cluster. */
 export interface NodeList {
@@ -19,7 +22,8 @@ export interface NodeList {
 export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0
 
 /**
- * The owner of each shard according to the list, in the order of the shards' numbers. The computation is that of Effect's cluster.
+ * The owner of each shard according to the list, in the order of the shards' numbers. The computation is that of
+ * Effect's cluster.
  */
 export const ownersOf = ({ runners }: NodeList): ReadonlyArray<string> => {
   const ring = HashRing.make<RunnerAddress.RunnerAddress>()

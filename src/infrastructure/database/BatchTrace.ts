@@ -7,8 +7,9 @@ export interface ItemTrace {
 }
 
 /**
- * Records a batch that has just ended, after `ms` milliseconds, as a span of its first traced item, linked to the traces of
- * the other items. Each traced item also gets a span from its submission to the end of the batch, linked to the batch.
+ * Records a batch that has just ended, after `ms` milliseconds, as a span of its first traced item, linked to the
+ * traces of the other items. Each traced item also gets a span from its submission to the end of the batch, linked to
+ * the batch.
  */
 export const traceBatch = (
   queue: string,

@@ -1,18 +1,18 @@
-import { Cause, Clock, Effect, Exit, Option } from "effect"
-import { SqlError } from "effect/sql"
+import { FullDisk } from "#infrastructure/platform/disk/DiskSpace"
+import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import { commitMeters } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { isTracing, type TraceContext, traceTime } from "#infrastructure/platform/Tracing"
-import { FullDisk } from "#infrastructure/platform/disk/DiskSpace"
 import { Readiness } from "#infrastructure/platform/Readiness"
-import { LogThrottle } from "#infrastructure/platform/LogThrottle"
-import { type ItemTrace, traceBatch } from "./BatchTrace.ts"
-import { LockWaiters, type Locks } from "./LockWaiters.ts"
-import { type CommitFailure, failureOf, maySucceedLater, outOfRoom } from "./CommitFailure.ts"
-import { AnswerTimeout } from "./SqlPostgres.ts"
-import { noSpace } from "./SqlValues.ts"
+import { isTracing, type TraceContext, traceTime } from "#infrastructure/platform/Tracing"
 import { HELD_MS, Unavailable } from "#infrastructure/wire/WireError"
 import { isStatementDefect } from "#infrastructure/wire/WireErrors"
+import { Cause, Clock, Effect, Exit, Option } from "effect"
+import { SqlError } from "effect/sql"
+import { type ItemTrace, traceBatch } from "./BatchTrace.ts"
+import { type CommitFailure, failureOf, maySucceedLater, outOfRoom } from "./CommitFailure.ts"
+import { type Locks, LockWaiters } from "./LockWaiters.ts"
+import { AnswerTimeout } from "./SqlPostgres.ts"
+import { noSpace } from "./SqlValues.ts"
 
 /**
  * The result of one item. `Failed` does not prove that nothing was committed: if the connection broke during the
@@ -71,7 +71,10 @@ const makeLane = <In, Out>(): Lane<In, Out> => ({ queue: [], batch: [], running:
 const POLL_MS = 100
 /** How long a statement of an ordinary lane waits for one lock, in milliseconds. */
 const LOCK_MS = 300
-/** How long a statement with blocked items waits for one lock: long enough for slow commits of other nodes. In milliseconds. */
+/**
+ * How long a statement with blocked items waits for one lock: long enough for slow commits of other nodes. In
+ * milliseconds.
+ */
 const PATIENT_LOCK_MS = 2_000
 
 /** If an item has waited longer than this, in milliseconds, the node makes no progress and is not ready. */
@@ -102,16 +105,19 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   readonly maxBytes: number
   /** The most items that may wait in a lane. Further items fail at once. */
   readonly capacity: number
-  /** Whether to wait for one turn of the event loop before each batch. This helps if the database runs in this thread (PGlite). */
+  /**
+   * Whether to wait for one turn of the event loop before each batch. This helps if the database runs in this thread
+   * (PGlite).
+   */
   readonly batchPerTick: boolean
   /**
-   * How many milliseconds to wait before each batch instead, so that items that arrive one by one are committed together.
-   * It is for items whose callers do not wait.
+   * How many milliseconds to wait before each batch instead, so that items that arrive one by one are committed
+   * together. It is for items whose callers do not wait.
    */
   readonly lingerMs?: number
   /**
-   * Commits the batch in one statement, all or nothing; results in the order of the items. `lockMs`: the statement's lock
-   * time-out (SQLSTATE 55P03) in milliseconds.
+   * Commits the batch in one statement, all or nothing; results in the order of the items. `lockMs`: the statement's
+   * lock time-out (SQLSTATE 55P03) in milliseconds.
    */
   readonly commit: (items: ReadonlyArray<In>, lockMs: number) => Effect.Effect<ReadonlyArray<Out>, SqlError.SqlError>
   /** Without it, a batch that meets a lock is halved. */
@@ -132,9 +138,15 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   /** Whether `poll` runs. */
   let polling = false
 
-  const countFailed = (failure: CommitFailure): Effect.Effect<void> => Effect.sync(() => meters.failed.at(failure).add())
+  const countFailed = (failure: CommitFailure): Effect.Effect<void> =>
+    Effect.sync(() => meters.failed.at(failure).add())
   const fullDisk = yield* FullDisk
-  const lines = { failed: new LogThrottle(), full: new LogThrottle(), blocked: new LogThrottle(), late: new LogThrottle() }
+  const lines = {
+    failed: new LogThrottle(),
+    full: new LogThrottle(),
+    blocked: new LogThrottle(),
+    late: new LogThrottle()
+  }
 
   /** Settles one item. The rest of its batch is settled even if the callback throws. */
   const settleItem = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {
@@ -144,7 +156,12 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
       try {
         settle({ _tag: "Failed", exit: Exit.die(error) })
       } catch (another) {
-        runFork(Effect.logError(`A result of ${options.name} could not be delivered to its caller`, Cause.combine(Cause.die(error), Cause.die(another))))
+        runFork(
+          Effect.logError(
+            `A result of ${options.name} could not be delivered to its caller`,
+            Cause.combine(Cause.die(error), Cause.die(another))
+          )
+        )
       }
     }
   }
@@ -159,11 +176,14 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
 
   const halve = (batch: ReadonlyArray<Waiting<In, Out>>): Effect.Effect<void> => {
     const middle = batch.length >> 1
-    return Effect.andThen(attempt(batch.slice(0, middle), 0), Effect.suspend(() => {
-      // If items of the first half were blocked, items of the same rows must wait behind them.
-      const rest = divert(batch.slice(middle))
-      return rest.length === 0 ? Effect.void : attempt(rest, 0)
-    }))
+    return Effect.andThen(
+      attempt(batch.slice(0, middle), 0),
+      Effect.suspend(() => {
+        // If items of the first half were blocked, items of the same rows must wait behind them.
+        const rest = divert(batch.slice(middle))
+        return rest.length === 0 ? Effect.void : attempt(rest, 0)
+      })
+    )
   }
 
   const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number, lockMs = LOCK_MS): Effect.Effect<void> => {
@@ -222,10 +242,16 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   const heldOf = (locks: Locks<In>, items: ReadonlyArray<In>) =>
     Effect.provideService(Effect.suspend(() => locks.held(items)), AnswerTimeout, HELD_MS)
 
-  /** Blocks items of a batch in flight, and the items in the queues that must wait behind them. Returns the rest of the batch. */
+  /**
+   * Blocks items of a batch in flight, and the items in the queues that must wait behind them. Returns the rest of the
+   * batch.
+   */
   const divert = (batch: ReadonlyArray<Waiting<In, Out>>): Array<Waiting<In, Out>> => {
     const rest = blocked.divert(batch)
-    if (rest.length < batch.length) for (const lane of [...lanes, retryLane]) lane.queue = blocked.divert(lane.queue)
+    if (rest.length < batch.length) {
+      for (const lane of [...lanes, retryLane])
+        lane.queue = blocked.divert(lane.queue)
+    }
     return rest
   }
 
@@ -250,15 +276,20 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
         poll(locks)
         meters.setAside.add(count)
         return Effect.andThen(
-          lines.blocked.log(Effect.logWarning(
-            `Other sessions have locked rows that ${options.name} writes. Items that need these rows wait for at most 5 s`
-          ).pipe(Effect.annotateLogs({ waiting: blocked.size }))),
+          lines.blocked.log(
+            Effect.logWarning(
+              `Other sessions have locked rows that ${options.name} writes. Items that need these rows wait for at most 5 s`
+            ).pipe(Effect.annotateLogs({ waiting: blocked.size }))
+          ),
           rest.length === 0 ? Effect.void : attempt(rest, 0)
         )
       }
     })
 
-  /** Reads the locks until no item is blocked. Retries items whose rows are free, and fails items that have waited for 5 s. */
+  /**
+   * Reads the locks until no item is blocked. Retries items whose rows are free, and fails items that have waited for 5
+   * s.
+   */
   const poll = (locks: Locks<In>): void => {
     if (polling) return
     polling = true
@@ -268,9 +299,11 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
         const late = blocked.takeLate(now() - HELD_MS)
         if (late.length > 0) {
           for (const waiting of late) settleItem(waiting, failed())
-          yield* lines.late.log(Effect.logWarning(
-            `Other sessions kept rows that ${options.name} writes locked for 5 s. Look for a transaction that was left open`
-          ).pipe(Effect.annotateLogs({ failed: late.length })))
+          yield* lines.late.log(
+            Effect.logWarning(
+              `Other sessions kept rows that ${options.name} writes locked for 5 s. Look for a transaction that was left open`
+            ).pipe(Effect.annotateLogs({ failed: late.length }))
+          )
         }
         const { all, locked } = blocked
         blocked.unlock(locked, all.length === 0 ? new Map() : yield* heldOf(locks, all))
@@ -315,15 +348,17 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     for (const end of lingering) end()
   }
   const linger = (millis: number): Effect.Effect<void> =>
-    Effect.suspend(() => idleWaiters.size > 0 ? turn : Effect.callback<void>((resume) => {
-      const end = () => {
-        clearTimeout(timer)
-        lingering.delete(end)
-        resume(Effect.void)
-      }
-      const timer = setTimeout(end, millis)
-      lingering.add(end)
-    }))
+    Effect.suspend(() =>
+      idleWaiters.size > 0 ? turn : Effect.callback<void>((resume) => {
+        const end = () => {
+          clearTimeout(timer)
+          lingering.delete(end)
+          resume(Effect.void)
+        }
+        const timer = setTimeout(end, millis)
+        lingering.add(end)
+      })
+    )
 
   const drain = (lane: Lane<In, Out>): Effect.Effect<void> =>
     Effect.gen(function*() {
@@ -364,7 +399,9 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
 
   /** The last commit that failed with an SQLSTATE of `outOfRoom`; undefined once a commit has succeeded since. */
   let refused: { readonly state: string; readonly at: number } | undefined
-  /** How long the oldest item in the lanes has waited, in milliseconds, or 0 if none waits. Blocked items do not count. */
+  /**
+   * How long the oldest item in the lanes has waited, in milliseconds, or 0 if none waits. Blocked items do not count.
+   */
   const oldest = (): number => {
     let since = Number.POSITIVE_INFINITY
     for (const lane of lanes) since = Math.min(since, (lane.batch[0] ?? lane.queue[0])?.since ?? since)
@@ -378,15 +415,25 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
       }
       return waited < OLD_MS
         ? undefined
-        : `Commits of ${options.name} do not complete: the oldest item has waited for ${Math.floor(waited / 1_000)} s. Check the database.`
+        : `Commits of ${options.name} do not complete: the oldest item has waited for ${
+          Math.floor(waited / 1_000)
+        } s. Check the database.`
     }))
 
-  meters.queued.reads(() => [...lanes, retryLane].reduce((sum, { batch, queue }) => sum + queue.length + batch.length, blocked.size))
+  meters.queued.reads(() =>
+    [...lanes, retryLane].reduce((sum, { batch, queue }) => sum + queue.length + batch.length, blocked.size)
+  )
 
   return {
     submit: (item, settle, age = 0, trace) => {
       const lane = lanes[options.laneOf(item) % lanes.length]!
-      const waiting = { item, settle, since: now() - age, order: submitted++, trace: trace === undefined ? undefined : { context: trace, at: traceTime() } }
+      const waiting = {
+        item,
+        settle,
+        since: now() - age,
+        order: submitted++,
+        trace: trace === undefined ? undefined : { context: trace, at: traceTime() }
+      }
       const { locks } = options
       const held = locks !== undefined && blocked.mustWait(item)
       if ((held ? blocked.size : lane.queue.length) >= options.capacity) {
@@ -402,7 +449,8 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
       lane.queue.push(waiting)
       if (!lane.running) start(lane)
     },
-    size: () => [...lanes, retryLane].reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), blocked.size),
+    size: () =>
+      [...lanes, retryLane].reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), blocked.size),
     flush,
     idle: Effect.callback<void>((resume) => {
       if (isIdle()) return resume(Effect.void)
@@ -413,4 +461,3 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     })
   }
 })
-

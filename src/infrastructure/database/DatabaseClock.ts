@@ -1,7 +1,7 @@
-import { Clock, Context, Effect, Layer, Option, Schedule } from "effect"
-import { SqlClient } from "effect/sql"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Readiness } from "#infrastructure/platform/Readiness"
+import { Clock, Context, Effect, Layer, Option, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
 
 /** The interval between measurements. A difference is corrected over at least this time. */
 const INTERVAL_MS = 30_000
@@ -53,19 +53,22 @@ export class SteeredTime {
   }
 }
 
-/** How far the database's clock is ahead of this process's monotonic clock, and the error bound, both in milliseconds. */
+/**
+ * How far the database's clock is ahead of this process's monotonic clock, and the error bound, both in milliseconds.
+ */
 interface Measured {
   readonly offset: number
   readonly error: number
 }
 
-const seconds = (ms: number): string => `${Math.abs(ms) < 10_000 ? (Math.abs(ms) / 1_000).toFixed(1) : Math.round(Math.abs(ms) / 1_000)} s`
+const seconds = (ms: number): string =>
+  `${Math.abs(ms) < 10_000 ? (Math.abs(ms) / 1_000).toFixed(1) : Math.round(Math.abs(ms) / 1_000)} s`
 
 /**
- * Makes a clock that follows a remote clock. `asks` opens a connection on which the remote time is read in milliseconds.
- * The offset is measured now and every 30 seconds by the fastest of a few round trips. While the machine's wall clock
- * agrees within the error of that round trip, the wall clock is used instead. When the wall clock is set, or the remote
- * clock jumps, this node is not ready until several measurements in a row agree.
+ * Makes a clock that follows a remote clock. `asks` opens a connection on which the remote time is read in
+ * milliseconds. The offset is measured now and every 30 seconds by the fastest of a few round trips. While the
+ * machine's wall clock agrees within the error of that round trip, the wall clock is used instead. When the wall clock
+ * is set, or the remote clock jumps, this node is not ready until several measurements in a row agree.
  */
 export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effect.Effect<number, E>, E, R>) {
   const machine = yield* Clock.Clock
@@ -83,7 +86,8 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
       found.push({ offset: answer - (before + after) / 2, error: (after - before) / 2 })
     }
     const best = found.reduce((a, b) => b.error < a.error ? b : a)
-    // If the machine's own clock is right within the error, it is used, so that all nodes on one machine have the same time.
+    // If the machine's own clock is right within the error, it is used, so that all nodes on one machine have the same
+    // time.
     const own = machineOffset()
     return Math.abs(best.offset - own) <= best.error ? { ...best, offset: own } : best
   }))
@@ -93,7 +97,9 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
   const off = machineOffset() - first.offset
   if (Math.abs(off) > JUMP_MS + first.error) {
     yield* Effect.logWarning(
-      `The clock of this machine is ${seconds(off)} ${off > 0 ? "ahead of" : "behind"} the database's. This server follows the database's clock. Correct the clock of this machine.`
+      `The clock of this machine is ${seconds(off)} ${
+        off > 0 ? "ahead of" : "behind"
+      } the database's. This server follows the database's clock. Correct the clock of this machine.`
     )
   }
 
@@ -113,7 +119,11 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
     const set = machineIs - machineWas
     machineWas = machineIs
     if (Math.abs(set) > JUMP_MS) {
-      yield* doubt(`The clock of this machine was set ${set > 0 ? "forward" : "back"} by ${seconds(set)}. This node compares it with the database's clock.`)
+      yield* doubt(
+        `The clock of this machine was set ${set > 0 ? "forward" : "back"} by ${
+          seconds(set)
+        }. This node compares it with the database's clock.`
+      )
     }
     if (doubtful === undefined && monotonic() - measured < INTERVAL_MS) return
     const { error, offset } = yield* measure
@@ -124,7 +134,9 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
     if (doubtful === undefined) {
       if (Math.abs(ahead) <= JUMP_MS) return time.steer(now, offset)
       yield* doubt(
-        `The clock of the database is suddenly ${seconds(ahead)} ${ahead > 0 ? "ahead" : "behind"}. This node measures it again. If this message stays, check the clock of the database's machine.`
+        `The clock of the database is suddenly ${seconds(ahead)} ${
+          ahead > 0 ? "ahead" : "behind"
+        }. This node measures it again. If this message stays, check the clock of the database's machine.`
       )
     }
     const agree = doubtful!.every((other) => Math.abs(other - offset) <= JUMP_MS)
@@ -134,7 +146,9 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
     time.steer(now, offset)
     readiness?.set("clock", undefined)
     yield* ahead < -JUMP_MS
-      ? Effect.logWarning(`The database's clock stays ${seconds(ahead)} behind. This node's clock runs at half speed until both agree`)
+      ? Effect.logWarning(
+        `The database's clock stays ${seconds(ahead)} behind. This node's clock runs at half speed until both agree`
+      )
       : Effect.logInfo("This node's clock agrees with the database's again")
   })
   yield* look.pipe(
@@ -180,5 +194,8 @@ const MADE_WITHIN_MS = 5_000
 
 /** Replaces the clock by the database's, so that all nodes agree on the age of a row. */
 export const layer = Layer.effectContext(
-  Effect.map(follow(askDatabase), (clock) => Context.make(Clock.Clock, clock).pipe(Context.add(MadeWithin, MADE_WITHIN_MS)))
+  Effect.map(
+    follow(askDatabase),
+    (clock) => Context.make(Clock.Clock, clock).pipe(Context.add(MadeWithin, MADE_WITHIN_MS))
+  )
 )

@@ -76,9 +76,9 @@ export class LockWaiters<In, Item extends Queued<In>> {
   }
 
   /**
-   * Compares the rows that were known to be locked (`locked`) with those that are locked now. If the holder of a row has
-   * changed, the items of the row are retried, and wait their turn for the lock. Only a row with the same holder as before
-   * still blocks its items.
+   * Compares the rows that were known to be locked (`locked`) with those that are locked now. If the holder of a row
+   * has changed, the items of the row are retried, and wait their turn for the lock. Only a row with the same holder as
+   * before still blocks its items.
    */
   unlock(known: ReadonlyMap<string, string>, found: ReadonlyMap<string, string>): void {
     for (const [name, holder] of known) {

@@ -20,15 +20,17 @@ const autovacuumIsOn = Effect.gen(function*() {
   }
   if (tables.length > 0) {
     yield* Effect.logWarning(
-      `PostgreSQL does not vacuum ${tables.map(({ name }) => name).join(", ")}: run ALTER TABLE … RESET (autovacuum_enabled) for each of these tables.`
+      `PostgreSQL does not vacuum ${
+        tables.map(({ name }) => name).join(", ")
+      }: run ALTER TABLE … RESET (autovacuum_enabled) for each of these tables.`
     )
   }
 })
 
 /**
- * Warns if PostgreSQL's autovacuum is off. In PGlite, which has no autovacuum, analyses tables that have grown, so that plans from
- * the time when they were empty are replaced. A small sample limits this to about ten milliseconds per table. (`Vacuum.ts` vacuums
- * the tables.)
+ * Warns if PostgreSQL's autovacuum is off. In PGlite, which has no autovacuum, analyses tables that have grown, so that
+ * plans from the time when they were empty are replaced. A small sample limits this to about ten milliseconds per
+ * table. (`Vacuum.ts` vacuums the tables.)
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { driver } = yield* Database

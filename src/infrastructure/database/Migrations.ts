@@ -65,7 +65,10 @@ const schema = read(new URL("../../../schema/", import.meta.url))
 /** The name of the last migration of this version. */
 export const latest = Effect.map(Effect.orDie(schema), (migrations) => migrations.at(-1)?.name ?? "")
 
-const mismatch = (migrations: ReadonlyArray<Migration>, applied: ReadonlyArray<Applied>): SchemaMismatch | undefined => {
+const mismatch = (
+  migrations: ReadonlyArray<Migration>,
+  applied: ReadonlyArray<Applied>
+): SchemaMismatch | undefined => {
   for (const [index, row] of applied.entries()) {
     const known = migrations[row.id - 1]
     if (known === undefined) {

@@ -1,10 +1,10 @@
+import { freeBytes, noSpaceLeftOn, saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
+import { closeTree, makeFolder } from "#infrastructure/platform/disk/Folder"
 import { PGlite, type postgresMod } from "@electric-sql/pglite"
 import { NodeFS } from "@electric-sql/pglite/nodefs"
 import * as fs from "node:fs"
 import { open } from "node:fs/promises"
 import * as path from "node:path"
-import { freeBytes, noSpaceLeftOn, saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
-import { closeTree, makeFolder } from "#infrastructure/platform/disk/Folder"
 import { PgliteSession } from "./PgliteSession.ts"
 import { PLANNER_SETTINGS } from "./SqlValues.ts"
 
@@ -32,7 +32,10 @@ interface Mounted {
 /** The mode bits that give other users access to a file. */
 const OTHERS = 0o077
 
-/** Keeps a mode that PGlite gives to a file from opening the file to other users. PGlite ignores the mask of the process. */
+/**
+ * Keeps a mode that PGlite gives to a file from opening the file to other users. PGlite ignores the mask of the
+ * process.
+ */
 const closeModes = (operations: Attributes): void => {
   const { setattr } = operations
   operations.setattr = (file, attributes) =>
@@ -146,8 +149,8 @@ export interface PgliteSettings {
 }
 
 /**
- * Every server has the template databases of PostgreSQL beside its own. No statement ever reaches them, but their age counts
- * against the limit of 2^31 transactions, and PGlite has no autovacuum. Freezing both takes about a second.
+ * Every server has the template databases of PostgreSQL beside its own. No statement ever reaches them, but their age
+ * counts against the limit of 2^31 transactions, and PGlite has no autovacuum. Freezing both takes about a second.
  */
 const TEMPLATE_AGE = 100_000_000
 
@@ -204,7 +207,9 @@ const makeDatabase = async (folder: string): Promise<void> => {
     await syncTree(unfinished)
   } catch (error) {
     // PGlite's own error does not say why it could not create a file.
-    throw freeOn(folder) < NEW_DATABASE_BYTES / 2 ? new NoSpaceLeft(folder, "the new database could not be completed") : error
+    throw freeOn(folder) < NEW_DATABASE_BYTES / 2
+      ? new NoSpaceLeft(folder, "the new database could not be completed")
+      : error
   }
   fs.renameSync(unfinished, folder)
   syncFolder(path.dirname(folder))
@@ -219,11 +224,14 @@ const SEGMENTS_PER_CHECKPOINT = 4
 const TABLE_FILE = /^(\d+)(?:_(?:fsm|vm|init))?(?:\.\d+)?$/
 
 /**
- * Removes files that belong to no table or index. A crash during a `VACUUM FULL` or while an index is built leaves such files,
- * and PostgreSQL never removes them. Call it only directly after opening, when no transaction is in progress.
+ * Removes files that belong to no table or index. A crash during a `VACUUM FULL` or while an index is built leaves such
+ * files, and PostgreSQL never removes them. Call it only directly after opening, when no transaction is in progress.
  */
 const removeOrphans = (folder: string, session: PgliteSession): void => {
-  const { rows } = session.query("SELECT pg_relation_filenode(oid)::text FROM pg_class WHERE pg_relation_filenode(oid) IS NOT NULL", [])
+  const { rows } = session.query(
+    "SELECT pg_relation_filenode(oid)::text FROM pg_class WHERE pg_relation_filenode(oid) IS NOT NULL",
+    []
+  )
   const known = new Set(rows.map(([node]) => node))
   const [[oid] = []] = session.query("SELECT oid::text FROM pg_database WHERE datname = current_database()", []).rows
   const files = path.join(folder, "base", String(oid))
@@ -233,7 +241,9 @@ const removeOrphans = (folder: string, session: PgliteSession): void => {
   }
   // The folder itself stays: this PostgreSQL cannot create it.
   const temporary = path.join(folder, "base", "pgsql_tmp")
-  if (fs.existsSync(temporary)) for (const name of fs.readdirSync(temporary)) fs.rmSync(path.join(temporary, name), { recursive: true })
+  if (fs.existsSync(temporary)) {
+    for (const name of fs.readdirSync(temporary)) fs.rmSync(path.join(temporary, name), { recursive: true })
+  }
 }
 
 /**
@@ -282,7 +292,10 @@ export class PgliteDatabase {
     await this.reopen()
   }
 
-  /** An in-memory database on a session of the caller. `takeBack` returns the session to the caller and closes the database. */
+  /**
+   * An in-memory database on a session of the caller. `takeBack` returns the session to the caller and closes the
+   * database.
+   */
   static lend(session: PgliteSession): PgliteDatabase {
     const database = new PgliteDatabase({ dataDir: undefined }, () => {})
     database.#session = session
@@ -330,7 +343,8 @@ export class PgliteDatabase {
     } catch (error) {
       files.abandon()
       const reason = complaints.join("; ").replace(/^.*?(FATAL|PANIC): +/, "") || String(error)
-      if (saysNoSpace(reason)) throw new NoSpaceLeft(folder, `the database could not be opened (${reason})`, { cause: error })
+      if (saysNoSpace(reason))
+        throw new NoSpaceLeft(folder, `the database could not be opened (${reason})`, { cause: error })
       throw new Error(`${folder} could not be opened: ${reason}`, { cause: error })
     }
     files.opened()
@@ -350,7 +364,9 @@ export class PgliteDatabase {
     return this.#settings.dataDir === undefined ? undefined : folderOf(this.#settings.dataDir)
   }
 
-  /** Keeps the WAL until `letLogGo`. No checkpoint is written meanwhile, because a checkpoint removes the WAL before it. */
+  /**
+   * Keeps the WAL until `letLogGo`. No checkpoint is written meanwhile, because a checkpoint removes the WAL before it.
+   */
   keepLog(): void {
     this.#logKeepers++
   }
@@ -366,8 +382,8 @@ export class PgliteDatabase {
   }
 
   /**
-   * Writes a checkpoint, which limits the WAL and the time of a recovery. Blocks the event loop meanwhile. Does nothing while
-   * the WAL is kept.
+   * Writes a checkpoint, which limits the WAL and the time of a recovery. Blocks the event loop meanwhile. Does nothing
+   * while the WAL is kept.
    */
   checkpoint(): void {
     if (this.#logKeepers > 0) return

@@ -102,8 +102,8 @@ const LONGJMP = 100
 
 /**
  * A session on PGlite's protocol interface. PGlite's own `query` takes five protocol round trips and plans every time.
- * In this class a statement is one buffer, and a named statement keeps its plan. Every call is synchronous, so statements
- * cannot interleave. The layer above reserves the session for several statements in a row.
+ * In this class a statement is one buffer, and a named statement keeps its plan. Every call is synchronous, so
+ * statements cannot interleave. The layer above reserves the session for several statements in a row.
  *
  * A PANIC, a trap or a stack overflow ends the session as a crash ends a server. Committed data are in the files, and
  * another session can recover them. (PGlite itself would continue in an undefined state, or loop for ever.)
@@ -297,7 +297,14 @@ export class PgliteSession {
 
   #fault(from: number): DatabaseFault {
     const buffer = this.#received
-    const names: Record<string, string> = { C: "code", M: "message", P: "position", n: "constraint", t: "table", c: "column" }
+    const names: Record<string, string> = {
+      C: "code",
+      M: "message",
+      P: "position",
+      n: "constraint",
+      t: "table",
+      c: "column"
+    }
     const fields: Record<string, string> = {}
     for (let at = from; buffer[at] !== 0;) {
       const end = cstringEnd(buffer, at + 1)

@@ -1,6 +1,6 @@
+import { Ids } from "#infrastructure/platform/Ids"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Ids } from "#infrastructure/platform/Ids"
 import type { OwnedTable } from "./Tables.ts"
 
 /** The table of the keys. */
@@ -21,7 +21,10 @@ export class Secrets extends Context.Service<Secrets, {
   readonly signedUrls: Buffer
   /** The key from which the tokens of connections are derived. */
   readonly tokens: Buffer
-  /** The keys that ids of OAuth clients are made with, the one in use first. Former ones still vouch for the ids that they made. */
+  /**
+   * The keys that ids of OAuth clients are made with, the one in use first. Former ones still vouch for the ids that
+   * they made.
+   */
   readonly clients: readonly [Buffer, ...Array<Buffer>]
 }>()("parley/database/Secrets") {
   static readonly layer = Layer.effect(

@@ -1,21 +1,22 @@
-import { Context, Effect, Scope, type Semaphore, Stream } from "effect"
-import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
 import { databaseWaits } from "#infrastructure/platform/Metrics"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Scope, type Semaphore, Stream } from "effect"
+import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
 import { unavailable } from "./SqlUnavailable.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /**
- * The statements of the modules. They fail with the wire's `Unavailable`, or with a defect if the database rejects them as
- * invalid (SqlUnavailable.ts). A prepared statement has one name and one plan per connection. 64-bit integers are
- * returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements run on the connection of the transaction.
+ * The statements of the modules. They fail with the wire's `Unavailable`, or with a defect if the database rejects them
+ * as invalid (SqlUnavailable.ts). A prepared statement has one name and one plan per connection. 64-bit integers are
+ * returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements run on the connection of the
+ * transaction.
  */
 export class Database extends Context.Service<Database, {
   /**
-   * The statements are the same for both. PGlite runs inside this process, so that a statement stops the process. Each use of
-   * `driver` and each mention of PGlite follows from this: one lane (`Conversations`), a turn of the event loop before each batch
-   * (`CommitQueue`), pauses of peers after long reads (`LargeReadQueue`), vacuum and analysis by the server (`Vacuum`, `Maintenance`), and backups of
-   * its files (`OnlineBackup`). Only PostgreSQL serves several nodes.
+   * The statements are the same for both. PGlite runs inside this process, so that a statement stops the process. Each
+   * use of `driver` and each mention of PGlite follows from this: one lane (`Conversations`), a turn of the event loop
+   * before each batch (`CommitQueue`), pauses of peers after long reads (`LargeReadQueue`), vacuum and analysis by the
+   * server (`Vacuum`, `Maintenance`), and backups of its files (`OnlineBackup`). Only PostgreSQL serves several nodes.
    */
   readonly driver: "pg" | "pglite"
   readonly prepared: <Row extends object>(
@@ -27,7 +28,9 @@ export class Database extends Context.Service<Database, {
     name: string,
     text: string
   ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
-  /** Runs a statement of `SqlClient` that is not worth preparing. Fragments of the statement are made with `SqlClient`. */
+  /**
+   * Runs a statement of `SqlClient` that is not worth preparing. Fragments of the statement are made with `SqlClient`.
+   */
   readonly query: <Row extends object>(
     text: TemplateStringsArray,
     ...params: Array<unknown>
@@ -44,21 +47,26 @@ export class Database extends Context.Service<Database, {
 }>()("parley/database/Sql/Database") {}
 
 /**
- * A backup of PGlite's files while statements go on, by PostgreSQL's protocol for online backups (`pg_backup_start`). The files are
- * copied as they are. When the copy is opened, the write-ahead log of the time of the copy brings all files to one state.
+ * A backup of PGlite's files while statements go on, by PostgreSQL's protocol for online backups (`pg_backup_start`).
+ * The files are copied as they are. When the copy is opened, the write-ahead log of the time of the copy brings all
+ * files to one state.
  */
 export interface OnlineBackup {
   /** Where the files are. */
   readonly folder: string
   /** Held by the backup that is under way, because the database allows one backup at a time. */
   readonly one: Semaphore.Semaphore
-  /** Begins the backup with a checkpoint. Until the scope ends no other checkpoint is written, so no part of the log is removed. */
+  /**
+   * Begins the backup with a checkpoint. Until the scope ends no other checkpoint is written, so no part of the log is
+   * removed.
+   */
   readonly begin: Effect.Effect<void, SqlError.SqlError, Scope.Scope>
   /** Ends the backup. Run it when all files but the log are copied. */
   readonly end: Effect.Effect<LogOfBackup, SqlError.SqlError>
   /**
-   * Removes every record that has been written to the write-ahead log so far, also from the files that PostgreSQL would use again.
-   * Returns `false`, and removes nothing, while a backup needs the log. Runs several statements, each of which writes a file of 16 MB.
+   * Removes every record that has been written to the write-ahead log so far, also from the files that PostgreSQL would
+   * use again. Returns `false`, and removes nothing, while a backup needs the log. Runs several statements, each of
+   * which writes a file of 16 MB.
    */
   readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
 }
@@ -89,7 +97,11 @@ export abstract class PgConnection implements SqlConnection.Connection {
   ): Effect.Effect<ReadonlyArray<ReadonlyArray<unknown>>, SqlError.SqlError>
 
   // `any` is the row type of the interface that this implements.
-  execute(text: string, params: ReadonlyArray<unknown>, transform: Transform): ReturnType<SqlConnection.Connection["execute"]> {
+  execute(
+    text: string,
+    params: ReadonlyArray<unknown>,
+    transform: Transform
+  ): ReturnType<SqlConnection.Connection["execute"]> {
     return Effect.map(this.run(text, params), ({ rows }) => transform === undefined ? rows : transform(rows))
   }
 
@@ -111,7 +123,7 @@ export abstract class PgConnection implements SqlConnection.Connection {
   }
 }
 
-const quote = Statement.defaultEscape("\"")
+const quote = Statement.defaultEscape('"')
 
 const compiler = Statement.makeCompiler({
   dialect: "pg",
@@ -184,7 +196,8 @@ export const services = Effect.fnUntraced(function*(options: {
       Effect.catch(client<Row>(text, ...params), unavailable),
     transaction: (effect) => Effect.catchIf(client.withTransaction(effect), SqlError.isSqlError, unavailable),
     // The caller knows what its statement returns.
-    probe: <Row extends object>(text: string) => Effect.map(options.probe(text), ({ rows }) => rows as ReadonlyArray<Row>),
+    probe: <Row extends object>(text: string) =>
+      Effect.map(options.probe(text), ({ rows }) => rows as ReadonlyArray<Row>),
     backup: options.backup
   })
   return Context.make(SqlClient.SqlClient, client).pipe(Context.add(Database, database))

@@ -1,12 +1,12 @@
+import { freeBytes, FullDisk, saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
+import { databaseTimes } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { BlockedMillis } from "#infrastructure/platform/StallGuard"
 import { Clock, Effect, Latch, Layer, Semaphore } from "effect"
 import { Reactivity } from "effect/reactivity"
 import type { SqlError } from "effect/sql"
 import { readdirSync } from "node:fs"
 import { join } from "node:path"
-import { freeBytes, FullDisk, saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
-import { databaseTimes } from "#infrastructure/platform/Metrics"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { BlockedMillis } from "#infrastructure/platform/StallGuard"
 import { NoSpaceLeft, PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
 import { type OnlineBackup, PgConnection, services } from "./Sql.ts"
@@ -38,8 +38,8 @@ class PgliteConnection extends PgConnection {
   }
 
   /**
-   * Runs a statement between two statements of the session's holder, without holding the session. Returns undefined while
-   * the holder is in a transaction.
+   * Runs a statement between two statements of the session's holder, without holding the session. Returns undefined
+   * while the holder is in a transaction.
    */
   runBetween(text: string): Effect.Effect<Outcome | undefined, SqlError.SqlError> {
     return this.#attempt((session) => session.inTransaction ? undefined : outcomeOf(session.query(text, [])))
@@ -49,7 +49,9 @@ class PgliteConnection extends PgConnection {
     return this.#database.session.hasCrashed
   }
 
-  /** Prepares the session for the next holder: rolls back a transaction that was left open, or recovers from a crash. */
+  /**
+   * Prepares the session for the next holder: rolls back a transaction that was left open, or recovers from a crash.
+   */
   readonly ready: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() => {
     if (this.#database.session.hasCrashed) return this.#recover
     return this.inTransaction ? Effect.asVoid(this.run("ROLLBACK", [])) : Effect.void
@@ -60,7 +62,9 @@ class PgliteConnection extends PgConnection {
     const last = this.#failed
     const isFull = last !== undefined && noSpace(last.error) !== undefined
     const hasGained = isFull && this.#free() >= last.free + LOG_FILE_BYTES
-    if (last !== undefined && !hasGained && now < last.at + (isFull ? RECOVERY_IN_FULL_MILLIS : RECOVERY_INTERVAL_MILLIS)) {
+    if (
+      last !== undefined && !hasGained && now < last.at + (isFull ? RECOVERY_IN_FULL_MILLIS : RECOVERY_INTERVAL_MILLIS)
+    ) {
       return yield* last.error
     }
     // The line about the full disk says it, once a minute.
@@ -98,7 +102,9 @@ class PgliteConnection extends PgConnection {
       try {
         return Effect.succeed(statement(this.#database.session))
       } catch (error) {
-        return error instanceof DatabaseFault ? Effect.fail(sqlError(this.#explained(error), "execute")) : Effect.die(error)
+        return error instanceof DatabaseFault
+          ? Effect.fail(sqlError(this.#explained(error), "execute"))
+          : Effect.die(error)
       } finally {
         const took = now() - began
         databaseTimes.millis(took)
@@ -111,14 +117,20 @@ class PgliteConnection extends PgConnection {
 
 /** The pause after a failed recovery before the next attempt, because each attempt blocks the event loop. */
 const RECOVERY_INTERVAL_MILLIS = 1_000
-/** The pause if the recovery failed because the disk is full. It ends earlier if the disk gains the space of a file of the log. */
+/**
+ * The pause if the recovery failed because the disk is full. It ends earlier if the disk gains the space of a file of
+ * the log.
+ */
 const RECOVERY_IN_FULL_MILLIS = 10_000
 const LOG_FILE_BYTES = 16_777_216
 /** How often a probe checks whether the current transaction has ended. */
 const BETWEEN_TRANSACTIONS = "5 millis"
 
 const LOG_FILE = /^[0-9A-F]{24}$/
-/** Ends the current file of the log. The record is written first, because PostgreSQL does not end a file without records. */
+/**
+ * Ends the current file of the log. The record is written first, because PostgreSQL does not end a file without
+ * records.
+ */
 const NEXT_LOG_FILE = "SELECT pg_logical_emit_message(false, 'parley', ''); SELECT pg_switch_wal()"
 
 const BACKUP_STOP = "SELECT labelfile AS label, pg_walfile_name(lsn) AS last FROM pg_backup_stop(false)"
@@ -151,21 +163,26 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
     const fullDisk = yield* FullDisk
     const turn = yield* Semaphore.make(1)
     /** Runs an effect while no other statement or transaction holds the connection. */
-    const inTurn = <A, E, R>(effect: Effect.Effect<A, E, R>) => turn.withPermit(Effect.andThen(connection.ready, effect))
+    const inTurn = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+      turn.withPermit(Effect.andThen(connection.ready, effect))
     const runInTurn = (text: string): Effect.Effect<Outcome, SqlError.SqlError> => inTurn(connection.run(text, []))
     const probe = (text: string): Effect.Effect<Outcome, SqlError.SqlError> =>
       Effect.suspend(() =>
         connection.hasCrashed
           ? runInTurn(text)
           : Effect.flatMap(connection.runBetween(text), (outcome) =>
-            outcome === undefined ? Effect.andThen(Effect.sleep(BETWEEN_TRANSACTIONS), probe(text)) : Effect.succeed(outcome))
+            outcome === undefined
+              ? Effect.andThen(Effect.sleep(BETWEEN_TRANSACTIONS), probe(text))
+              : Effect.succeed(outcome))
       )
     yield* checkpointDue.await.pipe(
       Effect.andThen(checkpointDue.close),
       Effect.andThen(inTurn(connection.checkpoint)),
       Effect.catch((error) => {
         const full = noSpace(error)
-        return full === undefined ? Effect.logWarning("The database could not write a checkpoint", error.message) : fullDisk.report("database", full)
+        return full === undefined
+          ? Effect.logWarning("The database could not write a checkpoint", error.message)
+          : fullDisk.report("database", full)
       }),
       Effect.forever,
       Effect.forkScoped
@@ -180,19 +197,25 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
           return runInTurn("SELECT pg_backup_start('parley', true)")
         }).pipe(Effect.onError(() => Effect.sync(() => database.letLogGo()))),
         // This statement fails if `end` has ended the backup, which is the normal case.
-        () => Effect.andThen(Effect.ignore(runInTurn("SELECT pg_backup_stop(false)")), Effect.sync(() => database.letLogGo()))
+        () =>
+          Effect.andThen(
+            Effect.ignore(runInTurn("SELECT pg_backup_stop(false)")),
+            Effect.sync(() => database.letLogGo())
+          )
       ).pipe(Effect.asVoid),
       end: Effect.map(runInTurn(BACKUP_STOP), ({ rows: [row] }) => {
         const label = String(row?.["label"])
         return { label, first: /\(file ([0-9A-F]{24})\)/.exec(label)?.[1] ?? "", last: String(row?.["last"]) }
       }),
-      // A checkpoint renames files of the log for later use, with their old bytes. Each renamed file is used once here, which overwrites
-      // it with zeros. Then a checkpoint removes all files before the current one.
+      // A checkpoint renames files of the log for later use, with their old bytes. Each renamed file is used once here,
+      // which overwrites it with zeros. Then a checkpoint removes all files before the current one.
       clearLog: Effect.gen(function*() {
         yield* runInTurn("SET wal_recycle = off")
         for (const name of readdirSync(join(folder, "pg_wal"))) if (LOG_FILE.test(name)) yield* runInTurn(NEXT_LOG_FILE)
         return yield* turn.withPermit(Effect.suspend(() =>
-          database.keepsLog ? Effect.succeed(false) : Effect.as(Effect.andThen(connection.ready, connection.checkpoint), true)
+          database.keepsLog
+            ? Effect.succeed(false)
+            : Effect.as(Effect.andThen(connection.ready, connection.checkpoint), true)
         ))
       }).pipe(
         Effect.ensuring(Effect.ignore(runInTurn("RESET wal_recycle"))),

@@ -1,10 +1,10 @@
+import { databaseTimes } from "#infrastructure/platform/Metrics"
 import { Context, Effect, Layer, Redacted, Scope } from "effect"
 import { Reactivity } from "effect/reactivity"
 import type { SqlError } from "effect/sql"
 import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
 import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClient } from "pg"
-import { databaseTimes } from "#infrastructure/platform/Metrics"
 import { PgConnection, services } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
 
@@ -71,8 +71,8 @@ class PooledConnection extends PgConnection {
   }
 
   /**
-   * Takes the connection from the pool. If this object was given back before the pool had a connection, the connection is
-   * released at once.
+   * Takes the connection from the pool. If this object was given back before the pool had a connection, the connection
+   * is released at once.
    */
   accept(client: PoolClient): void {
     this.#client = client
@@ -113,63 +113,74 @@ class PooledConnection extends PgConnection {
 
   executeValues(text: string, params: ReadonlyArray<unknown>) {
     // With rowMode "array" pg returns rows as arrays.
-    return Effect.map(this.#submit(text, params, undefined, true), ({ rows }) => rows as unknown as ReadonlyArray<Array<unknown>>)
+    return Effect.map(
+      this.#submit(text, params, undefined, true),
+      ({ rows }) => rows as unknown as ReadonlyArray<Array<unknown>>
+    )
   }
 
   #submit(text: string, params: ReadonlyArray<unknown>, name: string | undefined, arrays: boolean) {
-    return Effect.flatMap(AnswerTimeout, (timeout) => Effect.callback<Outcome, SqlError.SqlError>((resume) => {
-      const query = {
-        text,
-        ...(params.length > 0 ? { values: params.map(encode) } : {}),
-        ...(name === undefined ? {} : { name }),
-        ...(arrays ? { rowMode: "array" } : {})
-      }
-      const turn = ++this.#submitted
-      const start = () => {
-        const client = this.#client
-        if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was returned to the pool"), "execute")))
-        this.#underWay++
-        const began = performance.now()
-        const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
-          this.#underWay--
-          databaseTimes.millis(performance.now() - began)
-          this.#waiting.shift()?.()
-          // Resumes the fiber synchronously; it may submit its next statement before this returns.
-          resume(outcome)
-          if (this.#returned && this.#underWay === 0) this.#release()
+    return Effect.flatMap(AnswerTimeout, (timeout) =>
+      Effect.callback<Outcome, SqlError.SqlError>((resume) => {
+        const query = {
+          text,
+          ...(params.length > 0 ? { values: params.map(encode) } : {}),
+          ...(name === undefined ? {} : { name }),
+          ...(arrays ? { rowMode: "array" } : {})
         }
-        let isOverdue = false
-        // With pg's `query_timeout`, the memory of a statement stays until a full garbage collection (docs/decisions/0006-heap-options.md).
-        const patience = setTimeout(() => {
-          isOverdue = true
-          this.#lost = true
-          // Statements that were sent after this one get no answer either.
-          if (client.pipeline && client instanceof ResettableClient) client.reset()
-          end(Effect.fail(sqlError(new Error(`no answer within ${timeout} ms`), "execute")))
-        }, timeout)
-        client.query(query, (error: (Error & { readonly severity?: string }) | null, result: Outcome | Array<Outcome>) => {
-          if (isOverdue) return
-          clearTimeout(patience)
-          if (error === null || error === undefined) {
-            this.#answered = turn
-            const last = Array.isArray(result) ? result.at(-1) : result
-            return end(last === undefined ? Effect.die("no result") : Effect.succeed(last))
+        const turn = ++this.#submitted
+        const start = () => {
+          const client = this.#client
+          if (client === undefined)
+            return resume(Effect.fail(sqlError(new Error("the connection was returned to the pool"), "execute")))
+          this.#underWay++
+          const began = performance.now()
+          const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
+            this.#underWay--
+            databaseTimes.millis(performance.now() - began)
+            this.#waiting.shift()?.()
+            // Resumes the fiber synchronously; it may submit its next statement before this returns.
+            resume(outcome)
+            if (this.#returned && this.#underWay === 0)
+              this.#release()
           }
-          const failure = sqlError(error, "execute")
-          const isLost = failure.reason._tag === "ConnectionError" || error.severity === "FATAL" || error.severity === "PANIC"
-          if (!isLost && client.pipeline) return end(Effect.fail(failure))
-          if (!isLost) return onceReady(client, () => end(Effect.fail(failure)))
-          this.#lost = true
-          end(Effect.fail(failure))
+          let isOverdue = false
+          // With pg's `query_timeout`, the memory of a statement stays until a full garbage collection
+          // (docs/decisions/0006-heap-options.md).
+          const patience = setTimeout(() => {
+            isOverdue = true
+            this.#lost = true
+            // Statements that were sent after this one get no answer either.
+            if (client.pipeline && client instanceof ResettableClient) client.reset()
+            end(Effect.fail(sqlError(new Error(`no answer within ${timeout} ms`), "execute")))
+          }, timeout)
+          client.query(
+            query,
+            (error: (Error & { readonly severity?: string }) | null, result: Outcome | Array<Outcome>) => {
+              if (isOverdue) return
+              clearTimeout(patience)
+              if (error === null || error === undefined) {
+                this.#answered = turn
+                const last = Array.isArray(result) ? result.at(-1) : result
+                return end(last === undefined ? Effect.die("no result") : Effect.succeed(last))
+              }
+              const failure = sqlError(error, "execute")
+              const isLost = failure.reason._tag === "ConnectionError" || error.severity === "FATAL" ||
+                error.severity === "PANIC"
+              if (!isLost && client.pipeline) return end(Effect.fail(failure))
+              if (!isLost) return onceReady(client, () => end(Effect.fail(failure)))
+              this.#lost = true
+              end(Effect.fail(failure))
+            }
+          )
+        }
+        if (this.#underWay === 0 || this.#client?.pipeline === true) return start()
+        this.#waiting.push(start)
+        return Effect.sync(() => {
+          const at = this.#waiting.indexOf(start)
+          if (at >= 0) this.#waiting.splice(at, 1)
         })
-      }
-      if (this.#underWay === 0 || this.#client?.pipeline === true) return start()
-      this.#waiting.push(start)
-      return Effect.sync(() => {
-        const at = this.#waiting.indexOf(start)
-        if (at >= 0) this.#waiting.splice(at, 1)
-      })
-    }))
+      }))
   }
 }
 
@@ -177,8 +188,8 @@ interface PgOptions {
   readonly url: Redacted.Redacted<string>
   readonly poolSize: number
   /**
-   * Sends each statement of a session without waiting for the answers to earlier ones. Then many small statements on one
-   * connection together take one turn of a busy event loop, instead of one turn each.
+   * Sends each statement of a session without waiting for the answers to earlier ones. Then many small statements on
+   * one connection together take one turn of a busy event loop, instead of one turn each.
    */
   readonly pipeline?: boolean
   /** The number that ends the `application_name` of the sessions, after an `@`, whatever name the URL gives them. */
@@ -230,7 +241,8 @@ export const layerPg = (options: PgOptions) =>
       )
     /**
      * Whether the last probe had no answer. If the next probe, on a new connection, has no answer either, the database
-     * hangs. The next probe waits longer, because each probe that times out may leave a hanging session in the database.
+     * hangs. The next probe waits longer, because each probe that times out may leave a hanging session in the
+     * database.
      */
     let unanswered = false
     const runProbe = (connection: PooledConnection, text: string) =>
@@ -242,7 +254,8 @@ export const layerPg = (options: PgOptions) =>
           Effect.tap(() =>
             Effect.sync(() => {
               unanswered = false
-            }))
+            })
+          )
         )
       })
     return yield* services({

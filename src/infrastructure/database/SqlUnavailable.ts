@@ -1,9 +1,9 @@
-import { Cause, Context, Effect } from "effect"
-import { SqlError } from "effect/sql"
 import { FullDisk } from "#infrastructure/platform/disk/DiskSpace"
 import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { isStatementDefect } from "#infrastructure/wire/WireErrors"
+import { Cause, Context, Effect } from "effect"
+import { SqlError } from "effect/sql"
 import { noSpace } from "./SqlValues.ts"
 
 /** Limits the log lines about failed statements, over all requests and jobs of the process. */
@@ -12,9 +12,9 @@ export const SqlErrorLines = Context.Reference<LogThrottle>("parley/database/Sql
 })
 
 /**
- * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), whose `cause` is the error, and logs it, at most once a
- * second. A full disk has one line a minute instead. A statement that the database rejects as invalid is a defect. A defect becomes a
- * 500 with one log line where the request ends.
+ * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), whose `cause` is the error, and logs it, at
+ * most once a second. A full disk has one line a minute instead. A statement that the database rejects as invalid is a
+ * defect. A defect becomes a 500 with one log line where the request ends.
  */
 export const unavailable = (error: SqlError.SqlError | Cause.TimeoutError): Effect.Effect<never, Unavailable> =>
   SqlError.isSqlError(error) && isStatementDefect(error)
@@ -28,7 +28,15 @@ export const unavailable = (error: SqlError.SqlError | Cause.TimeoutError): Effe
 const logFailure = (error: SqlError.SqlError | Cause.TimeoutError): Effect.Effect<void> => {
   const full = SqlError.isSqlError(error) ? noSpace(error) : undefined
   return full === undefined
-    ? Effect.flatMap(SqlErrorLines, (lines) =>
-      lines.log(Effect.logWarning("A statement failed or took too long, and its caller fails with UNAVAILABLE", Cause.fail(error))))
+    ? Effect.flatMap(
+      SqlErrorLines,
+      (lines) =>
+        lines.log(
+          Effect.logWarning(
+            "A statement failed or took too long, and its caller fails with UNAVAILABLE",
+            Cause.fail(error)
+          )
+        )
+    )
     : Effect.flatMap(FullDisk, (disks) => disks.report("database", full))
 }

@@ -1,11 +1,11 @@
+import { saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
 import { SqlError } from "effect/sql"
 import { types } from "pg"
-import { saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
 
 /**
  * Planner settings of every session. A prepared statement is often planned while its tables are empty, and keeps that
- * plan; PGlite, which has no autovacuum, keeps it for ever. So sequential scans are discouraged. JIT compilation is off,
- * because a plan without sequential scans can look so expensive that PostgreSQL would compile it.
+ * plan; PGlite, which has no autovacuum, keeps it for ever. So sequential scans are discouraged. JIT compilation is
+ * off, because a plan without sequential scans can look so expensive that PostgreSQL would compile it.
  */
 export const PLANNER_SETTINGS = { enable_seqscan: "off", jit: "off" }
 
@@ -38,7 +38,8 @@ const element = (value: unknown): string => {
 }
 
 /** Whether an element is written in an array literal as it is in JSON, unless JSON escapes something in it. */
-const isPlain = (value: unknown): boolean => typeof value === "string" || (typeof value === "number" && Number.isFinite(value))
+const isPlain = (value: unknown): boolean =>
+  typeof value === "string" || (typeof value === "number" && Number.isFinite(value))
 
 const arrayLiteral = (values: ReadonlyArray<unknown>): string => {
   // This path is three times as fast, and a batch of messages has a dozen of these arrays.

@@ -7,8 +7,8 @@ export interface Columns {
 }
 
 /**
- * A file of an agent's export: rows of one table (`t`) in the order of a key, each perhaps joined with a row of another table (`j`).
- * In all SQL, `$1` is the agent's id.
+ * A file of an agent's export: rows of one table (`t`) in the order of a key, each perhaps joined with a row of another
+ * table (`j`). In all SQL, `$1` is the agent's id.
  */
 export interface ExportFile extends Columns {
   /** Without the ending `.jsonl`. */
@@ -21,7 +21,8 @@ export interface ExportFile extends Columns {
   /** Set if no index finds the agent's rows. The whole table is then read, slice by slice. */
   readonly whole?: true
   /**
-   * Set if the agent's rows are among those of its groups. They are read group by group. The first column of the key is the group.
+   * Set if the agent's rows are among those of its groups. They are read group by group. The first column of the key is
+   * the group.
    */
   readonly byGroup?: true
   /** How many rows one statement reads. */
@@ -34,12 +35,18 @@ export interface ExportFile extends Columns {
 export const SELF = "always the agent"
 export const SAME = "the same as in the row itself"
 
-/** How many rows one statement of an export reads: of an index, of an index with rows of up to 32 KiB each, and of a whole table. */
+/**
+ * How many rows one statement of an export reads: of an index, of an index with rows of up to 32 KiB each, and of a
+ * whole table.
+ */
 export const SMALL = 500
 export const LARGE = 100
 export const WHOLE = 2_000
 
-/** The names of the jobs that remove old rows (the job `messages` is `MessageRetention.ts`), or the reason why no job removes any. */
+/**
+ * The names of the jobs that remove old rows (the job `messages` is `MessageRetention.ts`), or the reason why no job
+ * removes any.
+ */
 export type Retention = { readonly jobs: ReadonlyArray<string> } | { readonly kept: string }
 
 interface Owned {
@@ -50,22 +57,25 @@ interface Owned {
 /** A table with data of agents. */
 export interface AgentTable extends Owned {
   /**
-   * What the steps that follow the end of an account do with the rows that exist: delete some, change some, or nothing. The steps
-   * themselves are in `DeletionsLive.ts` and in the services that it calls.
+   * What the steps that follow the end of an account do with the rows that exist: delete some, change some, or nothing.
+   * The steps themselves are in `DeletionsLive.ts` and in the services that it calls.
    */
   readonly deletion: "deletes" | "changes" | "keeps"
   readonly erasure: {
-    /** What an erasure removes from the table, and what it leaves: entries of the lists `removed` and `remains` in `Erasure.ts`. */
+    /**
+     * What an erasure removes from the table, and what it leaves: entries of the lists `removed` and `remains` in
+     * `Erasure.ts`.
+     */
     readonly removes: ReadonlyArray<string>
     readonly keeps: ReadonlyArray<string>
     /**
-     * A statement that removes data of the agent `$1` from up to `$2` rows and returns each of these rows. An erasure runs it until it
-     * returns no row.
+     * A statement that removes data of the agent `$1` from up to `$2` rows and returns each of these rows. An erasure
+     * runs it until it returns no row.
      */
     readonly batch?: { readonly name: string; readonly text: string }
     /**
-     * Set if the agent has few rows, by `agent_id`. One statement of an erasure deletes the rows of all such tables. The name is that of
-     * the table's part of the statement.
+     * Set if the agent has few rows, by `agent_id`. One statement of an erasure deletes the rows of all such tables.
+     * The name is that of the table's part of the statement.
      */
     readonly few?: string
   }
@@ -81,7 +91,10 @@ export interface ServerTable extends Owned {
   readonly notExported: string
 }
 
-/** A table of `schema/`, as its owner declares it: the module to whose domain the rows belong. Other modules may write the table too. */
+/**
+ * A table of `schema/`, as its owner declares it: the module to whose domain the rows belong. Other modules may write
+ * the table too.
+ */
 export type OwnedTable = AgentTable | ServerTable
 
 export const isAgentTable = (table: OwnedTable): table is AgentTable => "exports" in table

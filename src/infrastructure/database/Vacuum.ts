@@ -1,24 +1,37 @@
+import { Config } from "#infrastructure/platform/Config"
+import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
+import { databaseTimes, transactionAge, vacuumSkipped } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Clock, Context, Data, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { Config } from "#infrastructure/platform/Config"
-import { databaseTimes, transactionAge, vacuumSkipped } from "#infrastructure/platform/Metrics"
-import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Database } from "./Sql.ts"
 
 /** The age in transactions from which a table is vacuumed although nothing in it has changed. */
-export const FreezeAge = Context.Reference<number>("parley/database/Vacuum/FreezeAge", { defaultValue: () => 10_000_000 })
-/** At this multiple of `FreezeAge`, which is a billion, a table is vacuumed at any size. At two billion PostgreSQL refuses writes. */
+export const FreezeAge = Context.Reference<number>("parley/database/Vacuum/FreezeAge", {
+  defaultValue: () => 10_000_000
+})
+/**
+ * At this multiple of `FreezeAge`, which is a billion, a table is vacuumed at any size. At two billion PostgreSQL
+ * refuses writes.
+ */
 const OVERDUE = 100
 /** In a quiet second, statements run for at most this share of the second. */
 const QUIET = 0.1
-/** How long a vacuum waits for a quiet second. After this time the vacuum runs anyway, and the next vacuum waits again. */
+/**
+ * How long a vacuum waits for a quiet second. After this time the vacuum runs anyway, and the next vacuum waits again.
+ */
 const MAX_TURN_WAIT_MS = 600_000
 /** `VACUUM FULL` takes up to four times as long for each byte as `VACUUM`. */
 const FULL_COSTS = 4
-/** `VACUUM FULL` writes a new table and its log, and sorts the indexes. Together they take this multiple of the table's bytes. */
+/**
+ * `VACUUM FULL` writes a new table and its log, and sorts the indexes. Together they take this multiple of the table's
+ * bytes.
+ */
 const FULL_ROOM = 3
-/** The free bytes that a vacuum leaves for the log of other statements: four files. PGlite crashes if a file of the log does not fit. */
+/**
+ * The free bytes that a vacuum leaves for the log of other statements: four files. PGlite crashes if a file of the log
+ * does not fit.
+ */
 const RESERVE_BYTES = 64_000_000
 
 /** The disk has too little free space for a piece of work. The work was not begun. */
@@ -29,7 +42,9 @@ export class DiskSpaceShort extends Data.TaggedError("DiskSpaceShort")<{
   readonly needed: number
 }> {
   override get message(): string {
-    return `${this.work} needs up to ${Math.ceil(this.needed / 1e6)} MB of free disk, and ${Math.floor(this.free / 1e6)} MB are free.`
+    return `${this.work} needs up to ${Math.ceil(this.needed / 1e6)} MB of free disk, and ${
+      Math.floor(this.free / 1e6)
+    } MB are free.`
   }
 }
 
@@ -44,17 +59,24 @@ const roomFor = Effect.fnUntraced(function*(work: string, bytes: number) {
 const CLEARING = "Clearing the write-ahead log"
 const rewriting = (table: string) => `Rewriting the table ${table}`
 
-/** Clears the log, which may write as many bytes as its files have now. Returns `false` while a backup needs the log. */
+/**
+ * Clears the log, which may write as many bytes as its files have now. Returns `false` while a backup needs the log.
+ */
 const clearLog = Effect.gen(function*() {
   const { backup } = yield* Database
   if (backup === undefined) return true
   const sql = yield* SqlClient.SqlClient
-  const [row] = yield* sql<{ readonly bytes: number }>`SELECT COALESCE(sum(size), 0)::bigint AS bytes FROM pg_ls_waldir()`
+  const [row] = yield* sql<
+    { readonly bytes: number }
+  >`SELECT COALESCE(sum(size), 0)::bigint AS bytes FROM pg_ls_waldir()`
   yield* roomFor(CLEARING, row?.bytes ?? 0)
   return yield* backup.clearLog
 })
 
-/** When a job began to wait for its turn, in monotonic milliseconds; `undefined` while the job does not wait. Each job has its own. */
+/**
+ * When a job began to wait for its turn, in monotonic milliseconds; `undefined` while the job does not wait. Each job
+ * has its own.
+ */
 export interface TurnWait {
   waitsSince: number | undefined
 }
@@ -67,8 +89,9 @@ interface Table {
 }
 
 /**
- * The tables that are due, by autovacuum's rules: dead rows, new rows or age. PGlite forgets its statistics at each start, so every
- * table of more than a few pages is due once after a start. Pages that are all-visible are not read unless rows are dead.
+ * The tables that are due, by autovacuum's rules: dead rows, new rows or age. PGlite forgets its statistics at each
+ * start, so every table of more than a few pages is due once after a start. Pages that are all-visible are not read
+ * unless rows are dead.
  */
 const DUE = `
 SELECT c.oid::regclass::text AS name, GREATEST(age(c.relfrozenxid), age(t.relfrozenxid)) > $2::bigint AS overdue,
@@ -86,24 +109,28 @@ ORDER BY overdue DESC, bytes`
 const AGE = "SELECT max(age(datfrozenxid))::bigint AS age FROM pg_database"
 
 /**
- * Vacuums PGlite, which has no autovacuum. A vacuum frees the space of deleted rows for new ones, and freezes old transaction ids. PGlite
- * runs a statement on the event loop's thread, so everything else waits while a table is vacuumed. Therefore a statement vacuums one
- * table, when few statements run, and tables larger than `VACUUM_TABLE_MB` are skipped. On PostgreSQL only the age is read.
+ * Vacuums PGlite, which has no autovacuum. A vacuum frees the space of deleted rows for new ones, and freezes old
+ * transaction ids. PGlite runs a statement on the event loop's thread, so everything else waits while a table is
+ * vacuumed. Therefore a statement vacuums one table, when few statements run, and tables larger than `VACUUM_TABLE_MB`
+ * are skipped. On PostgreSQL only the age is read.
  */
 export class Vacuum extends Context.Service<Vacuum, {
   /** Vacuums the next table that is due. */
   readonly step: Effect.Effect<{ readonly rows: number; readonly more: boolean }, SqlError.SqlError>
   /**
-   * Waits a second. Returns `true` if the second was quiet, or if the job has waited for ten minutes. A job that has no more work
-   * must set `waitsSince` to undefined.
+   * Waits a second. Returns `true` if the second was quiet, or if the job has waited for ten minutes. A job that has no
+   * more work must set `waitsSince` to undefined.
    */
   readonly turn: (wait: TurnWait) => Effect.Effect<boolean>
   /**
-   * Rewrites a table with `VACUUM FULL`, so that its old files with all their bytes are removed. Leaves the table as it is if the table
-   * is too large, or if the disk has too little free space now.
+   * Rewrites a table with `VACUUM FULL`, so that its old files with all their bytes are removed. Leaves the table as it
+   * is if the table is too large, or if the disk has too little free space now.
    */
   readonly rewrite: (table: string) => Effect.Effect<"done" | "too large" | "no room", SqlError.SqlError>
-  /** Removes all records from the write-ahead log. Returns `false` while a backup needs the log, or the disk has too little free space. */
+  /**
+   * Removes all records from the write-ahead log. Returns `false` while a backup needs the log, or the disk has too
+   * little free space.
+   */
   readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/database/Vacuum") {
   static readonly layer = Layer.effect(
@@ -118,7 +145,8 @@ export class Vacuum extends Context.Service<Vacuum, {
       const due = database.raw<Table>("vacuum_due", DUE)
       const readAge = database.raw<{ readonly age: number }>("transaction_age", AGE)
       let measured: { readonly age: number; readonly skipped: number | undefined; readonly at: number } | undefined
-      const recent = () => measured !== undefined && clock.currentTimeMillisUnsafe() - measured.at < 180_000 ? measured : undefined
+      const recent = () =>
+        measured !== undefined && clock.currentTimeMillisUnsafe() - measured.at < 180_000 ? measured : undefined
       yield* transactionAge.readsIn(() => recent()?.age)
       yield* vacuumSkipped.readsIn(() => recent()?.skipped)
       const told = new Set<string>()
@@ -136,7 +164,10 @@ export class Vacuum extends Context.Service<Vacuum, {
         return true
       })
 
-      /** The pieces of work for which the disk had too little free space at the last attempt. The log has named each of them. */
+      /**
+       * The pieces of work for which the disk had too little free space at the last attempt. The log has named each of
+       * them.
+       */
       const short = new Set<string>()
       const noRoom = ({ message, work }: DiskSpaceShort) => {
         if (short.has(work)) return Effect.void
@@ -171,7 +202,9 @@ export class Vacuum extends Context.Service<Vacuum, {
           if (told.has(name)) continue
           told.add(name)
           yield* Effect.logWarning(
-            `The table ${name} is not vacuumed while the server runs: a vacuum would read ${Math.ceil(bytes / 1e6)} MB, and VACUUM_TABLE_MB is ${mb}. ` +
+            `The table ${name} is not vacuumed while the server runs: a vacuum would read ${
+              Math.ceil(bytes / 1e6)
+            } MB, and VACUUM_TABLE_MB is ${mb}. ` +
               "The space of its deleted rows is not used again. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB."
           )
         }
@@ -183,19 +216,25 @@ export class Vacuum extends Context.Service<Vacuum, {
         step: Effect.gen(function*() {
           const found = yield* tables
           const [row] = yield* readAge([])
-          if (row !== undefined) measured = { age: row.age, skipped: found?.large.length, at: clock.currentTimeMillisUnsafe() }
+          if (row !== undefined)
+            measured = { age: row.age, skipped: found?.large.length, at: clock.currentTimeMillisUnsafe() }
           const next = yield* nextOf(found?.fits ?? [])
           if (next === undefined) {
             wait.waitsSince = undefined
             return { rows: 0, more: false }
           }
           if (!(yield* turn(wait))) return { rows: 0, more: false }
-          if (next.overdue) yield* Effect.logWarning(`The table ${next.name} has very old transaction ids and is vacuumed now, whatever its size`)
+          if (next.overdue)
+            yield* Effect.logWarning(
+              `The table ${next.name} has very old transaction ids and is vacuumed now, whatever its size`
+            )
           yield* sql`VACUUM (FREEZE) ${sql.literal(next.name)}`
           return { rows: 1, more: true }
         }),
         rewrite: Effect.fnUntraced(function*(table) {
-          const [row] = yield* sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${table}::regclass) AS bytes`
+          const [row] = yield* sql<
+            { readonly bytes: number }
+          >`SELECT pg_total_relation_size(${table}::regclass) AS bytes`
           if (row === undefined || row.bytes > mb * 1_000_000 / FULL_COSTS) return "too large"
           if (!(yield* hasRoom(rewriting(table), FULL_ROOM * row.bytes))) return "no room"
           yield* sql`VACUUM (FULL, FREEZE, ANALYZE) ${sql.literal(table)}`
@@ -221,15 +260,19 @@ export interface Compacted {
 }
 
 /**
- * Rewrites every table and index of a stopped server's PGlite, and removes the write-ahead log. Each table is one transaction of
- * PostgreSQL: the new files are written beside the old ones, and the commit exchanges them. So a process that is killed at any moment
- * leaves a database that starts; the next opening removes files that were not finished. The tables are written from the smallest to the
- * largest. Fails at the first one for which the disk has too little room.
+ * Rewrites every table and index of a stopped server's PGlite, and removes the write-ahead log. Each table is one
+ * transaction of PostgreSQL: the new files are written beside the old ones, and the commit exchanges them. So a process
+ * that is killed at any moment leaves a database that starts; the next opening removes files that were not finished.
+ * The tables are written from the smallest to the largest. Fails at the first one for which the disk has too little
+ * room.
  */
 export const compact = Effect.fnUntraced(function*<E, R>(say: (done: Compacted) => Effect.Effect<void, E, R>) {
   const sql = yield* SqlClient.SqlClient
   const size = (name: string) =>
-    Effect.map(sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${name}::regclass) AS bytes`, ([row]) => row?.bytes ?? 0)
+    Effect.map(
+      sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${name}::regclass) AS bytes`,
+      ([row]) => row?.bytes ?? 0
+    )
   // The statistics come last: until every table is analysed they may hold values of rows that were deleted.
   const tables = yield* sql<{ readonly name: string }>`
     SELECT oid::regclass::text AS name FROM pg_class WHERE relkind IN ('r', 'm') AND relpersistence <> 't'

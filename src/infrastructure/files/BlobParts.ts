@@ -1,7 +1,7 @@
+import { Config } from "#infrastructure/platform/Config"
 import { Context, Effect, Layer } from "effect"
 import { open } from "node:fs/promises"
 import * as path from "node:path"
-import { Config } from "#infrastructure/platform/Config"
 import { attempt, type BlobPart, folderOf, type StorageUnavailable } from "./Blobs.ts"
 import { unlessMissing } from "./Missing.ts"
 

@@ -1,10 +1,10 @@
-import { Context, Effect, type Scope } from "effect"
-import * as path from "node:path"
-import type { Readable } from "node:stream"
 import type { Settings } from "#infrastructure/platform/Config"
 import { FullDisk, isNoSpace } from "#infrastructure/platform/disk/DiskSpace"
 import { plainName } from "#infrastructure/wire/Name"
 import { type Forbidden, WireError } from "#infrastructure/wire/WireError"
+import { Context, Effect, type Scope } from "effect"
+import * as path from "node:path"
+import type { Readable } from "node:stream"
 
 export class StorageUnavailable extends WireError<StorageUnavailable>()("StorageUnavailable", {
   code: "STORAGE_UNAVAILABLE",
@@ -51,7 +51,9 @@ export interface Presentation {
   readonly filename: string
 }
 
-/** The state of an announced file: `size` and `checksum` mean that the uploaded bytes do not match. `stored` is final. */
+/**
+ * The state of an announced file: `size` and `checksum` mean that the uploaded bytes do not match. `stored` is final.
+ */
 export type Verdict = "stored" | "missing" | "size" | "checksum"
 
 /** An open file that this server sends itself. */
@@ -96,7 +98,10 @@ export const LAST_BYTES_MILLIS = 300_000
 /** The name of the object that holds a stored file. */
 export const objectOfFile = (id: string): string => `files/${id}`
 
-/** The name of the object that holds an uploaded file before its first use, in a store that does not check uploads on arrival. */
+/**
+ * The name of the object that holds an uploaded file before its first use, in a store that does not check uploads on
+ * arrival.
+ */
 export const uploadOfFile = (id: string): string => `uploads/${id}`
 
 /**
@@ -113,7 +118,10 @@ export class Blobs extends Context.Service<Blobs, {
    * A URL from which a stored file can be downloaded without an API key, any number of times for DOWNLOADS_URL_SECONDS.
    */
   readonly downloadUrl: (id: string, as: Presentation) => Effect.Effect<string, StorageUnavailable>
-  /** Removes bytes that were uploaded again after the file was stored. Must be called after the upload's URL has expired. */
+  /**
+   * Removes bytes that were uploaded again after the file was stored. Must be called after the upload's URL has
+   * expired.
+   */
   readonly tidy: (id: string) => Effect.Effect<void, StorageUnavailable>
   /** Removes the file and its upload. */
   readonly remove: (id: string) => Effect.Effect<void, StorageUnavailable>
@@ -126,8 +134,8 @@ export class Blobs extends Context.Service<Blobs, {
 }>()("parley/files/Blobs") {}
 
 /**
- * Runs an operation of the store at a place, which is named in the log if no space is left there. A failure is logged and becomes
- * `StorageUnavailable` (503).
+ * Runs an operation of the store at a place, which is named in the log if no space is left there. A failure is logged
+ * and becomes `StorageUnavailable` (503).
  */
 export const attemptAt = (place: string) => <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnavailable> =>
   Effect.catch(
@@ -148,7 +156,9 @@ export const attempt = attemptAt("the file store")
 /** The file name that is used if the given name has no usable part. */
 const NAMELESS = "file"
 
-/** The name to save a file under: the last usable part of a path, without control characters and invisible characters. */
+/**
+ * The name to save a file under: the last usable part of a path, without control characters and invisible characters.
+ */
 export const savedAs = (filename: string): string =>
   filename.split(/[/\\]|^[A-Za-z]:/)
     .map(plainName)
@@ -158,6 +168,9 @@ export const savedAs = (filename: string): string =>
 export const contentDisposition = (filename: string): string => {
   const name = savedAs(filename)
   const plain = name.replace(/[^\x20-\x7e]|["%]/gu, "_")
-  const exact = encodeURIComponent(name).replace(/['()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`)
+  const exact = encodeURIComponent(name).replace(
+    /['()*]/g,
+    (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`
+  )
   return `attachment; filename="${plain}"; filename*=UTF-8''${exact}`
 }

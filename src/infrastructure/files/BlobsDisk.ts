@@ -1,3 +1,8 @@
+import { Secrets } from "#infrastructure/database/Secrets"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
+import { publicUrl } from "#infrastructure/platform/PublicUrl"
+import { Forbidden } from "#infrastructure/wire/WireError"
 import { Clock, Effect, Layer } from "effect"
 import { createHash, createHmac, timingSafeEqual } from "node:crypto"
 import * as fs from "node:fs/promises"
@@ -17,11 +22,6 @@ import {
   type Upload
 } from "./Blobs.ts"
 import { unlessMissing } from "./Missing.ts"
-import { Config } from "#infrastructure/platform/Config"
-import { Ids } from "#infrastructure/platform/Ids"
-import { publicUrl } from "#infrastructure/platform/PublicUrl"
-import { Secrets } from "#infrastructure/database/Secrets"
-import { Forbidden } from "#infrastructure/wire/WireError"
 
 /** The claims of a signed URL. `op` is signed too, so an upload URL cannot be used for a download or the reverse. */
 type Grant =
@@ -46,15 +46,21 @@ const syncFolder = async (folder: string): Promise<void> => {
   }
 }
 
-/** Opens a file, or returns undefined if it is missing. The stream of its bytes closes it at the end or when it is destroyed. */
-const openFile = async (file: string): Promise<Pick<Opened, "bytes" | "size"> & { readonly close: () => Promise<void> } | undefined> => {
+/**
+ * Opens a file, or returns undefined if it is missing. The stream of its bytes closes it at the end or when it is
+ * destroyed.
+ */
+const openFile = async (
+  file: string
+): Promise<Pick<Opened, "bytes" | "size"> & { readonly close: () => Promise<void> } | undefined> => {
   const handle = await unlessMissing(fs.open(file, "r"))
   if (handle === undefined) return undefined
   let stream: Readable | undefined
   try {
     return {
       size: (await handle.stat()).size,
-      bytes: (part) => stream = handle.createReadStream(part === undefined ? {} : { start: part.first, end: part.last }),
+      bytes: (part) =>
+        stream = handle.createReadStream(part === undefined ? {} : { start: part.first, end: part.last }),
       close: async () => {
         if (stream === undefined) await handle.close()
         else stream.destroy()
@@ -80,8 +86,8 @@ const sweep = async (folder: string, before: number): Promise<void> => {
 /**
  * Files in DATA_DIR/blobs, used by one process, or in SHARED_DIR, shared by all nodes. A file appears under its name
  * only when it is complete, checked and synced to disk. Unfinished uploads are in `incoming`. At the start a server
- * removes the unfinished uploads of a killed server: in DATA_DIR all of them, in SHARED_DIR only those older than a day,
- * because another node may be writing the others.
+ * removes the unfinished uploads of a killed server: in DATA_DIR all of them, in SHARED_DIR only those older than a
+ * day, because another node may be writing the others.
  */
 export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.effect(
   Blobs,
@@ -103,7 +109,11 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
       const body = Buffer.from(JSON.stringify(grant)).toString("base64url")
       return `${publicUrl(config)}/v1/files/${body}.${macOf(body).toString("base64url")}`
     }
-    const read = <Op extends Grant["op"]>(token: string, op: Op, at: number): Extract<Grant, { op: Op }> | undefined => {
+    const read = <Op extends Grant["op"]>(
+      token: string,
+      op: Op,
+      at: number
+    ): Extract<Grant, { op: Op }> | undefined => {
       const [body = "", mac = "", ...rest] = token.split(".")
       const given = Buffer.from(mac, "base64url")
       const own = macOf(body)
@@ -112,7 +122,8 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
       const grant = JSON.parse(Buffer.from(body, "base64url").toString("utf8")) as Grant
       return grant.op === op && grant.until > at ? grant as Extract<Grant, { op: Op }> : undefined
     }
-    const forbidden = () => new Forbidden({ message: "The signature of this URL does not allow this request, or the URL has expired." })
+    const forbidden = () =>
+      new Forbidden({ message: "The signature of this URL does not allow this request, or the URL has expired." })
 
     const sizeOf = async (id: string): Promise<number | undefined> => (await unlessMissing(fs.stat(fileOf(id))))?.size
 
@@ -175,11 +186,16 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
 
     return Blobs.of({
       uploadUrl: ({ id, sha256, size }) =>
-        Effect.map(Clock.currentTimeMillis, (at) => sign({ op: "put", until: at + config.UPLOADS_URL_SECONDS * 1000, id, size, sha256 })),
+        Effect.map(
+          Clock.currentTimeMillis,
+          (at) => sign({ op: "put", until: at + config.UPLOADS_URL_SECONDS * 1000, id, size, sha256 })
+        ),
       verify: ({ id }) => attempt(async () => (await sizeOf(id)) === undefined ? "missing" : "stored"),
       downloadUrl: (id, { contentType, filename }) =>
-        Effect.map(Clock.currentTimeMillis, (at) =>
-          sign({ op: "get", until: at + config.DOWNLOADS_URL_SECONDS * 1000, id, contentType, filename })),
+        Effect.map(
+          Clock.currentTimeMillis,
+          (at) => sign({ op: "get", until: at + config.DOWNLOADS_URL_SECONDS * 1000, id, contentType, filename })
+        ),
       tidy: () => Effect.void,
       remove: (id) => attempt(() => fs.rm(fileOf(id), { force: true })),
       putObject: (name, bytes) => attempt(() => store(objectOf(name), (handle) => handle.writeFile(bytes))),
@@ -203,9 +219,16 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
             attempt(() => openFile(fileOf(grant.id))),
             (opened) => Effect.promise(async () => opened?.close())
           )
-          if (opened === undefined) return yield* new StorageUnavailable({ message: "The file store does not have this file." })
+          if (opened === undefined)
+            return yield* new StorageUnavailable({ message: "The file store does not have this file." })
           const { bytes, size } = opened
-          return { bytes, size, etag: `"${grant.id}"`, contentType: grant.contentType, disposition: contentDisposition(grant.filename) }
+          return {
+            bytes,
+            size,
+            etag: `"${grant.id}"`,
+            contentType: grant.contentType,
+            disposition: contentDisposition(grant.filename)
+          }
         })
       }
     })

@@ -1,10 +1,13 @@
-import { Effect, Layer } from "effect"
+import type { Secrets } from "#infrastructure/database/Secrets"
 import { Config } from "#infrastructure/platform/Config"
 import type { Ids } from "#infrastructure/platform/Ids"
-import type { Secrets } from "#infrastructure/database/Secrets"
+import { Effect, Layer } from "effect"
 import type { Blobs } from "./Blobs.ts"
 
-/** S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if needed. */
+/**
+ * S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if
+ * needed.
+ */
 export const BlobsLive: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.unwrap(Effect.gen(function*() {
   const config = yield* Config
   return config.S3_BUCKET === undefined

@@ -1,3 +1,4 @@
+import { Config, type Settings } from "#infrastructure/platform/Config"
 import {
   CopyObjectCommand,
   DeleteObjectCommand,
@@ -13,8 +14,16 @@ import { getSignedUrl } from "@aws-sdk/s3-request-presigner"
 import { Clock, Effect, Layer, Redacted, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import { Readable } from "node:stream"
-import { attempt, type BlobPart, Blobs, contentDisposition, objectOfFile, type Upload, uploadOfFile, type Verdict } from "./Blobs.ts"
-import { Config, type Settings } from "#infrastructure/platform/Config"
+import {
+  attempt,
+  type BlobPart,
+  Blobs,
+  contentDisposition,
+  objectOfFile,
+  type Upload,
+  uploadOfFile,
+  type Verdict
+} from "./Blobs.ts"
 
 /** The number of uploads that may be read and checked at once. */
 const CHECKS = 4
@@ -50,7 +59,12 @@ const clientOf = (config: Settings, endpoint: string | undefined): S3Client =>
   })
 
 /** Reads some bytes of an object over a connection of its own (see `BlobParts`). */
-export const readPart = async (config: Settings, name: string, from: number, length: number): Promise<BlobPart | undefined> => {
+export const readPart = async (
+  config: Settings,
+  name: string,
+  from: number,
+  length: number
+): Promise<BlobPart | undefined> => {
   const client = clientOf(config, config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
   const object = { Bucket: config.S3_BUCKET ?? "", Key: name }
   try {
@@ -59,7 +73,10 @@ export const readPart = async (config: Settings, name: string, from: number, len
     if (size === undefined) return undefined
     if (from >= size) return { size, bytes: Buffer.alloc(0) }
     const last = Math.min(size, from + length) - 1
-    const found = await missingIs(client.send(new GetObjectCommand({ ...object, Range: `bytes=${from}-${last}` })), undefined)
+    const found = await missingIs(
+      client.send(new GetObjectCommand({ ...object, Range: `bytes=${from}-${last}` })),
+      undefined
+    )
     return found?.Body === undefined ? undefined : { size, bytes: Buffer.from(await found.Body.transformToByteArray()) }
   } finally {
     client.destroy()
@@ -78,17 +95,26 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     const checks = yield* Semaphore.make(CHECKS)
     const bucket = config.S3_BUCKET ?? ""
     const clientAt = (endpoint: string | undefined) =>
-      Effect.acquireRelease(Effect.sync(() => clientOf(config, endpoint)), (client) => Effect.sync(() => client.destroy()))
+      Effect.acquireRelease(
+        Effect.sync(() => clientOf(config, endpoint)),
+        (client) => Effect.sync(() => client.destroy())
+      )
     /** This client only signs URLs. The host is part of the signature, so it must be the host that clients use. */
     const signer = yield* clientAt(config.S3_ENDPOINT)
     const client = yield* clientAt(config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
     // Warns at the start instead of at the first upload. The start does not wait for the check. A 403 passes, because
     // credentials may be allowed to use a bucket without being allowed HeadBucket.
-    yield* Effect.tryPromise({ try: () => client.send(new HeadBucketCommand({ Bucket: bucket })), catch: (error) => error }).pipe(
+    yield* Effect.tryPromise({
+      try: () => client.send(new HeadBucketCommand({ Bucket: bucket })),
+      catch: (error) => error
+    }).pipe(
       Effect.catch((error) =>
         error instanceof S3ServiceException && error.$metadata.httpStatusCode === 403
           ? Effect.void
-          : Effect.logWarning(`The bucket ${bucket} does not answer or does not exist: uploads and downloads fail until it does`, error)
+          : Effect.logWarning(
+            `The bucket ${bucket} does not answer or does not exist: uploads and downloads fail until it does`,
+            error
+          )
       ),
       Effect.forkScoped
     )
@@ -135,14 +161,17 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
 
     return Blobs.of({
       uploadUrl: ({ id, size }) =>
-        Effect.flatMap(Clock.currentTimeMillis, (at) =>
-          attempt(() =>
-            getSignedUrl(signer, new PutObjectCommand({ ...uploadOf(id), ContentLength: size }), {
-              expiresIn: config.UPLOADS_URL_SECONDS,
-              signingDate: new Date(at),
-              signableHeaders: new Set(["host", "content-length"])
-            })
-          )),
+        Effect.flatMap(
+          Clock.currentTimeMillis,
+          (at) =>
+            attempt(() =>
+              getSignedUrl(signer, new PutObjectCommand({ ...uploadOf(id), ContentLength: size }), {
+                expiresIn: config.UPLOADS_URL_SECONDS,
+                signingDate: new Date(at),
+                signableHeaders: new Set(["host", "content-length"])
+              })
+            )
+        ),
       verify: (upload) => checks.withPermits(1)(attempt(() => check(upload))),
       downloadUrl: (id, { contentType, filename }) =>
         Effect.flatMap(Clock.currentTimeMillis, (at) =>

@@ -6,7 +6,10 @@ import { unlessMissing } from "./Missing.ts"
 const CHUNK = 262_144
 /** How many small files are read at once. */
 const READ_BATCH_SIZE = 16
-/** The file is synced after this many bytes. Otherwise the disk would get all bytes at once, and commits of the database would wait. */
+/**
+ * The file is synced after this many bytes. Otherwise the disk would get all bytes at once, and commits of the database
+ * would wait.
+ */
 const SYNC = 4_194_304
 
 /** A tar file cannot be written, or a file cannot be packed into it. */
@@ -54,47 +57,67 @@ const openFile = async (path: string): Promise<Buffer | LargeFile | undefined> =
   }
 }
 
-/** The entry of a file, as a list; the list is empty if a file that may be missing does not exist. A large file is closed with the scope. */
+/**
+ * The entry of a file, as a list; the list is empty if a file that may be missing does not exist. A large file is
+ * closed with the scope.
+ */
 const entryAt = (name: string, path: string, missing: "skip" | "fail") =>
   Effect.flatMap(
     Effect.acquireRelease(io(() => openFile(path)), (file) =>
       file === undefined || Buffer.isBuffer(file) ? Effect.void : Effect.promise(() => file.handle.close())),
     (file): Effect.Effect<ReadonlyArray<Tar.Entry<TarFailed>>, TarFailed> => {
-      if (Buffer.isBuffer(file)) return Effect.succeed([Tar.file(name, file)])
-      if (file !== undefined) return Effect.succeed([Tar.fileStream(name, file.size, Stream.fromAsyncIterable(chunksOf(file), failed))])
+      if (Buffer.isBuffer(file))
+        return Effect.succeed([Tar.file(name, file)])
+      if (file !== undefined)
+        return Effect.succeed([Tar.fileStream(name, file.size, Stream.fromAsyncIterable(chunksOf(file), failed))])
       return missing === "skip" ? Effect.succeed([]) : Effect.fail(failed(`${path} is gone`))
     }
   )
 
 /**
- * The entries of files, each with the size that the file has when it is opened. If a file grows meanwhile, its new bytes are left out.
- * Several files are opened at once, and the small ones among them are read, because a busy event loop takes long for each step of a file.
+ * The entries of files, each with the size that the file has when it is opened. If a file grows meanwhile, its new
+ * bytes are left out. Several files are opened at once, and the small ones among them are read, because a busy event
+ * loop takes long for each step of a file.
  */
-export const filesAt = (named: ReadonlyArray<readonly [name: string, path: string]>, missing: "skip" | "fail"): TarEntries =>
+export const filesAt = (
+  named: ReadonlyArray<readonly [name: string, path: string]>,
+  missing: "skip" | "fail"
+): TarEntries =>
   Stream.fromIterable(named).pipe(
     Stream.grouped(READ_BATCH_SIZE),
     Stream.flatMap((some) =>
       Stream.unwrap(Effect.map(
         Effect.forEach(some, ([name, path]) => entryAt(name, path, missing), { concurrency: "unbounded" }),
         (entries) => Stream.fromIterable(entries.flat())
-      )))
+      ))
+    )
   )
 
 /**
- * Writes a tar file, readable by its owner only, with a few megabytes in memory at most, and returns its size. It is written as
- * `unfinished`, synced to disk, and gets its name when it is complete. `at` is the time of all entries, in milliseconds.
+ * Writes a tar file, readable by its owner only, with a few megabytes in memory at most, and returns its size. It is
+ * written as `unfinished`, synced to disk, and gets its name when it is complete. `at` is the time of all entries, in
+ * milliseconds.
  */
-export const writeTar = <E>(file: string, unfinished: string, at: number, entries: TarEntries<E>): Effect.Effect<number, E | TarFailed> =>
+export const writeTar = <E>(
+  file: string,
+  unfinished: string,
+  at: number,
+  entries: TarEntries<E>
+): Effect.Effect<number, E | TarFailed> =>
   Effect.scoped(Effect.gen(function*() {
     const handle = yield* Effect.acquireRelease(io(() => open(unfinished, "w", 0o600)), (handle, exit) =>
       Effect.promise(async () => {
         await handle.close()
-        if (exit._tag === "Failure") await rm(unfinished, { force: true })
+        if (exit._tag === "Failure")
+          await rm(unfinished, { force: true })
       }))
     let bytes = 0
     let unsynced = 0
     yield* entries.pipe(
-      Stream.map(({ body, header }): Tar.Entry<TarFailed> => ({ body, header: { ...header, mode: 0o600, mtime: new Date(at) } })),
+      Stream.map(({ body, header }): Tar.Entry<TarFailed> => ({
+        body,
+        header: { ...header, mode: 0o600, mtime: new Date(at) }
+      })),
       Stream.pipeThroughChannel(Tar.encode<E | TarFailed, unknown, Tar.Entry<TarFailed>>()),
       // While bytes are being written, up to 16 chunks are read. The next write has all of them.
       Stream.buffer({ capacity: 16 }),
@@ -104,11 +127,15 @@ export const writeTar = <E>(file: string, unfinished: string, at: number, entrie
           await handle.writeFile(together)
           bytes += together.length
           unsynced += together.length
-          if (unsynced < SYNC) return
+          if (unsynced < SYNC)
+            return
           unsynced = 0
           await handle.datasync()
-        })),
-      Effect.mapError((error) => Tar.isTarError(error) ? failed(error) : error)
+        })
+      ),
+      Effect.mapError((error) =>
+        Tar.isTarError(error) ? failed(error) : error
+      )
     )
     yield* io(async () => {
       await handle.sync()

@@ -1,20 +1,29 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import type { Socket } from "node:net"
 import { Config } from "#infrastructure/platform/Config"
+import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import { heldBytes, heldCuts } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { LogThrottle } from "#infrastructure/platform/LogThrottle"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import type { Socket } from "node:net"
 
-/** Up to this many bytes of a connection are not counted. Every connection may make the process hold them besides its bound. */
+/**
+ * Up to this many bytes of a connection are not counted. Every connection may make the process hold them besides its
+ * bound.
+ */
 export const UNCOUNTED = 16_384
 /** How often all holdings are measured. */
 const SWEEP = "1 second"
-/** A connection that has moved less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer are cut first. */
+/**
+ * A connection that has moved less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer
+ * are cut first.
+ */
 const STALLED_MS = 2_000
 /** How long a stalled connection may stay while more than half of the process's bound is used. */
 const TIGHT_STALL_TIMEOUT_MS = 10_000
 
-/** Bytes in this process's memory that one connection makes it hold: an answer that is not read, a body that is not complete. */
+/**
+ * Bytes in this process's memory that one connection makes it hold: an answer that is not read, a body that is not
+ * complete.
+ */
 export interface HeldBuffer {
   /** The bytes that are held right now. */
   readonly bytes: () => number
@@ -24,9 +33,14 @@ export interface HeldBuffer {
   readonly cut: () => void
 }
 
-/** The bytes that a connection has received, and that the kernel has taken from it. The sum changes while the peer writes or reads. */
+/**
+ * The bytes that a connection has received, and that the kernel has taken from it. The sum changes while the peer
+ * writes or reads.
+ */
 export const progressOf = (socket: Socket): number => {
-  const { _handle: handle } = socket as Socket & { readonly _handle?: { readonly bytesWritten: number; readonly writeQueueSize: number } | null }
+  const { _handle: handle } = socket as Socket & {
+    readonly _handle?: { readonly bytesWritten: number; readonly writeQueueSize: number } | null
+  }
   return socket.bytesRead + (handle === undefined || handle === null ? 0 : handle.bytesWritten - handle.writeQueueSize)
 }
 
@@ -59,19 +73,20 @@ export class BufferEntry {
 type Reason = "connection" | "peer" | "process" | "stalled"
 
 /**
- * The account of all bytes that peers make this process hold: answers and frames that nobody reads, and bodies that arrive
- * slowly. A peer is an agent, or an IP address before a key is checked. Each connection, each peer and the process have a bound.
+ * The account of all bytes that peers make this process hold: answers and frames that nobody reads, and bodies that
+ * arrive slowly. A peer is an agent, or an IP address before a key is checked. Each connection, each peer and the
+ * process have a bound.
  *
  * - Above the bound of a connection, the connection is cut.
  * - Above the bound of a peer, connections of this peer are cut: stalled ones first, then the largest.
  * - Above the bound of the process, connections of the peer that makes it hold the most are cut, stalled ones first.
- * - Above half of the bound of the process, connections that have been stalled for 10 s are cut, if their peers hold more than
- *   their share. So backlogs get room again.
+ * - Above half of the bound of the process, connections that have been stalled for 10 s are cut, if their peers hold
+ *   more than their share. So backlogs get room again.
  *
- * So a peer that does not read loses its own connections. A client that acknowledges loses no message, because messages without an
- * acknowledgement are sent again. A socket without acknowledgements (wire.md E.2) loses the frames that were sent on it, as with every
- * broken connection. Only bytes that the kernel has not taken are held. A connection is counted from `UNCOUNTED` bytes on. Every call
- * is synchronous.
+ * So a peer that does not read loses its own connections. A client that acknowledges loses no message, because messages
+ * without an acknowledgement are sent again. A socket without acknowledgements (wire.md E.2) loses the frames that were
+ * sent on it, as with every broken connection. Only bytes that the kernel has not taken are held. A connection is
+ * counted from `UNCOUNTED` bytes on. Every call is synchronous.
  */
 export class BufferAccount {
   total = 0
@@ -82,7 +97,11 @@ export class BufferAccount {
   readonly #connections = new Map<object, number>()
 
   /** `now`: monotonic milliseconds. `cutOff` is called for each connection that is cut. */
-  constructor(bounds: Bounds, now: () => number, cutOff: (peer: string, reason: Reason, bytes: number) => void = () => undefined) {
+  constructor(
+    bounds: Bounds,
+    now: () => number,
+    cutOff: (peer: string, reason: Reason, bytes: number) => void = () => undefined
+  ) {
     this.bounds = bounds
     this.#now = now
     this.#cutOff = cutOff
@@ -98,14 +117,18 @@ export class BufferAccount {
     return held
   }
 
-  /** Counts the bytes that are held now, and cuts connections above the bounds. The connection of this holding may be among them. */
+  /**
+   * Counts the bytes that are held now, and cuts connections above the bounds. The connection of this holding may be
+   * among them.
+   */
   changed(held: BufferEntry): void {
     if (held.released) return
     this.#measure(held)
     const { connection, peer, process } = this.bounds
     if ((this.#connections.get(held.connection) ?? 0) > connection) this.#cut(held, "connection")
     const account = this.#peers.get(held.peer)
-    if (account !== undefined && account.bytes > peer) this.#relieve(() => account.all, () => account.bytes > peer, "peer")
+    if (account !== undefined && account.bytes > peer)
+      this.#relieve(() => account.all, () => account.bytes > peer, "peer")
     if (this.total > process) this.#relieve(() => this.#heaviest(), () => this.total > process, "process")
   }
 
@@ -140,7 +163,9 @@ export class BufferAccount {
     if (!this.isTight) return
     const stalledBefore = this.#now() - TIGHT_STALL_TIMEOUT_MS
     const share = process / 2 / this.#peers.size
-    const heaviest = [...this.#peers.values()].filter(({ bytes }) => bytes > share).toSorted((a, b) => b.bytes - a.bytes)
+    const heaviest = [...this.#peers.values()].filter(({ bytes }) => bytes > share).toSorted((a, b) =>
+      b.bytes - a.bytes
+    )
     for (const { all } of heaviest) {
       for (const held of [...all].toSorted((a, b) => b.bytes - a.bytes)) {
         if (!this.isTight) return
@@ -234,7 +259,14 @@ export class BufferedBytes extends Context.Reference<BufferAccount>("parley/http
         { connection: config.HELD_CONNECTION_BYTES, peer: config.HELD_PEER_BYTES, process: config.HELD_BYTES },
         now,
         (peer, reason, bytes) =>
-          run(throttle.log(Effect.annotateLogs(Effect.logWarning("A connection was cut, because its client makes this server hold too many bytes"), { peer, reason, bytes })))
+          run(
+            throttle.log(
+              Effect.annotateLogs(
+                Effect.logWarning("A connection was cut, because its client makes this server hold too many bytes"),
+                { peer, reason, bytes }
+              )
+            )
+          )
       )
       yield* heldBytes.readsIn(() => account.total)
       yield* Effect.forkScoped(Effect.repeat(Effect.sync(() => account.sweep()), Schedule.spaced(SWEEP)))

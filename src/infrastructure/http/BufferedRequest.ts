@@ -1,7 +1,7 @@
+import { inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
 import { NodeHttpIncomingMessage } from "@effect/platform-node/NodeHttpIncomingMessage"
 import { Effect, Option, Stream } from "effect"
 import { Cookies, Headers, type HttpMethod, HttpServerError, HttpServerRequest } from "effect/http"
-import { inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
 import { ServerRequest } from "./ServerRequest.ts"
 
 /** The changes to a request since it came over the network. */
@@ -10,13 +10,18 @@ type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0] & {
   readonly body?: string
 }
 
-/** A body from outside. It dies with a refusal if a JSON body has a number that would be changed (wire.md C.0, Numbers). */
+/**
+ * A body from outside. It dies with a refusal if a JSON body has a number that would be changed (wire.md C.0, Numbers).
+ */
 export const checkedText = (body: string): Effect.Effect<string> => {
   const found = inexactNumber(body)
   return found === undefined ? Effect.succeed(body) : Effect.die(numberRefused(found))
 }
 
-/** The body of a request, unchecked. It is for forms, and for protocols that check numbers themselves, because their refusals are of another form. */
+/**
+ * The body of a request, unchecked. It is for forms, and for protocols that check numbers themselves, because their
+ * refusals are of another form.
+ */
 export const uncheckedText = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<string> =>
   request.source instanceof ServerRequest ? Effect.succeed(request.source.body ?? "") : Effect.orDie(request.text)
 
@@ -32,7 +37,11 @@ export class BufferedRequest extends NodeHttpIncomingMessage<HttpServerError.Htt
   private known: Headers.Headers | undefined
 
   constructor(source: ServerRequest, changes: Changes = {}) {
-    super(source, (cause) => new HttpServerError.HttpServerError({ reason: new HttpServerError.RequestParseError({ request: this, cause }) }))
+    super(
+      source,
+      (cause) =>
+        new HttpServerError.HttpServerError({ reason: new HttpServerError.RequestParseError({ request: this, cause }) })
+    )
     this.method = changes.method ?? source.method ?? ""
     this.url = changes.url ?? source.url ?? ""
     this.changes = changes
@@ -94,9 +103,11 @@ export class BufferedRequest extends NodeHttpIncomingMessage<HttpServerError.Htt
   }
 
   upgradeWith(): Effect.Effect<never, HttpServerError.HttpServerError> {
-    return Effect.fail(new HttpServerError.HttpServerError({
-      reason: new HttpServerError.RequestParseError({ request: this, description: "not an upgrade" })
-    }))
+    return Effect.fail(
+      new HttpServerError.HttpServerError({
+        reason: new HttpServerError.RequestParseError({ request: this, description: "not an upgrade" })
+      })
+    )
   }
 
   modify(changes: Changes): BufferedRequest {

@@ -1,19 +1,25 @@
+import type { Settings } from "#infrastructure/platform/Config"
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
+import {
+  connectionsBound,
+  connectionsOpen,
+  connectionsSilent,
+  connectionsTurnedAway,
+  type TURNED_AWAY
+} from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Clock, Effect, Schedule } from "effect"
 import type { Server as HttpServer } from "node:http"
 import type { Server, Socket } from "node:net"
 import { getHeapStatistics } from "node:v8"
-import type { Settings } from "#infrastructure/platform/Config"
-import { connectionsBound, connectionsOpen, connectionsSilent, connectionsTurnedAway, type TURNED_AWAY } from "#infrastructure/platform/Metrics"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
-import type { ServerResponse } from "./ServerResponse.ts"
-import type { ServerRequest } from "./ServerRequest.ts"
 import { addressKey, clientAddress, networksOf } from "./ClientAddress.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
+import type { ServerResponse } from "./ServerResponse.ts"
 
 /**
  * Bounds on the connections to the two ports of this process. Without them, clients that open connections and send
- * nothing would take all file descriptors, and the database could not open its files any more. `server.maxConnections` of
- * Node counts for one listening socket; the public port has 32 of them (Listening.ts).
+ * nothing would take all file descriptors, and the database could not open its files any more. `server.maxConnections`
+ * of Node counts for one listening socket; the public port has 32 of them (Listening.ts).
  */
 
 /** The limit of open files where the system does not report one. */
@@ -29,7 +35,9 @@ const NODES_SHARE = 1 / 16
 const LEAST_NODES = 32
 /** Share of all connections of clients that one address may have. */
 const PEER_SHARE = 1 / 4
-/** Share of all connections of nodes that one address may have. Several nodes of one machine may have the same address. */
+/**
+ * Share of all connections of nodes that one address may have. Several nodes of one machine may have the same address.
+ */
 const NODE_PEER_SHARE = 1 / 2
 /** An open connection needs 12 KiB of memory, 3 to 7 of them in V8's heap. */
 const HEAP_PER_CONNECTION = 16_384
@@ -50,11 +58,14 @@ export interface Bounds {
 
 /** The most files that this process may have open: its soft limit, which Node raises to the hard limit at the start. */
 export const openFilesLimit = (): number => {
-  // The types of Node lack `excludeNetwork`. With its list of sockets, the report would look up the name of each address.
+  // The types of Node lack `excludeNetwork`. With its list of sockets, the report would look up the name of each
+  // address.
   const report = process.report as typeof process.report & { excludeNetwork: boolean }
   const { excludeNetwork } = report
   report.excludeNetwork = true
-  const { userLimits } = report.getReport() as { readonly userLimits?: { readonly open_files?: { readonly soft?: number | string } } }
+  const { userLimits } = report.getReport() as {
+    readonly userLimits?: { readonly open_files?: { readonly soft?: number | string } }
+  }
   report.excludeNetwork = excludeNetwork
   const soft = userLimits?.open_files?.soft
   return soft === "unlimited" ? Number.POSITIVE_INFINITY : typeof soft === "number" ? soft : FILES_UNKNOWN
@@ -68,7 +79,8 @@ export const boundsOf = (
 ): Bounds => {
   const ofHeap = Math.floor(heap / HEAP_PER_CONNECTION)
   const reserve = config.HTTP_CONNECTIONS_RESERVE
-    ?? RESERVE + config.WEBHOOK_POSTS + (config.S3_BUCKET === undefined ? config.HTTP_FILES : 0) + (config.DATABASE_URL === undefined ? PGLITE_FILES : config.DATABASE_POOL)
+    ?? RESERVE + config.WEBHOOK_POSTS + (config.S3_BUCKET === undefined ? config.HTTP_FILES : 0) +
+      (config.DATABASE_URL === undefined ? PGLITE_FILES : config.DATABASE_POOL)
   const nodes = config.RUNNER_CONNECTIONS ?? Math.min(ofHeap, Math.max(LEAST_NODES, Math.floor(files * NODES_SHARE)))
   const left = files - reserve - 2 * nodes
   const clients = config.HTTP_CONNECTIONS
@@ -76,13 +88,17 @@ export const boundsOf = (
   const warnings: Array<string> = []
   if (left < clients) {
     warnings.push(
-      `The limit of open files is too low: ulimit -n is ${files}. The server needs ${files - left} for itself and ${clients} for connections of clients. `
+      `The limit of open files is too low: ulimit -n is ${files}. The server needs ${
+        files - left
+      } for itself and ${clients} for connections of clients. `
         + "Raise the limit to their sum, or lower HTTP_CONNECTIONS."
     )
   }
   const behindUnknown = config.TRUST_PROXY > 0 && config.TRUST_PROXY_ADDRESSES === undefined
   if (behindUnknown && config.HTTP_CONNECTIONS_PER_PEER !== undefined) {
-    warnings.push("HTTP_CONNECTIONS_PER_PEER has no effect: with TRUST_PROXY, set the addresses of the proxies in TRUST_PROXY_ADDRESSES.")
+    warnings.push(
+      "HTTP_CONNECTIONS_PER_PEER has no effect: with TRUST_PROXY, set the addresses of the proxies in TRUST_PROXY_ADDRESSES."
+    )
   }
   return {
     clients,
@@ -117,10 +133,11 @@ interface Options {
 }
 
 /**
- * The open connections of one port. At the port's bound, a connection without work under way is closed for a new one. The larger of
- * two groups loses its oldest connection: connections that have not made a request yet, and connections between two requests.
- * So a flood of silent connections ends silent connections, and a client that sends its request at once is served.
- * If every connection has work under way, the new one is closed. A connection above the bound of its own address is closed too.
+ * The open connections of one port. At the port's bound, a connection without work under way is closed for a new one.
+ * The larger of two groups loses its oldest connection: connections that have not made a request yet, and connections
+ * between two requests. So a flood of silent connections ends silent connections, and a client that sends its request
+ * at once is served. If every connection has work under way, the new one is closed. A connection above the bound of its
+ * own address is closed too.
  */
 export class Connections {
   private readonly held = new Map<Socket, Held>()
@@ -151,7 +168,11 @@ export class Connections {
     const counted = mostPerPeer !== undefined && !this.trusts(host)
     const peer = counted ? addressKey(host) : undefined
     const ofPeer = peer === undefined ? 0 : this.byPeer.get(peer) ?? 0
-    const refused = counted && ofPeer >= mostPerPeer ? "peer" : this.held.size >= most && !this.makeRoom() ? "full" : undefined
+    const refused = counted && ofPeer >= mostPerPeer
+      ? "peer"
+      : this.held.size >= most && !this.makeRoom()
+      ? "full"
+      : undefined
     if (refused !== undefined) {
       this.turnedAway(refused, host)
       connection.destroy()
@@ -216,7 +237,7 @@ export class Connections {
     const listeners = server.listeners("connection")
     server.removeAllListeners("connection")
     server.on("connection", (connection: Socket) => {
-      if (this.takes(connection)) for (const listener of listeners) listener.call(server, connection)
+      if (this.takes(connection)) { for (const listener of listeners) listener.call(server, connection) }
     })
   }
 
@@ -230,14 +251,18 @@ export class Connections {
       began(request.socket)
       response.on("close", finished)
     }
-    for (const event of ["request", "checkContinue", "checkExpectation"] as const) server.prependListener(event, onRequest)
+    for (const event of ["request", "checkContinue", "checkExpectation"] as const)
+      server.prependListener(event, onRequest)
     for (const event of ["upgrade", "connect"] as const) server.prependListener(event, ({ socket }) => began(socket))
     this.guard(server)
   }
 }
 
 const NAMES = {
-  http: { whole: "HTTP_CONNECTIONS", perPeer: "If it is a proxy, name it in TRUST_PROXY_ADDRESSES; otherwise see HTTP_CONNECTIONS_PER_PEER." },
+  http: {
+    whole: "HTTP_CONNECTIONS",
+    perPeer: "If it is a proxy, name it in TRUST_PROXY_ADDRESSES; otherwise see HTTP_CONNECTIONS_PER_PEER."
+  },
   nodes: { whole: "RUNNER_CONNECTIONS", perPeer: "The bound of an address is half of RUNNER_CONNECTIONS." }
 } as const
 
@@ -250,9 +275,12 @@ const make = Effect.fnUntraced(function*(options: Options) {
   const lines = new LogThrottle(MINUTE_MS)
   const { perPeer, whole } = NAMES[port]
   const messages = {
-    full: (host: string) => `Refused a connection from ${host}: ${most} connections are open and have work under way (${whole}).`,
-    peer: (host: string) => `Refused a connection from ${host}: this address has ${mostPerPeer} connections open. ${perPeer}`,
-    gave_way: (host: string) => `Closed an idle connection from ${host} for a new one: ${most} connections are open (${whole}).`
+    full: (host: string) =>
+      `Refused a connection from ${host}: ${most} connections are open and have work under way (${whole}).`,
+    peer: (host: string) =>
+      `Refused a connection from ${host}: this address has ${mostPerPeer} connections open. ${perPeer}`,
+    gave_way: (host: string) =>
+      `Closed an idle connection from ${host} for a new one: ${most} connections are open (${whole}).`
   }
   const connections = new Connections(options, now, (reason, host) => {
     connectionsTurnedAway.at(port, reason).add()
@@ -272,7 +300,13 @@ const make = Effect.fnUntraced(function*(options: Options) {
 export const clientConnections = Effect.fnUntraced(function*(config: Settings, firstByteMs: number) {
   const { clients, perPeer, warnings } = boundsOf(config)
   for (const warning of warnings) yield* Effect.logWarning(warning)
-  return yield* make({ port: "http", most: clients, mostPerPeer: perPeer, firstByteMs, trusted: config.TRUST_PROXY_ADDRESSES ?? LOOPBACK })
+  return yield* make({
+    port: "http",
+    most: clients,
+    mostPerPeer: perPeer,
+    firstByteMs,
+    trusted: config.TRUST_PROXY_ADDRESSES ?? LOOPBACK
+  })
 })
 
 /** The connections of other nodes to RUNNER_PORT. NodePort.ts itself bounds the wait for their first byte. */

@@ -23,8 +23,8 @@ export class EventStream extends Readable {
 }
 
 /**
- * A response that is written after its route has ended. Until then only the connection and this object are kept of the request,
- * without a fiber or a scope. A route returns `deferred(response)`.
+ * A response that is written after its route has ended. Until then only the connection and this object are kept of the
+ * request, without a fiber or a scope. A route returns `deferred(response)`.
  */
 export abstract class DeferredResponse {
   /** Called once, when the route has ended. The deferred response sets itself as the `worker` of `response`. */
@@ -34,13 +34,16 @@ export abstract class DeferredResponse {
 }
 
 /** What a route returns so that `response` is written after the route has ended. */
-export const deferred = (response: DeferredResponse): HttpServerResponse.HttpServerResponse => HttpServerResponse.raw(response)
+export const deferred = (response: DeferredResponse): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.raw(response)
 
 /** The deferred response that a route has returned; `undefined` if it has returned any other response. */
 export const deferredResponseOf = ({ body }: HttpServerResponse.HttpServerResponse): DeferredResponse | undefined =>
   body._tag === "Raw" && body.body instanceof DeferredResponse ? body.body : undefined
 
-/** For requests that come through the router. Completes when a deferred response has ended, with nothing left to send. */
+/**
+ * For requests that come through the router. Completes when a deferred response has ended, with nothing left to send.
+ */
 export const untilEnded = (answered: HttpServerResponse.HttpServerResponse) => {
   const waiting = deferredResponseOf(answered)
   if (waiting === undefined) {
@@ -54,10 +57,12 @@ export const untilEnded = (answered: HttpServerResponse.HttpServerResponse) => {
       })
   }
   return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-    // The router runs its routes uninterruptibly, but a shutdown has to interrupt deferred responses that have not ended in time.
+    // The router runs its routes uninterruptibly, but a shutdown has to interrupt deferred responses that have not
+    // ended in time.
     Effect.interruptible(Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {
       const response = NodeHttpServerRequest.toServerResponse(request)
-      if (!(response instanceof ServerResponse)) throw new Error("A deferred response answers a request over the network.")
+      if (!(response instanceof ServerResponse))
+        throw new Error("A deferred response answers a request over the network.")
       response.once("close", () => resume(Effect.succeed(HttpServerResponse.empty({ status: response.statusCode }))))
       waiting.begin(response)
       return Effect.sync(() => waiting.interruptUnsafe())

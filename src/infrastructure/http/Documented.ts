@@ -29,12 +29,14 @@ const withParameters = (operation: Operation, examples: Readonly<Record<string, 
   )
 
 const withAnswer = (responses: Operation["responses"], example: unknown): Operation["responses"] =>
-  Object.fromEntries(Object.entries(responses).map(([status, response]) => [
-    status,
-    status.startsWith("2") && response.content !== undefined
-      ? { ...response, content: withExample(response.content, example) }
-      : response
-  ]))
+  Object.fromEntries(
+    Object.entries(responses).map(([status, response]) => [
+      status,
+      status.startsWith("2") && response.content !== undefined
+        ? { ...response, content: withExample(response.content, example) }
+        : response
+    ])
+  )
 
 /**
  * The annotations that document an endpoint: `endpoint.annotateMerge(documented({ … }))`. They are read only when the

@@ -1,23 +1,34 @@
-import { Context, Effect, Layer, Scope } from "effect"
-import { HttpApi, HttpApiBuilder, type HttpApiEndpoint, type HttpApiGroup, type HttpApiMiddleware } from "effect/http-api"
 import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import { READ_MS, Unavailable } from "#infrastructure/wire/WireError"
 import { WireErrors } from "#infrastructure/wire/WireErrors"
+import { Context, Effect, Layer, Scope } from "effect"
+import {
+  HttpApi,
+  HttpApiBuilder,
+  type HttpApiEndpoint,
+  type HttpApiGroup,
+  type HttpApiMiddleware
+} from "effect/http-api"
 
 /**
- * One module's group of endpoints as an API of its own, so that the module's handlers do not depend on the other modules.
- * `Api.ts` adds the same group, under the same name, to the whole API.
+ * One module's group of endpoints as an API of its own, so that the module's handlers do not depend on the other
+ * modules. `Api.ts` adds the same group, under the same name, to the whole API.
  */
 export const apiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
   HttpApi.make("parley").add(group).middleware(WireErrors)
 
 /**
- * An annotation of endpoints: `true` gives an endpoint the deadline of reads, `false` takes it from the endpoint. Without the
- * annotation, endpoints with the method GET have the deadline.
+ * An annotation of endpoints: `true` gives an endpoint the deadline of reads, `false` takes it from the endpoint.
+ * Without the annotation, endpoints with the method GET have the deadline.
  */
-export const ReadDeadline = Context.Reference<boolean | undefined>("parley/http/Endpoints/ReadDeadline", { defaultValue: () => undefined })
+export const ReadDeadline = Context.Reference<boolean | undefined>("parley/http/Endpoints/ReadDeadline", {
+  defaultValue: () => undefined
+})
 
-/** Whether requests to the endpoint are answered with 503 if the database does not answer for `READ_MS` (wire.md C.0, Unavailable). */
+/**
+ * Whether requests to the endpoint are answered with 503 if the database does not answer for `READ_MS` (wire.md C.0,
+ * Unavailable).
+ */
 export const hasReadDeadline = ({ annotations, method }: HttpApiEndpoint.Top): boolean =>
   Context.get(annotations, ReadDeadline) ?? method === "GET"
 
@@ -26,14 +37,19 @@ const lateReads = new LogThrottle()
 
 const late = Effect.suspend(() =>
   Effect.andThen(
-    lateReads.log(Effect.logWarning(`A read took longer than ${READ_MS} ms, and its request was answered with 503. Check the database.`)),
+    lateReads.log(
+      Effect.logWarning(
+        `A read took longer than ${READ_MS} ms, and its request was answered with 503. Check the database.`
+      )
+    ),
     Effect.fail(new Unavailable())
-  ))
+  )
+)
 
 /**
- * Runs an effect in a fiber of its own, and fails with `Unavailable` if the effect takes longer than `READ_MS`. The effect is
- * interrupted then, but the caller does not wait until it has ended. A statement that was sent keeps its connection until the
- * database answers or the connection is closed. After that its transaction is rolled back.
+ * Runs an effect in a fiber of its own, and fails with `Unavailable` if the effect takes longer than `READ_MS`. The
+ * effect is interrupted then, but the caller does not wait until it has ended. A statement that was sent keeps its
+ * connection until the database answers or the connection is closed. After that its transaction is rolled back.
  */
 export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
   Effect.withFiber<A, E | Unavailable, R>(({ context }) => {
@@ -92,9 +108,9 @@ class Handlers {
 }
 
 /**
- * `HttpApiBuilder.group`, with the same types, and with the deadline of reads. The builder adds all services that it is built with to
- * the context of each request, which costs 8 µs for 90 services. So it is built with the middleware alone. The handlers have got
- * their services when they were built (`SelfContained` in Routing.ts).
+ * `HttpApiBuilder.group`, with the same types, and with the deadline of reads. The builder adds all services that it is
+ * built with to the context of each request, which costs 8 µs for 90 services. So it is built with the middleware
+ * alone. The handlers have got their services when they were built (`SelfContained` in Routing.ts).
  *
  * The outermost middleware of an endpoint must be `WireErrors`, which turns every failure into the response.
  */
@@ -108,12 +124,17 @@ export const group: typeof HttpApiBuilder.group = ((
     const group = api.groups[identifier]!
     const middlewares = Object.values(group.endpoints).flatMap((endpoint: HttpApiEndpoint.Top) => {
       const keys = Array.from(endpoint.middlewares as ReadonlySet<HttpApiMiddleware.AnyService>)
-      if (keys.at(-1)?.key !== WireErrors.key) throw new Error(`${endpoint.path}: the outermost middleware of an endpoint is WireErrors.`)
+      if (keys.at(-1)?.key !== WireErrors.key)
+        throw new Error(`${endpoint.path}: the outermost middleware of an endpoint is WireErrors.`)
       return keys
     })
-    const built = HttpApiBuilder.group(api as never, identifier as never, ((added: Added) => {
-      const handlers = build(new Handlers(group, added))
-      return Effect.isEffect(handlers) ? Effect.as(Effect.provideContext(handlers, services), added) : added
-    }) as never) as Layer.Layer<unknown>
+    const built = HttpApiBuilder.group(
+      api as never,
+      identifier as never,
+      ((added: Added) => {
+        const handlers = build(new Handlers(group, added))
+        return Effect.isEffect(handlers) ? Effect.as(Effect.provideContext(handlers, services), added) : added
+      }) as never
+    ) as Layer.Layer<unknown>
     return yield* Effect.updateContext(Layer.build(built), () => Context.pick(...middlewares, Scope.Scope)(services))
   }))) as unknown as typeof HttpApiBuilder.group

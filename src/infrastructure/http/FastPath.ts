@@ -1,13 +1,13 @@
-import { Cause, Context, Effect, Exit, Fiber, Scope } from "effect"
-import { Cookies, HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
-import { Readable } from "node:stream"
 import { forRequest } from "#infrastructure/platform/RequestId"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { answer } from "#infrastructure/wire/WireErrors"
-import type { ServerResponse } from "./ServerResponse.ts"
-import type { ServerRequest } from "./ServerRequest.ts"
+import { Cause, Context, Effect, Exit, Fiber, Scope } from "effect"
+import { Cookies, HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { Readable } from "node:stream"
 import { BufferedRequest } from "./BufferedRequest.ts"
 import { deferredResponseOf } from "./DeferredResponse.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
+import type { ServerResponse } from "./ServerResponse.ts"
 import { SlotList } from "./SlotList.ts"
 
 type Route = HttpRouter.Route<unknown, unknown>
@@ -29,9 +29,10 @@ const isStreamed = (response: HttpServerResponse.HttpServerResponse): boolean =>
 const MAX_LISTENERS = 20
 
 /**
- * Runs routes without Effect's router, for requests whose body is already read. A route's effect has the same services in its
- * context as behind the router. The work of the router, of the request's span and of streamed responses is left out, and a deferred
- * response keeps no fiber in memory. `other` sends the responses that are neither plain nor deferred.
+ * Runs routes without Effect's router, for requests whose body is already read. A route's effect has the same services
+ * in its context as behind the router. The work of the router, of the request's span and of streamed responses is left
+ * out, and a deferred response keeps no fiber in memory. `other` sends the responses that are neither plain nor
+ * deferred.
  */
 export const makeFastPath = (
   scope: Scope.Scope,
@@ -47,17 +48,24 @@ export const makeFastPath = (
     }
     const underWay = new SlotList<Fiber.Fiber<unknown, unknown>>()
     let isOver = false
-    yield* Scope.addFinalizer(scope, Effect.suspend(() => {
-      isOver = true
-      for (const response of deferred) {
-        if (response.destroyed) continue
-        response.worker?.interruptUnsafe()
-        response.fail(new Unavailable())
-      }
-      return Fiber.interruptAll(underWay.all)
-    }))
+    yield* Scope.addFinalizer(
+      scope,
+      Effect.suspend(() => {
+        isOver = true
+        for (const response of deferred) {
+          if (response.destroyed) continue
+          response.worker?.interruptUnsafe()
+          response.fail(new Unavailable())
+        }
+        return Fiber.interruptAll(underWay.all)
+      })
+    )
 
-    const send = (request: ServerRequest, response: ServerResponse, answered: HttpServerResponse.HttpServerResponse): void => {
+    const send = (
+      request: ServerRequest,
+      response: ServerResponse,
+      answered: HttpServerResponse.HttpServerResponse
+    ): void => {
       if (response.destroyed || response.writableEnded) return
       const begun = deferredResponseOf(answered)
       if (begun !== undefined) {
@@ -73,32 +81,43 @@ export const makeFastPath = (
         response.whole(answered)
       } catch (defect) {
         // Node rejects the headers. An exception from here would end the process.
-        report(forRequest(response.requestId, Effect.map(answer(Cause.die(defect), response.refusalBody), (instead) => {
-          if (response.headersSent) response.destroy()
-          else response.whole(instead)
-        })))
+        report(forRequest(
+          response.requestId,
+          Effect.map(answer(Cause.die(defect), response.refusalBody), (instead) => {
+            if (response.headersSent) response.destroy()
+            else response.whole(instead)
+          })
+        ))
       }
     }
 
     const end = (scope: Scope.Closeable, exit: Exit.Exit<unknown, unknown>): void => {
-      // An unused scope must not keep the response in memory, because only a full garbage collection may free the scope.
+      // An unused scope must not keep the response in memory, because only a full garbage collection may free the
+      // scope.
       const closing = Scope.closeUnsafe(scope, scope.state._tag === "Empty" ? Exit.void : exit)
       if (closing !== undefined) report(closing)
     }
 
     return (route: Route, { params, searchParams }: Found, request: ServerRequest, response: ServerResponse): void => {
       const ending = Scope.makeUnsafe()
-      let context = Context.add(services, HttpServerRequest.HttpServerRequest, new BufferedRequest(request)) as Context.Context<unknown>
+      let context = Context.add(
+        services,
+        HttpServerRequest.HttpServerRequest,
+        new BufferedRequest(request)
+      ) as Context.Context<unknown>
       context = Context.add(context, HttpServerRequest.ParsedSearchParams, searchParams)
       context = Context.add(context, HttpRouter.RouteContext, { params, route })
       context = Context.add(context, Scope.Scope, ending)
       const fiber = Effect.runForkWith(context)(route.handler)
       const finish = (exit: Exit.Exit<HttpServerResponse.HttpServerResponse, unknown>) => {
-        // The fiber keeps its result in memory, so the response, which may stay unread for long, must not keep the fiber.
+        // The fiber keeps its result in memory, so the response, which may stay unread for long, must not keep the
+        // fiber.
         response.worker = undefined
         if (Exit.isSuccess(exit)) send(request, response, exit.value)
-        // WireErrors turns every failure into a response, so the fiber was interrupted by the shutdown or by a disconnected client.
-        else if (!response.destroyed) report(Effect.map(answer(exit.cause, response.refusalBody), (answered) => send(request, response, answered)))
+        // WireErrors turns every failure into a response, so the fiber was interrupted by the shutdown or by a
+        // disconnected client.
+        else if (!response.destroyed)
+          report(Effect.map(answer(exit.cause, response.refusalBody), (answered) => send(request, response, answered)))
         // The stream of a response may belong to the request's scope.
         if (Exit.isSuccess(exit) && isStreamed(exit.value) && !response.destroyed) {
           // Node's pipeline adds eight listeners, and Node warns above ten.

@@ -1,8 +1,3 @@
-import { Context, Effect, Exit, Layer, Schedule, Scope } from "effect"
-import { isUtf8 } from "node:buffer"
-import { createServer, type IncomingMessage, type ServerResponse as NodeResponse } from "node:http"
-import { type AddressInfo, Socket } from "node:net"
-import type { Duplex } from "node:stream"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { countRequest, isProbe, refusals } from "#infrastructure/platform/Metrics"
@@ -23,9 +18,14 @@ import {
   type WireFailure
 } from "#infrastructure/wire/WireError"
 import { countFailures, refuse } from "#infrastructure/wire/WireErrors"
+import { Context, Effect, Exit, Layer, Schedule, Scope } from "effect"
+import { isUtf8 } from "node:buffer"
+import { createServer, type IncomingMessage, type ServerResponse as NodeResponse } from "node:http"
+import { type AddressInfo, Socket } from "node:net"
+import type { Duplex } from "node:stream"
+import { BufferedBytes } from "./BufferedBytes.ts"
 import { addressKey, clientAddress } from "./ClientAddress.ts"
 import { clientConnections } from "./Connections.ts"
-import { BufferedBytes } from "./BufferedBytes.ts"
 import { listen } from "./Listening.ts"
 import { apiOrigins, isOwnOrigin } from "./Origins.ts"
 import type { Protocol } from "./Protocol.ts"
@@ -35,7 +35,10 @@ import { ServerRequest } from "./ServerRequest.ts"
 import { CORS_METHODS, CORS_REQUEST_HEADERS, ServerResponse } from "./ServerResponse.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
 
-/** Time limits of the server, in milliseconds. `firstByte`, `headers`, `request`, `stalled` and `linger` come from settings. */
+/**
+ * Time limits of the server, in milliseconds. `firstByte`, `headers`, `request`, `stalled` and `linger` come from
+ * settings.
+ */
 export interface ServerTimeouts {
   readonly firstByte: number
   readonly headers: number
@@ -79,7 +82,9 @@ const publicBodies = new Set(["/v1/register", "/v1/register/verify", "/v1/agents
 
 const every20Millis = Schedule.spaced("20 millis")
 
-/** The code with which a probe is answered while the node is not ready (wire.md C.13). It does not count as a refusal. */
+/**
+ * The code with which a probe is answered while the node is not ready (wire.md C.13). It does not count as a refusal.
+ */
 const NOT_READY = "NOT_READY"
 
 /** Whether a route takes raw bytes of any content type, with a size limit of its own. */
@@ -97,15 +102,18 @@ export const BeforeClosing = Context.Reference<Effect.Effect<void>>("parley/http
  * error body and a request id.
  *
  * On shutdown the server drains. Readiness turns false, and new WebSockets are closed at once. After `linger` and
- * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. At last the open WebSockets are closed,
- * and requests that have not finished are interrupted. A commit that they wait for goes on (`LAST_COMMITS`).
+ * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. At last the open
+ * WebSockets are closed, and requests that have not finished are interrupted. A commit that they wait for goes on
+ * (`LAST_COMMITS`).
  */
 export class HttpServer extends Context.Service<HttpServer, {
   readonly port: number
   /** Base of absolute URLs: PUBLIC_URL, or the address that the server listens on. */
   readonly url: string
 }>()("parley/http/HttpServer") {
-  /** Builds `routes`, waits for `ready`, then listens. `protocols` are the protocols whose paths are not below `/v1`. */
+  /**
+   * Builds `routes`, waits for `ready`, then listens. `protocols` are the protocols whose paths are not below `/v1`.
+   */
   static readonly layer = <A, E, R, E2 = never, R2 = never>(
     routes: Layer.Layer<A, E, R>,
     { timeouts, protocols = () => [], ready = Effect.void }: {
@@ -116,7 +124,10 @@ export class HttpServer extends Context.Service<HttpServer, {
   ) =>
     Layer.effect(
       HttpServer,
-      Effect.flatMap(Config, (config) => serve(routes, { ...timeoutsOf(config), ...timeouts }, protocols(config), ready))
+      Effect.flatMap(
+        Config,
+        (config) => serve(routes, { ...timeoutsOf(config), ...timeouts }, protocols(config), ready)
+      )
     )
 }
 
@@ -151,9 +162,15 @@ const serve = <A, E, R, E2, R2>(
     const log = Effect.runForkWith(context)
     const addressOf = ({ headers, socket }: ServerRequest): string => {
       const forwarded = headers["x-forwarded-for"]
-      return addressKey(clientAddress(socket.remoteAddress, typeof forwarded === "string" ? forwarded : undefined, config.TRUST_PROXY))
+      return addressKey(
+        clientAddress(socket.remoteAddress, typeof forwarded === "string" ? forwarded : undefined, config.TRUST_PROXY)
+      )
     }
-    const state = { draining: false, held, peerOf: (request: ServerRequest): string => request.agentId ?? addressOf(request) }
+    const state = {
+      draining: false,
+      held,
+      peerOf: (request: ServerRequest): string => request.agentId ?? addressOf(request)
+    }
     countFailures((code) => {
       if (code !== NOT_READY) refusals.at("http", code).add()
     })
@@ -171,18 +188,23 @@ const serve = <A, E, R, E2, R2>(
         clientKind: this.clientKind
       })
       if (volume.level === "debug" && !isProbe(this.path)) {
-        log(Effect.logDebug(refused === undefined ? "Answered" : "Refused").pipe(Effect.annotateLogs({
-          request_id: this.requestId,
-          method: this.req.method ?? "",
-          path: pathOf(this.req.url ?? ""),
-          status: this.statusCode,
-          ...refused,
-          ...(refused === undefined || this.clientKind === undefined ? {} : { host: this.clientKind, user_agent: this.req.userAgent ?? "" })
-        })))
+        log(
+          Effect.logDebug(refused === undefined ? "Answered" : "Refused").pipe(Effect.annotateLogs({
+            request_id: this.requestId,
+            method: this.req.method ?? "",
+            path: pathOf(this.req.url ?? ""),
+            status: this.statusCode,
+            ...refused,
+            ...(refused === undefined || this.clientKind === undefined
+              ? {}
+              : { host: this.clientKind, user_agent: this.req.userAgent ?? "" })
+          }))
+        )
       }
     }
 
-    // Parsing a body of a megabyte with very many fields takes half a second, so each route takes only the size that it needs.
+    // Parsing a body of a megabyte with very many fields takes half a second, so each route takes only the size that it
+    // needs.
     const sendBody = Math.min(config.LIMITS_BODY_BYTES, ESCAPED * config.LIMITS_MESSAGE_BYTES + PUBLIC_BODY)
     const publicBody = Math.min(config.LIMITS_BODY_BYTES, PUBLIC_BODY)
     const maxBodyOf = (path: string, protocol: Protocol | undefined): number =>
@@ -193,7 +215,12 @@ const serve = <A, E, R, E2, R2>(
         : config.LIMITS_BODY_BYTES * (protocol?.bodyFactor ?? 1)
 
     /** The failure of the checks that need no route, or undefined if the request passes. */
-    const refusal = (request: IncomingMessage, path: string, raw: boolean, maxBytes: number): WireFailure | undefined => {
+    const refusal = (
+      request: IncomingMessage,
+      path: string,
+      raw: boolean,
+      maxBytes: number
+    ): WireFailure | undefined => {
       if (request.headers.host === undefined && request.httpVersion === "1.1") {
         return new ValidationFailed({ message: "The Host header is missing." })
       }
@@ -201,12 +228,17 @@ const serve = <A, E, R, E2, R2>(
       if (request.url?.includes("%00") === true) {
         return new ValidationFailed({ message: "The address contains a NUL character." })
       }
-      if (decodedPath(path) === undefined) return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
-      if (hasBody(request) && isEncoded(request)) return new UnsupportedEncoding()
+      if (decodedPath(path) === undefined)
+        return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
+      if (hasBody(request) && isEncoded(request))
+        return new UnsupportedEncoding()
       return !raw && Number(request.headers["content-length"]) > maxBytes ? new PayloadTooLarge() : undefined
     }
 
-    /** Refuses a request before its route. On the operators' API, the answer to everybody is the 404 of a path without an endpoint. */
+    /**
+     * Refuses a request before its route. On the operators' API, the answer to everybody is the 404 of a path without
+     * an endpoint.
+     */
     const refuseEarly = (request: ServerRequest, response: ServerResponse, failure: WireFailure): void => {
       if (!isConsoleApi(response.path)) return response.refuse(failure)
       request.url = NO_ENDPOINT
@@ -215,8 +247,9 @@ const serve = <A, E, R, E2, R2>(
     }
 
     /**
-     * Ends a connection in the middle of a packet. Otherwise Node would parse the rest of the packet and make a request and a response
-     * for everything in it. Node's parser stops where `onIncoming` returns 2, which means that another protocol follows.
+     * Ends a connection in the middle of a packet. Otherwise Node would parse the rest of the packet and make a request
+     * and a response for everything in it. Node's parser stops where `onIncoming` returns 2, which means that another
+     * protocol follows.
      */
     const cut = (socket: Socket & { parser?: { onIncoming: unknown } | null }): void => {
       if (socket.parser) socket.parser.onIncoming = () => 2
@@ -250,7 +283,9 @@ const serve = <A, E, R, E2, R2>(
       const path = response.path = pathOf(request.url ?? "/")
       const isApi = path.startsWith("/v1/") || path === "/v1"
       const protocol = isApi ? undefined : protocolOf(path)
-      response.allowOrigin = isApi ? allowOrigin(request.headers.origin) : protocol?.cors?.allowOrigin(request.headers.origin)
+      response.allowOrigin = isApi
+        ? allowOrigin(request.headers.origin)
+        : protocol?.cors?.allowOrigin(request.headers.origin)
       if (protocol !== undefined) response.isOf(protocol)
       if (request.method === "OPTIONS" && !isConsoleApi(path)) {
         request.resume()
@@ -287,9 +322,14 @@ const serve = <A, E, R, E2, R2>(
       readBody(request, maxBytes, (bytes) => response.receives(bytes), (body) => {
         if (body === undefined) return refuseEarly(request, response, new PayloadTooLarge())
         if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
-        if (!isUtf8(body)) return refuseEarly(request, response, new ValidationFailed({ message: "The body is not valid UTF-8." }))
+        if (!isUtf8(body))
+          return refuseEarly(request, response, new ValidationFailed({ message: "The body is not valid UTF-8." }))
         if (hasTooManyValues(body)) {
-          return refuseEarly(request, response, new ValidationFailed({ message: `The body contains more than ${MAX_VALUES} values.` }))
+          return refuseEarly(
+            request,
+            response,
+            new ValidationFailed({ message: `The body contains more than ${MAX_VALUES} values.` })
+          )
         }
         request.body = body.toString("utf8")
         handle(request, response)
@@ -300,7 +340,13 @@ const serve = <A, E, R, E2, R2>(
       const id = requestIdFrom(request.headers["x-request-id"], ids)
       const path = pathOf(request.url ?? "/")
       if (path.toLowerCase() !== "/v1/ws") {
-        refuse(socket, new NotFound({ message: isConsoleApi(path) ? NO_PATH : "This path has no WebSocket. The WebSocket is at /v1/ws." }), id)
+        refuse(
+          socket,
+          new NotFound({
+            message: isConsoleApi(path) ? NO_PATH : "This path has no WebSocket. The WebSocket is at /v1/ws."
+          }),
+          id
+        )
       } else if (
         request.headers.origin !== undefined && allowOrigin(request.headers.origin) === "" &&
         !isOwnOrigin(config, request.headers.origin, request.headers.host)
@@ -329,7 +375,13 @@ const serve = <A, E, R, E2, R2>(
         ? [413, "The chunk extensions are too large."] as const
         : [400, "This is not a valid HTTP request."] as const
       countRequest(undefined, status)
-      refuse(socket, { code: status === 413 ? "PAYLOAD_TOO_LARGE" : "VALIDATION_ERROR", message, status }, id, undefined, current instanceof ServerResponse ? current.refusalBody : undefined)
+      refuse(
+        socket,
+        { code: status === 413 ? "PAYLOAD_TOO_LARGE" : "VALIDATION_ERROR", message, status },
+        id,
+        undefined,
+        current instanceof ServerResponse ? current.refusalBody : undefined
+      )
     }
 
     const server = createServer({
@@ -352,13 +404,19 @@ const serve = <A, E, R, E2, R2>(
       // A server may ignore an expectation, so outsiders get the same answer as without one.
       if (isConsoleApi(pathOf(request.url ?? "/"))) return onRequest(request, response)
       response.requestId = requestIdFrom(request.headers["x-request-id"], ids)
-      response.refuse({ code: "VALIDATION_ERROR", message: "The only supported expectation is 100-continue.", status: 417 }, {
+      response.refuse({
+        code: "VALIDATION_ERROR",
+        message: "The only supported expectation is 100-continue.",
+        status: 417
+      }, {
         connection: "close"
       })
     })
     server.on("upgrade", onUpgrade)
-    server.on("connect", (request, socket) =>
-      refuse(socket, new MethodNotAllowed(), requestIdFrom(request.headers["x-request-id"], ids)))
+    server.on(
+      "connect",
+      (request, socket) => refuse(socket, new MethodNotAllowed(), requestIdFrom(request.headers["x-request-id"], ids))
+    )
     server.on("clientError", onClientError)
 
     yield* ready
@@ -371,27 +429,30 @@ const serve = <A, E, R, E2, R2>(
     server.on("error", (error) => log(Effect.logError("The HTTP server failed", error)))
 
     const beforeClosing = yield* BeforeClosing
-    yield* Scope.addFinalizer(scope, Effect.gen(function*() {
-      state.draining = true
-      upgrades.turnAway()
-      readiness.set("draining", "The server is shutting down.")
-      // Gives load balancers time to see that this server is not ready before it refuses connections.
-      yield* Effect.all([Effect.sleep(timeouts.linger), beforeClosing], { concurrency: 2 })
-      stopListening()
-      yield* Effect.suspend(() => {
-        server.closeIdleConnections()
-        return inFlight === 0 ? Effect.void : Effect.fail("busy")
-      }).pipe(
-        Effect.retry(every20Millis),
-        Effect.timeoutOrElse({
-          duration: timeouts.drain,
-          orElse: () => Effect.logWarning(`The server stops with ${inFlight} requests unfinished`)
-        })
-      )
-      yield* upgrades.drain
-      yield* Scope.close(requestScope, Exit.void)
-      server.closeAllConnections()
-    }).pipe(Effect.ignore))
+    yield* Scope.addFinalizer(
+      scope,
+      Effect.gen(function*() {
+        state.draining = true
+        upgrades.turnAway()
+        readiness.set("draining", "The server is shutting down.")
+        // Gives load balancers time to see that this server is not ready before it refuses connections.
+        yield* Effect.all([Effect.sleep(timeouts.linger), beforeClosing], { concurrency: 2 })
+        stopListening()
+        yield* Effect.suspend(() => {
+          server.closeIdleConnections()
+          return inFlight === 0 ? Effect.void : Effect.fail("busy")
+        }).pipe(
+          Effect.retry(every20Millis),
+          Effect.timeoutOrElse({
+            duration: timeouts.drain,
+            orElse: () => Effect.logWarning(`The server stops with ${inFlight} requests unfinished`)
+          })
+        )
+        yield* upgrades.drain
+        yield* Scope.close(requestScope, Exit.void)
+        server.closeAllConnections()
+      }).pipe(Effect.ignore)
+    )
 
     return HttpServer.of({ port, url: config.PUBLIC_URL ?? listeningUrl(config) })
   })

@@ -1,7 +1,7 @@
+import { Config, type Settings } from "#infrastructure/platform/Config"
 import { Data, Effect } from "effect"
 import { createServer } from "node:http"
 import { type AddressInfo, Server } from "node:net"
-import { Config, type Settings } from "#infrastructure/platform/Config"
 
 /**
  * The listen backlog: connections that may wait to be accepted. The kernel may cap it (`net.core.somaxconn`), and drops
@@ -31,10 +31,14 @@ const bind = (server: Server, config: Address, port: number, shared: boolean): E
     })
   })
 
-/** Listens on HOST and PORT. Returns a function that makes the server refuse further connections, as `server.close` does. */
+/**
+ * Listens on HOST and PORT. Returns a function that makes the server refuse further connections, as `server.close`
+ * does.
+ */
 export const listen = (server: Server, config: Address): Effect.Effect<() => void, ListenFailed> =>
   Effect.gen(function*() {
-    // Sockets that may share their port also share it with sockets of another process, so check first that the port is free.
+    // Sockets that may share their port also share it with sockets of another process, so check first that the port is
+    // free.
     if (SOCKETS > 1) yield* isFree(config)
     yield* bind(server, config, config.PORT, SOCKETS > 1)
     const { port } = server.address() as AddressInfo
@@ -67,7 +71,9 @@ export const addressIsFree: Effect.Effect<void, ListenFailed, Config> = Effect.f
 const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number): ListenFailed => {
   switch (error.code) {
     case "EADDRINUSE":
-      return new ListenFailed({ message: `Port ${port} on ${host} is in use: stop the program that listens there, or set PORT.` })
+      return new ListenFailed({
+        message: `Port ${port} on ${host} is in use: stop the program that listens there, or set PORT.`
+      })
     case "EACCES":
       return new ListenFailed({ message: `Port ${port} may not be used by this user: set PORT to one above 1023.` })
     case "EADDRNOTAVAIL":

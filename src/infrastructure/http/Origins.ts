@@ -12,8 +12,8 @@ export const apiOrigins = (config: Settings): (origin: string | undefined) => st
 }
 
 /**
- * Whether an origin is this server's own, by the address in `host` or by PUBLIC_URL. The server's own pages may open sockets
- * whatever ALLOWED_ORIGINS lists.
+ * Whether an origin is this server's own, by the address in `host` or by PUBLIC_URL. The server's own pages may open
+ * sockets whatever ALLOWED_ORIGINS lists.
  */
 export const isOwnOrigin = (config: Settings, origin: string, host: string | undefined): boolean =>
   URL.canParse(origin) && (new URL(origin).host === host || origin === new URL(publicUrl(config)).origin)
@@ -24,7 +24,8 @@ export const ownOrigin = (config: Settings, host: string | undefined): string =>
 
 /** Whether a host name is of this machine. */
 export const isLoopback = (hostname: string): boolean =>
-  hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" || /^127(?:\.\d{1,3}){3}$/.test(hostname)
+  hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" ||
+  /^127(?:\.\d{1,3}){3}$/.test(hostname)
 
 const hostnameOf = (authority: string): string => {
   const url = `http://${authority}`
@@ -32,8 +33,8 @@ const hostnameOf = (authority: string): string => {
 }
 
 /**
- * Whether a request with this Host is meant for this server. Only a server with a loopback address checks the Host, because
- * a foreign page could reach such a server under the page's own host name (DNS rebinding).
+ * Whether a request with this Host is meant for this server. Only a server with a loopback address checks the Host,
+ * because a foreign page could reach such a server under the page's own host name (DNS rebinding).
  */
 export const hostIsOwn = (config: Settings, host: string | undefined): boolean =>
   !isLoopback(new URL(config.PUBLIC_URL ?? listeningUrl(config)).hostname) || isLoopback(hostnameOf(host ?? ""))

@@ -19,7 +19,10 @@ export interface Protocol {
   readonly bodyFactor: number
   /** Whether a path of the protocol takes requests without a key, and therefore small bodies, as registration does. */
   readonly isPublic?: (path: string) => boolean
-  /** CORS: the value of Access-Control-Allow-Origin, and the headers that browsers may send. Without it, browsers may not call. */
+  /**
+   * CORS: the value of Access-Control-Allow-Origin, and the headers that browsers may send. Without it, browsers may
+   * not call.
+   */
   readonly cors?: {
     readonly allowOrigin: (origin: string | undefined) => string
     readonly requestHeaders: string

@@ -10,9 +10,9 @@ export const rateHeaders = ({ limit, remaining, resetMs }: ShownLimit): Readonly
 })
 
 /**
- * Describes a limit in the headers of the response to the request in `context`, also if the response is a failure. Of several
- * limits, the headers describe the one with the fewest requests remaining. `ServerResponse` writes the headers once, and headers that
- * the route itself sets take precedence. Without a request nothing happens.
+ * Describes a limit in the headers of the response to the request in `context`, also if the response is a failure. Of
+ * several limits, the headers describe the one with the fewest requests remaining. `ServerResponse` writes the headers
+ * once, and headers that the route itself sets take precedence. Without a request nothing happens.
  */
 export const showLimit = (context: Context.Context<never>, shown: ShownLimit): void => {
   const request = Context.getOrUndefined(context, HttpServerRequest.HttpServerRequest)
@@ -21,7 +21,10 @@ export const showLimit = (context: Context.Context<never>, shown: ShownLimit): v
   if (source instanceof ServerRequest) {
     if (source.limit === undefined || source.limit.remaining >= shown.remaining) source.limit = shown
   } else {
-    HttpEffect.appendPreResponseHandlerUnsafe(context, (_request, response) =>
-      Effect.succeed(HttpServerResponse.setHeaders(response, { ...rateHeaders(shown), ...response.headers })))
+    HttpEffect.appendPreResponseHandlerUnsafe(
+      context,
+      (_request, response) =>
+        Effect.succeed(HttpServerResponse.setHeaders(response, { ...rateHeaders(shown), ...response.headers }))
+    )
   }
 }

@@ -4,8 +4,8 @@ import type { IncomingMessage } from "node:http"
 const DISCARDED = 8_388_608
 
 /**
- * Reads and drops the rest of a body, up to 8 MiB or 8 times `maxBytes` in all, so that the client can read the response before
- * the connection closes.
+ * Reads and drops the rest of a body, up to 8 MiB or 8 times `maxBytes` in all, so that the client can read the
+ * response before the connection closes.
  */
 export const discard = (request: IncomingMessage, read: number, maxBytes: number): void => {
   let size = read
@@ -17,21 +17,25 @@ export const discard = (request: IncomingMessage, read: number, maxBytes: number
 
 /** Whether a request announces a body. */
 export const hasBody = ({ headers }: IncomingMessage): boolean =>
-  headers["transfer-encoding"] !== undefined || (headers["content-length"] !== undefined && headers["content-length"] !== "0")
+  headers["transfer-encoding"] !== undefined ||
+  (headers["content-length"] !== undefined && headers["content-length"] !== "0")
 
 /** Whether the body of a request is compressed, or encoded in another way. */
 export const isEncoded = ({ headers }: IncomingMessage): boolean =>
   headers["content-encoding"]?.split(",").some((coding) => !/^(?:identity)?$/i.test(coding.trim())) === true
 
 /**
- * The most values that a JSON body may hold. A value may take a hundred times more memory than its bytes in the body, and the account
- * of held bytes (BufferedBytes.ts) counts the bytes in the body.
+ * The most values that a JSON body may hold. A value may take a hundred times more memory than its bytes in the body,
+ * and the account of held bytes (BufferedBytes.ts) counts the bytes in the body.
  */
 export const MAX_VALUES = 20_000
 
-const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET] = [..."\"\\,{["].map((character) => character.charCodeAt(0))
+const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET] = [...'"\\,{['].map((character) => character.charCodeAt(0))
 
-/** Whether a JSON text holds more than `MAX_VALUES` values, counted by the commas and opening brackets outside of its strings. */
+/**
+ * Whether a JSON text holds more than `MAX_VALUES` values, counted by the commas and opening brackets outside of its
+ * strings.
+ */
 export const hasTooManyValues = (body: Buffer): boolean => {
   if (body.length <= MAX_VALUES) return false
   let values = 0
@@ -46,7 +50,10 @@ export const hasTooManyValues = (body: Buffer): boolean => {
   return false
 }
 
-/** Collects bytes as they arrive. Copies small pieces into one buffer, because a piece takes some 500 bytes of memory besides its own. */
+/**
+ * Collects bytes as they arrive. Copies small pieces into one buffer, because a piece takes some 500 bytes of memory
+ * besides its own.
+ */
 class Gathered {
   size = 0
   #bytes: Buffer | undefined
@@ -71,9 +78,9 @@ class Gathered {
 }
 
 /**
- * Reads the whole body of a request that is not an upload; `done` gets undefined if it is larger than `maxBytes`. `counts` is called
- * with the bytes that are in memory so far.
- * Callbacks cost half as much as a fiber that waits for the stream, and the request's fiber starts only when the body is complete.
+ * Reads the whole body of a request that is not an upload; `done` gets undefined if it is larger than `maxBytes`.
+ * `counts` is called with the bytes that are in memory so far. Callbacks cost half as much as a fiber that waits for
+ * the stream, and the request's fiber starts only when the body is complete.
  */
 export const readBody = (
   request: IncomingMessage,

@@ -1,10 +1,13 @@
-import type { FindMyWay } from "effect/http"
 import type { HistogramSeries } from "#infrastructure/platform/Meters"
 import { httpSeconds, NO_ROUTE } from "#infrastructure/platform/Metrics"
+import type { FindMyWay } from "effect/http"
 
 type Method = Parameters<FindMyWay.Router<unknown>["find"]>[0]
 
-/** Methods with routes. HEAD has the routes of GET. Requests with another method have no route, and no label of their own. */
+/**
+ * Methods with routes. HEAD has the routes of GET. Requests with another method have no route, and no label of their
+ * own.
+ */
 const ROUTED: ReadonlyMap<string, Method> = new Map<string, Method>([
   ...(["GET", "POST", "PUT", "PATCH", "DELETE"] as const).map((method) => [method, method] as const),
   ["HEAD", "GET"]

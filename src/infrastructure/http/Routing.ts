@@ -1,11 +1,32 @@
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { ByteSize, Cause, Clock, Context, Effect, Exit, Layer, Logger, Metric, Random, References, type Scope, Tracer } from "effect"
-import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { Settings } from "#infrastructure/platform/Config"
 import { isProbe } from "#infrastructure/platform/Metrics"
 import { forTrace, TRACEPARENT, traceRequest } from "#infrastructure/platform/Tracing"
 import { MethodNotAllowed, NotFound } from "#infrastructure/wire/WireError"
 import { answer, type Body, toResponse } from "#infrastructure/wire/WireErrors"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import {
+  ByteSize,
+  Cause,
+  Clock,
+  Context,
+  Effect,
+  Exit,
+  Layer,
+  Logger,
+  Metric,
+  Random,
+  References,
+  type Scope,
+  Tracer
+} from "effect"
+import {
+  FindMyWay,
+  HttpIncomingMessage,
+  HttpRouter,
+  HttpServerError,
+  HttpServerRequest,
+  HttpServerResponse
+} from "effect/http"
 import { checkedText } from "./BufferedRequest.ts"
 import { untilEnded } from "./DeferredResponse.ts"
 import { makeFastPath } from "./FastPath.ts"
@@ -39,7 +60,10 @@ export const pathOf = (target: string): string => {
   return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
 }
 
-/** A path with its escapes decoded, except those of separators; `undefined` if the path is not valid percent-encoded UTF-8. */
+/**
+ * A path with its escapes decoded, except those of separators; `undefined` if the path is not valid percent-encoded
+ * UTF-8.
+ */
 export const decodedPath = (path: string): string | undefined => {
   if (!path.includes("%")) return path
   try {
@@ -65,11 +89,13 @@ interface Recorded {
 }
 
 /** A route that only refuses. Answers with 405, and to OPTIONS, do not list its method. */
-export const refusing = (route: HttpRouter.Route<never, never>): HttpRouter.Route<never, never> => ({ ...route, refuses: true }) as typeof route
+export const refusing = (route: HttpRouter.Route<never, never>): HttpRouter.Route<never, never> =>
+  ({ ...route, refuses: true }) as typeof route
 
 /**
- * Wraps a router to record its routes. Their methods are needed for 405 and OPTIONS. Routes that are added together with `addAll`
- * (endpoints, MCP, A2A) also get the fast path. Such a route needs nothing but the request, the parameters of the path and the query.
+ * Wraps a router to record its routes. Their methods are needed for 405 and OPTIONS. Routes that are added together
+ * with `addAll` (endpoints, MCP, A2A) also get the fast path. Such a route needs nothing but the request, the
+ * parameters of the path and the query.
  */
 const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recorded>): HttpRouter.HttpRouter => {
   const seen = new Set<string>()
@@ -93,8 +119,9 @@ const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recor
 }
 
 /**
- * Builds the routes of the server, and the ways to them: Effect's router, and beside it the fast path (FastPath.ts). Requests that
- * are under way end with `requestScope`. `refusalBodyOf` returns what makes the body of a refusal on a path.
+ * Builds the routes of the server, and the ways to them: Effect's router, and beside it the fast path (FastPath.ts).
+ * Requests that are under way end with `requestScope`. `refusalBodyOf` returns what makes the body of a refusal on a
+ * path.
  */
 export const makeRouting = <A, E, R>(
   routes: Layer.Layer<A, E, R>,
@@ -123,7 +150,11 @@ export const makeRouting = <A, E, R>(
       const methods = methodsOf(url)
       const failure = methods.length === 0 ? new NotFound({ message: NO_PATH }) : new MethodNotAllowed()
       if (source instanceof ServerRequest) source.refused = { code: failure.code, why: failure.message }
-      return toResponse(failure, methods.length === 0 ? undefined : { allow: methods.join(", ") }, refusalBodyOf(pathOf(url)))
+      return toResponse(
+        failure,
+        methods.length === 0 ? undefined : { allow: methods.join(", ") },
+        refusalBodyOf(pathOf(url))
+      )
     }
     const withBody = Effect.withFiber((fiber) => {
       const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
@@ -208,5 +239,8 @@ const runtimeKeys: ReadonlySet<string> = new Set([
 ].map((reference) => reference.key))
 
 const withRuntimeOnly = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  Effect.updateContext(self, (context: Context.Context<R>): Context.Context<R> =>
-    Context.makeUnsafe(new Map(Array.from(context.mapUnsafe).filter(([key]) => runtimeKeys.has(key)))))
+  Effect.updateContext(
+    self,
+    (context: Context.Context<R>): Context.Context<R> =>
+      Context.makeUnsafe(new Map(Array.from(context.mapUnsafe).filter(([key]) => runtimeKeys.has(key))))
+  )

@@ -16,7 +16,9 @@ export interface LoggedRefusal {
 
 /** The slot that a request for a large answer holds until the answer has left. */
 export interface Reading {
-  /** Call it when the answer is encoded, with its bytes. The rows that the answer was made of are no longer in memory. */
+  /**
+   * Call it when the answer is encoded, with its bytes. The rows that the answer was made of are no longer in memory.
+   */
   readonly encoded: (bytes: number) => void
   /** Call it when the answer is cut off unread. */
   readonly cut: () => void
@@ -24,7 +26,10 @@ export interface Reading {
   readonly left: () => void
 }
 
-/** A body may come in this many pieces of any size. A body of more pieces needs `LEAST_PIECE` bytes in a piece on average. */
+/**
+ * A body may come in this many pieces of any size. A body of more pieces needs `LEAST_PIECE` bytes in a piece on
+ * average.
+ */
 const PIECES = 1_000
 const LEAST_PIECE = 128
 
@@ -35,15 +40,24 @@ const MAX_USER_AGENT = 80
 export class ServerRequest extends IncomingMessage {
   /** The whole body, if it is read before the route runs (RequestBody.ts). */
   body: string | undefined = undefined
-  /** The limit that the answer describes: of all limits that the request counts against, the one with the fewest requests remaining. */
+  /**
+   * The limit that the answer describes: of all limits that the request counts against, the one with the fewest
+   * requests remaining.
+   */
   limit: ShownLimit | undefined = undefined
-  /** The agent for which the bytes count that the request makes this process hold; `undefined` if they count for the IP address. */
+  /**
+   * The agent for which the bytes count that the request makes this process hold; `undefined` if they count for the IP
+   * address.
+   */
   agentId: string | undefined = undefined
   /** The request's slot among the large answers of its agent (rates/LargeReads.ts). */
   reading: Reading | undefined = undefined
   /** Called with the bytes of the body that have arrived, for a body that is kept while it arrives. */
   onPiece: ((bytes: number) => void) | undefined = undefined
-  /** Why the request was refused, for the log. Set on `/mcp`, and for requests without a valid key or refused before their route. */
+  /**
+   * Why the request was refused, for the log. Set on `/mcp`, and for requests without a valid key or refused before
+   * their route.
+   */
   refused: LoggedRefusal | undefined = undefined
   /** Whether the answer has left, or the client has disconnected. */
   isOver = false
@@ -57,7 +71,10 @@ export class ServerRequest extends IncomingMessage {
     return this.headers["user-agent"]?.slice(0, MAX_USER_AGENT)
   }
 
-  /** Ends the connection if the body arrives in too many small pieces. Each piece takes time, and some 500 bytes of extra memory. */
+  /**
+   * Ends the connection if the body arrives in too many small pieces. Each piece takes time, and some 500 bytes of
+   * extra memory.
+   */
   override push(piece: Buffer | null, encoding?: BufferEncoding): boolean {
     if (piece !== null) {
       this.#bytes += piece.length

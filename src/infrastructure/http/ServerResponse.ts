@@ -1,22 +1,27 @@
-import type { HttpServerResponse } from "effect/http"
-import * as Http from "node:http"
-import type { Readable } from "node:stream"
 import { countProbe, countRequest, isProbe, refusals } from "#infrastructure/platform/Metrics"
 import { wireBody, type WireFailure } from "#infrastructure/wire/WireError"
 import { type Body, failureHeaders } from "#infrastructure/wire/WireErrors"
-import type { ServerRequest } from "./ServerRequest.ts"
-import { type BufferEntry, type BufferAccount, progressOf, UNCOUNTED } from "./BufferedBytes.ts"
+import type { HttpServerResponse } from "effect/http"
+import * as Http from "node:http"
+import type { Readable } from "node:stream"
+import { type BufferAccount, type BufferEntry, progressOf, UNCOUNTED } from "./BufferedBytes.ts"
 import type { Protocol } from "./Protocol.ts"
 import { rateHeaders } from "./RateHeaders.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
 
-/** CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0). */
+/**
+ * CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0).
+ */
 export const CORS_REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
 const CORS_RESPONSE_HEADERS =
   "Retry-After, X-Backlog-Warning, X-Client-Msg-Id-Conflict, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-/** A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory for long. */
+/**
+ * A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory
+ * for long.
+ */
 const LONG_TEXT = 65_536
 
 /** The state that all responses of one server share. */
@@ -53,7 +58,10 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   clientKind: string | undefined
   /** Makes the body of a refusal. */
   refusalBody: Body = wireBody
-  /** The fiber or DeferredResponse that works on the response, if the work is not done in its first turn of the event loop. */
+  /**
+   * The fiber or DeferredResponse that works on the response, if the work is not done in its first turn of the event
+   * loop.
+   */
   worker: { readonly interruptUnsafe: () => void } | undefined
 
   /** Makes the response one of a protocol. Its path must be known. */
@@ -71,10 +79,15 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     if (this.allowOrigin !== undefined) {
       if (this.req.headers.origin !== undefined) {
         const more = this.protocol?.cors?.responseHeaders
-        all["access-control-expose-headers"] = more === undefined ? CORS_RESPONSE_HEADERS : `${CORS_RESPONSE_HEADERS}, ${more}`
+        all["access-control-expose-headers"] = more === undefined
+          ? CORS_RESPONSE_HEADERS
+          : `${CORS_RESPONSE_HEADERS}, ${more}`
       }
       if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin
-      if (this.allowOrigin !== "*") all["vary"] = all["vary"] === undefined ? "Origin" : `${String(all["vary"])}, Origin`
+      if (this.allowOrigin !== "*")
+        all["vary"] = all["vary"] === undefined
+          ? "Origin"
+          : `${String(all["vary"])}, Origin`
     }
     if (this.server?.draining === true) all["connection"] = "close"
     super.writeHead(status, all)
@@ -97,7 +110,9 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     return this
   }
 
-  /** Counts the bytes that the kernel has not taken. A response behind another one on its connection has no socket yet. */
+  /**
+   * Counts the bytes that the kernel has not taken. A response behind another one on its connection has no socket yet.
+   */
   #count(): void {
     const { server } = this
     if (server === undefined) return

@@ -1,6 +1,23 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
+import {
+  anyText,
+  int,
+  make,
+  maybe,
+  networks,
+  oneOf,
+  otlpHeaders,
+  schemes,
+  seconds,
+  secrets,
+  secretUrl,
+  secretWord,
+  type Setting,
+  share,
+  url,
+  wholeNumber
+} from "./Setting.ts"
 import { Environment, type UnknownSetting, unknownSettings } from "./UnknownSettings.ts"
-import { anyText, int, make, maybe, networks, oneOf, otlpHeaders, seconds, schemes, secretUrl, secrets, secretWord, type Setting, share, url, wholeNumber } from "./Setting.ts"
 
 /** The configuration is invalid. Lists every problem, each with its remedy. */
 export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly problems: ReadonlyArray<string> }> {
@@ -16,77 +33,230 @@ export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly 
 export const settings = {
   PORT: make(wholeNumber(0, 65535), 3000, "TCP port of the HTTP API and the WebSocket; 0 takes any free port"),
   HOST: make(anyText, "127.0.0.1", "network address on which the HTTP API and the WebSocket listen"),
-  PUBLIC_URL: maybe(url("http:", "https:"), "base of the absolute URLs in the server's answers, such as those of uploads and avatars", "from HOST and PORT"),
+  PUBLIC_URL: maybe(
+    url("http:", "https:"),
+    "base of the absolute URLs in the server's answers, such as those of uploads and avatars",
+    "from HOST and PORT"
+  ),
   DATA_DIR: make(anyText, "./data", "folder of a standalone server for its database, files and mail outbox"),
   DATABASE_URL: maybe(secretUrl("postgres:", "postgresql:"), "URL of a PostgreSQL", "none: PGlite in DATA_DIR", true),
-  DATABASE_POOL: int(10, "connections to PostgreSQL for requests and jobs of this server; up to six more serve the cluster and the readiness check", 4, 1000),
-  REDIS_URL: maybe(secretUrl("redis:", "rediss:"), "URL of the Redis in which several servers count rates and keep presence", "none: each server counts alone", true),
-  REDIS_TIMEOUT_MS: int(50, "milliseconds that a request waits for Redis; then the server's own count decides", 1, 10_000),
+  DATABASE_POOL: int(
+    10,
+    "connections to PostgreSQL for requests and jobs of this server; up to six more serve the cluster and the readiness check",
+    4,
+    1000
+  ),
+  REDIS_URL: maybe(
+    secretUrl("redis:", "rediss:"),
+    "URL of the Redis in which several servers count rates and keep presence",
+    "none: each server counts alone",
+    true
+  ),
+  REDIS_TIMEOUT_MS: int(
+    50,
+    "milliseconds that a request waits for Redis; then the server's own count decides",
+    1,
+    10_000
+  ),
   S3_BUCKET: maybe(anyText, "name of the S3 bucket for attachments and avatars", "none: files in DATA_DIR"),
   S3_ENDPOINT: maybe(url("http:", "https:"), "URL of the S3 store as clients reach it", "Amazon S3"),
   S3_INTERNAL_ENDPOINT: maybe(url("http:", "https:"), "URL of the S3 store as the servers reach it", "S3_ENDPOINT"),
   S3_REGION: make(anyText, "us-east-1", "region of the S3 bucket"),
   S3_ACCESS_KEY_ID: maybe(anyText, "access key id of the S3 store", "the machine's AWS credentials"),
-  S3_SECRET_ACCESS_KEY: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "secret access key of the S3 store", "the machine's AWS credentials", true),
-  S3_FORCE_PATH_STYLE: make(oneOf("on", "off"), "off", "on puts the S3 bucket's name into the path of URLs, not into the host name"),
-  VACUUM_TABLE_MB: int(256, "megabytes that one vacuum of PGlite may read, up to 4 ms each, in which the server does nothing else; the log names larger tables, which are skipped", 1, 1_000_000),
-  DATABASE_LANES: int(1, "batches of sends that a node commits to PostgreSQL at once; more than one helps only if the database has idle cores", 1, 16),
-  SMTP_URL: maybe(secretUrl("smtp:", "smtps:"), "URL of the mail server that sends one-time codes", "none: mail goes to MAIL_OUTBOX", true),
+  S3_SECRET_ACCESS_KEY: maybe<Redacted.Redacted<string>>(
+    (text) => Result.succeed(Redacted.make(text)),
+    "secret access key of the S3 store",
+    "the machine's AWS credentials",
+    true
+  ),
+  S3_FORCE_PATH_STYLE: make(
+    oneOf("on", "off"),
+    "off",
+    "on puts the S3 bucket's name into the path of URLs, not into the host name"
+  ),
+  VACUUM_TABLE_MB: int(
+    256,
+    "megabytes that one vacuum of PGlite may read, up to 4 ms each, in which the server does nothing else; the log names larger tables, which are skipped",
+    1,
+    1_000_000
+  ),
+  DATABASE_LANES: int(
+    1,
+    "batches of sends that a node commits to PostgreSQL at once; more than one helps only if the database has idle cores",
+    1,
+    16
+  ),
+  SMTP_URL: maybe(
+    secretUrl("smtp:", "smtps:"),
+    "URL of the mail server that sends one-time codes",
+    "none: mail goes to MAIL_OUTBOX",
+    true
+  ),
   MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender address of mails"),
   MAIL_OUTBOX: maybe(anyText, "folder for mails as .eml files when SMTP_URL is not set", "DATA_DIR/outbox"),
   TRUST_PROXY: int(0, "number of proxies in front of the server whose X-Forwarded-For is trusted", 0, 16),
-  TRUST_PROXY_ADDRESSES: maybe(networks, "addresses of the proxies in front of the server, to which HTTP_CONNECTIONS_PER_PEER does not apply", "loopback; while TRUST_PROXY is above 0, every address"),
+  TRUST_PROXY_ADDRESSES: maybe(
+    networks,
+    "addresses of the proxies in front of the server, to which HTTP_CONNECTIONS_PER_PEER does not apply",
+    "loopback; while TRUST_PROXY is above 0, every address"
+  ),
   ECHO_OWN: make(oneOf("on", "off"), "on", "on sends an agent's own messages to its own sockets too"),
   ALLOWED_ORIGINS: make(anyText, "*", "web origins whose pages may call the API: * for all, or a list with commas"),
-  OAUTH: make(oneOf("on", "off"), "on", "sign in by OAuth at /mcp; it also needs a PUBLIC_URL without a path, with https, or with http on this machine"),
-  OAUTH_REDIRECT_SCHEMES: make<ReadonlyArray<string>>(schemes, ["cursor", "vscode", "vscode-insiders", "windsurf"], "schemes without a dot to which a sign-in by OAuth may return, besides https and loopback addresses; or none"),
-  OAUTH_CIMD: make(oneOf("on", "known", "off"), "on", "client id metadata documents that the server reads: all (on), those of hosts that it knows, or none (off)"),
+  OAUTH: make(
+    oneOf("on", "off"),
+    "on",
+    "sign in by OAuth at /mcp; it also needs a PUBLIC_URL without a path, with https, or with http on this machine"
+  ),
+  OAUTH_REDIRECT_SCHEMES: make<ReadonlyArray<string>>(
+    schemes,
+    ["cursor", "vscode", "vscode-insiders", "windsurf"],
+    "schemes without a dot to which a sign-in by OAuth may return, besides https and loopback addresses; or none"
+  ),
+  OAUTH_CIMD: make(
+    oneOf("on", "known", "off"),
+    "on",
+    "client id metadata documents that the server reads: all (on), those of hosts that it knows, or none (off)"
+  ),
   OAUTH_ACCESS_SECONDS: int(604_800, "seconds for which an access token of OAuth is valid", 300, 1_728_000),
   OAUTH_REFRESH_DAYS: int(90, "days after which an unused refresh token of OAuth expires", 1, 3_650),
   WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "private addresses that webhooks may reach"),
   WEBHOOK_TIMEOUT_SECONDS: int(10, "seconds in which a webhook's host must answer", 1, 60),
-  WEBHOOK_RETRY_SECONDS: make<ReadonlyArray<number>>(seconds, [10, 30, 60, 300, 900, 3_600, 21_600, 86_400], "seconds from each failed attempt of a webhook delivery to the next; after the last one the delivery is dead"),
+  WEBHOOK_RETRY_SECONDS: make<ReadonlyArray<number>>(
+    seconds,
+    [10, 30, 60, 300, 900, 3_600, 21_600, 86_400],
+    "seconds from each failed attempt of a webhook delivery to the next; after the last one the delivery is dead"
+  ),
   WEBHOOK_CIRCUIT_IN_A_ROW: int(5, "failed attempts in a row at which deliveries to a webhook pause", 1, 100_000),
   WEBHOOK_CIRCUIT_PER_MINUTE: int(10, "failed attempts per minute at which deliveries to a webhook pause", 1, 100_000),
   WEBHOOK_CIRCUIT_PAUSE_SECONDS: int(300, "seconds for which deliveries to a failing webhook pause", 1, 86_400),
   WEBHOOK_DEAD_IN_A_ROW: int(50, "dead deliveries in a row at which a webhook is disabled", 1, 100_000),
   WEBHOOK_POSTS: int(64, "webhook deliveries that a server may have under way at once", 1, 10_000),
   WEBHOOK_POSTS_PER_HOST: int(8, "webhook deliveries under way at once to one host", 1, 10_000),
-  WEBHOOK_POSTS_PER_AGENT: int(8, "webhook deliveries under way at once for one agent, with those of its A2A push configurations", 1, 10_000),
-  RETENTION_MESSAGES_DAYS: maybe(wholeNumber(1, 36_500), "days for which messages and their files are kept", "for ever"),
-  RETENTION_CODES_HOURS: int(1, "hours for which one-time codes are kept after they have expired or been used", 0, 8_760),
+  WEBHOOK_POSTS_PER_AGENT: int(
+    8,
+    "webhook deliveries under way at once for one agent, with those of its A2A push configurations",
+    1,
+    10_000
+  ),
+  RETENTION_MESSAGES_DAYS: maybe(
+    wholeNumber(1, 36_500),
+    "days for which messages and their files are kept",
+    "for ever"
+  ),
+  RETENTION_CODES_HOURS: int(
+    1,
+    "hours for which one-time codes are kept after they have expired or been used",
+    0,
+    8_760
+  ),
   RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "hours for which webhook deliveries that arrived are kept", 1, 876_000),
-  RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "hours for which webhook deliveries that never arrived are kept and listed", 1, 876_000),
+  RETENTION_WEBHOOKS_DEAD_HOURS: int(
+    720,
+    "hours for which webhook deliveries that never arrived are kept and listed",
+    1,
+    876_000
+  ),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log lines to write"),
-  PROBE_ADDRESSES: make<ReadonlyArray<string>>(networks, ["127.0.0.0/8", "::1"], "addresses whose requests for `/`, health, readiness and metrics do not count towards a rate limit", { shown: "127.0.0.0/8,::1" }),
+  PROBE_ADDRESSES: make<ReadonlyArray<string>>(
+    networks,
+    ["127.0.0.0/8", "::1"],
+    "addresses whose requests for `/`, health, readiness and metrics do not count towards a rate limit",
+    { shown: "127.0.0.0/8,::1" }
+  ),
   METRICS_TOKEN: maybe(secretWord, "bearer token that /internal/metrics requires", "none: anybody may read it", true),
-  OTEL_EXPORTER_OTLP_ENDPOINT: maybe(url("http:", "https:"), "URL of an OpenTelemetry collector that takes traces over OTLP/HTTP as JSON; /v1/traces is added", "none: no traces"),
+  OTEL_EXPORTER_OTLP_ENDPOINT: maybe(
+    url("http:", "https:"),
+    "URL of an OpenTelemetry collector that takes traces over OTLP/HTTP as JSON; /v1/traces is added",
+    "none: no traces"
+  ),
   OTEL_EXPORTER_OTLP_HEADERS: maybe(otlpHeaders, "headers of each request to the collector", "none", true),
   OTEL_SERVICE_NAME: make(anyText, "parley", "name of this service at the collector"),
   OTEL_TRACES_SAMPLER: make(
-    oneOf("parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio", "always_on", "always_off", "traceidratio"),
+    oneOf(
+      "parentbased_always_on",
+      "parentbased_always_off",
+      "parentbased_traceidratio",
+      "always_on",
+      "always_off",
+      "traceidratio"
+    ),
     "parentbased_always_on",
     "which requests are traced; with parentbased_, a caller that sends traceparent decides for its own request"
   ),
   OTEL_TRACES_SAMPLER_ARG: make(share, 1, "share of requests that traceidratio traces"),
-  ROLE: make(oneOf("runner", "gateway"), "runner", "what a cluster node does: a runner owns shards and serves clients, a gateway serves clients only"),
-  RUNNER_HOST: make(anyText, "127.0.0.1", "address at which the other nodes reach this node; it listens for them on this address only"),
+  ROLE: make(
+    oneOf("runner", "gateway"),
+    "runner",
+    "what a cluster node does: a runner owns shards and serves clients, a gateway serves clients only"
+  ),
+  RUNNER_HOST: make(
+    anyText,
+    "127.0.0.1",
+    "address at which the other nodes reach this node; it listens for them on this address only"
+  ),
   RUNNER_PORT: make(wholeNumber(1, 65535), 14431, "TCP port at which the other nodes reach this node"),
-  RUNNER_SECRET: maybe(secrets, "secret with which nodes authenticate each other and encrypt their connections; during a change two secrets, as new,old", "none: any program that reaches RUNNER_PORT can act as a node", true),
-  RUNNER_CONNECTIONS: maybe(wholeNumber(1, 1_000_000), "connections that the other nodes may have open to RUNNER_PORT; at most half of them from one address", "a sixteenth of ulimit -n, 32 or more"),
+  RUNNER_SECRET: maybe(
+    secrets,
+    "secret with which nodes authenticate each other and encrypt their connections; during a change two secrets, as new,old",
+    "none: any program that reaches RUNNER_PORT can act as a node",
+    true
+  ),
+  RUNNER_CONNECTIONS: maybe(
+    wholeNumber(1, 1_000_000),
+    "connections that the other nodes may have open to RUNNER_PORT; at most half of them from one address",
+    "a sixteenth of ulimit -n, 32 or more"
+  ),
   SHARED_DIR: maybe(anyText, "folder that all nodes share for attachments and avatars, instead of a bucket"),
-  DRAIN_SECONDS: maybe(wholeNumber(0, 5), "seconds for which a server that was asked to stop still serves requests while /v1/ready answers 503", "2 for a node, else 0"),
+  DRAIN_SECONDS: maybe(
+    wholeNumber(0, 5),
+    "seconds for which a server that was asked to stop still serves requests while /v1/ready answers 503",
+    "2 for a node, else 0"
+  ),
   LIMITS_SENDS_PER_SECOND: int(60, "messages that an agent may send per second, direct and group together", 1),
-  LIMITS_GROUP_SENDS_PER_SECOND: int(0, "messages that all members of a group together may send to it per second; 0 is no limit"),
-  LIMITS_WARNING_PERCENT: int(80, "percent of LIMITS_SENDS_PER_SECOND at which an agent is warned on its sockets", 1, 100),
+  LIMITS_GROUP_SENDS_PER_SECOND: int(
+    0,
+    "messages that all members of a group together may send to it per second; 0 is no limit"
+  ),
+  LIMITS_WARNING_PERCENT: int(
+    80,
+    "percent of LIMITS_SENDS_PER_SECOND at which an agent is warned on its sockets",
+    1,
+    100
+  ),
   LIMITS_WARNING_SECONDS: int(10, "least seconds between two warnings of an agent about its send rate", 1),
-  LIMITS_COLD_CONVERSATIONS: int(100, "unanswered conversations that an agent may have begun within LIMITS_COLD_WINDOW_SECONDS", 1),
-  LIMITS_COLD_WINDOW_SECONDS: int(86_400, "seconds for which an unanswered conversation counts towards LIMITS_COLD_CONVERSATIONS", 1),
-  LIMITS_COLD_RETRY_SECONDS: int(3_600, "longest Retry-After in seconds of a COLD_CAP_EXCEEDED refusal; for a longer wait the refusal has no Retry-After"),
-  LIMITS_RESTRICT_BLOCKS: int(15, "blocks within LIMITS_RESTRICT_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is restricted", 1, 100_000),
+  LIMITS_COLD_CONVERSATIONS: int(
+    100,
+    "unanswered conversations that an agent may have begun within LIMITS_COLD_WINDOW_SECONDS",
+    1
+  ),
+  LIMITS_COLD_WINDOW_SECONDS: int(
+    86_400,
+    "seconds for which an unanswered conversation counts towards LIMITS_COLD_CONVERSATIONS",
+    1
+  ),
+  LIMITS_COLD_RETRY_SECONDS: int(
+    3_600,
+    "longest Retry-After in seconds of a COLD_CAP_EXCEEDED refusal; for a longer wait the refusal has no Retry-After"
+  ),
+  LIMITS_RESTRICT_BLOCKS: int(
+    15,
+    "blocks within LIMITS_RESTRICT_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is restricted",
+    1,
+    100_000
+  ),
   LIMITS_RESTRICT_WINDOW_SECONDS: int(86_400, "seconds for which a block counts towards LIMITS_RESTRICT_BLOCKS", 1),
-  LIMITS_SUSPEND_BLOCKS: int(50, "blocks within LIMITS_SUSPEND_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is suspended", 1, 100_000),
-  LIMITS_SUSPEND_REPORTS: int(10, "reports within LIMITS_SUSPEND_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is suspended", 1, 100_000),
+  LIMITS_SUSPEND_BLOCKS: int(
+    50,
+    "blocks within LIMITS_SUSPEND_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is suspended",
+    1,
+    100_000
+  ),
+  LIMITS_SUSPEND_REPORTS: int(
+    10,
+    "reports within LIMITS_SUSPEND_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is suspended",
+    1,
+    100_000
+  ),
   LIMITS_SUSPEND_WINDOW_SECONDS: int(604_800, "seconds for which a block or a report counts towards a suspension", 1),
   LIMITS_BACKLOG_SOFT: int(5_000, "undelivered messages of a recipient at which its senders are warned", 1),
   LIMITS_BACKLOG_HARD: int(10_000, "undelivered messages of a recipient at which direct sends to it are refused", 1),
@@ -97,74 +267,204 @@ export const settings = {
   LIMITS_ROTATE_PER_HOUR: int(3, "key rotations that an IP address may begin per hour", 1),
   LIMITS_ROTATE_VERIFY_PER_10_MINUTES: int(10, "key rotation codes that an IP address may try per 10 minutes", 1),
   LIMITS_SIGN_IN_PER_HOUR: int(3, "codes to sign in by OAuth that an IP address may request per hour", 1),
-  LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES: int(10, "codes to sign in by OAuth that an IP address may try per 10 minutes", 1),
+  LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES: int(
+    10,
+    "codes to sign in by OAuth that an IP address may try per 10 minutes",
+    1
+  ),
   LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: int(60, "sign-ins by OAuth that an IP address may begin per 10 minutes", 1),
-  LIMITS_OAUTH_KEYS_PER_10_MINUTES: int(10, "API keys that an IP address may try on the sign-in page per 10 minutes", 1),
+  LIMITS_OAUTH_KEYS_PER_10_MINUTES: int(
+    10,
+    "API keys that an IP address may try on the sign-in page per 10 minutes",
+    1
+  ),
   LIMITS_OAUTH_REGISTRATIONS_PER_HOUR: int(300, "clients of OAuth that an IP address may register per hour", 1),
-  LIMITS_OAUTH_TOKENS_PER_MINUTE: int(1_200, "requests for tokens, revocations and metadata of OAuth that an IP address may make per minute", 1),
-  LIMITS_OAUTH_DOCUMENTS_PER_10_MINUTES: int(30, "client id metadata documents that the server fetches for an IP address per 10 minutes", 1),
+  LIMITS_OAUTH_TOKENS_PER_MINUTE: int(
+    1_200,
+    "requests for tokens, revocations and metadata of OAuth that an IP address may make per minute",
+    1
+  ),
+  LIMITS_OAUTH_DOCUMENTS_PER_10_MINUTES: int(
+    30,
+    "client id metadata documents that the server fetches for an IP address per 10 minutes",
+    1
+  ),
   LIMITS_CARDS_PER_MINUTE: int(300, "public cards that an agent may read per minute", 1),
   LIMITS_CONVERSATION_LISTS_PER_MINUTE: int(1_200, "conversation lists that an agent may read per minute", 1),
   LIMITS_CONTACT_LISTS_PER_MINUTE: int(1_200, "contact lists that an agent may read per minute", 1),
   LIMITS_CONTACT_CHECKS_PER_MINUTE: int(1_200, "single contacts that an agent may look up per minute", 1),
   LIMITS_DIRECTORY_PER_MINUTE: int(60, "directory searches that an agent may make per minute", 1),
   LIMITS_DIRECTORY_PER_DAY: int(1_000, "directory searches that an agent may make in 24 hours", 1),
-  LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE: int(30, "directory searches without an API key that an IP address may make per minute", 1),
+  LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE: int(
+    30,
+    "directory searches without an API key that an IP address may make per minute",
+    1
+  ),
   LIMITS_SEARCHES_PER_MINUTE: int(30, "searches of messages that an agent may make per minute", 1),
   LIMITS_MUTE_WRITES_PER_SECOND: int(10, "mutes that an agent may set or lift per second", 1),
   LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
   LIMITS_REPLY_CALLS_PER_MINUTE: int(1_200, "calls of reply coordination that an agent may make per minute", 1),
   LIMITS_WEBHOOKS_PER_AGENT: int(5, "webhooks that an agent may have at once", 1, 100),
   LIMITS_PUSH_CONFIGS_PER_TASK: int(10, "push notification configurations that a task of A2A may have", 1, 100),
-  LIMITS_PUSH_CONFIGS_PER_AGENT: int(200, "push notification configurations that an agent may have; one of an ended task counts until none of its posts waits", 1, 10_000),
+  LIMITS_PUSH_CONFIGS_PER_AGENT: int(
+    200,
+    "push notification configurations that an agent may have; one of an ended task counts until none of its posts waits",
+    1,
+    10_000
+  ),
   LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites that an agent may send in 24 hours", 1),
-  LIMITS_GROUP_REFUSAL_SECONDS: int(86_400, "seconds for which a group cannot invite an agent again that has refused an invite", 1),
+  LIMITS_GROUP_REFUSAL_SECONDS: int(
+    86_400,
+    "seconds for which a group cannot invite an agent again that has refused an invite",
+    1
+  ),
   LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars that an agent may set or remove per minute", 1),
-  LIMITS_BODY_BYTES: int(1_048_576, "bytes that a request's body may have, except uploads of files and pictures", 1_024, 16_777_216),
+  LIMITS_BODY_BYTES: int(
+    1_048_576,
+    "bytes that a request's body may have, except uploads of files and pictures",
+    1_024,
+    16_777_216
+  ),
   LIMITS_MESSAGE_BYTES: int(32_768, "bytes that a message's content and metadata may have as JSON", 1, 262_144),
   LIMITS_ATTACHMENT_BYTES: int(26_214_400, "bytes that an attachment may have", 1, 26_214_400),
   LIMITS_AVATAR_BYTES: int(5_242_880, "bytes that a picture uploaded as an avatar may have", 1, 5_242_880),
-  LIMITS_AVATAR_PIXELS: int(24_000_000, "pixels, width times height, that a picture uploaded as an avatar may have", 1, 268_402_689),
+  LIMITS_AVATAR_PIXELS: int(
+    24_000_000,
+    "pixels, width times height, that a picture uploaded as an avatar may have",
+    1,
+    268_402_689
+  ),
   LIMITS_AVATAR_SIDE: int(128, "least pixels of each side of a picture uploaded as an avatar", 1, 512),
-  LIMITS_STORAGE_PER_AGENT: int(1_073_741_824, "bytes of attachments that an agent may have uploaded and reserved in all", 1),
+  LIMITS_STORAGE_PER_AGENT: int(
+    1_073_741_824,
+    "bytes of attachments that an agent may have uploaded and reserved in all",
+    1
+  ),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of every kind that an agent may make per minute", 1),
-  LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without an API key that an IP address may make per minute", 1),
+  LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(
+    1_200,
+    "requests without an API key that an IP address may make per minute",
+    1
+  ),
   LIMITS_ASSETS_PER_MINUTE: int(12_000, "files of the server's own pages that an IP address may load per minute", 1),
   LIMITS_OTP_TTL_SECONDS: int(600, "seconds for which a one-time code is valid", 1),
   LIMITS_OTP_ATTEMPTS: int(5, "wrong attempts after which a pending id of a one-time code is void", 1),
-  LIMITS_OTP_ATTEMPTS_PER_CODE: int(20, "wrong attempts, over all its pending ids, after which a one-time code is void", 1),
-  LIMITS_OTP_COOLDOWN_SECONDS: int(60, "seconds between two one-time codes to the same e-mail address for the same purpose"),
+  LIMITS_OTP_ATTEMPTS_PER_CODE: int(
+    20,
+    "wrong attempts, over all its pending ids, after which a one-time code is void",
+    1
+  ),
+  LIMITS_OTP_COOLDOWN_SECONDS: int(
+    60,
+    "seconds between two one-time codes to the same e-mail address for the same purpose"
+  ),
   LIMITS_OTP_PER_HOUR: int(20, "one-time codes to the same e-mail address for the same purpose per hour", 1),
-  LIMITS_OTP_ANSWER_MS: int(50, "milliseconds: the server answers a registration or recovery at a multiple of this time, so that the time does not reveal whether the e-mail address has an account; 0 answers at once", 0, 10_000),
+  LIMITS_OTP_ANSWER_MS: int(
+    50,
+    "milliseconds: the server answers a registration or recovery at a multiple of this time, so that the time does not reveal whether the e-mail address has an account; 0 answers at once",
+    0,
+    10_000
+  ),
   LIMITS_REGISTRATIONS_PER_EMAIL: int(3, "accounts that an e-mail address may ever have had, deleted ones included", 1),
   LIMITS_SOCKETS_PER_AGENT: int(20, "WebSockets that an agent may have open, on all nodes together", 1),
-  LIMITS_FRAMES_PER_SECOND: int(100, "frames that a client may send on one WebSocket per second, not counting acknowledgements", 1),
-  LIMITS_REFUSALS_PER_SECOND: int(200, "refused frames per second at which the server reads a WebSocket more slowly; if the client continues, the server closes the WebSocket", 1),
+  LIMITS_FRAMES_PER_SECOND: int(
+    100,
+    "frames that a client may send on one WebSocket per second, not counting acknowledgements",
+    1
+  ),
+  LIMITS_REFUSALS_PER_SECOND: int(
+    200,
+    "refused frames per second at which the server reads a WebSocket more slowly; if the client continues, the server closes the WebSocket",
+    1
+  ),
   SOCKETS_HELLO_SECONDS: int(5, "seconds in which a new WebSocket must authenticate", 1, 60),
   SOCKETS_FRAME_BYTES: int(65_536, "bytes that a client's frame on a WebSocket may have", 1_024, 16_777_216),
-  SOCKETS_BACKLOG_BYTES: int(1_048_576, "unsent bytes on a WebSocket at which the sending of its backlog pauses", 1_024),
+  SOCKETS_BACKLOG_BYTES: int(
+    1_048_576,
+    "unsent bytes on a WebSocket at which the sending of its backlog pauses",
+    1_024
+  ),
   SOCKETS_UNSENT_BYTES: int(4_194_304, "unsent bytes on a WebSocket at which the server closes it", 1_024),
   SOCKETS_PING_SECONDS: int(30, "seconds from one ping of a WebSocket to the next", 1, 3_600),
   SOCKETS_PONG_SECONDS: int(10, "seconds in which a client must answer a ping on its WebSocket", 1, 3_600),
-  PRESENCE_LIFETIME_SECONDS: int(300, "seconds after an agent's last sign of life at which it counts as offline", 60, 86_400),
-  HTTP_CONNECTIONS: maybe(wholeNumber(1, 10_000_000), "connections that clients may have open, WebSockets included", "ulimit -n less what the server needs for itself"),
-  HTTP_CONNECTIONS_RESERVE: maybe(wholeNumber(0, 10_000_000), "file descriptors that the server keeps for itself when HTTP_CONNECTIONS is not set, besides those of other nodes", "the sum of 100, WEBHOOK_POSTS, HTTP_FILES for a folder, and DATABASE_POOL or 500 for PGlite"),
-  HTTP_CONNECTIONS_PER_PEER: maybe(wholeNumber(1, 10_000_000), "connections that one IP address, or one /64 network of IPv6, may have open", "a quarter of HTTP_CONNECTIONS"),
+  PRESENCE_LIFETIME_SECONDS: int(
+    300,
+    "seconds after an agent's last sign of life at which it counts as offline",
+    60,
+    86_400
+  ),
+  HTTP_CONNECTIONS: maybe(
+    wholeNumber(1, 10_000_000),
+    "connections that clients may have open, WebSockets included",
+    "ulimit -n less what the server needs for itself"
+  ),
+  HTTP_CONNECTIONS_RESERVE: maybe(
+    wholeNumber(0, 10_000_000),
+    "file descriptors that the server keeps for itself when HTTP_CONNECTIONS is not set, besides those of other nodes",
+    "the sum of 100, WEBHOOK_POSTS, HTTP_FILES for a folder, and DATABASE_POOL or 500 for PGlite"
+  ),
+  HTTP_CONNECTIONS_PER_PEER: maybe(
+    wholeNumber(1, 10_000_000),
+    "connections that one IP address, or one /64 network of IPv6, may have open",
+    "a quarter of HTTP_CONNECTIONS"
+  ),
   HTTP_FIRST_BYTE_SECONDS: int(10, "seconds in which a client must send the first byte on a new connection", 1, 3_600),
   HTTP_HEADERS_SECONDS: int(10, "seconds in which the headers of an HTTP request must have arrived", 1, 3_600),
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a whole HTTP request must have arrived, uploads included", 1, 3_600),
-  HTTP_STALLED_SECONDS: int(60, "seconds without reading of its HTTP answer after which a client's connection is closed", 1, 3_600),
-  HTTP_LARGE_READS: int(4, "large answers, such as lists of messages, that an agent may have under way on a server, each until the client has read it", 1, 10_000),
-  HTTP_FILES: int(128, "files that clients may upload and download at once, on a server whose file store is a folder; more requests wait", 1, 100_000),
+  HTTP_STALLED_SECONDS: int(
+    60,
+    "seconds without reading of its HTTP answer after which a client's connection is closed",
+    1,
+    3_600
+  ),
+  HTTP_LARGE_READS: int(
+    4,
+    "large answers, such as lists of messages, that an agent may have under way on a server, each until the client has read it",
+    1,
+    10_000
+  ),
+  HTTP_FILES: int(
+    128,
+    "files that clients may upload and download at once, on a server whose file store is a folder; more requests wait",
+    1,
+    100_000
+  ),
   HTTP_FILES_PER_ADDRESS: int(16, "files that one IP address may upload and download at once", 1, 10_000),
-  HTTP_LARGE_READS_WAITING: int(256, "requests for large answers of one agent or address that may wait for a slot; more are refused", 1, 100_000),
-  HTTP_LARGE_READS_SECONDS: int(10, "seconds that a request for a large answer waits for a slot before it is refused", 1, 60),
-  HTTP_READING_BYTES: int(67_108_864, "bytes of all large answers that a server is reading from its database; more requests wait", 1_048_576),
-  HELD_CONNECTION_BYTES: int(33_554_432, "unsent and incomplete bytes that one connection may make a server hold in memory", 1_048_576),
-  HELD_PEER_BYTES: int(67_108_864, "bytes that all connections of one agent, or of one IP address without a key, may make a server hold", 1_048_576),
+  HTTP_LARGE_READS_WAITING: int(
+    256,
+    "requests for large answers of one agent or address that may wait for a slot; more are refused",
+    1,
+    100_000
+  ),
+  HTTP_LARGE_READS_SECONDS: int(
+    10,
+    "seconds that a request for a large answer waits for a slot before it is refused",
+    1,
+    60
+  ),
+  HTTP_READING_BYTES: int(
+    67_108_864,
+    "bytes of all large answers that a server is reading from its database; more requests wait",
+    1_048_576
+  ),
+  HELD_CONNECTION_BYTES: int(
+    33_554_432,
+    "unsent and incomplete bytes that one connection may make a server hold in memory",
+    1_048_576
+  ),
+  HELD_PEER_BYTES: int(
+    67_108_864,
+    "bytes that all connections of one agent, or of one IP address without a key, may make a server hold",
+    1_048_576
+  ),
   HELD_BYTES: int(134_217_728, "bytes that all connections may make a server hold", 1_048_576),
-  IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be answered; keep it below HTTP_STALLED_SECONDS", 1, 55),
+  IDEMPOTENCY_DEADLINE_SECONDS: int(
+    30,
+    "seconds in which a request with an Idempotency-Key must be answered; keep it below HTTP_STALLED_SECONDS",
+    1,
+    55
+  ),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the signed URL to download a file is valid", 1, 604_800),
@@ -177,30 +477,42 @@ export type Settings = { readonly [K in keyof typeof settings]: (typeof settings
 const disagreements = (config: Settings): ReadonlyArray<string> => {
   const problems: Array<string> = []
   if (config.HTTP_HEADERS_SECONDS > config.HTTP_REQUEST_SECONDS) {
-    problems.push(`HTTP_HEADERS_SECONDS: must be at most HTTP_REQUEST_SECONDS, ${config.HTTP_REQUEST_SECONDS}, because the headers are a part of the request`)
+    problems.push(
+      `HTTP_HEADERS_SECONDS: must be at most HTTP_REQUEST_SECONDS, ${config.HTTP_REQUEST_SECONDS}, because the headers are a part of the request`
+    )
   }
   if ((config.S3_ACCESS_KEY_ID === undefined) !== (config.S3_SECRET_ACCESS_KEY === undefined)) {
-    problems.push("S3_ACCESS_KEY_ID: set it together with S3_SECRET_ACCESS_KEY, or set neither to use the machine's AWS credentials")
+    problems.push(
+      "S3_ACCESS_KEY_ID: set it together with S3_SECRET_ACCESS_KEY, or set neither to use the machine's AWS credentials"
+    )
   }
   if (config.SOCKETS_BACKLOG_BYTES >= config.SOCKETS_UNSENT_BYTES) {
-    problems.push(`SOCKETS_BACKLOG_BYTES: must be less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}, because otherwise a backlog would close its WebSocket`)
+    problems.push(
+      `SOCKETS_BACKLOG_BYTES: must be less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}, because otherwise a backlog would close its WebSocket`
+    )
   }
   if (config.HELD_CONNECTION_BYTES > config.HELD_PEER_BYTES) {
-    problems.push(`HELD_CONNECTION_BYTES: must be at most HELD_PEER_BYTES, ${config.HELD_PEER_BYTES}, because a connection counts for its peer too`)
+    problems.push(
+      `HELD_CONNECTION_BYTES: must be at most HELD_PEER_BYTES, ${config.HELD_PEER_BYTES}, because a connection counts for its peer too`
+    )
   }
   if (config.HELD_PEER_BYTES > config.HELD_BYTES) {
-    problems.push(`HELD_PEER_BYTES: must be at most HELD_BYTES, ${config.HELD_BYTES}, because the bytes of a peer count for the server too`)
+    problems.push(
+      `HELD_PEER_BYTES: must be at most HELD_BYTES, ${config.HELD_BYTES}, because the bytes of a peer count for the server too`
+    )
   }
   const signOfLife = config.SOCKETS_PING_SECONDS + config.SOCKETS_PONG_SECONDS
   if (config.PRESENCE_LIFETIME_SECONDS <= signOfLife) {
-    problems.push(`PRESENCE_LIFETIME_SECONDS: must be more than SOCKETS_PING_SECONDS and SOCKETS_PONG_SECONDS together, ${signOfLife}, because otherwise agents with WebSockets would go offline between two pings`)
+    problems.push(
+      `PRESENCE_LIFETIME_SECONDS: must be more than SOCKETS_PING_SECONDS and SOCKETS_PONG_SECONDS together, ${signOfLife}, because otherwise agents with WebSockets would go offline between two pings`
+    )
   }
   return problems
 }
 
 /**
- * Whether a unknownSettings name stops the start. The name of a limit does, because nobody would notice in time that the limit
- * is not in force.
+ * Whether a unknownSettings name stops the start. The name of a limit does, because nobody would notice in time that
+ * the limit is not in force.
  */
 const stops = ({ name }: UnknownSetting): boolean => name.startsWith("LIMITS_")
 
@@ -233,8 +545,13 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
   static readonly layer = Layer.effect(Config, Config.load)
 
   /** Warnings about variables that are set, have no effect, and look like unknownSettings settings. */
-  static readonly warnings = Effect.map(strangers, (found) =>
-    found.filter((one) => !stops(one)).map(({ name, nearest }) => `${name} is set but is not a setting of Parley: ${nearest} may be meant`))
+  static readonly warnings = Effect.map(
+    strangers,
+    (found) =>
+      found.filter((one) => !stops(one)).map(({ name, nearest }) =>
+        `${name} is set but is not a setting of Parley: ${nearest} may be meant`
+      )
+  )
 
   /** The defaults with these changes, for tests. */
   static readonly layerTest = (changes: Partial<Settings> = {}) =>
@@ -255,9 +572,11 @@ export interface EffectiveSetting {
 
 /** Every setting with its effective value, secrets redacted, in the order of `settings`. */
 export const effective = (config: Settings): ReadonlyArray<EffectiveSetting> =>
-  (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(([name, { about, fallback, secret, shown }]) => {
-    const value = config[name]
-    const isDefault = value === fallback
-    const instead = name === "S3_BUCKET" && config.SHARED_DIR !== undefined ? "none: files in SHARED_DIR" : shown
-    return { name, value: isDefault ? instead : secret ? "(set, not shown)" : String(value), isDefault, about }
-  })
+  (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(
+    ([name, { about, fallback, secret, shown }]) => {
+      const value = config[name]
+      const isDefault = value === fallback
+      const instead = name === "S3_BUCKET" && config.SHARED_DIR !== undefined ? "none: files in SHARED_DIR" : shown
+      return { name, value: isDefault ? instead : secret ? "(set, not shown)" : String(value), isDefault, about }
+    }
+  )

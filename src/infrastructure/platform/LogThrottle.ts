@@ -7,8 +7,8 @@ export const MINUTE_MS = 60_000
 const MAX_KEYS = 1_000
 
 /**
- * Writes at most one log line for each key and interval and drops the others: for failures that repeat while something is
- * down. The next line of the same key carries the number of dropped lines in `suppressed`.
+ * Writes at most one log line for each key and interval and drops the others: for failures that repeat while something
+ * is down. The next line of the same key carries the number of dropped lines in `suppressed`.
  */
 export class LogThrottle {
   private readonly everyMs: number
@@ -34,7 +34,9 @@ export class LogThrottle {
         if (this.written.size <= MAX_KEYS) break
         this.written.delete(oldest)
       }
-      return last === undefined || last.suppressed === 0 ? line : Effect.annotateLogs(line, { suppressed: last.suppressed })
+      return last === undefined || last.suppressed === 0
+        ? line
+        : Effect.annotateLogs(line, { suppressed: last.suppressed })
     })
   }
 }

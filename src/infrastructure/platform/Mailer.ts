@@ -150,7 +150,9 @@ export class Mailer extends Context.Service<Mailer, {
             yield* Effect.tryPromise({
               try: async () => write(name, (await render.sendMail(options)).message as Buffer),
               catch: (error) => error
-            }).pipe(Effect.catch((error) => isNoSpace(error) ? full : Effect.fail(new MailFailed({ reason: codeOf(error) }))))
+            }).pipe(
+              Effect.catch((error) => isNoSpace(error) ? full : Effect.fail(new MailFailed({ reason: codeOf(error) })))
+            )
             yield* Console.log(`Mail to ${mail.to}: ${mail.note}`)
           }).pipe(counted)
       })
@@ -164,8 +166,8 @@ export class Mailer extends Context.Service<Mailer, {
 }
 
 /**
- * Sends mails in the background, because no request waits for its mail. At most 1,000 mails may wait. At shutdown they get five
- * seconds; a mail that is lost then is not sent later.
+ * Sends mails in the background, because no request waits for its mail. At most 1,000 mails may wait. At shutdown they
+ * get five seconds; a mail that is lost then is not sent later.
  */
 export class MailQueue extends Context.Service<MailQueue, {
   /** Whether mail can be sent at present (`Mailer.ready`), and another mail may wait. */
@@ -173,23 +175,32 @@ export class MailQueue extends Context.Service<MailQueue, {
   /** Sends a mail, with retries after 2, 4 and 8 seconds. */
   readonly deliver: (mail: Mail) => Effect.Effect<void, MailFailed>
   /**
-   * Begins an effect that sends a mail, and returns at once. `failed` runs with the reason if the effect fails. It runs instead of the
-   * effect if too many mails wait.
+   * Begins an effect that sends a mail, and returns at once. `failed` runs with the reason if the effect fails. It runs
+   * instead of the effect if too many mails wait.
    */
-  readonly begin: (sending: Effect.Effect<void, MailFailed>, failed: (reason: string) => Effect.Effect<void>) => Effect.Effect<void>
+  readonly begin: (
+    sending: Effect.Effect<void, MailFailed>,
+    failed: (reason: string) => Effect.Effect<void>
+  ) => Effect.Effect<void>
 }>()("parley/platform/MailQueue") {
   static readonly layer = Layer.effect(
     MailQueue,
     Effect.gen(function*() {
       const mailer = yield* Mailer
       const background = yield* FiberSet.make<void, never>()
-      const place = Effect.flatMap(FiberSet.size(background), (size) => size < MAX_WAITING ? Effect.void : Effect.fail(tooMany()))
+      const place = Effect.flatMap(
+        FiberSet.size(background),
+        (size) => size < MAX_WAITING ? Effect.void : Effect.fail(tooMany())
+      )
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(background), "5 seconds")))
       return MailQueue.of({
         ready: Effect.andThen(mailer.ready, place),
         deliver: (mail) => Effect.retry(mailer.send(mail), again),
         begin: (sending, failed) =>
-          Effect.match(place, { onFailure: ({ reason }) => failed(reason), onSuccess: () => Effect.catch(sending, ({ reason }) => failed(reason)) }).pipe(
+          Effect.match(place, {
+            onFailure: ({ reason }) => failed(reason),
+            onSuccess: () => Effect.catch(sending, ({ reason }) => failed(reason))
+          }).pipe(
             Effect.flatMap((effect) => FiberSet.run(background, effect)),
             Effect.asVoid
           )
@@ -203,7 +214,9 @@ const again = Schedule.exponential("2 seconds").pipe(Schedule.upTo({ times: 3 })
 
 /** Counts how a mail ended. */
 const counted = <R>(sending: Effect.Effect<unknown, MailFailed, R>): Effect.Effect<void, MailFailed, R> =>
-  Effect.asVoid(Effect.onExit(sending, (exit) => Effect.sync(() => mails.at(Exit.isSuccess(exit) ? "sent" : "failed").add())))
+  Effect.asVoid(
+    Effect.onExit(sending, (exit) => Effect.sync(() => mails.at(Exit.isSuccess(exit) ? "sent" : "failed").add()))
+  )
 
 const tooMany = () => new MailFailed({ reason: "too many mails are waiting" })
 
@@ -218,7 +231,8 @@ const READY_TIMEOUT = "5 seconds"
 const codeOf = (error: unknown): string => {
   if (typeof error !== "object" || error === null) return "unknown"
   const { code, responseCode } = error as { readonly code?: unknown; readonly responseCode?: unknown }
-  return [code, responseCode].filter((part) => typeof part === "string" || typeof part === "number").join(" ") || "unknown"
+  return [code, responseCode].filter((part) => typeof part === "string" || typeof part === "number").join(" ") ||
+    "unknown"
 }
 
 const SENDER = /^(?:([^<>\r\n]*)<([^<>\s@]+@[^<>\s@]+)>|([^<>\s@]+@[^<>\s@]+))$/
@@ -230,7 +244,9 @@ const composer = Effect.gen(function*() {
   const parts = SENDER.exec(config.MAIL_FROM.trim())
   const address = parts?.[2] ?? parts?.[3]
   if (address === undefined) {
-    return yield* new ConfigInvalid({ problems: [`MAIL_FROM: expected an address or "Name <address>", got ${JSON.stringify(config.MAIL_FROM)}`] })
+    return yield* new ConfigInvalid({
+      problems: [`MAIL_FROM: expected an address or "Name <address>", got ${JSON.stringify(config.MAIL_FROM)}`]
+    })
   }
   const name = (parts?.[1] ?? "").trim().replace(/^"(.*)"$/, "$1")
   const domain = address.slice(address.lastIndexOf("@") + 1)

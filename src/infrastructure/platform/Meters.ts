@@ -5,7 +5,10 @@ import { Effect, type Scope } from "effect"
  * through a dozen bounds. Neither looks up a name or allocates. `Metrics.ts` is the catalogue of this process's meters.
  */
 
-/** The labels of a meter, each with all its values. Undefined stands for values that are known only at run time, and few. */
+/**
+ * The labels of a meter, each with all its values. Undefined stands for values that are known only at run time, and
+ * few.
+ */
 export type Labels = Readonly<Record<string, ReadonlyArray<string> | undefined>>
 
 export interface Description<L extends Labels = Labels> {
@@ -25,7 +28,8 @@ export type Kind = "counter" | "gauge" | "histogram"
 const MAX_SERIES = 500
 const OTHER = "other"
 
-const quoted = (text: string): string => `"${text.replace(/[\\"\n]/g, (found) => found === "\n" ? "\\n" : `\\${found}`)}"`
+const quoted = (text: string): string =>
+  `"${text.replace(/[\\"\n]/g, (found) => found === "\n" ? "\\n" : `\\${found}`)}"`
 
 const labelText = (names: ReadonlyArray<string>, values: ReadonlyArray<string>): string =>
   names.map((name, i) => `${name}=${quoted(values[i] ?? "")}`).join(",")
@@ -46,7 +50,10 @@ interface Series {
   readonly lines: (name: string, labels: string) => string
 }
 
-/** A metric with all its series. A series whose label values are known in advance is printed as zero before it is first counted. */
+/**
+ * A metric with all its series. A series whose label values are known in advance is printed as zero before it is first
+ * counted.
+ */
 export abstract class Meter<S extends Series = Series> {
   abstract readonly kind: Kind
   readonly description: Description
@@ -64,12 +71,15 @@ export abstract class Meter<S extends Series = Series> {
     this.own = this.labelNames.length === 0 ? this.at() : make()
   }
 
-  /** The series with these label values, in the order of the labels. Hot paths keep the series to avoid this look-up. */
+  /**
+   * The series with these label values, in the order of the labels. Hot paths keep the series to avoid this look-up.
+   */
   at(...values: ReadonlyArray<string>): S {
     const key = values.length === 1 ? values[0]! : values.join("\u0000")
     const known = this.series.get(key)
     if (known !== undefined) return known
-    if (this.series.size >= MAX_SERIES && values.some((value) => value !== OTHER)) return this.at(...values.map(() => OTHER))
+    if (this.series.size >= MAX_SERIES && values.some((value) => value !== OTHER))
+      return this.at(...values.map(() => OTHER))
     const made = this.make()
     this.series.set(key, made)
     return made
@@ -128,7 +138,10 @@ class GaugeSeries implements Series {
     this.value = value
   }
 
-  /** Registers a reader, which is called for the value when it is needed. The returned function removes the reader. Readers add up. */
+  /**
+   * Registers a reader, which is called for the value when it is needed. The returned function removes the reader.
+   * Readers add up.
+   */
   reads(read: () => number | undefined): () => void {
     this.readers.add(read)
     return () => void this.readers.delete(read)
@@ -175,7 +188,10 @@ export class Gauge extends Meter<GaugeSeries> {
 
   /** The sum of all series, or undefined if there is nothing to measure. */
   get current(): number | undefined {
-    return this.all().reduce<number | undefined>((sum, [, { current }]) => current === undefined ? sum : (sum ?? 0) + current, undefined)
+    return this.all().reduce<number | undefined>(
+      (sum, [, { current }]) => current === undefined ? sum : (sum ?? 0) + current,
+      undefined
+    )
   }
 }
 
@@ -244,6 +260,9 @@ export class Histogram extends Meter<HistogramSeries> {
 
   /** The number and the sum of the values of all series. Two readings give the mean of the values between them. */
   get totals(): { readonly count: number; readonly sum: number } {
-    return this.all().reduce((all, [, { count, sum }]) => ({ count: all.count + count, sum: all.sum + sum }), { count: 0, sum: 0 })
+    return this.all().reduce((all, [, { count, sum }]) => ({ count: all.count + count, sum: all.sum + sum }), {
+      count: 0,
+      sum: 0
+    })
   }
 }

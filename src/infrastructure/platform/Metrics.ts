@@ -2,9 +2,9 @@ import { Counter, type Description, Gauge, Histogram, type Kind, type Meter, SIZ
 
 /**
  * The catalogue of every metric of this process, with its meaning and what an operator does about it. `npm run docs`
- * makes docs/metrics.md from the catalogue, and a test compares it with what `/internal/metrics` prints.
- * Modules count with these objects. Code that needs a figure inside the process reads `total`, `current` or `totals`.
- * A label has few values: routes as templates, codes, names from the code. It never holds an id, a handle, an address or a text.
+ * makes docs/metrics.md from the catalogue, and a test compares it with what `/internal/metrics` prints. Modules count
+ * with these objects. Code that needs a figure inside the process reads `total`, `current` or `totals`. A label has few
+ * values: routes as templates, codes, names from the code. It never holds an id, a handle, an address or a text.
  */
 
 /** A metric that a library in this process counts. */
@@ -48,12 +48,15 @@ const NODES = "nodes"
 const CLASSES = ["1xx", "2xx", "3xx", "4xx", "5xx"]
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]
 
-export const httpRequests = ofRequests(new Counter({
-  name: "http_requests_total",
-  help: "answered HTTP requests other than probes, by method and class of status",
-  action: "The share of 5xx rises: the log has each 500 with its stack, and a line a second about 503s. Many 429s: `refusals_total` says which limit.",
-  labels: { method: METHODS, status: CLASSES }
-}))
+export const httpRequests = ofRequests(
+  new Counter({
+    name: "http_requests_total",
+    help: "answered HTTP requests other than probes, by method and class of status",
+    action:
+      "The share of 5xx rises: the log has each 500 with its stack, and a line a second about 503s. Many 429s: `refusals_total` says which limit.",
+    labels: { method: METHODS, status: CLASSES }
+  })
+)
 const byMethod = new Map(METHODS.map((method) => [method, CLASSES.map((status) => httpRequests.at(method, status))]))
 
 /** Counts an answered request. An unknown method is counted as `other`, so that clients cannot add label values. */
@@ -64,20 +67,23 @@ export const countRequest = (method: string | undefined, status: number): void =
 }
 
 /**
- * The paths that balancers, orchestrators and monitoring request at short intervals (wire.md C.13). These requests are not
- * traffic of agents, so they count in `http_probes_total` only, and have no span and no line in the log.
+ * The paths that balancers, orchestrators and monitoring request at short intervals (wire.md C.13). These requests are
+ * not traffic of agents, so they count in `http_probes_total` only, and have no span and no line in the log.
  */
 export const PROBES = ["/", "/v1/health", "/v1/ready", "/internal/metrics"]
 const probes: ReadonlySet<string> = new Set(PROBES)
 
 export const isProbe = (path: string): boolean => probes.has(path)
 
-const httpProbes = ofRequests(new Counter({
-  name: "http_probes_total",
-  help: "answered probes of balancers, orchestrators and monitoring, by path and class of status",
-  action: "5xx of `/v1/ready` for minutes: the node is drained or makes no progress, and `details.reason` says why. No probes: the balancer does not poll this node.",
-  labels: { route: PROBES, status: CLASSES }
-}))
+const httpProbes = ofRequests(
+  new Counter({
+    name: "http_probes_total",
+    help: "answered probes of balancers, orchestrators and monitoring, by path and class of status",
+    action:
+      "5xx of `/v1/ready` for minutes: the node is drained or makes no progress, and `details.reason` says why. No probes: the balancer does not poll this node.",
+    labels: { route: PROBES, status: CLASSES }
+  })
+)
 
 /** Counts an answered probe. */
 export const countProbe = (route: string, status: number): void =>
@@ -85,98 +91,152 @@ export const countProbe = (route: string, status: number): void =>
 
 /** The label of a request that matches no route. */
 export const NO_ROUTE = "none"
-export const httpSeconds = ofRequests(new Histogram({
-  name: "http_request_seconds",
-  help: "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp may wait for messages",
-  action: "Its 99th percentile stays above 0.5 for sends: compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process).",
-  labels: { method: undefined, route: undefined }
-}))
+export const httpSeconds = ofRequests(
+  new Histogram({
+    name: "http_request_seconds",
+    help:
+      "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp may wait for messages",
+    action:
+      "Its 99th percentile stays above 0.5 for sends: compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process).",
+    labels: { method: undefined, route: undefined }
+  })
+)
 
-export const refusals = ofRequests(new Counter({
-  name: "refusals_total",
-  help: "requests, upgrades and frames of sockets that were answered with an error, by its code",
-  action: "`UNAVAILABLE` or `INTERNAL_ERROR` rise: the log says why. `RATE_LIMITED` and `COLD_CAP_EXCEEDED`: agents reach their limits; `UNAUTHORIZED`: clients use keys that are not valid.",
-  labels: { door: undefined, code: undefined }
-}))
+export const refusals = ofRequests(
+  new Counter({
+    name: "refusals_total",
+    help: "requests, upgrades and frames of sockets that were answered with an error, by its code",
+    action:
+      "`UNAVAILABLE` or `INTERNAL_ERROR` rise: the log says why. `RATE_LIMITED` and `COLD_CAP_EXCEEDED`: agents reach their limits; `UNAUTHORIZED`: clients use keys that are not valid.",
+    labels: { door: undefined, code: undefined }
+  })
+)
 
-/** The families of agent hosts, which the server distinguishes by their `User-Agent` (src/interfaces/mcp/HostFamily.ts). */
+/**
+ * The families of agent hosts, which the server distinguishes by their `User-Agent` (src/interfaces/mcp/HostFamily.ts).
+ */
 export const MCP_HOSTS = [
-  "claude-code", "claude", "codex", "openai", "gemini", "opencode", "openclaw", "cursor", "vscode", "cline", "goose", "python", "bun",
-  "node", "none", "other"
+  "claude-code",
+  "claude",
+  "codex",
+  "openai",
+  "gemini",
+  "opencode",
+  "openclaw",
+  "cursor",
+  "vscode",
+  "cline",
+  "goose",
+  "python",
+  "bun",
+  "node",
+  "none",
+  "other"
 ] as const
 const MCP_OUTCOMES = ["answered", "refused", "unauthorized"] as const
-const mcpRequests = ofRequests(new Counter({
-  name: "mcp_requests_total",
-  help: "POST requests to /mcp, by family of the host's `User-Agent` and by outcome: `unauthorized` without a valid key, `refused` also if only the call of a tool was refused",
-  action: "`unauthorized` rises for a host: the key in its configuration is missing or not valid. `refused` rises: at the log level `debug`, each refused request has a line with its reason.",
-  labels: { host: MCP_HOSTS, outcome: MCP_OUTCOMES }
-}))
+const mcpRequests = ofRequests(
+  new Counter({
+    name: "mcp_requests_total",
+    help:
+      "POST requests to /mcp, by family of the host's `User-Agent` and by outcome: `unauthorized` without a valid key, `refused` also if only the call of a tool was refused",
+    action:
+      "`unauthorized` rises for a host: the key in its configuration is missing or not valid. `refused` rises: at the log level `debug`, each refused request has a line with its reason.",
+    labels: { host: MCP_HOSTS, outcome: MCP_OUTCOMES }
+  })
+)
 
 /** Counts an answered request to `/mcp`. */
 export const countMcpRequest = (host: string, status: number, isRefused: boolean): void =>
   mcpRequests.at(host, status === 401 ? "unauthorized" : isRefused || status >= 400 ? "refused" : "answered").add()
 
 export const REDIS_FALLBACK_REASONS = ["down", "slow", "open", "refused", "nonsense"] as const
-export const redisFallbacks = ofRequests(new Counter({
-  name: "rate_limits_alone_total",
-  help: "requests for which this node's own count decided instead of Redis, by reason",
-  action: "It rises: Redis is down or slow, so an agent may use its limit once on each node.",
-  labels: { reason: REDIS_FALLBACK_REASONS }
-}))
+export const redisFallbacks = ofRequests(
+  new Counter({
+    name: "rate_limits_alone_total",
+    help: "requests for which this node's own count decided instead of Redis, by reason",
+    action: "It rises: Redis is down or slow, so an agent may use its limit once on each node.",
+    labels: { reason: REDIS_FALLBACK_REASONS }
+  })
+)
 
-export const heldBytes = ofRequests(new Gauge({
-  name: "held_bytes",
-  help: "bytes that peers make this node hold: answers and frames that they do not read, bodies that arrive slowly",
-  action: "It stays above half of `HELD_BYTES`: many clients are slow, or some do not read at all."
-}))
-export const heldCuts = ofRequests(new Counter({
-  name: "held_cuts_total",
-  help: "connections that were closed because their client made this node hold too many bytes; `stalled`: the client had read nothing for 10 s while more than half of `HELD_BYTES` was used",
-  action: "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if their clients are legitimate and slow.",
-  labels: { reason: ["connection", "peer", "process", "stalled"] }
-}))
-export const largeReads = ofRequests(new Gauge({
-  name: "large_reads",
-  help: "large answers under way on this node, and requests for one that wait for a slot of their agent",
-  action: "`waiting` stays above 0: agents ask for more pages at once than `HTTP_LARGE_READS`, or read slowly.",
-  labels: { state: ["under way", "waiting"] }
-}))
+export const heldBytes = ofRequests(
+  new Gauge({
+    name: "held_bytes",
+    help: "bytes that peers make this node hold: answers and frames that they do not read, bodies that arrive slowly",
+    action: "It stays above half of `HELD_BYTES`: many clients are slow, or some do not read at all."
+  })
+)
+export const heldCuts = ofRequests(
+  new Counter({
+    name: "held_cuts_total",
+    help:
+      "connections that were closed because their client made this node hold too many bytes; `stalled`: the client had read nothing for 10 s while more than half of `HELD_BYTES` was used",
+    action:
+      "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if their clients are legitimate and slow.",
+    labels: { reason: ["connection", "peer", "process", "stalled"] }
+  })
+)
+export const largeReads = ofRequests(
+  new Gauge({
+    name: "large_reads",
+    help: "large answers under way on this node, and requests for one that wait for a slot of their agent",
+    action: "`waiting` stays above 0: agents ask for more pages at once than `HTTP_LARGE_READS`, or read slowly.",
+    labels: { state: ["under way", "waiting"] }
+  })
+)
 
 const PORTS = ["http", "nodes"]
-export const connectionsOpen = ofRequests(new Gauge({
-  name: "connections_open",
-  help: "open connections, of clients (`http`) and of other nodes (`nodes`)",
-  action: "It nears `connections_bound`: raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out which clients open them.",
-  labels: { port: PORTS }
-}))
-export const connectionsBound = ofRequests(new Gauge({
-  name: "connections_bound",
-  help: "connections that may be open at once on a port",
-  action: "",
-  labels: { port: PORTS }
-}))
+export const connectionsOpen = ofRequests(
+  new Gauge({
+    name: "connections_open",
+    help: "open connections, of clients (`http`) and of other nodes (`nodes`)",
+    action:
+      "It nears `connections_bound`: raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out which clients open them.",
+    labels: { port: PORTS }
+  })
+)
+export const connectionsBound = ofRequests(
+  new Gauge({
+    name: "connections_bound",
+    help: "connections that may be open at once on a port",
+    action: "",
+    labels: { port: PORTS }
+  })
+)
 export const TURNED_AWAY = ["full", "peer", "gave_way"] as const
-export const connectionsTurnedAway = ofRequests(new Counter({
-  name: "connections_turned_away_total",
-  help: "connections that were closed because too many are open: new ones at the bound of the port (`full`) or of their address (`peer`), and idle ones for a new one (`gave_way`)",
-  action: "`peer` rises: the log names the address; if it is a proxy, name it in `TRUST_PROXY_ADDRESSES`. `full` and `gave_way`: compare `connections_open`.",
-  labels: { port: PORTS, reason: TURNED_AWAY }
-}))
-export const connectionsSilent = ofRequests(new Counter({
-  name: "connections_silent_total",
-  help: "connections of clients that were closed because they sent no byte within `HTTP_FIRST_BYTE_SECONDS`",
-  action: "It rises fast: a client, or a balancer, opens connections and sends nothing."
-}))
+export const connectionsTurnedAway = ofRequests(
+  new Counter({
+    name: "connections_turned_away_total",
+    help:
+      "connections that were closed because too many are open: new ones at the bound of the port (`full`) or of their address (`peer`), and idle ones for a new one (`gave_way`)",
+    action:
+      "`peer` rises: the log names the address; if it is a proxy, name it in `TRUST_PROXY_ADDRESSES`. `full` and `gave_way`: compare `connections_open`.",
+    labels: { port: PORTS, reason: TURNED_AWAY }
+  })
+)
+export const connectionsSilent = ofRequests(
+  new Counter({
+    name: "connections_silent_total",
+    help: "connections of clients that were closed because they sent no byte within `HTTP_FIRST_BYTE_SECONDS`",
+    action: "It rises fast: a client, or a balancer, opens connections and sends nothing."
+  })
+)
 
 // Sending
 
-const storedMessages = ofSending(new Counter({
-  name: "messages_stored_total",
-  help: "messages committed by this node, which owns their conversations",
-  action: "It stays at 0 on one node only: the node owns no shards (`effect_cluster_shards`).",
-  labels: { kind: ["direct", "group"] }
-}))
-export const stored = { direct: storedMessages.at("direct"), group: storedMessages.at("group"), total: () => storedMessages.total }
+const storedMessages = ofSending(
+  new Counter({
+    name: "messages_stored_total",
+    help: "messages committed by this node, which owns their conversations",
+    action: "It stays at 0 on one node only: the node owns no shards (`effect_cluster_shards`).",
+    labels: { kind: ["direct", "group"] }
+  })
+)
+export const stored = {
+  direct: storedMessages.at("direct"),
+  group: storedMessages.at("group"),
+  total: () => storedMessages.total
+}
 
 /** Counts stored messages; repeated and refused sends do not count. */
 export const countStored = (kind: "direct" | "group", outcomes: ReadonlyArray<{ readonly _tag: string }>): void => {
@@ -192,33 +252,46 @@ const QUEUES: Readonly<Record<string, string>> = {
 }
 const QUEUE = { queue: Object.keys(QUEUES) }
 
-const commitWaits = ofSending(new Histogram({
-  name: "commit_wait_seconds",
-  help: "seconds from the arrival of a send, an acknowledgement or a read mark at its owner to the end of its commit",
-  action: "Its median for `message` is above 0.05: if `commit_seconds` is high too, the database is slow; if `commit_queue_items` is high, more arrives than the node can commit.",
-  labels: QUEUE
-}))
-export const commitTimes = ofSending(new Histogram({
-  name: "commit_seconds",
-  help: "seconds that one batch took to commit, or to fail",
-  action: "It rises while batches stay small: the database or its disk is slow, or a session holds locks (`message_set_aside_total`).",
-  labels: QUEUE
-}))
-const commitQueues = ofSending(new Gauge({
-  name: "commit_queue_items",
-  help: "items that wait for a commit or are in one",
-  action: "It stays above 1,000: more arrives than the database commits. A queue with 20,000 items refuses further ones with 503.",
-  labels: QUEUE
-}))
+const commitWaits = ofSending(
+  new Histogram({
+    name: "commit_wait_seconds",
+    help: "seconds from the arrival of a send, an acknowledgement or a read mark at its owner to the end of its commit",
+    action:
+      "Its median for `message` is above 0.05: if `commit_seconds` is high too, the database is slow; if `commit_queue_items` is high, more arrives than the node can commit.",
+    labels: QUEUE
+  })
+)
+export const commitTimes = ofSending(
+  new Histogram({
+    name: "commit_seconds",
+    help: "seconds that one batch took to commit, or to fail",
+    action:
+      "It rises while batches stay small: the database or its disk is slow, or a session holds locks (`message_set_aside_total`).",
+    labels: QUEUE
+  })
+)
+const commitQueues = ofSending(
+  new Gauge({
+    name: "commit_queue_items",
+    help: "items that wait for a commit or are in one",
+    action:
+      "It stays above 1,000: more arrives than the database commits. A queue with 20,000 items refuses further ones with 503.",
+    labels: QUEUE
+  })
+)
 const SLOW = "It nears 1,000: the database is slow, and the next batch gathers meanwhile."
-const FAILING = "`connection` and `system` rise: PostgreSQL is unavailable, or has no disk space or memory left. `defect` and `refused` rise: report the defect in the log."
+const FAILING =
+  "`connection` and `system` rise: PostgreSQL is unavailable, or has no disk space or memory left. `defect` and `refused` rise: report the defect in the log."
 const LOCKED = "It rises: look for a transaction that somebody left open (`pg_stat_activity`)."
 
 const commitCounts = (queue: string) => {
   const what = QUEUES[queue] ?? queue
   const first = queue === "message"
   return {
-    size: new Histogram({ name: `${queue}_batch_size`, help: `${what} in each commit`, action: first ? SLOW : "" }, SIZES),
+    size: new Histogram(
+      { name: `${queue}_batch_size`, help: `${what} in each commit`, action: first ? SLOW : "" },
+      SIZES
+    ),
     failed: new Counter({
       name: `${queue}_commits_failed_total`,
       help: `commits of ${what} that failed, by reason`,
@@ -233,9 +306,13 @@ const commitCounts = (queue: string) => {
   }
 }
 const perQueue = new Map(QUEUE.queue.map((queue) => [queue, commitCounts(queue)]))
-for (const kind of ["size", "failed", "setAside"] as const) for (const counts of perQueue.values()) ofSending(counts[kind])
+for (const kind of ["size", "failed", "setAside"] as const)
+  for (const counts of perQueue.values()) ofSending(counts[kind])
 
-/** The metrics of the group commit of a queue. Queues that are not in the catalogue (in tests) are counted and not printed. */
+/**
+ * The metrics of the group commit of a queue. Queues that are not in the catalogue (in tests) are counted and not
+ * printed.
+ */
 export const commitMeters = (queue: string) => {
   const counts = perQueue.get(queue) ?? commitCounts(queue)
   perQueue.set(queue, counts)
@@ -244,101 +321,143 @@ export const commitMeters = (queue: string) => {
 
 // Sockets
 
-export const socketsOpen = ofSockets(new Gauge({
-  name: "sockets_open",
-  help: "WebSockets that this node holds",
-  action: "One node has most of them: the balancer does not spread them."
-}))
-export const waitsOpen = ofSockets(new Gauge({
-  name: "waits_open",
-  help: "idle connections of MCP and A2A that wait for messages or events",
-  action: "One node has most of them: the balancer does not spread them."
-}))
-export const socketsOpened = ofSockets(new Counter({
-  name: "sockets_opened_total",
-  help: "WebSockets whose key was accepted",
-  action: "It rises much faster than `sockets_open`: clients connect again and again (`sockets_closed_total`)."
-}))
-export const reconnects = ofSockets(new Counter({
-  name: "socket_reconnects_total",
-  help: "WebSockets whose agent had lost one on this node within the minute before",
-  action: "It rises: `sockets_closed_total` says why sockets end."
-}))
-const socketsClosed = ofSockets(new Counter({
-  name: "sockets_closed_total",
-  help: "WebSockets that ended, by close code: 1000 and 1001 normal, 1006 connection lost, 1008 bad key, 1009 frame too large, 1011 failure of the server, 1013 try again later",
-  action: "1011 rises: the log has the failure. 1013: too slow, too many sockets or frames, or the node stops. 1006 for many at once: the network, or a balancer's time-out below 30 s.",
-  labels: { code: ["1000", "1001", "1006", "1008", "1009", "1011", "1013", "other"] }
-}))
+export const socketsOpen = ofSockets(
+  new Gauge({
+    name: "sockets_open",
+    help: "WebSockets that this node holds",
+    action: "One node has most of them: the balancer does not spread them."
+  })
+)
+export const waitsOpen = ofSockets(
+  new Gauge({
+    name: "waits_open",
+    help: "idle connections of MCP and A2A that wait for messages or events",
+    action: "One node has most of them: the balancer does not spread them."
+  })
+)
+export const socketsOpened = ofSockets(
+  new Counter({
+    name: "sockets_opened_total",
+    help: "WebSockets whose key was accepted",
+    action: "It rises much faster than `sockets_open`: clients connect again and again (`sockets_closed_total`)."
+  })
+)
+export const reconnects = ofSockets(
+  new Counter({
+    name: "socket_reconnects_total",
+    help: "WebSockets whose agent had lost one on this node within the minute before",
+    action: "It rises: `sockets_closed_total` says why sockets end."
+  })
+)
+const socketsClosed = ofSockets(
+  new Counter({
+    name: "sockets_closed_total",
+    help:
+      "WebSockets that ended, by close code: 1000 and 1001 normal, 1006 connection lost, 1008 bad key, 1009 frame too large, 1011 failure of the server, 1013 try again later",
+    action:
+      "1011 rises: the log has the failure. 1013: too slow, too many sockets or frames, or the node stops. 1006 for many at once: the network, or a balancer's time-out below 30 s.",
+    labels: { code: ["1000", "1001", "1006", "1008", "1009", "1011", "1013", "other"] }
+  })
+)
 /** The close codes that are label values. Other codes are counted as `other`. */
 const CLOSE_CODES = new Set(socketsClosed.description.labels?.["code"])
 export const countClosed = (code: number): void =>
   socketsClosed.at(CLOSE_CODES.has(String(code)) ? String(code) : code === 1005 ? "1000" : "other").add()
-export const slowSockets = ofSockets(new Counter({
-  name: "sockets_slow_total",
-  help: "WebSockets that were closed because their client did not read",
-  action: "It rises: clients hang, or `SOCKETS_UNSENT_BYTES` is too small for their network. Clients get the rest when they connect again."
-}))
-export const catchingUp = ofSockets(new Gauge({
-  name: "sockets_catching_up",
-  help: "WebSockets that read their backlog from the database",
-  action: "It stays high: many clients reconnected at once or read slowly, or the database is slow (`database_wait_seconds`)."
-}))
-export const pushes = ofSockets(new Counter({
-  name: "pushes_total",
-  help: "frames written to WebSockets of this node",
-  action: "It stays at 0 while messages are stored and sockets are open: the nodes do not reach each other, or all is muted."
-}))
-const pushWaits = ofSockets(new Histogram({
-  name: "push_seconds",
-  help: "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: another node committed it",
-  action: "`there` is above 0.1 and `here` is not: the calls between nodes are slow. Both: this process is busy (`event_loop_lag_p99_seconds`).",
-  labels: { way: ["here", "there"] }
-}))
+export const slowSockets = ofSockets(
+  new Counter({
+    name: "sockets_slow_total",
+    help: "WebSockets that were closed because their client did not read",
+    action:
+      "It rises: clients hang, or `SOCKETS_UNSENT_BYTES` is too small for their network. Clients get the rest when they connect again."
+  })
+)
+export const catchingUp = ofSockets(
+  new Gauge({
+    name: "sockets_catching_up",
+    help: "WebSockets that read their backlog from the database",
+    action:
+      "It stays high: many clients reconnected at once or read slowly, or the database is slow (`database_wait_seconds`)."
+  })
+)
+export const pushes = ofSockets(
+  new Counter({
+    name: "pushes_total",
+    help: "frames written to WebSockets of this node",
+    action:
+      "It stays at 0 while messages are stored and sockets are open: the nodes do not reach each other, or all is muted."
+  })
+)
+const pushWaits = ofSockets(
+  new Histogram({
+    name: "push_seconds",
+    help:
+      "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: another node committed it",
+    action:
+      "`there` is above 0.1 and `here` is not: the calls between nodes are slow. Both: this process is busy (`event_loop_lag_p99_seconds`).",
+    labels: { way: ["here", "there"] }
+  })
+)
 export const pushedHere = pushWaits.at("here")
 export const pushedThere = pushWaits.at("there")
 
 // Actors and backlog
 
-export const actors = ofSockets(new Gauge({
-  name: "actors",
-  help: "actors in this node's memory",
-  action: "It grows for hours with steady traffic, although idle actors should leave after minutes: report it.",
-  labels: { kind: ["agent", "conversation", "group", "webhook"] }
-}))
+export const actors = ofSockets(
+  new Gauge({
+    name: "actors",
+    help: "actors in this node's memory",
+    action: "It grows for hours with steady traffic, although idle actors should leave after minutes: report it.",
+    labels: { kind: ["agent", "conversation", "group", "webhook"] }
+  })
+)
 const BACKLOG = "the node that counts it, once a minute"
-export const backlogMessages = ofSockets(new Gauge({
-  name: "backlog_messages",
-  help: "envelopes of all agents that are not acknowledged yet; take the maximum of the nodes",
-  action: "It only rises: agents do not read, or do not acknowledge.",
-  only: BACKLOG
-}))
+export const backlogMessages = ofSockets(
+  new Gauge({
+    name: "backlog_messages",
+    help: "envelopes of all agents that are not acknowledged yet; take the maximum of the nodes",
+    action: "It only rises: agents do not read, or do not acknowledge.",
+    only: BACKLOG
+  })
+)
 
 // Database
 
-export const databaseWaits = ofDatabase(new Histogram({
-  name: "database_wait_seconds",
-  help: "seconds that a statement waited for a connection",
-  action: "Its 99th percentile is above 0.05: all connections are taken. Find out why statements take long; only then raise `DATABASE_POOL`."
-}))
-export const databaseTimes = ofDatabase(new Histogram({
-  name: "database_statement_seconds",
-  help: "seconds that a statement took on its connection, its answer included",
-  action: "Its median rises: the database or its disk is busy. Only its 99th percentile rises: locks, or a sweep over many rows."
-}))
+export const databaseWaits = ofDatabase(
+  new Histogram({
+    name: "database_wait_seconds",
+    help: "seconds that a statement waited for a connection",
+    action:
+      "Its 99th percentile is above 0.05: all connections are taken. Find out why statements take long; only then raise `DATABASE_POOL`."
+  })
+)
+export const databaseTimes = ofDatabase(
+  new Histogram({
+    name: "database_statement_seconds",
+    help: "seconds that a statement took on its connection, its answer included",
+    action:
+      "Its median rises: the database or its disk is busy. Only its 99th percentile rises: locks, or a sweep over many rows."
+  })
+)
 const VACUUM = "the node that runs the job vacuum, once a minute"
-export const transactionAge = ofDatabase(new Gauge({
-  name: "database_transaction_age",
-  help: "transactions since the oldest transaction that no vacuum has frozen; near 2 147 483 648 the database refuses writes",
-  action: "Above 1 000 000 000: some table is not vacuumed. PostgreSQL: check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `compact`.",
-  only: VACUUM
-}))
-export const vacuumSkipped = ofDatabase(new Gauge({
-  name: "database_vacuum_skipped_tables",
-  help: "tables of PGlite that are due for vacuum and larger than `VACUUM_TABLE_MB`",
-  action: "Above 0: the space of deleted rows in these tables is not used again. The log names the tables; run `compact`, or raise `VACUUM_TABLE_MB`.",
-  only: "a server on PGlite"
-}))
+export const transactionAge = ofDatabase(
+  new Gauge({
+    name: "database_transaction_age",
+    help:
+      "transactions since the oldest transaction that no vacuum has frozen; near 2 147 483 648 the database refuses writes",
+    action:
+      "Above 1 000 000 000: some table is not vacuumed. PostgreSQL: check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `compact`.",
+    only: VACUUM
+  })
+)
+export const vacuumSkipped = ofDatabase(
+  new Gauge({
+    name: "database_vacuum_skipped_tables",
+    help: "tables of PGlite that are due for vacuum and larger than `VACUUM_TABLE_MB`",
+    action:
+      "Above 0: the space of deleted rows in these tables is not used again. The log names the tables; run `compact`, or raise `VACUUM_TABLE_MB`.",
+    only: "a server on PGlite"
+  })
+)
 
 // Nodes
 
@@ -350,7 +469,11 @@ foreign("gauge", {
   help: "nodes that this node believes alive",
   action: "Nodes disagree, or there are fewer than you run: `/v1/ready` and the log of the missing one say why."
 })
-foreign("gauge", { name: "effect_cluster_runners_healthy", help: "nodes that the cluster's library counts as healthy", action: "" })
+foreign("gauge", {
+  name: "effect_cluster_runners_healthy",
+  help: "nodes that the cluster's library counts as healthy",
+  action: ""
+})
 foreign("gauge", {
   name: "effect_cluster_shards",
   help: "shards that this node owns, of 300",
@@ -358,7 +481,12 @@ foreign("gauge", {
 })
 foreign("gauge", { name: "effect_cluster_shards_releasing", help: "shards that this node is handing over", action: "" })
 foreign("gauge", { name: "effect_cluster_singletons", help: "background jobs that run on this node", action: "" })
-foreign("gauge", { name: "effect_cluster_entities", help: "actors that were called through the cluster's library", action: "", labels: { type: undefined } })
+foreign("gauge", {
+  name: "effect_cluster_entities",
+  help: "actors that were called through the cluster's library",
+  action: "",
+  labels: { type: undefined }
+})
 foreign("gauge", {
   name: "effect_cluster_entity_mailbox_size_max",
   help: "the most calls that wait in one actor, of those called through the cluster's library",
@@ -372,176 +500,241 @@ foreign("histogram", {
   only: "a node that has handed a shard over"
 })
 
-export const remoteCalls = ofNodes(new Counter({
-  name: "remote_calls_total",
-  help: "calls to actors of other nodes",
-  action: "",
-  only: NODES
-}))
-export const remoteSeconds = ofNodes(new Histogram({
-  name: "remote_call_seconds",
-  help: "seconds from a call to another node to its answer, by procedure; lost calls do not count",
-  action: "It is far above `commit_wait_seconds` of the other nodes: the network between nodes is slow, or a node's event loop is.",
-  labels: { procedure: undefined },
-  only: NODES
-}))
-export const lineFrames = ofNodes(new Histogram({
-  name: "remote_call_batch_size",
-  help: "calls, answers, pushes and announcements that went to another node in one frame",
-  action: "",
-  only: NODES
-}, SIZES))
-export const remoteOpen = ofNodes(new Gauge({
-  name: "remote_calls_open",
-  help: "calls to other nodes that are not answered yet",
-  action: "It stays above 1,000: a node answers slowly. Calls beyond 20,000 to one node get 503.",
-  only: NODES
-}))
-export const linesBroken = ofNodes(new Counter({
-  name: "remote_call_lines_broken_total",
-  help: "times that the line to another node broke, by reason",
-  action: "`connection` when a node stops is normal. `answer`: nodes of different releases; `silence`: a node hangs, or the network between the nodes does.",
-  labels: { reason: ["answer", "silence", "connection"] }
-}))
-export const remotePushes = ofNodes(new Counter({
-  name: "remote_pushes_total",
-  help: "pushes to sockets on other nodes",
-  action: "",
-  only: NODES
-}))
-export const remotePushQueue = ofNodes(new Gauge({
-  name: "remote_push_queue_items",
-  help: "pushes that wait to be sent to other nodes",
-  action: "It stays above 1,000: a node reads slowly. Pushes beyond 20,000 for a node are dropped, and that node reads the database instead.",
-  only: NODES
-}))
+export const remoteCalls = ofNodes(
+  new Counter({
+    name: "remote_calls_total",
+    help: "calls to actors of other nodes",
+    action: "",
+    only: NODES
+  })
+)
+export const remoteSeconds = ofNodes(
+  new Histogram({
+    name: "remote_call_seconds",
+    help: "seconds from a call to another node to its answer, by procedure; lost calls do not count",
+    action:
+      "It is far above `commit_wait_seconds` of the other nodes: the network between nodes is slow, or a node's event loop is.",
+    labels: { procedure: undefined },
+    only: NODES
+  })
+)
+export const lineFrames = ofNodes(
+  new Histogram({
+    name: "remote_call_batch_size",
+    help: "calls, answers, pushes and announcements that went to another node in one frame",
+    action: "",
+    only: NODES
+  }, SIZES)
+)
+export const remoteOpen = ofNodes(
+  new Gauge({
+    name: "remote_calls_open",
+    help: "calls to other nodes that are not answered yet",
+    action: "It stays above 1,000: a node answers slowly. Calls beyond 20,000 to one node get 503.",
+    only: NODES
+  })
+)
+export const linesBroken = ofNodes(
+  new Counter({
+    name: "remote_call_lines_broken_total",
+    help: "times that the line to another node broke, by reason",
+    action:
+      "`connection` when a node stops is normal. `answer`: nodes of different releases; `silence`: a node hangs, or the network between the nodes does.",
+    labels: { reason: ["answer", "silence", "connection"] }
+  })
+)
+export const remotePushes = ofNodes(
+  new Counter({
+    name: "remote_pushes_total",
+    help: "pushes to sockets on other nodes",
+    action: "",
+    only: NODES
+  })
+)
+export const remotePushQueue = ofNodes(
+  new Gauge({
+    name: "remote_push_queue_items",
+    help: "pushes that wait to be sent to other nodes",
+    action:
+      "It stays above 1,000: a node reads slowly. Pushes beyond 20,000 for a node are dropped, and that node reads the database instead.",
+    only: NODES
+  })
+)
 export const GREETINGS = ["refused", "silent", "unreachable"] as const
-export const greetingsFailed = ofNodes(new Counter({
-  name: "node_greetings_failed_total",
-  help: "attempts to open a line to another node that failed",
-  action: "It rises: the network between the nodes fails, or `RUNNER_SECRET` differs; `/v1/ready` names the node.",
-  labels: { reason: GREETINGS }
-}))
+export const greetingsFailed = ofNodes(
+  new Counter({
+    name: "node_greetings_failed_total",
+    help: "attempts to open a line to another node that failed",
+    action: "It rises: the network between the nodes fails, or `RUNNER_SECRET` differs; `/v1/ready` names the node.",
+    labels: { reason: GREETINGS }
+  })
+)
 export const CONNECTIONS = ["secret", "plain", "encrypted", "silent", "stranger"] as const
-export const connectionsRefused = ofNodes(new Counter({
-  name: "node_connections_refused_total",
-  help: "connections to `RUNNER_PORT` that were refused, by reason",
-  action: "It rises: a node has another `RUNNER_SECRET`, or other programs reach the port.",
-  labels: { reason: CONNECTIONS }
-}))
+export const connectionsRefused = ofNodes(
+  new Counter({
+    name: "node_connections_refused_total",
+    help: "connections to `RUNNER_PORT` that were refused, by reason",
+    action: "It rises: a node has another `RUNNER_SECRET`, or other programs reach the port.",
+    labels: { reason: CONNECTIONS }
+  })
+)
 
 // Webhooks and mail
 
-export const webhookAttempts = ofWebhooks(new Counter({
-  name: "webhook_attempts_total",
-  help: "posts to webhooks, by outcome: `delivered`, the class of another status, `timeout`, `forbidden` (an address that may not be reached) or `failed` (no connection, no valid answer)",
-  action: "Failures rise for all hosts: check this machine's network and name server. For one host, only the owner of the host can help.",
-  labels: { outcome: ["delivered", "1xx", "3xx", "4xx", "5xx", "timeout", "forbidden", "failed"] }
-}))
-export const webhookSeconds = ofWebhooks(new Histogram({
-  name: "webhook_attempt_seconds",
-  help: "seconds of a post to a webhook, look-up of its name and its answer included",
-  action: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. `webhook_posts` shows how many posts wait."
-}))
-export const webhookPosts = ofWebhooks(new Gauge({
-  name: "webhook_posts",
-  help: "posts to webhooks that are under way or wait for a place; `once` are posts of presence",
-  action: "Many `waiting` for minutes: hosts do not answer (`webhook_attempts_total`), or `WEBHOOK_POSTS`, `WEBHOOK_POSTS_PER_AGENT` or `WEBHOOK_POSTS_PER_HOST` is too small.",
-  labels: { kind: ["delivery", "once"], state: ["under_way", "waiting"] }
-}))
-export const webhookPostsRefused = ofWebhooks(new Counter({
-  name: "webhook_posts_refused_total",
-  help: "posts that were refused because too many posts wait; a `delivery` is tried again within seconds, `once` is dropped",
-  action: "`delivery` rises: some agents have more posts than places. Their deliveries are late.",
-  labels: { kind: ["delivery", "once"] }
-}))
-export const webhookCircuits = ofWebhooks(new Counter({
-  name: "webhook_circuits_total",
-  help: "times that posts to a webhook were paused after failures (`opened`), and that a success ended a pause (`closed`)",
-  action: "`opened` rises and `closed` does not: hosts stay down.",
-  labels: { change: ["opened", "closed"] }
-}))
-export const webhookDead = ofWebhooks(new Counter({
-  name: "webhook_deliveries_dead_total",
-  help: "deliveries to webhooks that are dead because their last attempt failed",
-  action: "It rises: `npm run admin -- webhooks dead` lists them; inform the owners of the webhooks."
-}))
-export const backlogWebhooks = ofWebhooks(new Gauge({
-  name: "backlog_webhook_deliveries",
-  help: "deliveries to webhooks that wait for their next attempt; take the maximum of the nodes",
-  action: "It only rises: hosts of webhooks fail (`webhook_attempts_total`), or `WEBHOOK_POSTS` is too small.",
-  only: BACKLOG
-}))
-export const mail = ofWebhooks(new Counter({
-  name: "mail_total",
-  help: "mails with one-time codes: `sent` to the mail server or the outbox, or `failed`",
-  action: "`failed` rises: the log has the mail server's code. Nobody can register or recover meanwhile.",
-  labels: { outcome: ["sent", "failed"] }
-}))
-export const mailQueue = ofWebhooks(new Gauge({
-  name: "mail_queue_items",
-  help: "mails that are not yet at the mail server",
-  action: "It stays high: the mail server is slow. Beyond 1,000, requests for a code get `OTP_FAILED`."
-}))
+export const webhookAttempts = ofWebhooks(
+  new Counter({
+    name: "webhook_attempts_total",
+    help:
+      "posts to webhooks, by outcome: `delivered`, the class of another status, `timeout`, `forbidden` (an address that may not be reached) or `failed` (no connection, no valid answer)",
+    action:
+      "Failures rise for all hosts: check this machine's network and name server. For one host, only the owner of the host can help.",
+    labels: { outcome: ["delivered", "1xx", "3xx", "4xx", "5xx", "timeout", "forbidden", "failed"] }
+  })
+)
+export const webhookSeconds = ofWebhooks(
+  new Histogram({
+    name: "webhook_attempt_seconds",
+    help: "seconds of a post to a webhook, look-up of its name and its answer included",
+    action: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. `webhook_posts` shows how many posts wait."
+  })
+)
+export const webhookPosts = ofWebhooks(
+  new Gauge({
+    name: "webhook_posts",
+    help: "posts to webhooks that are under way or wait for a place; `once` are posts of presence",
+    action:
+      "Many `waiting` for minutes: hosts do not answer (`webhook_attempts_total`), or `WEBHOOK_POSTS`, `WEBHOOK_POSTS_PER_AGENT` or `WEBHOOK_POSTS_PER_HOST` is too small.",
+    labels: { kind: ["delivery", "once"], state: ["under_way", "waiting"] }
+  })
+)
+export const webhookPostsRefused = ofWebhooks(
+  new Counter({
+    name: "webhook_posts_refused_total",
+    help:
+      "posts that were refused because too many posts wait; a `delivery` is tried again within seconds, `once` is dropped",
+    action: "`delivery` rises: some agents have more posts than places. Their deliveries are late.",
+    labels: { kind: ["delivery", "once"] }
+  })
+)
+export const webhookCircuits = ofWebhooks(
+  new Counter({
+    name: "webhook_circuits_total",
+    help:
+      "times that posts to a webhook were paused after failures (`opened`), and that a success ended a pause (`closed`)",
+    action: "`opened` rises and `closed` does not: hosts stay down.",
+    labels: { change: ["opened", "closed"] }
+  })
+)
+export const webhookDead = ofWebhooks(
+  new Counter({
+    name: "webhook_deliveries_dead_total",
+    help: "deliveries to webhooks that are dead because their last attempt failed",
+    action: "It rises: `npm run admin -- webhooks dead` lists them; inform the owners of the webhooks."
+  })
+)
+export const backlogWebhooks = ofWebhooks(
+  new Gauge({
+    name: "backlog_webhook_deliveries",
+    help: "deliveries to webhooks that wait for their next attempt; take the maximum of the nodes",
+    action: "It only rises: hosts of webhooks fail (`webhook_attempts_total`), or `WEBHOOK_POSTS` is too small.",
+    only: BACKLOG
+  })
+)
+export const mail = ofWebhooks(
+  new Counter({
+    name: "mail_total",
+    help: "mails with one-time codes: `sent` to the mail server or the outbox, or `failed`",
+    action: "`failed` rises: the log has the mail server's code. Nobody can register or recover meanwhile.",
+    labels: { outcome: ["sent", "failed"] }
+  })
+)
+export const mailQueue = ofWebhooks(
+  new Gauge({
+    name: "mail_queue_items",
+    help: "mails that are not yet at the mail server",
+    action: "It stays high: the mail server is slow. Beyond 1,000, requests for a code get `OTP_FAILED`."
+  })
+)
 
 // Jobs
 
-export const jobRuns = ofJobs(new Counter({
-  name: "jobs_runs_total",
-  help: "runs of background jobs, by outcome",
-  action: "`failed` rises: the log has the reason.",
-  labels: { job: undefined, outcome: ["done", "failed"] }
-}))
-export const jobRows = ofJobs(new Counter({
-  name: "jobs_rows_total",
-  help: "rows that background jobs removed or processed",
-  action: "",
-  labels: { job: undefined }
-}))
-export const jobSeconds = ofJobs(new Histogram({
-  name: "jobs_batch_seconds",
-  help: "seconds that a batch of a background job took",
-  action: "A batch takes seconds: the database is slow, or its statistics are old (`ANALYZE`).",
-  labels: { job: undefined }
-}, [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10]))
+export const jobRuns = ofJobs(
+  new Counter({
+    name: "jobs_runs_total",
+    help: "runs of background jobs, by outcome",
+    action: "`failed` rises: the log has the reason.",
+    labels: { job: undefined, outcome: ["done", "failed"] }
+  })
+)
+export const jobRows = ofJobs(
+  new Counter({
+    name: "jobs_rows_total",
+    help: "rows that background jobs removed or processed",
+    action: "",
+    labels: { job: undefined }
+  })
+)
+export const jobSeconds = ofJobs(
+  new Histogram({
+    name: "jobs_batch_seconds",
+    help: "seconds that a batch of a background job took",
+    action: "A batch takes seconds: the database is slow, or its statistics are old (`ANALYZE`).",
+    labels: { job: undefined }
+  }, [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10])
+)
 
 // The process
 
-export const lagSeconds = ofProcess(new Gauge({
-  name: "event_loop_lag_p99_seconds",
-  help: "99th percentile of the delay of the event loop since the last scrape, in seconds",
-  action: "Above 0.1: the process has too much to do. Add a node, or move from PGlite to PostgreSQL."
-}))
-export const residentBytes = ofProcess(new Gauge({
-  name: "process_resident_memory_bytes",
-  help: "resident memory in bytes",
-  action: "It grows while sockets and traffic do not: report it, with `actors` and the queues."
-}))
-export const heapBytes = ofProcess(new Gauge({ name: "process_heap_used_bytes", help: "JavaScript heap in use, in bytes", action: "" }))
-export const diskFree = ofProcess(new Gauge({
-  name: "disk_free_bytes",
-  help: "bytes that are free on the disk of a folder, measured every ten seconds",
-  action: "Below 1 000 000 000: free some space, or enlarge the disk. Below 32 000 000 in `DATA_DIR`, a server on PGlite is not ready, and soon answers sends with 503.",
-  labels: { folder: ["DATA_DIR", "SHARED_DIR"] },
-  only: "folders that exist"
-}))
-export const cpuSeconds = ofProcess(new Gauge({
-  name: "process_cpu_seconds",
-  help: "seconds of CPU used, user and system",
-  action: "Its rate nears 1: one core is busy. Add a node."
-}))
-export const uptimeSeconds = ofProcess(new Gauge({
-  name: "process_uptime_seconds",
-  help: "seconds since the process started",
-  action: "It falls: the process was restarted; the log says why."
-}))
+export const lagSeconds = ofProcess(
+  new Gauge({
+    name: "event_loop_lag_p99_seconds",
+    help: "99th percentile of the delay of the event loop since the last scrape, in seconds",
+    action: "Above 0.1: the process has too much to do. Add a node, or move from PGlite to PostgreSQL."
+  })
+)
+export const residentBytes = ofProcess(
+  new Gauge({
+    name: "process_resident_memory_bytes",
+    help: "resident memory in bytes",
+    action: "It grows while sockets and traffic do not: report it, with `actors` and the queues."
+  })
+)
+export const heapBytes = ofProcess(
+  new Gauge({ name: "process_heap_used_bytes", help: "JavaScript heap in use, in bytes", action: "" })
+)
+export const diskFree = ofProcess(
+  new Gauge({
+    name: "disk_free_bytes",
+    help: "bytes that are free on the disk of a folder, measured every ten seconds",
+    action:
+      "Below 1 000 000 000: free some space, or enlarge the disk. Below 32 000 000 in `DATA_DIR`, a server on PGlite is not ready, and soon answers sends with 503.",
+    labels: { folder: ["DATA_DIR", "SHARED_DIR"] },
+    only: "folders that exist"
+  })
+)
+export const cpuSeconds = ofProcess(
+  new Gauge({
+    name: "process_cpu_seconds",
+    help: "seconds of CPU used, user and system",
+    action: "Its rate nears 1: one core is busy. Add a node."
+  })
+)
+export const uptimeSeconds = ofProcess(
+  new Gauge({
+    name: "process_uptime_seconds",
+    help: "seconds since the process started",
+    action: "It falls: the process was restarted; the log says why."
+  })
+)
 
-export const spansTotal = ofProcess(new Counter({
-  name: "trace_spans_total",
-  help: "spans of traces that were sent to the collector, or dropped because it did not accept them",
-  action: "`dropped` rises: the collector is unavailable or slow, or `OTEL_TRACES_SAMPLER_ARG` is too high for it.",
-  labels: { outcome: ["sent", "dropped"] }
-}))
+export const spansTotal = ofProcess(
+  new Counter({
+    name: "trace_spans_total",
+    help: "spans of traces that were sent to the collector, or dropped because it did not accept them",
+    action: "`dropped` rises: the collector is unavailable or slow, or `OTEL_TRACES_SAMPLER_ARG` is too high for it.",
+    labels: { outcome: ["sent", "dropped"] }
+  })
+)
 
 /** All metrics of the catalogue that this process counts itself, as text for Prometheus. */
 export const metricsText = (): string =>

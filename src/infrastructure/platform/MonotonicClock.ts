@@ -3,8 +3,8 @@ import { Clock } from "effect"
 const machine = Clock.Clock.defaultValue()
 
 /**
- * Monotonic milliseconds for windows, deadlines and ages in memory. Changes of the wall clock do not affect them. The machine's own
- * clock is read with `performance.now()`, because nanoseconds as a BigInt cost several times as much.
+ * Monotonic milliseconds for windows, deadlines and ages in memory. Changes of the wall clock do not affect them. The
+ * machine's own clock is read with `performance.now()`, because nanoseconds as a BigInt cost several times as much.
  */
 export const monotonicMillis = (clock: Clock.Clock): () => number =>
   clock.monotonicTimeNanosUnsafe === machine.monotonicTimeNanosUnsafe

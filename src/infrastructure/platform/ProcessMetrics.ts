@@ -31,7 +31,6 @@ export class ProcessMetrics extends Context.Service<ProcessMetrics, {
           lagSeconds.set(Number.isNaN(delay.percentile(99)) ? 0 : delay.percentile(99) / 1e9)
           delay.reset()
         }
-      })
-    )
+      }))
   )
 }

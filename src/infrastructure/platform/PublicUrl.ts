@@ -12,7 +12,10 @@ const urlAt = (config: Settings, host: string): string =>
 /** The URL of this server itself, not of a proxy before it. Correct only once the server listens. */
 export const listeningUrl = (config: Settings): string => urlAt(config, config.HOST)
 
-/** The URL of this server for a program on another machine. If the server listens on all addresses, `host` replaces HOST. */
+/**
+ * The URL of this server for a program on another machine. If the server listens on all addresses, `host` replaces
+ * HOST.
+ */
 export const reachableUrl = (config: Settings, host: string): string =>
   urlAt(config, config.HOST === "0.0.0.0" || config.HOST === "::" ? host : config.HOST)
 

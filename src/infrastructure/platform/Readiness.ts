@@ -1,7 +1,8 @@
 import { Context, Layer } from "effect"
 
 /**
- * The reasons why this node should get no requests right now, written for operators. A node without reasons is ready (wire.md C.13).
+ * The reasons why this node should get no requests right now, written for operators. A node without reasons is ready
+ * (wire.md C.13).
  */
 export class Readiness extends Context.Service<Readiness, {
   /** Sets the reason of this name; undefined removes the reason. */

@@ -67,7 +67,8 @@ export class Redis extends Context.Service<Redis, {
     Redis,
     Effect.gen(function*() {
       const config = yield* Config
-      if (config.REDIS_URL === undefined) return yield* new ConfigInvalid({ problems: ["REDIS_URL: required for Redis"] })
+      if (config.REDIS_URL === undefined)
+        return yield* new ConfigInvalid({ problems: ["REDIS_URL: required for Redis"] })
       const url = Redacted.value(config.REDIS_URL)
       // Imported here so that a standalone server does not load ioredis.
       const { Redis: Connection } = yield* Effect.promise(() => import("ioredis"))
@@ -120,15 +121,19 @@ export class Redis extends Context.Service<Redis, {
       // Waits for the connection so that even the first requests use the shared limits, but at most FIRST_CONNECT.
       yield* Effect.tryPromise(() => client.connect()).pipe(
         Effect.timeout(FIRST_CONNECT),
-        Effect.catchCause(() => Effect.logWarning("Starting without Redis: rate limits apply per process until Redis connects"))
+        Effect.catchCause(() =>
+          Effect.logWarning("Starting without Redis: rate limits apply per process until Redis connects")
+        )
       )
       return Redis.of({
         channel: (purpose) => {
           const channel = new Channel(client, config.REDIS_TIMEOUT_MS, (open) =>
             log(
-              (open ? Effect.logWarning("Redis does not answer in time") : Effect.logInfo("Redis answers in time again")).pipe(
-                Effect.annotateLogs({ purpose })
-              )
+              (open
+                ? Effect.logWarning("Redis does not answer in time")
+                : Effect.logInfo("Redis answers in time again")).pipe(
+                  Effect.annotateLogs({ purpose })
+                )
             ))
           channels.push(channel)
           return channel
@@ -188,7 +193,11 @@ class Channel implements RedisChannel {
     this.ask(() => this.client.lrem(key, -1, entry), () => undefined)
   }
 
-  run(script: RedisScript, keys: ReadonlyArray<string>, args: ReadonlyArray<Argument>): Effect.Effect<unknown, RedisFailed> {
+  run(
+    script: RedisScript,
+    keys: ReadonlyArray<string>,
+    args: ReadonlyArray<Argument>
+  ): Effect.Effect<unknown, RedisFailed> {
     return toEffect((answered) => this.send(script, keys, args, answered))
   }
 

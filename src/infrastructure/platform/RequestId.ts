@@ -13,19 +13,25 @@ export const requestIdFrom = (given: string | ReadonlyArray<string> | undefined,
   typeof given === "string" && /^[!-~]{1,128}$/.test(given) ? given : ids.make("req")
 
 /**
- * The id of the request that a fiber works for, if the fiber's context has no HTTP request: on another node, in a queue,
- * on a socket.
+ * The id of the request that a fiber works for, if the fiber's context has no HTTP request: on another node, in a
+ * queue, on a socket.
  */
 const RequestId = Context.Reference<string | undefined>("parley/platform/RequestId", { defaultValue: () => undefined })
 
-/** The id of the request that this fiber works for. For an HTTP request it is in the header, where HttpServer puts it. */
+/**
+ * The id of the request that this fiber works for. For an HTTP request it is in the header, where HttpServer puts it.
+ */
 export const requestIdOf = (fiber: Fiber.Fiber<unknown, unknown>): string | undefined =>
   fiber.getRef(RequestId) ??
     Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.headers[REQUEST_ID]
 
-/** The id of the request that the current fiber works for, or null if no request caused the work. For commands and rows. */
+/**
+ * The id of the request that the current fiber works for, or null if no request caused the work. For commands and rows.
+ */
 export const requestId: Effect.Effect<string | null> = Effect.withFiberSucceed((fiber) => requestIdOf(fiber) ?? null)
 
 /** Runs an effect for the request with this id: its log lines, remote calls and outbox rows carry the id. */
-export const forRequest = <A, E, R>(id: string | null | undefined, effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
-  id === null || id === undefined ? effect : Effect.provideService(effect, RequestId, id)
+export const forRequest = <A, E, R>(
+  id: string | null | undefined,
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E, R> => id === null || id === undefined ? effect : Effect.provideService(effect, RequestId, id)

@@ -69,7 +69,10 @@ export const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted
 /** Schemes of URLs such as `vscode` with commas between them, or `none`. They are returned in lower case. */
 export const schemes: Setting<ReadonlyArray<string>>["parse"] = (text) => {
   const parts = text === "none" ? [] : text.toLowerCase().split(",").map((part) => part.trim())
-  return parts.every((part) => /^[a-z][a-z0-9+.-]*$/.test(part) && !["http", "https", "javascript", "data", "file", "blob", "about"].includes(part))
+  return parts.every((part) =>
+      /^[a-z][a-z0-9+.-]*$/.test(part) &&
+      !["http", "https", "javascript", "data", "file", "blob", "about"].includes(part)
+    )
     ? Result.succeed(parts)
     : Result.fail("expected schemes such as vscode with commas between them, or none")
 }
@@ -80,7 +83,8 @@ export const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
   const isNetwork = (part: string): boolean => {
     const [address = "", prefix, ...more] = part.split("/")
     const bits = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1
-    return bits > 0 && more.length === 0 && (prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bits))
+    return bits > 0 && more.length === 0 &&
+      (prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bits))
   }
   return parts.every(isNetwork)
     ? Result.succeed(parts)
@@ -89,7 +93,9 @@ export const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
 
 /** A number from 0 to 1. */
 export const share: Setting<number>["parse"] = (text) =>
-  /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1 ? Result.succeed(Number(text)) : Result.fail("expected a number from 0 to 1")
+  /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1
+    ? Result.succeed(Number(text))
+    : Result.fail("expected a number from 0 to 1")
 
 /** Headers as OpenTelemetry writes them: `name=value` with commas between them, values percent-encoded. */
 export const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
@@ -107,7 +113,9 @@ export const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) =
 
 /** A secret that an Authorization header can carry. */
 export const secretWord: Setting<Redacted.Redacted<string>>["parse"] = (text) =>
-  /^[!-~]+$/.test(text) ? Result.succeed(Redacted.make(text)) : Result.fail("expected one word of visible ASCII characters")
+  /^[!-~]+$/.test(text)
+    ? Result.succeed(Redacted.make(text))
+    : Result.fail("expected one word of visible ASCII characters")
 
 /** One secret, or during a rotation two: the new one, then the old one. */
 export const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {

@@ -49,7 +49,9 @@ export class StallGuard extends Context.Reference<{
 }
 
 /**
- * Counts the milliseconds for which a fiber's statements on PGlite stopped the whole process, in which PGlite runs. Statements on
- * PostgreSQL do not count.
+ * Counts the milliseconds for which a fiber's statements on PGlite stopped the whole process, in which PGlite runs.
+ * Statements on PostgreSQL do not count.
  */
-export const BlockedMillis = Context.Reference<{ ms: number } | undefined>("parley/platform/StallGuard/Blocked", { defaultValue: () => undefined })
+export const BlockedMillis = Context.Reference<{ ms: number } | undefined>("parley/platform/StallGuard/Blocked", {
+  defaultValue: () => undefined
+})

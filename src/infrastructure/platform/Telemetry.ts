@@ -73,7 +73,8 @@ export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
   const volume: { level: LogVolumeLevel } = { level: config.LOG_LEVEL }
   return Layer.mergeAll(
     Logger.layer([Logger.make((options) => {
-      if (LogLevel.isGreaterThanOrEqualTo(options.logLevel, levels[volume.level])) process.stderr.write(`${format(options)}\n`)
+      if (LogLevel.isGreaterThanOrEqualTo(options.logLevel, levels[volume.level]))
+        process.stderr.write(`${format(options)}\n`)
     })]),
     Layer.succeed(References.MinimumLogLevel, "Debug"),
     Layer.succeed(LogVolume, volume)

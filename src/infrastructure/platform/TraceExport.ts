@@ -1,7 +1,7 @@
 import { Effect, Layer, Redacted } from "effect"
 import { Config, type Settings } from "./Config.ts"
-import { spansTotal } from "./Metrics.ts"
 import { LogThrottle } from "./LogThrottle.ts"
+import { spansTotal } from "./Metrics.ts"
 import { type Sampler, type Span, startTracing } from "./Tracing.ts"
 
 /** The most spans that wait for the collector. Further spans are dropped. */
@@ -43,7 +43,10 @@ const encoded = (span: Span) => ({
 export const exportOf = (service: string, version: string, node: string, spans: ReadonlyArray<Span>): string =>
   JSON.stringify({
     resourceSpans: [{
-      resource: { attributes: Object.entries({ "service.name": service, "service.version": version, "service.instance.id": node }).map(attribute) },
+      resource: {
+        attributes: Object.entries({ "service.name": service, "service.version": version, "service.instance.id": node })
+          .map(attribute)
+      },
       scopeSpans: [{ scope: { name: "parley", version }, spans: spans.map(encoded) }]
     }]
   })
@@ -55,10 +58,12 @@ export const samplerOf = ({ OTEL_TRACES_SAMPLER: name, OTEL_TRACES_SAMPLER_ARG: 
 
 /** The headers of OTEL_EXPORTER_OTLP_HEADERS: `name=value` with commas between them, values percent-encoded. */
 export const headersOf = (text: string): Record<string, string> =>
-  Object.fromEntries(text.split(",").map((pair) => {
-    const at = pair.indexOf("=")
-    return [pair.slice(0, at).trim(), decodeURIComponent(pair.slice(at + 1).trim())]
-  }))
+  Object.fromEntries(
+    text.split(",").map((pair) => {
+      const at = pair.indexOf("=")
+      return [pair.slice(0, at).trim(), decodeURIComponent(pair.slice(at + 1).trim())]
+    })
+  )
 
 /**
  * Sends spans to OTEL_EXPORTER_OTLP_ENDPOINT in the background, a batch at a time. Without this setting tracing is off.
@@ -72,7 +77,9 @@ export const layer = (version: string) =>
     const url = `${endpoint}/v1/traces`
     const headers = {
       "content-type": "application/json",
-      ...(config.OTEL_EXPORTER_OTLP_HEADERS === undefined ? {} : headersOf(Redacted.value(config.OTEL_EXPORTER_OTLP_HEADERS)))
+      ...(config.OTEL_EXPORTER_OTLP_HEADERS === undefined
+        ? {}
+        : headersOf(Redacted.value(config.OTEL_EXPORTER_OTLP_HEADERS)))
     }
     const node = `${config.RUNNER_HOST}:${config.RUNNER_PORT}`
     const sent = spansTotal.at("sent")
@@ -86,7 +93,13 @@ export const layer = (version: string) =>
       return Effect.tryPromise({
         try: async () => {
           const body = exportOf(config.OTEL_SERVICE_NAME, version, node, spans)
-          const answer = await fetch(url, { method: "POST", headers, body, redirect: "error", signal: AbortSignal.timeout(TIMEOUT_MS) })
+          const answer = await fetch(url, {
+            method: "POST",
+            headers,
+            body,
+            redirect: "error",
+            signal: AbortSignal.timeout(TIMEOUT_MS)
+          })
           await answer.arrayBuffer()
           if (!answer.ok) throw new Error(`it answered ${answer.status}`)
         },
@@ -102,7 +115,11 @@ export const layer = (version: string) =>
             Effect.suspend(() => {
               dropped.add(spans.length)
               return Effect.as(
-                lines.log(Effect.logWarning(`Traces could not be sent to OTEL_EXPORTER_OTLP_ENDPOINT and were dropped: ${reason}`)),
+                lines.log(
+                  Effect.logWarning(
+                    `Traces could not be sent to OTEL_EXPORTER_OTLP_ENDPOINT and were dropped: ${reason}`
+                  )
+                ),
                 false
               )
             })

@@ -81,7 +81,14 @@ interface Details {
   readonly failure?: string | undefined
 }
 
-const record = (parent: TraceContext | undefined, own: TraceContext, name: string, start: number, end: number, details: Details): void =>
+const record = (
+  parent: TraceContext | undefined,
+  own: TraceContext,
+  name: string,
+  start: number,
+  end: number,
+  details: Details
+): void =>
   tracing?.record({
     traceId: traceIdOf(own),
     spanId: spanIdOf(own),
@@ -95,7 +102,10 @@ const record = (parent: TraceContext | undefined, own: TraceContext, name: strin
     failure: details.failure
   })
 
-/** Records a span from `start` to `end` (default: now), and returns its context, or undefined if the trace is not sampled. */
+/**
+ * Records a span from `start` to `end` (default: now), and returns its context, or undefined if the trace is not
+ * sampled.
+ */
 export const recordSpan = (
   parent: TraceContext | undefined,
   name: string,
@@ -120,7 +130,10 @@ export const traceOf = (fiber: Fiber.Fiber<unknown, unknown>): TraceContext | un
 export const trace: Effect.Effect<TraceContext | undefined> = Effect.withFiberSucceed(traceOf)
 
 /** Runs an effect under a trace context from another node, a client or the database. Ignores a malformed context. */
-export const forTrace = <A, E, R>(context: TraceContext | null | undefined, effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+export const forTrace = <A, E, R>(
+  context: TraceContext | null | undefined,
+  effect: Effect.Effect<A, E, R>
+): Effect.Effect<A, E, R> =>
   tracing === undefined || context === undefined || context === null || !FORM.test(context)
     ? effect
     : Effect.provideService(effect, Trace, context)
@@ -162,7 +175,8 @@ const traced = <A, E, R>(
           kind,
           attributes: Exit.isSuccess(exit) ? toAttributes?.(exit.value) ?? {} : {},
           failure: failureOf(exit)
-        })))
+        })
+      ))
   })
 
 /** A request of a trace that begins or continues at this node. */
@@ -177,7 +191,10 @@ const decide = ({ followsParent, ratio }: Sampler, parent: TraceContext | undefi
     const traceId = parent === undefined ? undefined : traceIdOf(parent)
     const sampled = traceId === undefined ? Math.random() < ratio : isOfShare(traceId, ratio)
     // A context from the caller is passed on, marked as not sampled. Without one there is nothing to pass on.
-    if (!sampled) return parent === undefined ? undefined : { context: `${parent.slice(0, 53)}00`, end: () => undefined }
+    if (!sampled)
+      return parent === undefined
+        ? undefined
+        : { context: `${parent.slice(0, 53)}00`, end: () => undefined }
   } else if (!isSampled(parent)) return { context: parent, end: () => undefined }
   const own = parent === undefined ? `00-${hex(16)}-${hex(8)}-01` : below(parent)
   const start = traceTime()
@@ -192,7 +209,10 @@ const decide = ({ followsParent, ratio }: Sampler, parent: TraceContext | undefi
   }
 }
 
-/** Decides whether a client's request is traced. `header` is its `traceparent`. Returns undefined if the request has no trace. */
+/**
+ * Decides whether a client's request is traced. `header` is its `traceparent`. Returns undefined if the request has no
+ * trace.
+ */
 export const traceRequest = (header: unknown): TracedRequest | undefined =>
   tracing === undefined
     ? undefined
@@ -205,7 +225,9 @@ export const traceRequest = (header: unknown): TracedRequest | undefined =>
 export const joinOrigin = (requestId: string | null, context: TraceContext | undefined): string | null =>
   context === undefined ? requestId : `${requestId ?? ""} ${context}`
 
-export const splitOrigin = (origin: string | null): { readonly requestId: string | null; readonly trace: TraceContext | undefined } => {
+export const splitOrigin = (
+  origin: string | null
+): { readonly requestId: string | null; readonly trace: TraceContext | undefined } => {
   const space = origin?.indexOf(" ") ?? -1
   if (origin === null || space < 0) return { requestId: origin, trace: undefined }
   const trace = origin.slice(space + 1)

@@ -12,7 +12,10 @@ export interface UnknownSetting {
   readonly nearest: string
 }
 
-/** How many letters must be removed and added to make one name of the other. A changed letter counts as two, two swapped letters too. */
+/**
+ * How many letters must be removed and added to make one name of the other. A changed letter counts as two, two swapped
+ * letters too.
+ */
 const distance = (a: string, b: string): number =>
   TextDiff.codePoints(a, b).reduce((letters, { _tag, items }) => _tag === "Equal" ? letters : letters + items.length, 0)
 
@@ -30,7 +33,15 @@ const abbreviates = (name: string, right: string): boolean => {
 const firstWord = (name: string): string => name.split("_", 1)[0] ?? ""
 
 /** First words that no other software uses. A variable that begins with one of them is meant for Parley. */
-const OWN: ReadonlySet<string> = new Set(["LIMITS", "SOCKETS", "PRESENCE", "RETENTION", "IDEMPOTENCY", "UPLOADS", "DOWNLOADS"])
+const OWN: ReadonlySet<string> = new Set([
+  "LIMITS",
+  "SOCKETS",
+  "PRESENCE",
+  "RETENTION",
+  "IDEMPOTENCY",
+  "UPLOADS",
+  "DOWNLOADS"
+])
 
 /**
  * Variables of other software: Kubernetes and Docker set them for linked services, other programs for databases and
@@ -72,8 +83,8 @@ const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
 }
 
 /**
- * The most similar of these names: the name itself, a name that it abbreviates, or one in which one of four letters is wrong. In a short
- * name, one letter may be missing or added. Undefined if no name is so similar.
+ * The most similar of these names: the name itself, a name that it abbreviates, or one in which one of four letters is
+ * wrong. In a short name, one letter may be missing or added. Undefined if no name is so similar.
  */
 export const similar = (name: string, rights: ReadonlyArray<string>): string | undefined => {
   const nearest = nearestOf(name, rights)
@@ -89,7 +100,8 @@ export const unknownSettings = (
 ): ReadonlyArray<UnknownSetting> => {
   const known = new Set(rights)
   return Object.entries(environment).flatMap(([name, value]) => {
-    if (known.has(name) || value === undefined || value.trim() === "" || FOREIGN.some((pattern) => pattern.test(name))) return []
+    if (known.has(name) || value === undefined || value.trim() === "" || FOREIGN.some((pattern) => pattern.test(name)))
+      return []
     const meant = (OWN.has(firstWord(name)) && name.includes("_")) || rights.some((right) => isNear(name, right))
     return meant ? [{ name, nearest: nearestOf(name, rights) }] : []
   })

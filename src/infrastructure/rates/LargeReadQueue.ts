@@ -4,9 +4,9 @@ const MAX_WAITING = 8_192
 const LARGE = 262_144
 const PACE = 4_194_304
 /**
- * If the statements of a request stopped the whole process for longer than `LONG_MS` (PGlite runs in the process), its peer pauses
- * for `REST` times as long. So one peer's requests take a quarter of the time. The pause is at most `MOST_MS`, because other
- * peers had their turns between the statements of an answer that takes minutes (an export).
+ * If the statements of a request stopped the whole process for longer than `LONG_MS` (PGlite runs in the process), its
+ * peer pauses for `REST` times as long. So one peer's requests take a quarter of the time. The pause is at most
+ * `MOST_MS`, because other peers had their turns between the statements of an answer that takes minutes (an export).
  */
 const LONG_MS = 20
 const REST = 3
@@ -77,7 +77,10 @@ export class Slot {
     this.#since = queue.timing.now()
   }
 
-  /** Call it when the answer is encoded, with the number of its bytes. The rows of the answer must no longer be in memory. */
+  /**
+   * Call it when the answer is encoded, with the number of its bytes. The rows of the answer must no longer be in
+   * memory.
+   */
   encoded(bytes: number): void {
     if (bytes > LARGE) this.#takenUntil = this.#since + bytes / PACE * 1_000
     if (this.#reading === 0) return
@@ -85,7 +88,10 @@ export class Slot {
     this.#reading = 0
   }
 
-  /** Call it when the answer is cut off because its client made the process hold too much. The slot then stays taken for some seconds. */
+  /**
+   * Call it when the answer is cut off because its client made the process hold too much. The slot then stays taken for
+   * some seconds.
+   */
   cut(): void {
     this.#takenUntil = this.#queue.timing.now() + this.#queue.bounds.cutMs
   }
@@ -97,7 +103,8 @@ export class Slot {
     this.encoded(0)
     const { timing } = this.#queue
     const now = timing.now()
-    if (this.blocked.ms > LONG_MS) this.#peer.restsUntil = Math.max(this.#peer.restsUntil, now) + Math.min(REST * this.blocked.ms, MOST_MS)
+    if (this.blocked.ms > LONG_MS)
+      this.#peer.restsUntil = Math.max(this.#peer.restsUntil, now) + Math.min(REST * this.blocked.ms, MOST_MS)
     const ms = this.#takenUntil - now
     if (ms > 0) timing.later(ms, () => this.#queue.leave(this.#peer))
     else this.#queue.leave(this.#peer)
@@ -105,11 +112,12 @@ export class Slot {
 }
 
 /**
- * The queue for large answers. A peer has a few slots. A slot is taken from before its answer is read until the answer has left. All
- * answers that are being read may have `bytes` together, as estimated. Further requests wait. The requests of one peer get their slots in
- * the order of their arrival, and the peers in turn. An answer above 256 kB keeps its slot for one second per 4 MiB. An answer that is
- * cut off unread keeps it for some seconds. A peer whose requests stopped the process by their statements pauses after them. So a
- * peer that asks again and again takes only a part of the process's time. Every call is synchronous.
+ * The queue for large answers. A peer has a few slots. A slot is taken from before its answer is read until the answer
+ * has left. All answers that are being read may have `bytes` together, as estimated. Further requests wait. The
+ * requests of one peer get their slots in the order of their arrival, and the peers in turn. An answer above 256 kB
+ * keeps its slot for one second per 4 MiB. An answer that is cut off unread keeps it for some seconds. A peer whose
+ * requests stopped the process by their statements pauses after them. So a peer that asks again and again takes only a
+ * part of the process's time. Every call is synchronous.
  */
 export class LargeReadQueue {
   readonly bounds: Bounds
@@ -134,7 +142,10 @@ export class LargeReadQueue {
     return this.#waiting
   }
 
-  /** Takes a slot or joins the queue. Returns "full" if the queue has too many requests of the peer, "busy" if it has too many in all. */
+  /**
+   * Takes a slot or joins the queue. Returns "full" if the queue has too many requests of the peer, "busy" if it has
+   * too many in all.
+   */
   enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
     const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, restsUntil: 0, queue: [] }
     if (peer.queue.length >= this.bounds.waiting) return "full"
@@ -224,6 +235,7 @@ export class LargeReadQueue {
   }
 
   #forget(peer: Peer): void {
-    if (peer.underWay === 0 && peer.queue.length === 0 && peer.restsUntil <= this.timing.now()) this.#peers.delete(peer.key)
+    if (peer.underWay === 0 && peer.queue.length === 0 && peer.restsUntil <= this.timing.now())
+      this.#peers.delete(peer.key)
   }
 }

@@ -1,19 +1,20 @@
-import { Clock, Context, Effect, Layer } from "effect"
-import { HttpServerRequest } from "effect/http"
-import { ServerRequest, type Reading } from "#infrastructure/http/ServerRequest"
+import { type Reading, ServerRequest } from "#infrastructure/http/ServerRequest"
 import { Config } from "#infrastructure/platform/Config"
 import { largeReads } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { BlockedMillis } from "#infrastructure/platform/StallGuard"
 import { RateLimited, Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
 import { LargeReadQueue, Slot, type Timing } from "./LargeReadQueue.ts"
 
 /** When a refused request may be repeated, in milliseconds. */
 const RETRY_MS = 1_000
 
 /**
- * How large an answer can be, for endpoints whose answers can be large: at most `max` items of `bytes` each, and `usual` items if the query
- * has no `limit`. If `max` and `usual` are the same, the query's `limit` is ignored. `"message"` is the size of the largest message.
+ * How large an answer can be, for endpoints whose answers can be large: at most `max` items of `bytes` each, and
+ * `usual` items if the query has no `limit`. If `max` and `usual` are the same, the query's `limit` is ignored.
+ * `"message"` is the size of the largest message.
  */
 export interface LargeAnswer {
   readonly usual: number
@@ -22,7 +23,9 @@ export interface LargeAnswer {
 }
 
 /** Annotates an endpoint whose answers can be larger than 256 kB. */
-export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/rates/LargeAnswer", { defaultValue: () => undefined })
+export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/rates/LargeAnswer", {
+  defaultValue: () => undefined
+})
 
 /** Searches that one process runs at once, and searches of one agent that may wait. */
 const SEARCHES = 2
@@ -31,21 +34,35 @@ const SEARCHES_WAITING = 4
 /** The bytes of JSON that a message has besides its content and metadata. */
 const BESIDE_CONTENT = 2_048
 
-type Bounded = <A, E, R>(key: string, size: LargeAnswer, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+type Bounded = <A, E, R>(
+  key: string,
+  size: LargeAnswer,
+  effect: Effect.Effect<A, E, R>
+) => Effect.Effect<A, E | RateLimited | Unavailable, R>
 
 /**
- * Bounds the answers that may be large, so that a peer that reads many of them, or does not read them, costs the others nothing
- * (wire.md C.0, Large answers). A request that gets no slot in time is refused: with 429 if its peer has too many answers under way,
- * with 503 if the whole process is at its bound.
+ * Bounds the answers that may be large, so that a peer that reads many of them, or does not read them, costs the others
+ * nothing (wire.md C.0, Large answers). A request that gets no slot in time is refused: with 429 if its peer has too
+ * many answers under way, with 503 if the whole process is at its bound.
  */
 export class LargeReads extends Context.Service<LargeReads, {
-  /** Runs the effect in a slot of this agent. The slot is free again when the answer to the current request has left. */
+  /**
+   * Runs the effect in a slot of this agent. The slot is free again when the answer to the current request has left.
+   */
   readonly ofAgent: Bounded
   /** Runs the transfer of a file in a slot of this IP address, until the answer to the current request has left. */
-  readonly file: <A, E, R>(address: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+  readonly file: <A, E, R>(
+    address: string,
+    effect: Effect.Effect<A, E, R>
+  ) => Effect.Effect<A, E | RateLimited | Unavailable, R>
   /** Runs a search in a slot of this agent, which has one. The slot is free again when the effect has ended. */
-  readonly search: <A, E, R>(agentId: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
-  /** Runs the effect, which may take minutes, in a slot of this agent. The slot is free again when the effect has ended. */
+  readonly search: <A, E, R>(
+    agentId: string,
+    effect: Effect.Effect<A, E, R>
+  ) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+  /**
+   * Runs the effect, which may take minutes, in a slot of this agent. The slot is free again when the effect has ended.
+   */
   readonly during: Bounded
 }>()("parley/rates/LargeReads") {
   static readonly layer = Layer.effect(
@@ -80,7 +97,13 @@ export class LargeReads extends Context.Service<LargeReads, {
         })
 
       /** Waits for a slot. Calls `granted` in the turn in which the slot is granted. */
-      const slotOf = (queue: LargeReadQueue, key: string, slots: number, bytes: number, granted: (slot: Slot) => void) =>
+      const slotOf = (
+        queue: LargeReadQueue,
+        key: string,
+        slots: number,
+        bytes: number,
+        granted: (slot: Slot) => void
+      ) =>
         Effect.suspend((): Effect.Effect<Slot, RateLimited | Unavailable> => {
           const entered = queue.enter(key, slots, bytes)
           if (entered === "full") return Effect.fail(tooMany(queue, slots))
@@ -107,13 +130,22 @@ export class LargeReads extends Context.Service<LargeReads, {
         })
 
       const bytesOf = ({ bytes, max, usual }: LargeAnswer, context: Context.Context<never>): number => {
-        const given = usual === max ? max : Number(Context.getOrUndefined(context, HttpServerRequest.ParsedSearchParams)?.["limit"])
+        const given = usual === max
+          ? max
+          : Number(Context.getOrUndefined(context, HttpServerRequest.ParsedSearchParams)?.["limit"])
         return (given >= 1 ? Math.min(given, max) : usual) * (bytes === "message" ? perItem.message : bytes)
       }
 
-      const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) => ({ blocked }: Slot) => Effect.provideService(effect, BlockedMillis, blocked)
+      const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) => ({ blocked }: Slot) =>
+        Effect.provideService(effect, BlockedMillis, blocked)
 
-      const during = <A, E, R>(queue: LargeReadQueue, key: string, slots: number, bytes: number, effect: Effect.Effect<A, E, R>) =>
+      const during = <A, E, R>(
+        queue: LargeReadQueue,
+        key: string,
+        slots: number,
+        bytes: number,
+        effect: Effect.Effect<A, E, R>
+      ) =>
         Effect.suspend(() => {
           // Set in the turn in which the slot is granted, so that an interruption cannot lose the slot.
           let slot: Slot | undefined
@@ -155,7 +187,11 @@ export class LargeReads extends Context.Service<LargeReads, {
             return Effect.andThen(
               slotOf(files, address, config.HTTP_FILES_PER_ADDRESS, 1, (slot) =>
                 // The file stays open until the answer has left, however early its last bytes are read.
-                attach(source as ServerRequest, { encoded: () => undefined, cut: () => undefined, left: () => slot.left() })),
+                attach(source as ServerRequest, {
+                  encoded: () => undefined,
+                  cut: () => undefined,
+                  left: () => slot.left()
+                })),
               effect
             )
           }),

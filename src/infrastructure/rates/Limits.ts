@@ -1,5 +1,5 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import type { Settings } from "#infrastructure/platform/Config"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { RateRule } from "./RateRule.ts"
 
 /** The settings that are limits. */
@@ -48,8 +48,8 @@ export interface LimitChange {
 }
 
 /**
- * The changes that operators have made to limits, in this process's memory. A look-up is synchronous, because it is on the
- * send path, and costs one comparison while no limit is changed. `LimitChanges` reads the rows, on every node.
+ * The changes that operators have made to limits, in this process's memory. A look-up is synchronous, because it is on
+ * the send path, and costs one comparison while no limit is changed. `LimitChanges` reads the rows, on every node.
  */
 export interface LimitsShape {
   /** The value in force: the change for this agent, else the change for all agents, else the configured value. */
@@ -93,5 +93,8 @@ export class Limits extends Context.Reference<LimitsShape>("parley/rates/Limits"
   defaultValue: () => ({ ...make(() => 0), set: () => undefined })
 }) {
   /** Changes end by the clock that nodes share, not by that of the machine. */
-  static readonly layer = Layer.effect(Limits, Effect.map(Clock.Clock, (clock) => make(() => clock.currentTimeMillisUnsafe())))
+  static readonly layer = Layer.effect(
+    Limits,
+    Effect.map(Clock.Clock, (clock) => make(() => clock.currentTimeMillisUnsafe()))
+  )
 }

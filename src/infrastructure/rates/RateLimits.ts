@@ -1,13 +1,13 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { showLimit } from "#infrastructure/http/RateHeaders"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Config } from "#infrastructure/platform/Config"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { Redis } from "#infrastructure/platform/Redis"
+import { RateLimited } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import { Limits, type LimitsShape } from "./Limits.ts"
 import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
-import { Redis } from "#infrastructure/platform/Redis"
 import { SharedWindows } from "./SharedWindows.ts"
 import { SlidingWindows } from "./SlidingWindows.ts"
-import { RateLimited } from "#infrastructure/wire/WireError"
 
 /**
  * Rate limits by key. They fail open: while the shared count (Redis) does not answer, a request passes if this
@@ -23,10 +23,14 @@ export class RateLimits extends Context.Service<RateLimits, {
    */
   readonly takeAll: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<RateState>, RateLimited>
   /**
-   * Counts `charge` for a request whose effect begins with a take of its own. The charge is counted before the effect or,
-   * with Redis, in the same round trip as the effect's take. The charge counts even if the effect's take is refused.
+   * Counts `charge` for a request whose effect begins with a take of its own. The charge is counted before the effect
+   * or, with Redis, in the same round trip as the effect's take. The charge counts even if the effect's take is
+   * refused.
    */
-  readonly takeTogether: <A, E, R>(charge: Charge, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
+  readonly takeTogether: <A, E, R>(
+    charge: Charge,
+    effect: Effect.Effect<A, E, R>
+  ) => Effect.Effect<A, E | RateLimited, R>
   /** Frees the place of a request that should not count after all. In Redis this happens a moment later. */
   readonly refund: (rule: RateRule, key: string, state: RateState) => void
   /** The requests of a key that this process has accepted within the current windows, by rule. For display only. */
@@ -43,7 +47,8 @@ export class RateLimits extends Context.Service<RateLimits, {
       const windows = new SlidingWindows(monotonicMillis(yield* Clock.Clock))
       const takeAll = (charges: ReadonlyArray<Charge>) =>
         Effect.withFiber<ReadonlyArray<RateState>, RateLimited>((fiber) =>
-          answer(fiber.context, windows.takeAll(inForce(limits, charges))))
+          answer(fiber.context, windows.takeAll(inForce(limits, charges)))
+        )
       const take = single(takeAll)
       return RateLimits.of({
         take,
@@ -56,8 +61,9 @@ export class RateLimits extends Context.Service<RateLimits, {
   )
 
   /**
-   * The limits that all processes on one Redis share, on top of this process's own count (SharedWindows). A charge that a request
-   * owes is sent with the request's first take (`takeTogether`). All takes of one turn of the event loop share one command.
+   * The limits that all processes on one Redis share, on top of this process's own count (SharedWindows). A charge that
+   * a request owes is sent with the request's first take (`takeTogether`). All takes of one turn of the event loop
+   * share one command.
    */
   static readonly layerRedis = Layer.effect(
     RateLimits,
@@ -99,8 +105,13 @@ export class RateLimits extends Context.Service<RateLimits, {
   )
 
   /** Shared in Redis if REDIS_URL is set, else in memory. */
-  static readonly layer = Layer.unwrap(Effect.map(Config, (config) =>
-    config.REDIS_URL === undefined ? RateLimits.layerMemory : Layer.provide(RateLimits.layerRedis, Redis.layer)))
+  static readonly layer = Layer.unwrap(
+    Effect.map(
+      Config,
+      (config) =>
+        config.REDIS_URL === undefined ? RateLimits.layerMemory : Layer.provide(RateLimits.layerRedis, Redis.layer)
+    )
+  )
 }
 
 /** A charge of the current request that its first take is to count too (`takeTogether`). */

@@ -26,8 +26,8 @@ export interface RateState {
   /** Identifies the place in this process's own count: its time in monotonic milliseconds. */
   readonly at: number
   /**
-   * Identifies the place in Redis: its time in microseconds of Redis's clock. Null unless Redis has confirmed that it counted the
-   * request.
+   * Identifies the place in Redis: its time in microseconds of Redis's clock. Null unless Redis has confirmed that it
+   * counted the request.
    */
   readonly sharedAt: number | null
 }

@@ -1,9 +1,9 @@
-import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
 import { REDIS_FALLBACK_REASONS, redisFallbacks } from "#infrastructure/platform/Metrics"
 import type { RedisChannel } from "#infrastructure/platform/Redis"
-import { readTaken, TAKE, takeArguments, takeKeys, type Taking, windowKey } from "./SlidingWindowScript.ts"
-import { type HeldPlace, SlidingWindows } from "./SlidingWindows.ts"
 import { RateLimited } from "#infrastructure/wire/WireError"
+import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
+import { type HeldPlace, SlidingWindows } from "./SlidingWindows.ts"
+import { readTaken, TAKE, takeArguments, takeKeys, type Taking, windowKey } from "./SlidingWindowScript.ts"
 
 type Outcome = ReadonlyArray<RateState> | RateLimited
 
@@ -103,7 +103,9 @@ export class SharedWindows {
       for (const [i, request] of requests.entries()) {
         const one = taken?.all?.[i]
         if (one === undefined || one.refusal === "NotWindow") {
-          request.decided(this.settleAlone(request, taken === undefined || taken.all !== undefined ? "nonsense" : "slow"))
+          request.decided(
+            this.settleAlone(request, taken === undefined || taken.all !== undefined ? "nonsense" : "slow")
+          )
           continue
         }
         const states = request.held.flatMap((held, i) => {
@@ -135,7 +137,9 @@ type Reason = typeof REDIS_FALLBACK_REASONS[number]
  * estimate is never behind Redis's clock. It is ahead by at most the delay of the fastest answer.
  */
 export class RedisClock {
-  /** Upper bound of how far Redis's clock is ahead of this process's, in microseconds. Undefined while it is not known. */
+  /**
+   * Upper bound of how far Redis's clock is ahead of this process's, in microseconds. Undefined while it is not known.
+   */
   private aheadMicros: number | undefined
 
   /** Redis's time in microseconds at a time of this process in milliseconds, or 0 if it is not known. */

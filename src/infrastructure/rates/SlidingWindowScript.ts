@@ -1,28 +1,29 @@
-import { type Charge, rateRefusal } from "./RateRule.ts"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import { redisScript } from "#infrastructure/platform/Redis"
 import type { RateLimited } from "#infrastructure/wire/WireError"
+import { type Charge, rateRefusal } from "./RateRule.ts"
 
 /**
  * True sliding windows in Redis, on Redis's clock. Each key holds a list of the times (microseconds) of accepted
  * requests, oldest first. The list never has more entries than the limit, and expires one window after the last one.
  * One run of the script decides many requests, one after the other.
  *
- * KEYS holds the windows of all requests. ARGV begins with the current time (0 for Redis's own clock) and the latest time
- * at which anything may be counted (0 for no bound). Then each request has the number of its windows, the number of its
- * first windows that count even if others refuse, and for each window the limit and the length in milliseconds.
+ * KEYS holds the windows of all requests. ARGV begins with the current time (0 for Redis's own clock) and the latest
+ * time at which anything may be counted (0 for no bound). Then each request has the number of its windows, the number
+ * of its first windows that count even if others refuse, and for each window the limit and the length in milliseconds.
  *
- * The answer begins with the time of the decision, and ends there if that time is past the bound. Then each request has:
+ * The answer begins with the time of the decision, and ends there if that time is past the bound. Then each request
+ * has:
  *
- * - 0 if it is accepted, i if its window i refuses it (of several windows, the one with the longest wait), -1 if a key is
- *   not a list,
+ * - 0 if it is accepted, i if its window i refuses it (of several windows, the one with the longest wait), -1 if a key
+ *   is not a list,
  * - the number of places taken,
  * - if it is refused, the wait in milliseconds,
  * - for each place the number of requests remaining, the milliseconds until the oldest entry leaves the window, and the
  *   time of the place.
  *
- * If the clock goes back, a window uses the time of its newest entry until the clock has caught up. If the newest
- * entry is more than a window or `SET_BACK_MS` ahead of the clock, the clock was set back, and the window is cleared instead.
+ * If the clock goes back, a window uses the time of its newest entry until the clock has caught up. If the newest entry
+ * is more than a window or `SET_BACK_MS` ahead of the clock, the clock was set back, and the window is cleared instead.
  */
 export const TAKE = redisScript(`
 local given, latest = tonumber(ARGV[1]), tonumber(ARGV[2])

@@ -1,5 +1,5 @@
-import { type Charge, type RateCount, rateRefusal, type RateRule, type RateState } from "./RateRule.ts"
 import { RateLimited } from "#infrastructure/wire/WireError"
+import { type Charge, type RateCount, rateRefusal, type RateRule, type RateState } from "./RateRule.ts"
 
 /**
  * True sliding windows in the memory of this process, lost on restart: for each key a log of the times of accepted
@@ -19,7 +19,9 @@ export class SlidingWindows {
     return taken instanceof RateLimited ? taken : taken[0]!
   }
 
-  /** Takes a place in every window, or in none and returns the refusal with the longest wait. Each rule may occur once. */
+  /**
+   * Takes a place in every window, or in none and returns the refusal with the longest wait. Each rule may occur once.
+   */
   takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
     const held = this.hold(charges)
     if (held instanceof RateLimited) return held
@@ -59,7 +61,11 @@ export class SlidingWindows {
   }
 }
 
-const refusalOf = (charges: ReadonlyArray<Charge>, logs: ReadonlyArray<WindowLog>, now: number): RateLimited | undefined => {
+const refusalOf = (
+  charges: ReadonlyArray<Charge>,
+  logs: ReadonlyArray<WindowLog>,
+  now: number
+): RateLimited | undefined => {
   let refusal: RateRule | undefined
   let longest = 0
   for (const [i, { rule }] of charges.entries()) {
@@ -168,7 +174,8 @@ export class WindowLog {
 
   /** Adds an accepted request. The buffer grows up to the limit. */
   add(rule: RateRule, time: number): void {
-    if (this.count === this.times.length) this.resize(Math.max(SMALLEST, this.count + 1, Math.min(this.count * 2, rule.limit)))
+    if (this.count === this.times.length)
+      this.resize(Math.max(SMALLEST, this.count + 1, Math.min(this.count * 2, rule.limit)))
     // Insertion sort: entries arrive almost in the order of their times.
     let i = this.count++
     for (; i > 0 && this.at(i - 1) > time; i--) this.times[this.indexOf(i)] = this.at(i - 1)

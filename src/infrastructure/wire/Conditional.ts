@@ -1,11 +1,13 @@
 /**
- * Whether If-None-Match names the tag of an answer, by the weak comparison of RFC 9110, 8.8.3.2. A proxy that compresses answers makes
- * their tags weak.
+ * Whether If-None-Match names the tag of an answer, by the weak comparison of RFC 9110, 8.8.3.2. A proxy that
+ * compresses answers makes their tags weak.
  */
 export const namesTag = (ifNoneMatch: string | undefined, etag: string): boolean =>
   ifNoneMatch?.match(/"[^"]*"/g)?.includes(etag.replace(/^W\//, "")) === true
 
-/** Whether a client with this If-None-Match already has the answer with this tag. `*` stands for any answer that exists. */
+/**
+ * Whether a client with this If-None-Match already has the answer with this tag. `*` stands for any answer that exists.
+ */
 export const isKnown = (ifNoneMatch: string | undefined, etag: string): boolean =>
   ifNoneMatch?.trim() === "*" || namesTag(ifNoneMatch, etag)
 
@@ -16,8 +18,9 @@ export interface ByteRange {
 }
 
 /**
- * The part of `size` bytes that a GET asks for (RFC 9110, 14.2): undefined for all bytes, "none" for a range that has no byte of them.
- * Several ranges, other units and malformed ranges are ignored, and so is a range with an If-Range that does not have the tag.
+ * The part of `size` bytes that a GET asks for (RFC 9110, 14.2): undefined for all bytes, "none" for a range that has
+ * no byte of them. Several ranges, other units and malformed ranges are ignored, and so is a range with an If-Range
+ * that does not have the tag.
  */
 export const rangeOf = (
   headers: Readonly<Record<string, string | undefined>>,

@@ -1,6 +1,7 @@
 /**
- * The agents, ids and values that the examples in the OpenAPI document use, the same in every module. ada is the caller,
- * grace is another agent, and both are members of the group "Compilers". The ids have the contract's form (wire.md D).
+ * The agents, ids and values that the examples in the OpenAPI document use, the same in every module. ada is the
+ * caller, grace is another agent, and both are members of the group "Compilers". The ids have the contract's form
+ * (wire.md D).
  */
 export const ada = { id: "agt_AaELE6gAsJ9DYBqz", handle: "ada", display_name: "Ada" } as const
 export const grace = { id: "agt_AaEVYGAAvjAeAWVL", handle: "grace", display_name: "Grace" } as const

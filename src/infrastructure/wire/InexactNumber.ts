@@ -20,7 +20,10 @@ const [MINUS, PLUS, DOT, ZERO, NINE, UPPER_E, LOWER_E] = [45, 43, 46, 48, 57, 69
 
 const isDigit = (code: number): boolean => code >= ZERO && code <= NINE
 
-/** The significant digits of a decimal number, and the power of ten by which they are multiplied. Two spellings of a number have the same. */
+/**
+ * The significant digits of a decimal number, and the power of ten by which they are multiplied. Two spellings of a
+ * number have the same.
+ */
 const significant = (text: string): { readonly digits: string; readonly power: number } => {
   const [mantissa = "", exponent = "0"] = text.toLowerCase().split("e")
   const [whole = "", fraction = ""] = mantissa.replace("-", "").split(".")
@@ -33,9 +36,9 @@ const significant = (text: string): { readonly digits: string; readonly power: n
 }
 
 /**
- * Whether a double keeps a number of a JSON text (wire.md C.0, Numbers). An integer must be at most 2^53 − 1. A number with a fraction or
- * an exponent may be rounded, but it must not become 0 or infinite. If it is an integer above 2^53 − 1, such as 1e308, the double must
- * have the same value in JSON.
+ * Whether a double keeps a number of a JSON text (wire.md C.0, Numbers). An integer must be at most 2^53 − 1. A number
+ * with a fraction or an exponent may be rounded, but it must not become 0 or infinite. If it is an integer above 2^53 −
+ * 1, such as 1e308, the double must have the same value in JSON.
  */
 export const isExact = (text: string): boolean => {
   const value = Number(text)
@@ -51,7 +54,7 @@ export const isExact = (text: string): boolean => {
 
 /** The position of the quote that ends a string, whose first quote is at `from`. */
 const endOfString = (json: string, from: number): number => {
-  for (let at = json.indexOf("\"", from + 1); at >= 0; at = json.indexOf("\"", at + 1)) {
+  for (let at = json.indexOf('"', from + 1); at >= 0; at = json.indexOf('"', at + 1)) {
     let escapes = 0
     while (json.charCodeAt(at - 1 - escapes) === BACKSLASH) escapes++
     if (escapes % 2 === 0) return at
@@ -69,18 +72,23 @@ const isJson = (text: string): boolean => {
 }
 
 /**
- * The first number of a JSON text that a double does not keep, or undefined if there is none, or if the text is not JSON. Strings are
- * skipped with `indexOf`, so a long text costs almost nothing.
+ * The first number of a JSON text that a double does not keep, or undefined if there is none, or if the text is not
+ * JSON. Strings are skipped with `indexOf`, so a long text costs almost nothing.
  */
 export const inexactNumber = (json: string): InexactNumber | undefined => {
-  /** For each open list the index of the current item. For each open object the position of the last string, which is the current name. */
+  /**
+   * For each open list the index of the current item. For each open object the position of the last string, which is
+   * the current name.
+   */
   const places: Array<number> = []
   const areLists: Array<boolean> = []
   let depth = -1
 
   const stepAt = (level: number): string => {
     const place = places[level] ?? 0
-    return areLists[level] === true ? String(place) : String(JSON.parse(json.slice(place, endOfString(json, place) + 1)))
+    return areLists[level] === true
+      ? String(place)
+      : String(JSON.parse(json.slice(place, endOfString(json, place) + 1)))
   }
 
   for (let i = 0; i < json.length; i++) {
@@ -115,7 +123,8 @@ export const inexactNumber = (json: string): InexactNumber | undefined => {
       if (isExact(text)) continue
       if (!isJson(json)) return undefined
       let path = ""
-      for (let level = 0; level <= depth && path.length <= SHOWN_PATH; level++) path += (level === 0 ? "" : ".") + stepAt(level)
+      for (let level = 0; level <= depth && path.length <= SHOWN_PATH; level++)
+        path += (level === 0 ? "" : ".") + stepAt(level)
       return { path: path.slice(0, SHOWN_PATH).toWellFormed(), text: text.slice(0, SHOWN_NUMBER) }
     }
   }

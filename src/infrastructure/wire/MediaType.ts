@@ -11,9 +11,13 @@ export interface MediaType {
 }
 
 /** Splits a text at the semicolons that are outside of quotes. */
-const partsOf = (text: string): ReadonlyArray<string> => (text.match(/(?:"(?:[^"\\]|\\.)*"|[^;"]|")+/g) ?? []).map((part) => part.trim())
+const partsOf = (text: string): ReadonlyArray<string> =>
+  (text.match(/(?:"(?:[^"\\]|\\.)*"|[^;"]|")+/g) ?? []).map((part) => part.trim())
 
-/** Reads a media type with its parameters (RFC 9110, 8.3.1). Undefined if the text is none, or is longer than 255 characters. */
+/**
+ * Reads a media type with its parameters (RFC 9110, 8.3.1). Undefined if the text is none, or is longer than 255
+ * characters.
+ */
 export const parseMediaType = (text: string): MediaType | undefined => {
   if (text.length > MAX_LENGTH) return undefined
   const [first = "", ...parameters] = partsOf(text)
@@ -30,6 +34,9 @@ export const parseMediaType = (text: string): MediaType | undefined => {
   return { type: first.toLowerCase(), charset }
 }
 
-/** A media type as the server stores and compares it (wire.md C.0, Media types): of the parameters, only the charset of a text is kept. */
+/**
+ * A media type as the server stores and compares it (wire.md C.0, Media types): of the parameters, only the charset of
+ * a text is kept.
+ */
 export const keptMediaType = ({ charset, type }: MediaType): string =>
   charset === undefined || !type.startsWith("text/") ? type : `${type}; charset=${charset}`

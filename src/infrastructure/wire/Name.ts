@@ -2,32 +2,45 @@ import { Schema, SchemaTransformation } from "effect"
 import { Text } from "./Text.ts"
 
 /**
- * Characters that affect the text around them: control characters, line and paragraph separators, and bidirectional embeddings,
- * overrides and isolates. Names that contain one are refused.
+ * Characters that affect the text around them: control characters, line and paragraph separators, and bidirectional
+ * embeddings, overrides and isolates. Names that contain one are refused.
  */
 const CONTROLS = /[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu
-/** The JSON Schema pattern of a text without such characters. It avoids `\p`, which some JSON Schema tools do not support. */
+/**
+ * The JSON Schema pattern of a text without such characters. It avoids `\p`, which some JSON Schema tools do not
+ * support.
+ */
 const NO_CONTROLS = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
 
 /** Letters whose scripts join neighbouring letters, written as the inside of a character class. */
-const CURSIVE = String.raw`[[\p{sc=Arabic}\p{sc=Syriac}\p{sc=Mandaic}\p{sc=Nko}\p{sc=Mongolian}\p{sc=Phags_Pa}\p{sc=Adlam}\p{sc=Rohg}]&&\p{L}]`
-/** Cursive letters that no letter joins (Unicode Joining_Type U): hamzas, and the presentation forms, which have a fixed shape. */
+const CURSIVE = String
+  .raw`[[\p{sc=Arabic}\p{sc=Syriac}\p{sc=Mandaic}\p{sc=Nko}\p{sc=Mongolian}\p{sc=Phags_Pa}\p{sc=Adlam}\p{sc=Rohg}]&&\p{L}]`
+/**
+ * Cursive letters that no letter joins (Unicode Joining_Type U): hamzas, and the presentation forms, which have a fixed
+ * shape.
+ */
 const UNJOINED = String.raw`\u0621\u0674\ufb50-\ufdff\ufe70-\ufeff`
 /** Cursive letters that do not join the next letter (Joining_Type R). */
-const JOINED_BEFORE = String.raw`\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699\u06c0\u06c3-\u06cb` +
-  String.raw`\u06cd\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef\u0710\u0715-\u0719\u071e\u0728\u072a\u072c\u072f\u074d\u0759-\u075b\u076b\u076c` +
+const JOINED_BEFORE =
+  String.raw`\u0622-\u0625\u0627\u0629\u062f-\u0632\u0648\u0671-\u0673\u0675-\u0677\u0688-\u0699\u06c0\u06c3-\u06cb` +
+  String
+    .raw`\u06cd\u06cf\u06d2\u06d3\u06d5\u06ee\u06ef\u0710\u0715-\u0719\u071e\u0728\u072a\u072c\u072f\u074d\u0759-\u075b\u076b\u076c` +
   String.raw`\u0771\u0773\u0774\u0778\u0779\u0870-\u0888\u088e\u08aa-\u08ae\u08b1\u08b2\u08b9`
 /** Signs that join two consonants of an Indic script (Canonical_Combining_Class 9, virama). */
-const VIRAMA = String.raw`[\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d3b\u0d3c\u0d4d\u0dca\u0e3a\u0eba\u0f84\u1039\u103a\u1714\u1734` +
-  String.raw`\u17d2\u1a60\u1b44\u1baa\u1bab\u1bf2\u1bf3\u2d7f\ua806\ua8c4\ua953\ua9c0\uaaf6\uabed\u{10a3f}\u{11046}\u{1107f}\u{110b9}\u{11133}` +
-  String.raw`\u{11134}\u{111c0}\u{11235}\u{112ea}\u{1134d}\u{11442}\u{114c2}\u{115bf}\u{1163f}\u{116b6}\u{1172b}\u{11839}\u{1193d}\u{119e0}` +
+const VIRAMA = String
+  .raw`[\u094d\u09cd\u0a4d\u0acd\u0b4d\u0bcd\u0c4d\u0ccd\u0d3b\u0d3c\u0d4d\u0dca\u0e3a\u0eba\u0f84\u1039\u103a\u1714\u1734` +
+  String
+    .raw`\u17d2\u1a60\u1b44\u1baa\u1bab\u1bf2\u1bf3\u2d7f\ua806\ua8c4\ua953\ua9c0\uaaf6\uabed\u{10a3f}\u{11046}\u{1107f}\u{110b9}\u{11133}` +
+  String
+    .raw`\u{11134}\u{111c0}\u{11235}\u{112ea}\u{1134d}\u{11442}\u{114c2}\u{115bf}\u{1163f}\u{116b6}\u{1172b}\u{11839}\u{1193d}\u{119e0}` +
   String.raw`\u{11a34}\u{11a47}\u{11a99}\u{11c3f}\u{11d44}\u{11d45}\u{11d97}]`
 /** The letters ra, before whose virama a joiner chooses another form. */
 const RA = String.raw`[\u0930\u09b0\u09f0\u0b30\u0c30\u0cb0]`
 
 /**
- * Where an invisible character changes what is seen: the contexts of joiners in RFC 5892, appendix A, and those of emoji. The character
- * comes first in each expression, and what is before it is looked at last. Otherwise a long run of marks would take quadratic time.
+ * Where an invisible character changes what is seen: the contexts of joiners in RFC 5892, appendix A, and those of
+ * emoji. The character comes first in each expression, and what is before it is looked at last. Otherwise a long run of
+ * marks would take quadratic time.
  */
 const SEEN = [
   // Joiners beside a virama.
@@ -46,7 +59,9 @@ const SEEN = [
   String.raw`\ufe0e(?<=\p{Emoji_Presentation}\ufe0e)`,
   // The flags of England, Scotland and Wales.
   ...["gbeng", "gbsct", "gbwls"].map((name) => {
-    const tags = `${Array.from(name, (letter) => String.fromCodePoint(0xe0000 + letter.charCodeAt(0))).join("")}\u{e007f}`
+    const tags = `${
+      Array.from(name, (letter) => String.fromCodePoint(0xe0000 + letter.charCodeAt(0))).join("")
+    }\u{e007f}`
     return String.raw`${tags}(?<=\u{1f3f4}${tags})`
   })
 ]
@@ -56,14 +71,17 @@ const MARKS = String.raw`\u200e\u200f\u061c`
 /** Format characters that have a glyph: signs over or under numbers. */
 const SHOWN_FORMATS = String.raw`\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u{110bd}\u{110cd}`
 /**
- * Characters without a glyph and without a width, apart from controls and direction marks. Some are no default-ignorables: the
- * annotation marks, the object replacement character, the null note head of music, and the joiners of hieroglyphs.
+ * Characters without a glyph and without a width, apart from controls and direction marks. Some are no
+ * default-ignorables: the annotation marks, the object replacement character, the null note head of music, and the
+ * joiners of hieroglyphs.
  */
-const INVISIBLE = String.raw`[[\p{DI}\p{Cf}\p{NChar}\ufffc\u{1d159}\u{13430}-\u{1343f}]--[${MARKS}${SHOWN_FORMATS}\u202a-\u202e\u2066-\u2069]]`
+const INVISIBLE = String
+  .raw`[[\p{DI}\p{Cf}\p{NChar}\ufffc\u{1d159}\u{13430}-\u{1343f}]--[${MARKS}${SHOWN_FORMATS}\u202a-\u202e\u2066-\u2069]]`
 const UNSEEN = new RegExp(`(${SEEN.join("|")})|${INVISIBLE}`, "gv")
 
 /** A letter of a script that is written from right to left, and a letter of another script. */
-const RIGHT_TO_LEFT = String.raw`[[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]&&\p{L}]`
+const RIGHT_TO_LEFT = String
+  .raw`[[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]&&\p{L}]`
 const LEFT_TO_RIGHT = `[\\p{L}--${RIGHT_TO_LEFT}]`
 const HAS_RIGHT_TO_LEFT = new RegExp(RIGHT_TO_LEFT, "v")
 const ANY_MARK = new RegExp(`[${MARKS}]`, "gv")
@@ -85,9 +103,10 @@ const trimmed = (text: string): string => {
 }
 
 /**
- * A text without the characters that nobody sees, so that two names that look the same are the same text. Joiners, variation selectors
- * and tags stay where they change what is seen, as in emoji and in Persian and Indic words. Direction marks stay only between characters
- * whose order they can change, in names with letters of a right-to-left script.
+ * A text without the characters that nobody sees, so that two names that look the same are the same text. Joiners,
+ * variation selectors and tags stay where they change what is seen, as in emoji and in Persian and Indic words.
+ * Direction marks stay only between characters whose order they can change, in names with letters of a right-to-left
+ * script.
  */
 const withoutUnseen = (text: string): string => {
   const seen = text.replace(UNSEEN, (_, kept: string | undefined) => kept ?? "")
@@ -95,9 +114,13 @@ const withoutUnseen = (text: string): string => {
 }
 
 /** Whether a text has a character that can be seen by itself: a letter, a digit, a sign or a symbol with a glyph. */
-const hasGlyph = (text: string): boolean => /[\p{L}\p{N}\p{P}\p{S}\p{Extended_Pictographic}]/u.test(withoutUnseen(text).replaceAll("\u2800", ""))
+const hasGlyph = (text: string): boolean =>
+  /[\p{L}\p{N}\p{P}\p{S}\p{Extended_Pictographic}]/u.test(withoutUnseen(text).replaceAll("\u2800", ""))
 
-/** A text as it is stored as a name. A text in which nothing can be seen stays as it is, so that it is refused and not taken for none. */
+/**
+ * A text as it is stored as a name. A text in which nothing can be seen stays as it is, so that it is refused and not
+ * taken for none.
+ */
 const normalized = (text: string): string => {
   const name = trimmed(withoutUnseen(text))
   return name === "" ? text : name
@@ -105,16 +128,20 @@ const normalized = (text: string): string => {
 
 const withoutControls = (text: string): string => text.replace(CONTROLS, "")
 
-/** A name for people from a text that cannot be refused: without controls and invisible characters. Empty if nothing can be seen. */
+/**
+ * A name for people from a text that cannot be refused: without controls and invisible characters. Empty if nothing can
+ * be seen.
+ */
 export const plainName = (text: string): string => {
   const name = normalized(withoutControls(text.toWellFormed()))
   return hasGlyph(name) ? name : ""
 }
 
 /**
- * A text that is shown on one line beside others (wire.md C.2): display names, names of groups, skills and clients, tags, operators' reasons
- * and notes. It has `min` to `max` code points, after characters that nobody sees and blanks at both ends are dropped. Control characters,
- * and texts without a glyph, are refused. If `min` is 0, the empty string is allowed.
+ * A text that is shown on one line beside others (wire.md C.2): display names, names of groups, skills and clients,
+ * tags, operators' reasons and notes. It has `min` to `max` code points, after characters that nobody sees and blanks
+ * at both ends are dropped. Control characters, and texts without a glyph, are refused. If `min` is 0, the empty string
+ * is allowed.
  */
 export const Name = (min: number, max: number) =>
   Schema.String.check(
@@ -123,7 +150,8 @@ export const Name = (min: number, max: number) =>
     Schema.decodeTo(
       Text(min, max).check(
         Schema.makeFilter((text) =>
-          withoutControls(text) === text || "must hold no line breaks, other control characters, or overrides of the direction of writing"
+          withoutControls(text) === text ||
+          "must hold no line breaks, other control characters, or overrides of the direction of writing"
         ),
         Schema.makeFilter((text) => text === "" || hasGlyph(text) || "must have a character that can be seen")
       ),

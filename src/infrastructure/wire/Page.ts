@@ -13,7 +13,10 @@ const Digits = Schema.String.check(
  */
 export const QueryInt = (min: number, max = Number.MAX_SAFE_INTEGER) =>
   Digits.pipe(
-    Schema.decodeTo(Schema.Int.check(Schema.isBetween({ minimum: min, maximum: max })), SchemaTransformation.numberFromString)
+    Schema.decodeTo(
+      Schema.Int.check(Schema.isBetween({ minimum: min, maximum: max })),
+      SchemaTransformation.numberFromString
+    )
   )
 
 /** A `limit` of at least 1. A value above the list's maximum is not refused: the handler clamps it. */
@@ -44,7 +47,12 @@ export interface Page<Item> {
 }
 
 /** The fields of a page beside its items, as the wire has them. */
-export const figuresOf = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({ total, limit, offset, next_cursor: nextCursor })
+export const figuresOf = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({
+  total,
+  limit,
+  offset,
+  next_cursor: nextCursor
+})
 
 /** Fails if a query has both `offset` and `cursor` (wire.md B1, B2). */
 const oneWay = (query: PageQuery): Effect.Effect<void, ValidationFailed> =>
@@ -59,13 +67,17 @@ export const CursorId = Schema.String.check(Schema.isPattern(/^[a-z]+_[A-Za-z0-9
 export const encodeCursor = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url")
 
 /** Decodes a cursor; fails with 400 if this server cannot have issued it. */
-export const decodeCursor = <S extends Schema.Codec<unknown, unknown>>(schema: S) => (text: string): Effect.Effect<S["Type"], ValidationFailed> =>
-  Effect.try(() => JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as unknown).pipe(
-    Effect.flatMap(Schema.decodeUnknownEffect(schema)),
-    Effect.mapError(() => ValidationFailed.field("cursor", "is not a cursor that this server issued"))
-  )
+export const decodeCursor =
+  <S extends Schema.Codec<unknown, unknown>>(schema: S) => (text: string): Effect.Effect<S["Type"], ValidationFailed> =>
+    Effect.try(() => JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as unknown).pipe(
+      Effect.flatMap(Schema.decodeUnknownEffect(schema)),
+      Effect.mapError(() => ValidationFailed.field("cursor", "is not a cursor that this server issued"))
+    )
 
-/** A list whose pages continue after a cursor. A page has 50 rows unless asked for another number, and 200 at most (wire.md C.0, Lists). */
+/**
+ * A list whose pages continue after a cursor. A page has 50 rows unless asked for another number, and 200 at most
+ * (wire.md C.0, Lists).
+ */
 export interface Rows<Row, Position, E> {
   readonly usual?: number
   readonly max?: number
@@ -79,14 +91,21 @@ export interface Rows<Row, Position, E> {
 export const rowsOf = <Row, Position, E>(
   query: Pick<PageQuery, "limit" | "cursor">,
   list: Rows<Row, Position, E>
-): Effect.Effect<{ readonly rows: ReadonlyArray<Row>; readonly limit: number; readonly nextCursor: string | null }, ValidationFailed | E> =>
+): Effect.Effect<
+  { readonly rows: ReadonlyArray<Row>; readonly limit: number; readonly nextCursor: string | null },
+  ValidationFailed | E
+> =>
   Effect.gen(function*() {
     const limit = Math.min(query.limit ?? list.usual ?? 50, list.max ?? 200)
     const after = query.cursor === undefined ? null : yield* decodeCursor(list.position)(query.cursor)
     const found = yield* list.rows(after, limit + 1)
     const rows = found.slice(0, limit)
     const last = rows.at(-1)
-    return { rows, limit, nextCursor: found.length > limit && last !== undefined ? encodeCursor(list.positionOf(last)) : null }
+    return {
+      rows,
+      limit,
+      nextCursor: found.length > limit && last !== undefined ? encodeCursor(list.positionOf(last)) : null
+    }
   })
 
 /** A list that is read in pages. A page has `usual` items, or as many as the request asks for, `max` at most. */
@@ -110,6 +129,9 @@ export const pageOf = <Row, Position, Item, E1, E2, E3>(
   Effect.gen(function*() {
     yield* oneWay(query)
     const offset = query.offset ?? 0
-    const { limit, nextCursor, rows } = yield* rowsOf(query, { ...list, rows: (after, limit) => list.rows(after, offset, limit) })
+    const { limit, nextCursor, rows } = yield* rowsOf(query, {
+      ...list,
+      rows: (after, limit) => list.rows(after, offset, limit)
+    })
     return { total: yield* list.total, items: yield* list.show(rows), limit, offset, nextCursor }
   })

@@ -2,7 +2,9 @@ import { Schema, SchemaTransformation } from "effect"
 
 const NUL = String.fromCharCode(0)
 
-/** Whether a text can be stored in PostgreSQL and encoded as UTF-8: no NUL, no lone surrogate (wire.md C.0, Lengths). */
+/**
+ * Whether a text can be stored in PostgreSQL and encoded as UTF-8: no NUL, no lone surrogate (wire.md C.0, Lengths).
+ */
 export const isStorable = (text: string): boolean => !text.includes(NUL) && text.isWellFormed()
 
 const UNSTORABLE = "must contain no NUL and no lone surrogate"
@@ -80,11 +82,12 @@ export const DateTimeString = Schema.String.annotate({ format: "date-time" } as 
 /** The refusal of a text that `parseInstant` does not take. */
 export const NO_INSTANT = "must be an ISO 8601 date-time with its zone"
 
-const INSTANT = /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d))$/i
+const INSTANT =
+  /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d))$/i
 
 /**
- * Parses a time in ISO 8601 with its zone, as in RFC 3339, to milliseconds. It is the only parser of times from outside. Undefined for
- * anything else, such as a 30th of February or a time without a zone.
+ * Parses a time in ISO 8601 with its zone, as in RFC 3339, to milliseconds. It is the only parser of times from
+ * outside. Undefined for anything else, such as a 30th of February or a time without a zone.
  */
 export const parseInstant = (text: string): number | undefined => {
   const [, date, minute, second = "00", fraction = "", sign, hours, minutes] = INSTANT.exec(text) ?? []

@@ -5,10 +5,18 @@ import { commonErrors } from "./WireError.ts"
 import { answer } from "./WireErrors.ts"
 
 /** The headers of answers that no cache may keep. */
-export const NO_STORE = { "cache-control": "no-store", "referrer-policy": "no-referrer", "x-content-type-options": "nosniff" }
+export const NO_STORE = {
+  "cache-control": "no-store",
+  "referrer-policy": "no-referrer",
+  "x-content-type-options": "nosniff"
+}
 
-/** Turns every failure into its documented answer, and keeps all answers out of caches. It is the outermost middleware of its endpoints. */
-export class UncachedErrors extends HttpApiMiddleware.Service<UncachedErrors>()("parley/wire/UncachedErrors", { error: commonErrors }) {
+/**
+ * Turns every failure into its documented answer, and keeps all answers out of caches. It is the outermost middleware
+ * of its endpoints.
+ */
+export class UncachedErrors
+  extends HttpApiMiddleware.Service<UncachedErrors>()("parley/wire/UncachedErrors", { error: commonErrors }) {
   static readonly layer = Layer.succeed(UncachedErrors, (httpEffect) =>
     Effect.map(
       Effect.catchCause(httpEffect, (cause) => answer(cause)),

@@ -11,13 +11,18 @@ export const CLOSE = "</data-from-other-agents>"
  * - `<` and `>`, their compatibility forms, their confusables (Unicode TR 39), and all other single angle brackets;
  * - full-width square and curly brackets, which look like those of the JSON;
  * - control characters, line and paragraph separators, interlinear annotations;
- * - characters that are invisible: zero-width characters, fillers, direction marks and overrides, variation selectors, tags.
+ * - characters that are invisible: zero-width characters, fillers, direction marks and overrides, variation selectors,
+ *   tags.
  */
-const ESCAPED_CLASS = String.raw`[<>\uff1c\uff1e\ufe64\ufe65\u2039\u203a\u02c2\u02c3\u1433\u1438\u16b2\u{16f3f}\u{1d236}\u{1d237}` +
+const ESCAPED_CLASS =
+  String.raw`[<>\uff1c\uff1e\ufe64\ufe65\u2039\u203a\u02c2\u02c3\u1433\u1438\u16b2\u{16f3f}\u{1d236}\u{1d237}` +
   String.raw`\u2329\u232a\u276c-\u2771\u27e8\u27e9\u29fc\u29fd\u3008\u3009\ufe3f\ufe40\uff3b\uff3d\uff5b\uff5d` +
   String.raw`\p{Cc}\p{Zl}\p{Zp}\ufff9-\ufffb\u2800\p{Default_Ignorable_Code_Point}]`
 
-/** Two invisible characters are not escaped inside emoji: variation selector 16, and the zero-width joiner between two pictographs. */
+/**
+ * Two invisible characters are not escaped inside emoji: variation selector 16, and the zero-width joiner between two
+ * pictographs.
+ */
 const OF_EMOJI = [
   String.raw`(?:\p{Extended_Pictographic}|[0-9#*](?=\ufe0f\u20e3))\ufe0f`,
   String.raw`\p{Extended_Pictographic}[\ufe0f\p{Emoji_Modifier}]?\u200d(?=\p{Extended_Pictographic})`
@@ -31,8 +36,14 @@ const unit = (code: number): string => `\\u${(0x10000 + code).toString(16).slice
 const escape = (character: string): string =>
   unit(character.charCodeAt(0)) + (character.length === 1 ? "" : unit(character.charCodeAt(1)))
 
-/** A value as JSON on one line, without characters that are invisible, break lines, or look like the brackets of a mark or of JSON. */
+/**
+ * A value as JSON on one line, without characters that are invisible, break lines, or look like the brackets of a mark
+ * or of JSON.
+ */
 export const safeJson = (value: unknown): string => JSON.stringify(value).replace(ESCAPED, escape)
 
-/** The text that shows data from other agents: a label, the opening mark, the JSON on a line of its own, and the closing mark. */
+/**
+ * The text that shows data from other agents: a label, the opening mark, the JSON on a line of its own, and the closing
+ * mark.
+ */
 export const fenced = (value: unknown): string => `${label}\n${OPEN}\n${safeJson(value)}\n${CLOSE}`

@@ -16,56 +16,56 @@ export interface WireFailure {
 
 const WireFailureId: unique symbol = Symbol.for("parley/WireFailure")
 
-export const isWireFailure = (u: unknown): u is WireFailure =>
-  typeof u === "object" && u !== null && WireFailureId in u
+export const isWireFailure = (u: unknown): u is WireFailure => typeof u === "object" && u !== null && WireFailureId in u
 
 /**
  * Defines an expected failure: a tagged error whose encoded form is exactly the
  * contract's `{code, message, details?}` (wire.md C.0, H). `details` declares the
  * documented fields; a `retry_after_ms` among them also sets `Retry-After`.
  */
-export const WireError = <Self>() =>
-<const Tag extends string, const Code extends string, const Details extends Schema.Struct.Fields = {}>(
-  tag: Tag,
-  options: {
-    readonly code: Code
-    readonly status: number
-    /** The default text: what happened and what to do about it. */
-    readonly message: string
-    readonly details?: Details
-    /** The default `Retry-After`, in milliseconds, for errors without `details.retry_after_ms`. */
-    readonly retryAfterMs?: number
-  }
-) => {
-  const fields = {
-    code: Schema.tag(options.code),
-    message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(options.message))),
-    details: Schema.optionalKey(Schema.Struct((options.details ?? {}) as Details))
-  }
-  class Base extends Schema.Error<WireFailure>(tag)(fields, {
-    httpApiStatus: options.status,
-    description: options.message
-  }) {
-    readonly _tag: Tag = tag
-    readonly status: number = options.status
-    readonly [WireFailureId] = true
-    get retryAfterMs(): number | undefined {
-      const details: { readonly retry_after_ms?: unknown } | undefined = this.details
-      return typeof details?.retry_after_ms === "number" ? details.retry_after_ms : options.retryAfterMs
+export const WireError =
+  <Self>() =>
+  <const Tag extends string, const Code extends string, const Details extends Schema.Struct.Fields = {}>(
+    tag: Tag,
+    options: {
+      readonly code: Code
+      readonly status: number
+      /** The default text: what happened and what to do about it. */
+      readonly message: string
+      readonly details?: Details
+      /** The default `Retry-After`, in milliseconds, for errors without `details.retry_after_ms`. */
+      readonly retryAfterMs?: number
     }
+  ) => {
+    const fields = {
+      code: Schema.tag(options.code),
+      message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(options.message))),
+      details: Schema.optionalKey(Schema.Struct((options.details ?? {}) as Details))
+    }
+    class Base extends Schema.Error<WireFailure>(tag)(fields, {
+      httpApiStatus: options.status,
+      description: options.message
+    }) {
+      readonly _tag: Tag = tag
+      readonly status: number = options.status
+      readonly [WireFailureId] = true
+      get retryAfterMs(): number | undefined {
+        const details: { readonly retry_after_ms?: unknown } | undefined = this.details
+        return typeof details?.retry_after_ms === "number" ? details.retry_after_ms : options.retryAfterMs
+      }
+    }
+    // `Self` is the subclass, which only the caller can name, so the type of `Base` is replaced here.
+    return Base as unknown as Schema.Class<
+      Self,
+      Schema.Struct<{
+        readonly code: Schema.tag<Code>
+        readonly message: Schema.withConstructorDefault<Schema.String>
+        readonly details: Schema.optionalKey<Schema.Struct<Details>>
+      }>,
+      & Cause.YieldableError
+      & { readonly _tag: Tag; readonly status: number; readonly retryAfterMs: number | undefined }
+    >
   }
-  // `Self` is the subclass, which only the caller can name, so the type of `Base` is replaced here.
-  return Base as unknown as Schema.Class<
-    Self,
-    Schema.Struct<{
-      readonly code: Schema.tag<Code>
-      readonly message: Schema.withConstructorDefault<Schema.String>
-      readonly details: Schema.optionalKey<Schema.Struct<Details>>
-    }>,
-    & Cause.YieldableError
-    & { readonly _tag: Tag; readonly status: number; readonly retryAfterMs: number | undefined }
-  >
-}
 
 /** The `details` of every refusal by a rate limit (wire.md H, `RATE_LIMITED`). */
 export const rateDetails = {
@@ -149,19 +149,26 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
 }) {}
 
 /**
- * The longest wait of a caller before `Unavailable`, in milliseconds, while the entity that it calls moves to another node. A send
- * also waits this long while the database does not answer (wire.md C.0).
+ * The longest wait of a caller before `Unavailable`, in milliseconds, while the entity that it calls moves to another
+ * node. A send also waits this long while the database does not answer (wire.md C.0).
  */
 export const HELD_MS = 5_000
 
 /**
- * The longest wait of a read, and of a call of reply coordination, in milliseconds, while the database does not answer. Shorter
- * than the 4 s that clients allow these calls at the start and the end of an agent's turn.
+ * The longest wait of a read, and of a call of reply coordination, in milliseconds, while the database does not answer.
+ * Shorter than the 4 s that clients allow these calls at the start and the end of an agent's turn.
  */
 export const READ_MS = 3_500
 
 /** The errors that any route may answer with in addition to its own (wire.md C, last line of C.0). */
-export const commonErrors = [ValidationFailed, PayloadTooLarge, UnsupportedEncoding, RateLimited, InternalError, Unavailable] as const
+export const commonErrors = [
+  ValidationFailed,
+  PayloadTooLarge,
+  UnsupportedEncoding,
+  RateLimited,
+  InternalError,
+  Unavailable
+] as const
 
 /** The JSON body of a failure, exactly as the wire defines it. */
 export const wireBody = (failure: WireFailure): { code: string; message: string; details?: object } =>

@@ -141,12 +141,15 @@ const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/wire/WireErrors", {
   error: commonErrors
 }) {
-  static readonly layer = Layer.succeed(WireErrors, (httpEffect) => Effect.catchCause(httpEffect, (cause) => answer(cause)))
+  static readonly layer = Layer.succeed(
+    WireErrors,
+    (httpEffect) => Effect.catchCause(httpEffect, (cause) => answer(cause))
+  )
 }
 
 /**
- * The response for a cause. Errors of the database are logged and become 503; failures and defects that map to no wire error are
- * logged and become 500.
+ * The response for a cause. Errors of the database are logged and become 503; failures and defects that map to no wire
+ * error are logged and become 500.
  */
 export const answer = (
   cause: Cause.Cause<unknown>,

@@ -1,12 +1,10 @@
-import { Effect, Predicate } from "effect"
-import { HttpRouter, HttpServerRequest } from "effect/http"
 import { AgentSuspended } from "#domain/agents/Agent"
 import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
+import { uncheckedText } from "#infrastructure/http/BufferedRequest"
 import { apiOrigins } from "#infrastructure/http/Origins"
 import type { Protocol } from "#infrastructure/http/Protocol"
-import { uncheckedText } from "#infrastructure/http/BufferedRequest"
 import { CORS_REQUEST_HEADERS } from "#infrastructure/http/ServerResponse"
 import type { Settings } from "#infrastructure/platform/Config"
 import { queryOf } from "#infrastructure/wire/AbsoluteUrl"
@@ -14,11 +12,24 @@ import { bearerOf } from "#infrastructure/wire/Bearer"
 import { exactId, type InexactNumber, inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
 import { isStorableJson } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Effect, Predicate } from "effect"
+import { HttpRouter, HttpServerRequest } from "effect/http"
 import { PROTOCOL } from "./AgentCard.ts"
 import { isCard, makeCardRoute, noCardRoutes } from "./AgentCardHttp.ts"
 import type { Call } from "./Call.ts"
 import { makeEventStream } from "./EventStream.ts"
-import { A2aFailure, a2aRestBody, a2aRpcBody, type Failure, json, refusing, REST_TYPE, restRefusal, type RpcId, rpcRefusal } from "./Failure.ts"
+import {
+  A2aFailure,
+  a2aRestBody,
+  a2aRpcBody,
+  type Failure,
+  json,
+  refusing,
+  REST_TYPE,
+  restRefusal,
+  type RpcId,
+  rpcRefusal
+} from "./Failure.ts"
 import type { Json } from "./Fields.ts"
 import { makeOperations, type Streamed } from "./Operations.ts"
 
@@ -48,15 +59,22 @@ export const a2aProtocols = (config: Settings): ReadonlyArray<Protocol> => [card
 
 const search = ({ url }: HttpServerRequest.HttpServerRequest): URLSearchParams => queryOf(url)
 
-/** Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification, 3.6.2). */
+/**
+ * Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification,
+ * 3.6.2).
+ */
 const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, A2aFailure> => {
   const given = request.headers["a2a-version"] ?? search(request).get("A2A-Version") ?? ""
   return /^1\.0(?:\.\d+)?$/.test(given.trim())
     ? Effect.void
     : Effect.fail(
-      new A2aFailure("VERSION_NOT_SUPPORTED", `This server speaks version ${PROTOCOL}: send the header A2A-Version: ${PROTOCOL}.`, {
-        supported: PROTOCOL
-      })
+      new A2aFailure(
+        "VERSION_NOT_SUPPORTED",
+        `This server speaks version ${PROTOCOL}: send the header A2A-Version: ${PROTOCOL}.`,
+        {
+          supported: PROTOCOL
+        }
+      )
     )
 }
 
@@ -73,13 +91,18 @@ const bodyOf = (
   })
 
 /** The answer of an operation: one object, or a stream of events. */
-type Answer = { readonly _tag: "Object"; readonly value: object } | { readonly _tag: "Stream"; readonly streamed: Streamed; readonly strict: boolean }
+type Answer = { readonly _tag: "Object"; readonly value: object } | {
+  readonly _tag: "Stream"
+  readonly streamed: Streamed
+  readonly strict: boolean
+}
 type Method = (call: Call, params: Json) => Effect.Effect<Answer, Failure>
 
 const object = (run: (call: Call, params: Json) => Effect.Effect<object, Failure>): Method => (call, given) =>
   Effect.map(run(call, given), (value) => ({ _tag: "Object", value }))
-const stream = (run: (call: Call, params: Json) => Effect.Effect<Streamed, Failure>, strict: boolean): Method => (call, given) =>
-  Effect.map(run(call, given), (streamed) => ({ _tag: "Stream", streamed, strict }))
+const stream =
+  (run: (call: Call, params: Json) => Effect.Effect<Streamed, Failure>, strict: boolean): Method => (call, given) =>
+    Effect.map(run(call, given), (streamed) => ({ _tag: "Stream", streamed, strict }))
 
 /** Splits the last segment of a path before its last colon, for example `msg_1:cancel`. */
 const verb = (text: string | undefined): readonly [string, string] => {
@@ -88,8 +111,8 @@ const verb = (text: string | undefined): readonly [string, string] => {
 }
 
 /**
- * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings share their operations,
- * which follow the rules of the API. The server keeps no sessions: any node can answer any request.
+ * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings share
+ * their operations, which follow the rules of the API. The server keeps no sessions: any node can answer any request.
  */
 export const A2aHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
@@ -109,11 +132,15 @@ export const A2aHttp = HttpRouter.use((router) =>
       return { caller, key, api: makeApiCalls(app, request, { agentId: caller.id, check }) }
     })
 
-    const callOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {
-      const identified = yield* identify(request)
-      if (identified.caller.status === "suspended") return yield* new AgentSuspended()
-      return { ...identified, handle: (yield* params)["handle"] ?? "" }
-    })
+    const callOf = Effect.fnUntraced(
+      function*(
+        request: HttpServerRequest.HttpServerRequest
+      ): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {
+        const identified = yield* identify(request)
+        if (identified.caller.status === "suspended") return yield* new AgentSuspended()
+        return { ...identified, handle: (yield* params)["handle"] ?? "" }
+      }
+    )
 
     const methods = {
       SendMessage: object(operations.sendMessage),
@@ -127,7 +154,9 @@ export const A2aHttp = HttpRouter.use((router) =>
       ListTaskPushNotificationConfigs: object(operations.listPushConfigs),
       DeleteTaskPushNotificationConfig: object(operations.deletePushConfig),
       GetExtendedAgentCard: () =>
-        Effect.fail(new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card. The public card has all fields."))
+        Effect.fail(
+          new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card. The public card has all fields.")
+        )
     } satisfies Record<string, Method>
 
     /** Carries out an operation. The texts of all operations reach the database. */
@@ -135,7 +164,9 @@ export const A2aHttp = HttpRouter.use((router) =>
       isStorableJson(given)
         ? methods[method](call, given)
         : Effect.fail(
-          new ValidationFailed({ message: "The request may be nested at most 64 levels deep, and may not contain NUL or a lone surrogate." })
+          new ValidationFailed({
+            message: "The request may be nested at most 64 levels deep, and may not contain NUL or a lone surrogate."
+          })
         )
 
     const rpc = Effect.gen(function*() {
@@ -145,15 +176,21 @@ export const A2aHttp = HttpRouter.use((router) =>
         Effect.gen(function*() {
           const call = yield* callOf(request)
           const { body, inexact } = yield* bodyOf(request)
-          if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
+          if (!Predicate.isObject(body))
+            return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
           const { id, jsonrpc, method, params: given } = body
-          if (typeof id === "string" || typeof id === "number") state.id = inexact === undefined ? id : exactId(id) ?? null
+          if (typeof id === "string" || typeof id === "number")
+            state.id = inexact === undefined
+              ? id
+              : exactId(id) ?? null
           if (inexact !== undefined) {
             const refusal = numberRefused(inexact)
             return yield* Effect.fail(state.id === null ? new A2aFailure("INVALID_REQUEST", refusal.message) : refusal)
           }
           if (jsonrpc !== "2.0" || typeof method !== "string" || state.id === null) {
-            return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "A request needs jsonrpc \"2.0\", an id and a method."))
+            return yield* Effect.fail(
+              new A2aFailure("INVALID_REQUEST", 'A request needs jsonrpc "2.0", an id and a method.')
+            )
           }
           yield* checkVersion(request)
           if (!Object.hasOwn(methods, method)) {
@@ -173,23 +210,29 @@ export const A2aHttp = HttpRouter.use((router) =>
     })
 
     /** A route of HTTP+JSON. Its params come from the query or the body, and from the path, which takes precedence. */
-    const rest = (choose: (path: Readonly<Record<string, string>>) => readonly [keyof typeof methods, Json] | undefined) =>
+    const rest = (
+      choose: (path: Readonly<Record<string, string>>) => readonly [keyof typeof methods, Json] | undefined
+    ) =>
       Effect.gen(function*() {
         const request = yield* HttpServerRequest.HttpServerRequest
         const chosen = choose(yield* params)
         return yield* refusing(
           Effect.gen(function*() {
             const call = yield* callOf(request)
-            if (chosen === undefined) return yield* Effect.fail(new A2aFailure("METHOD_NOT_FOUND", "The protocol has no such path."))
+            if (chosen === undefined)
+              return yield* Effect.fail(new A2aFailure("METHOD_NOT_FOUND", "The protocol has no such path."))
             yield* checkVersion(request)
             const { body, inexact } = request.method === "GET" || request.method === "DELETE"
               ? { body: Object.fromEntries(search(request)), inexact: undefined }
               : yield* bodyOf(request)
-            if (inexact !== undefined) return yield* numberRefused(inexact)
-            if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "The body must be an object."))
+            if (inexact !== undefined)
+              return yield* numberRefused(inexact)
+            if (!Predicate.isObject(body))
+              return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "The body must be an object."))
             const [method, named] = chosen
             const answer = yield* perform(method, call, { ...body, ...named })
-            if (answer._tag === "Stream") return yield* eventStream(call, answer.streamed, answer.strict, (event) => event)
+            if (answer._tag === "Stream")
+              return yield* eventStream(call, answer.streamed, answer.strict, (event) => event)
             return json(answer.value, 200, REST_TYPE)
           }),
           restRefusal
@@ -198,7 +241,11 @@ export const A2aHttp = HttpRouter.use((router) =>
 
     const subscribe = rest(({ id }) => {
       const [task, what] = verb(id)
-      return what === "" ? ["GetTask", { id: task }] : what === "subscribe" ? ["SubscribeToTask", { id: task }] : undefined
+      return what === ""
+        ? ["GetTask", { id: task }]
+        : what === "subscribe"
+        ? ["SubscribeToTask", { id: task }]
+        : undefined
     })
 
     const tasks = "/a2a/:handle/tasks"
@@ -211,7 +258,12 @@ export const A2aHttp = HttpRouter.use((router) =>
         "POST",
         "/a2a/:handle/:operation",
         rest(({ operation }) =>
-          operation === "message:send" ? ["SendMessage", {}] : operation === "message:stream" ? ["SendStreamingMessage", {}] : undefined)
+          operation === "message:send"
+            ? ["SendMessage", {}]
+            : operation === "message:stream"
+            ? ["SendStreamingMessage", {}]
+            : undefined
+        )
       ),
       HttpRouter.route("GET", tasks, rest(() => ["ListTasks", {}])),
       HttpRouter.route("GET", "/a2a/:handle/extendedAgentCard", rest(() => ["GetExtendedAgentCard", {}])),
@@ -221,13 +273,25 @@ export const A2aHttp = HttpRouter.use((router) =>
         `${tasks}/:id`,
         rest(({ id }) => {
           const [task, what] = verb(id)
-          return what === "cancel" ? ["CancelTask", { id: task }] : what === "subscribe" ? ["SubscribeToTask", { id: task }] : undefined
+          return what === "cancel"
+            ? ["CancelTask", { id: task }]
+            : what === "subscribe"
+            ? ["SubscribeToTask", { id: task }]
+            : undefined
         })
       ),
       HttpRouter.route("POST", configs, rest(({ id }) => ["CreateTaskPushNotificationConfig", { taskId: id }])),
       HttpRouter.route("GET", configs, rest(({ id }) => ["ListTaskPushNotificationConfigs", { taskId: id }])),
-      HttpRouter.route("GET", `${configs}/:config`, rest(({ config: own, id }) => ["GetTaskPushNotificationConfig", { taskId: id, id: own }])),
-      HttpRouter.route("DELETE", `${configs}/:config`, rest(({ config: own, id }) => ["DeleteTaskPushNotificationConfig", { taskId: id, id: own }]))
+      HttpRouter.route(
+        "GET",
+        `${configs}/:config`,
+        rest(({ config: own, id }) => ["GetTaskPushNotificationConfig", { taskId: id, id: own }])
+      ),
+      HttpRouter.route(
+        "DELETE",
+        `${configs}/:config`,
+        rest(({ config: own, id }) => ["DeleteTaskPushNotificationConfig", { taskId: id, id: own }])
+      )
     ])
   })
 )

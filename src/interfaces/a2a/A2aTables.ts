@@ -11,7 +11,18 @@ export const a2aTables: ReadonlyArray<OwnedTable> = [
       {
         name: "a2a_tasks",
         about: "Tasks of A2A that it called or was called for.",
-        columns: ["id", "conversation_id", "seq", "caller_id", "recipient_id", "state", "open", "updated_at", "changes", "log"],
+        columns: [
+          "id",
+          "conversation_id",
+          "seq",
+          "caller_id",
+          "recipient_id",
+          "state",
+          "open",
+          "updated_at",
+          "changes",
+          "log"
+        ],
         without: {},
         key: [["id", "text"]],
         mine: "(t.caller_id = $1 OR t.recipient_id = $1)",

@@ -34,7 +34,8 @@ export const agentCard = (profile: Profile, base: string): object => {
     skills: [{
       id: MESSAGE_SKILL,
       name: MESSAGE_SKILL,
-      description: `Takes a message for @${profile.handle}, also while it is away, and completes the task with its reply.`,
+      description:
+        `Takes a message for @${profile.handle}, also while it is away, and completes the task with its reply.`,
       tags: ["message", "messaging", "chat", "asynchronous"]
     }, ...profile.skills],
     ...(profile.avatar_url === null ? {} : { iconUrl: profile.avatar_url })

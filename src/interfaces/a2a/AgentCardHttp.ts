@@ -1,6 +1,3 @@
-import { Effect, Schema } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { createHash } from "node:crypto"
 import { AgentNotFound, type Card } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { Skills } from "#domain/agents/Skills"
@@ -8,12 +5,15 @@ import { type ApiCalls, makeApiCalls, path, query } from "#domain/auth/ApiCalls"
 import { Budgets } from "#domain/auth/Budgets"
 import type { DirectoryEntry } from "#domain/directory/DirectoryApi"
 import { refusing as refused } from "#infrastructure/http/Routing"
-import { isKnown } from "#infrastructure/wire/Conditional"
 import { Config } from "#infrastructure/platform/Config"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
+import { isKnown } from "#infrastructure/wire/Conditional"
 import { HandleInput } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
 import { toResponse } from "#infrastructure/wire/WireErrors"
+import { Effect, Schema } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { createHash } from "node:crypto"
 import { agentCard, type Profile } from "./AgentCard.ts"
 import { type Failure, refusing, restRefusal } from "./Failure.ts"
 
@@ -22,27 +22,43 @@ const CARD = "/.well-known/agent-card.json"
 /** Whether a path is that of an agent's card. */
 export const isCard = (path: string): boolean => /^\/a2a\/[^/]+\/\.well-known\/agent-card\.json$/.test(path)
 
-/** Refuses the paths at which a client may look for a card of the server: the server has none, because each agent has its own. */
+/**
+ * Refuses the paths at which a client may look for a card of the server: the server has none, because each agent has
+ * its own.
+ */
 export const noCardRoutes = [
   HttpRouter.route("GET", CARD, Effect.sync(() => toResponse(noCard()))),
   HttpRouter.route("GET", `/a2a${CARD}`, Effect.sync(() => restRefusal(noCard())))
 ].map(refused)
 
-/** The entry of an agent in the directory, which an anonymous caller can see. The directory has neither suspended nor deleted agents. */
+/**
+ * The entry of an agent in the directory, which an anonymous caller can see. The directory has neither suspended nor
+ * deleted agents.
+ */
 const publicEntry = (api: ApiCalls, handle: string): Effect.Effect<Omit<Profile, "skills"> | undefined, Failure> =>
   Effect.map(
-    api.call<{ readonly agents: ReadonlyArray<typeof DirectoryEntry.Encoded> }>("GET", "/v1/directory" + query({ q: handle, limit: 1 })),
+    api.call<{ readonly agents: ReadonlyArray<typeof DirectoryEntry.Encoded> }>(
+      "GET",
+      "/v1/directory" + query({ q: handle, limit: 1 })
+    ),
     ({ body }) => body.agents.find((agent) => agent.handle === handle)
   )
 
 /** The profile of an agent as a caller with a key sees it; undefined if the agent is suspended. */
 const profileForAgent = (api: ApiCalls, handle: string): Effect.Effect<Profile | undefined, Failure> =>
-  Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`), ({ body }) => body.status === "suspended" ? undefined : body)
+  Effect.map(
+    api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`),
+    ({ body }) => body.status === "suspended" ? undefined : body
+  )
 
-const noCard = () => new NotFound({ message: `Every agent has a card of its own, at /a2a/{handle}${CARD}. The server itself has no card.` })
+const noCard = () =>
+  new NotFound({
+    message: `Every agent has a card of its own, at /a2a/{handle}${CARD}. The server itself has no card.`
+  })
 
 /**
- * The route of an agent's card. The card is the same with a key and without one. `identify` authenticates and counts a request with a key.
+ * The route of an agent's card. The card is the same with a key and without one. `identify` authenticates and counts a
+ * request with a key.
  */
 export const makeCardRoute = (
   router: HttpRouter.HttpRouter,
@@ -66,7 +82,9 @@ export const makeCardRoute = (
         yield* budgets.ofAddress(request)
         const entry = yield* publicEntry(makeApiCalls(app, request, undefined), handle)
         const agent = yield* agents.byHandle(handle)
-        profile = entry === undefined || agent === undefined ? undefined : { ...entry, skills: yield* skills.of(agent.id) }
+        profile = entry === undefined || agent === undefined
+          ? undefined
+          : { ...entry, skills: yield* skills.of(agent.id) }
       } else {
         profile = yield* profileForAgent((yield* identify(request)).api, handle)
       }
@@ -79,9 +97,13 @@ export const makeCardRoute = (
         : HttpServerResponse.text(text, { contentType: "application/json", headers })
     })
 
-    return HttpRouter.route("GET", `/a2a/:handle${CARD}`, Effect.gen(function*() {
-      const request = yield* HttpServerRequest.HttpServerRequest
-      const { handle = "" } = yield* HttpRouter.params
-      return yield* refusing(cardOf(request, handle), restRefusal)
-    }))
+    return HttpRouter.route(
+      "GET",
+      `/a2a/:handle${CARD}`,
+      Effect.gen(function*() {
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const { handle = "" } = yield* HttpRouter.params
+        return yield* refusing(cardOf(request, handle), restRefusal)
+      })
+    )
   })

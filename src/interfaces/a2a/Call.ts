@@ -1,9 +1,9 @@
-import { Effect, Schema } from "effect"
 import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import type { ApiCalls } from "#domain/auth/ApiCalls"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
 import { HandleInput } from "#infrastructure/wire/Text"
+import { Effect, Schema } from "effect"
 import { type Failure, taskNotFound } from "./Failure.ts"
 import type { Task } from "./Task.ts"
 import { type Side, Tasks } from "./Tasks.ts"
@@ -38,12 +38,19 @@ export const makeLookUp = Effect.gen(function*() {
     return { side, recipient }
   })
 
-  /** A task of the caller with this agent. Fails in the same way for a task of others and for a task that does not exist. */
-  const taskOf = Effect.fnUntraced(function*(call: Call, id: string): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
-    const known = yield* sideOf(call)
-    const task = known === undefined || !/^msg_[A-Za-z0-9_-]{1,64}$/.test(id) ? undefined : yield* tasks.find(known.side, id)
-    return known === undefined || task === undefined ? yield* Effect.fail(taskNotFound()) : { side: known.side, task }
-  })
+  /**
+   * A task of the caller with this agent. Fails in the same way for a task of others and for a task that does not
+   * exist.
+   */
+  const taskOf = Effect.fnUntraced(
+    function*(call: Call, id: string): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
+      const known = yield* sideOf(call)
+      const task = known === undefined || !/^msg_[A-Za-z0-9_-]{1,64}$/.test(id)
+        ? undefined
+        : yield* tasks.find(known.side, id)
+      return known === undefined || task === undefined ? yield* Effect.fail(taskNotFound()) : { side: known.side, task }
+    }
+  )
 
   return { sideOf, taskOf }
 })

@@ -1,17 +1,19 @@
-import { Effect, Exit, Fiber, Scope } from "effect"
-import { HttpServerResponse } from "effect/http"
 import { Attachments } from "#domain/attachments/Attachments"
 import { EventStream } from "#infrastructure/http/DeferredResponse"
+import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
+import { Effect, Exit, Fiber, Scope } from "effect"
+import { HttpServerResponse } from "effect/http"
 import type { Call } from "./Call.ts"
 import type { Failure } from "./Failure.ts"
 import type { Streamed } from "./Operations.ts"
-import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { isFinal, LOG } from "./Task.ts"
 import { Tasks } from "./Tasks.ts"
 import { makeTaskView } from "./TaskView.ts"
 import { follow, type TaskWatch, TaskWatches } from "./TaskWatches.ts"
 
-/** Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md N). */
+/**
+ * Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md N).
+ */
 const COMMENT_MS = 20_000
 
 /** The messages that the events of one read may show. */
@@ -20,9 +22,9 @@ const CHANGES: LargeAnswer = { usual: LOG, max: LOG, bytes: "message" }
 const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
 /**
- * Answers with server-sent events: first the task as it is, then each of its changes. The stream ends when the task ends, the caller
- * disconnects, the caller's key stops being valid or this node stops. Changes committed after the first event follow in this stream. If
- * it ends before them, the first event of the caller's next stream includes them.
+ * Answers with server-sent events: first the task as it is, then each of its changes. The stream ends when the task
+ * ends, the caller disconnects, the caller's key stops being valid or this node stops. Changes committed after the
+ * first event follow in this stream. If it ends before them, the first event of the caller's next stream includes them.
  */
 export const makeEventStream = Effect.gen(function*() {
   const tasks = yield* Tasks
@@ -34,24 +36,32 @@ export const makeEventStream = Effect.gen(function*() {
   /** Pushes the events of a task's changes until it ends. If their messages cannot be read, tries again. */
   const pushChanges = ({ side, task }: Streamed, watch: TaskWatch, push: (event: object) => void) => {
     let pushed = task.changes
-    return follow(tasks, side, watch, Effect.fnUntraced(function*(now) {
-      if (now.changes > pushed) {
-        const events = yield* Effect.result(reads.during(watch.agentId, CHANGES, view.events(now, pushed)))
-        if (events._tag === "Failure") {
-          watch.seen = ""
-          return false
+    return follow(
+      tasks,
+      side,
+      watch,
+      Effect.fnUntraced(function*(now) {
+        if (now.changes > pushed) {
+          const events = yield* Effect.result(reads.during(watch.agentId, CHANGES, view.events(now, pushed)))
+          if (events._tag === "Failure") {
+            watch.seen = ""
+            return false
+          }
+          pushed = now.changes
+          events.success.forEach(push)
         }
-        pushed = now.changes
-        events.success.forEach(push)
-      }
-      return isFinal(now.state)
-    }))
+        return isFinal(now.state)
+      })
+    )
   }
 
   return Effect.fnUntraced(function*(
     { caller, key }: Call,
     streamed: Streamed,
-    /** Whether to fail if the caller may open no further stream. Otherwise a stream beyond the limit has only its first event. */
+    /**
+     * Whether to fail if the caller may open no further stream. Otherwise a stream beyond the limit has only its first
+     * event.
+     */
     strict: boolean,
     encode: (event: object) => object
   ): Effect.fn.Return<HttpServerResponse.HttpServerResponse, Failure> {
@@ -66,7 +76,9 @@ export const makeEventStream = Effect.gen(function*() {
       stream.push(null)
       yield* Scope.close(scope, Exit.void)
     } else {
-      const comments = Effect.forever(Effect.andThen(Effect.sleep(COMMENT_MS), Effect.sync(() => stream.push(": waiting\n\n"))))
+      const comments = Effect.forever(
+        Effect.andThen(Effect.sleep(COMMENT_MS), Effect.sync(() => stream.push(": waiting\n\n")))
+      )
       const fiber = run(
         Effect.raceFirst(pushChanges(streamed, opened.success, push), comments).pipe(
           Effect.catchCause((cause) => Effect.logError("A stream of a task failed", cause)),

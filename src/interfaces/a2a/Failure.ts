@@ -1,7 +1,7 @@
-import { Effect } from "effect"
-import { HttpServerResponse } from "effect/http"
 import { InternalError, isWireFailure, type WireFailure } from "#infrastructure/wire/WireError"
 import { failureHeaders } from "#infrastructure/wire/WireErrors"
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
 
 /** The parts of a failure that an A2A error shows. */
 export type A2aShown = Pick<WireFailure, "code" | "message" | "details"> & {
@@ -59,7 +59,9 @@ export const a2aRpcBody = (failure: A2aShown, id: RpcId = null): object => ({
 /** An error of A2A's HTTP+JSON binding: google.rpc.Status (A2A's specification, 11.6). */
 export const a2aRestBody = (failure: A2aShown): object => {
   const code = shownStatus(failure)
-  return { error: { code, status: NAMES[code] ?? "INTERNAL", message: failure.message, details: [wireInfoOf(failure)] } }
+  return {
+    error: { code, status: NAMES[code] ?? "INTERNAL", message: failure.message, details: [wireInfoOf(failure)] }
+  }
 }
 
 /** An error of the protocol (its specification, 3.3.2 and 5.4): JSON-RPC's code, the HTTP status and its gRPC name. */
@@ -97,7 +99,8 @@ export class A2aFailure {
   }
 }
 
-export const pushConfigNotFound = () => new A2aFailure("TASK_NOT_FOUND", "The task has no such push notification configuration.")
+export const pushConfigNotFound = () =>
+  new A2aFailure("TASK_NOT_FOUND", "The task has no such push notification configuration.")
 
 export const taskNotFound = () => new A2aFailure("TASK_NOT_FOUND", "You have no such task with this agent.")
 
@@ -107,12 +110,20 @@ export type Failure = A2aFailure | A2aShown
 const statusOf = (failure: Failure): number =>
   failure instanceof A2aFailure ? kinds[failure.reason].status : failure.status ?? 400
 
-const infoOf = ({ metadata, reason }: A2aFailure) =>
-  ({ "@type": ERROR_INFO, reason, domain: A2A_DOMAIN, metadata: { code: reason, ...metadata } })
+const infoOf = ({ metadata, reason }: A2aFailure) => ({
+  "@type": ERROR_INFO,
+  reason,
+  domain: A2A_DOMAIN,
+  metadata: { code: reason, ...metadata }
+})
 
 const rpcError = (failure: Failure, id: RpcId): object =>
   failure instanceof A2aFailure
-    ? { jsonrpc: "2.0", error: { code: kinds[failure.reason].code, message: failure.message, data: [infoOf(failure)] }, id }
+    ? {
+      jsonrpc: "2.0",
+      error: { code: kinds[failure.reason].code, message: failure.message, data: [infoOf(failure)] },
+      id
+    }
     : a2aRpcBody(failure, id)
 
 /** The body of an error over HTTP+JSON. */
@@ -122,19 +133,25 @@ const restError = (failure: Failure): object => {
   return { error: { code: status, status: name, message: failure.message, details: [infoOf(failure)] } }
 }
 
-/** Whether JSON-RPC answers a failure with its HTTP status, because the failure is about the HTTP request and not about the method. */
+/**
+ * Whether JSON-RPC answers a failure with its HTTP status, because the failure is about the HTTP request and not about
+ * the method.
+ */
 const isOfRequest = (failure: Failure): boolean => {
   const status = statusOf(failure)
-  return !(failure instanceof A2aFailure) && (status === 401 || status === 413 || status === 415 || status === 429 || status >= 500)
+  return !(failure instanceof A2aFailure) &&
+    (status === 401 || status === 413 || status === 415 || status === 429 || status >= 500)
 }
 
 const headersOf = (failure: Failure): Record<string, string> =>
-  failureHeaders({
-    code: "",
-    message: "",
-    status: statusOf(failure),
-    retryAfterMs: failure instanceof A2aFailure ? undefined : failure.retryAfterMs
-  } satisfies WireFailure)
+  failureHeaders(
+    {
+      code: "",
+      message: "",
+      status: statusOf(failure),
+      retryAfterMs: failure instanceof A2aFailure ? undefined : failure.retryAfterMs
+    } satisfies WireFailure
+  )
 
 /** The content type of the HTTP+JSON binding. */
 export const REST_TYPE = "application/a2a+json"
@@ -148,7 +165,8 @@ export const rpcRefusal = (failure: Failure, id: RpcId) =>
   json(rpcError(failure, id), isOfRequest(failure) ? statusOf(failure) : 200, "application/json", headersOf(failure))
 
 /** The answer to a refusal over HTTP+JSON. */
-export const restRefusal = (failure: Failure) => json(restError(failure), statusOf(failure), REST_TYPE, headersOf(failure))
+export const restRefusal = (failure: Failure) =>
+  json(restError(failure), statusOf(failure), REST_TYPE, headersOf(failure))
 
 /** Answers a failure with `refusal`. A defect is logged and answered as an internal error. */
 export const refusing = <R>(
@@ -160,8 +178,10 @@ export const refusing = <R>(
     Effect.catchDefect((defect) =>
       isWireFailure(defect)
         ? Effect.succeed(refusal(defect))
-        : Effect.as(Effect.logError("A request of /a2a failed", defect), refusal(new InternalError())))
+        : Effect.as(Effect.logError("A request of /a2a failed", defect), refusal(new InternalError()))
+    )
   )
 
 /** Whether an error is a refusal that a parser of requests has thrown. Any other error is a defect. */
-export const isThrown = (error: unknown): error is A2aFailure | WireFailure => error instanceof A2aFailure || isWireFailure(error)
+export const isThrown = (error: unknown): error is A2aFailure | WireFailure =>
+  error instanceof A2aFailure || isWireFailure(error)

@@ -1,5 +1,5 @@
-import { Effect, Predicate } from "effect"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Effect, Predicate } from "effect"
 import { type Failure, isThrown } from "./Failure.ts"
 
 /** A JSON object of the protocol. */
@@ -7,7 +7,10 @@ export type Json = Readonly<Record<string, unknown>>
 
 const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 
-/** A field by its JSON name or by its name in the protocol's proto file, since both are valid ProtoJSON. Null counts as absent. */
+/**
+ * A field by its JSON name or by its name in the protocol's proto file, since both are valid ProtoJSON. Null counts as
+ * absent.
+ */
 export const field = (object: Json, name: string): unknown => object[name] ?? object[snake(name)] ?? undefined
 
 /** A text, or undefined if it is absent or empty. Throws ValidationFailed. */
@@ -24,7 +27,12 @@ export const intOf = (object: Json, name: string, min: number, max: number): num
   if (value === undefined) return undefined
   const number = typeof value === "string" && /^-?\d{1,15}$/.test(value) ? Number(value) : value
   if (typeof number !== "number" || !Number.isInteger(number) || number < min || number > max) {
-    throw ValidationFailed.field(name, max === Number.MAX_SAFE_INTEGER ? `must be a whole number from ${min} on` : `must be a whole number from ${min} to ${max}`)
+    throw ValidationFailed.field(
+      name,
+      max === Number.MAX_SAFE_INTEGER
+        ? `must be a whole number from ${min} on`
+        : `must be a whole number from ${min} to ${max}`
+    )
   }
   return number
 }
@@ -66,8 +74,12 @@ export const parsed = <A>(read: () => A): Effect.Effect<A, Failure> =>
 /** The largest page of a list. */
 export const MAX_PAGE_SIZE = 100
 
-/** How many messages of a task's history the answer may show; undefined if the caller sets no limit. Throws ValidationFailed. */
-export const historyOf = (params: Json): number | undefined => intOf(params, "historyLength", 0, Number.MAX_SAFE_INTEGER)
+/**
+ * How many messages of a task's history the answer may show; undefined if the caller sets no limit. Throws
+ * ValidationFailed.
+ */
+export const historyOf = (params: Json): number | undefined =>
+  intOf(params, "historyLength", 0, Number.MAX_SAFE_INTEGER)
 
 /** The id that a call is about; empty if it is absent. Throws ValidationFailed. */
 export const idOf = (params: Json): string => textOf(params, "id") ?? ""

@@ -1,7 +1,7 @@
-import { Predicate } from "effect"
 import { CONTENT_TYPES, contentTypeOf } from "#domain/attachments/Attachment"
 import type { StoredMessage } from "#domain/messages/Message"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Predicate } from "effect"
 import { A2aFailure, isThrown } from "./Failure.ts"
 import { type Json, listOf, objectOf, textOf } from "./Fields.ts"
 
@@ -67,7 +67,10 @@ const partOf = (given: unknown): Part => {
 const fileOf = ({ filename = "file", mediaType = "" }: Part, raw: string): RawFile => {
   const contentType = contentTypeOf(mediaType)
   if (contentType === undefined) {
-    throw new A2aFailure("CONTENT_TYPE_NOT_SUPPORTED", `A raw part needs a mediaType out of these: ${CONTENT_TYPES.join(", ")}.`)
+    throw new A2aFailure(
+      "CONTENT_TYPE_NOT_SUPPORTED",
+      `A raw part needs a mediaType out of these: ${CONTENT_TYPES.join(", ")}.`
+    )
   }
   return { bytes: Buffer.from(raw, "base64"), filename, contentType }
 }
@@ -92,7 +95,10 @@ export const incoming = (message: Json, metadata: Json | undefined): Incoming =>
     else others.push(part)
   }
   if (files.length > 1) {
-    throw new A2aFailure("CONTENT_TYPE_NOT_SUPPORTED", "A message carries one raw part at most: send the others in messages of their own.")
+    throw new A2aFailure(
+      "CONTENT_TYPE_NOT_SUPPORTED",
+      "A message carries one raw part at most: send the others in messages of their own."
+    )
   }
   const [only] = others
   const isPlain = others.length === 1 && only !== undefined && Predicate.isObject(only.data)
@@ -133,8 +139,8 @@ interface Content {
 export const contentOf = (message: Pick<StoredMessage, "content">): Content => JSON.parse(message.content) as Content
 
 /**
- * The parts that the data of a message holds. Data of the form `{parts: […]}`, with nothing but valid parts, are these parts; any other
- * data are one part. `onePart` is set for a message whose sender gave this data as one part.
+ * The parts that the data of a message holds. Data of the form `{parts: […]}`, with nothing but valid parts, are these
+ * parts; any other data are one part. `onePart` is set for a message whose sender gave this data as one part.
  */
 const partsIn = (data: Json, onePart: boolean): ReadonlyArray<Part> => {
   const whole: ReadonlyArray<Part> = [{ data, mediaType: "application/json" }]
@@ -148,7 +154,9 @@ const partsIn = (data: Json, onePart: boolean): ReadonlyArray<Part> => {
   }
 }
 
-/** The parts of a stored message. `file` is its attachment, undefined if there is none or if the file no longer exists. */
+/**
+ * The parts of a stored message. `file` is its attachment, undefined if there is none or if the file no longer exists.
+ */
 export const partsOf = (
   message: Pick<StoredMessage, "content" | "metadata">,
   file: FilePart | undefined
@@ -167,7 +175,10 @@ export const partsOf = (
 
 /** The other fields of a message of the protocol, besides its parts. */
 export const extrasOf = (message: StoredMessage, fromCaller: boolean): { readonly messageId: string } & Json => {
-  const { a2a, reply_to: _, ...rest } = JSON.parse(message.metadata) as { readonly a2a?: Json; readonly reply_to?: unknown } & Json
+  const { a2a, reply_to: _, ...rest } = JSON.parse(message.metadata) as {
+    readonly a2a?: Json
+    readonly reply_to?: unknown
+  } & Json
   const sent = Predicate.isObject(a2a) ? a2a : {}
   const metadata = fromCaller && Predicate.isObject(sent["metadata"]) ? { ...rest, ...sent["metadata"] } : rest
   return {

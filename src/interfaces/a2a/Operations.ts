@@ -1,16 +1,16 @@
-import { Effect, Schema } from "effect"
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Attachments } from "#domain/attachments/Attachments"
+import { LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { CursorId, decodeCursor, encodeCursor } from "#infrastructure/wire/Page"
 import { NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Effect, Schema } from "effect"
 import { type Call, makeLookUp } from "./Call.ts"
 import { A2aFailure, type Failure, taskNotFound } from "./Failure.ts"
 import { boolOf, field, historyOf, idOf, intOf, type Json, MAX_PAGE_SIZE, objectOf, parsed, textOf } from "./Fields.ts"
 import { makePushConfigs } from "./PushConfigs.ts"
 import { makeSend } from "./SendMessage.ts"
-import { LOG, isFinal, isInterrupted, type Task, TASK_STATES, type TaskState } from "./Task.ts"
-import { LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
+import { isFinal, isInterrupted, LOG, type Task, TASK_STATES, type TaskState } from "./Task.ts"
 import { type Side, Tasks } from "./Tasks.ts"
 import { everything, makeTaskView, type Shown } from "./TaskView.ts"
 import { follow, TaskWatches } from "./TaskWatches.ts"
@@ -35,7 +35,8 @@ const stateOf = (params: Json): TaskState | null => {
   const given = field(params, "status")
   if (given === undefined || given === "" || given === "TASK_STATE_UNSPECIFIED" || given === 0) return null
   const state = TASK_STATES.find((one) => given === `TASK_STATE_${one}`)
-  if (state === undefined) throw ValidationFailed.field("status", `must be one of TASK_STATE_${TASK_STATES.join(", TASK_STATE_")}`)
+  if (state === undefined)
+    throw ValidationFailed.field("status", `must be one of TASK_STATE_${TASK_STATES.join(", TASK_STATE_")}`)
   return state
 }
 
@@ -48,11 +49,18 @@ const sinceOf = (params: Json): number | null => {
 }
 
 /** The most messages that an answer with this many tasks can show. It decides the size of the answer's slot. */
-const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({ usual: tasks * ofEach, max: tasks * ofEach, bytes: "message" })
+const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({
+  usual: tasks * ofEach,
+  max: tasks * ofEach,
+  bytes: "message"
+})
 
 const isSettled = ({ state }: Task): boolean => isFinal(state) || isInterrupted(state)
 
-/** The protocol's operations, the same for both bindings (the specification, 3.1). Their params come from the client, unchecked. */
+/**
+ * The protocol's operations, the same for both bindings (the specification, 3.1). Their params come from the client,
+ * unchecked.
+ */
 export const makeOperations = Effect.gen(function*() {
   const reads = yield* LargeReads
   const tasks = yield* Tasks
@@ -64,8 +72,8 @@ export const makeOperations = Effect.gen(function*() {
   const send = yield* makeSend(lookUp, configs)
 
   /**
-   * Waits up to WAIT_MS for a final or interrupted state and returns the task. Does not wait if the caller already has as many watches
-   * on this node as it may have.
+   * Waits up to WAIT_MS for a final or interrupted state and returns the task. Does not wait if the caller already has
+   * as many watches on this node as it may have.
    */
   const settled = Effect.fnUntraced(function*({ caller, key }: Call, side: Side, task: Task) {
     if (isSettled(task)) return task
@@ -89,19 +97,32 @@ export const makeOperations = Effect.gen(function*() {
     }))
     const after = asked.token === undefined
       ? null
-      : yield* Effect.mapError(decodeCursor(PageToken)(asked.token), () =>
-        ValidationFailed.field("pageToken", "is not one that this server gave out"))
+      : yield* Effect.mapError(
+        decodeCursor(PageToken)(asked.token),
+        () => ValidationFailed.field("pageToken", "is not one that this server gave out")
+      )
     const known = yield* sideOf(call)
     if (known === undefined) return yield* new AgentNotFound()
     const { side } = known
     const none = { tasks: [], nextPageToken: "", pageSize: asked.size, totalSize: 0 }
     if (asked.contextId !== undefined && asked.contextId !== side.conversationId) return none
-    const { tasks: found, total } = yield* tasks.list(side, { state: asked.state, since: asked.since }, after, asked.size + 1)
+    const { tasks: found, total } = yield* tasks.list(
+      side,
+      { state: asked.state, since: asked.since },
+      after,
+      asked.size + 1
+    )
     const page = found.slice(0, asked.size)
     const last = page.at(-1)
     return {
-      tasks: yield* reads.ofAgent(call.caller.id, messagesOf(page.length, LISTED_HISTORY), view.many(page, asked.shown)),
-      nextPageToken: found.length > asked.size && last !== undefined ? encodeCursor({ at: last.updatedAt, id: last.id }) : "",
+      tasks: yield* reads.ofAgent(
+        call.caller.id,
+        messagesOf(page.length, LISTED_HISTORY),
+        view.many(page, asked.shown)
+      ),
+      nextPageToken: found.length > asked.size && last !== undefined
+        ? encodeCursor({ at: last.updatedAt, id: last.id })
+        : "",
       pageSize: asked.size,
       totalSize: total
     }
@@ -120,46 +141,63 @@ export const makeOperations = Effect.gen(function*() {
       const now = wait ? yield* settled(call, side, task) : task
       return { task: yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), view.task(now, shown)) }
     }),
-    sendStreamingMessage: Effect.fn("A2a.sendStreamingMessage")(function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
-      const historyLength = yield* parsed(() => historyOf(objectOf(params, "configuration") ?? {}))
-      const { side, task } = yield* send(call, params)
-      const shown = view.task(task, { historyLength, artifacts: true })
-      return { side, task, first: { task: yield* reads.during(call.caller.id, messagesOf(1, LOG), shown) } }
-    }),
+    sendStreamingMessage: Effect.fn("A2a.sendStreamingMessage")(
+      function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
+        const historyLength = yield* parsed(() => historyOf(objectOf(params, "configuration") ?? {}))
+        const { side, task } = yield* send(call, params)
+        const shown = view.task(task, { historyLength, artifacts: true })
+        return { side, task, first: { task: yield* reads.during(call.caller.id, messagesOf(1, LOG), shown) } }
+      }
+    ),
     getTask: Effect.fn("A2a.getTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const historyLength = yield* parsed(() => historyOf(params))
       const id = yield* parsed(() => idOf(params))
-      // The task is read inside the slot for large reads, because a task that is not up to date is first derived from its messages.
+      // The task is read inside the slot for large reads, because a task that is not up to date is first derived from
+      // its messages.
       const read = Effect.flatMap(taskOf(call, id), ({ task }) => view.task(task, { historyLength, artifacts: true }))
       return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), read)
     }),
     listTasks: (call: Call, params: Json): Effect.Effect<object, Failure> => listed(call, params),
     cancelTask: Effect.fn("A2a.cancelTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const id = yield* parsed(() => idOf(params))
-      return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), Effect.gen(function*() {
-        const { side, task } = yield* taskOf(call, id)
-        const outcome = yield* tasks.cancel(side, task.id)
-        if (outcome === undefined) return yield* Effect.fail(taskNotFound())
-        if (outcome._tag === "Ended" && outcome.task.state !== "CANCELED") {
-          return yield* Effect.fail(
-            new A2aFailure("TASK_NOT_CANCELABLE", "The task has ended already.", { state: `TASK_STATE_${outcome.task.state}` })
-          )
-        }
-        return yield* view.task(outcome.task, everything)
-      }))
+      return yield* reads.ofAgent(
+        call.caller.id,
+        messagesOf(1, LOG),
+        Effect.gen(function*() {
+          const { side, task } = yield* taskOf(call, id)
+          const outcome = yield* tasks.cancel(side, task.id)
+          if (outcome === undefined) return yield* Effect.fail(taskNotFound())
+          if (outcome._tag === "Ended" && outcome.task.state !== "CANCELED") {
+            return yield* Effect.fail(
+              new A2aFailure("TASK_NOT_CANCELABLE", "The task has ended already.", {
+                state: `TASK_STATE_${outcome.task.state}`
+              })
+            )
+          }
+          return yield* view.task(outcome.task, everything)
+        })
+      )
     }),
-    subscribeToTask: Effect.fn("A2a.subscribeToTask")(function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
-      const id = yield* parsed(() => idOf(params))
-      return yield* reads.during(call.caller.id, messagesOf(1, LOG), Effect.gen(function*() {
-        const { side, task } = yield* taskOf(call, id)
-        if (isFinal(task.state)) {
-          return yield* Effect.fail(
-            new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: read it with GetTask.", { state: `TASK_STATE_${task.state}` })
-          )
-        }
-        return { side, task, first: { task: yield* view.task(task, everything) } }
-      }))
-    }),
+    subscribeToTask: Effect.fn("A2a.subscribeToTask")(
+      function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
+        const id = yield* parsed(() => idOf(params))
+        return yield* reads.during(
+          call.caller.id,
+          messagesOf(1, LOG),
+          Effect.gen(function*() {
+            const { side, task } = yield* taskOf(call, id)
+            if (isFinal(task.state)) {
+              return yield* Effect.fail(
+                new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: read it with GetTask.", {
+                  state: `TASK_STATE_${task.state}`
+                })
+              )
+            }
+            return { side, task, first: { task: yield* view.task(task, everything) } }
+          })
+        )
+      }
+    ),
     createPushConfig: configs.create,
     getPushConfig: configs.get,
     listPushConfigs: configs.list,

@@ -18,7 +18,8 @@ export class TooManyPushConfigs extends WireError<TooManyPushConfigs>()("TooMany
 export class TooManyPushConfigsOfAgent extends WireError<TooManyPushConfigsOfAgent>()("TooManyPushConfigsOfAgent", {
   code: "LIMIT_REACHED",
   status: 400,
-  message: "You have as many push notification configurations as an agent may have: delete one, or wait until a task of yours has ended."
+  message:
+    "You have as many push notification configurations as an agent may have: delete one, or wait until a task of yours has ended."
 }) {}
 
 const MAX_URL = 2_048
@@ -35,12 +36,17 @@ const headerOf = (object: Json, name: string, at: string, max: number): string |
   return text
 }
 
-/** Reads a TaskPushNotificationConfig. `taskId` is undefined for a new task. `fallback` replaces a missing id. Throws ValidationFailed. */
+/**
+ * Reads a TaskPushNotificationConfig. `taskId` is undefined for a new task. `fallback` replaces a missing id. Throws
+ * ValidationFailed.
+ */
 export const pushConfigOf = (given: Json, taskId: string | undefined, fallback: string): PushConfig => {
   const url = textOf(given, "url")
-  if (url === undefined || url.length > MAX_URL) throw ValidationFailed.field("url", `is required, with at most ${MAX_URL} characters`)
+  if (url === undefined || url.length > MAX_URL)
+    throw ValidationFailed.field("url", `is required, with at most ${MAX_URL} characters`)
   const named = textOf(given, "taskId")
-  if (named !== undefined && named !== taskId) throw ValidationFailed.field("taskId", "must be the id of the task, or absent")
+  if (named !== undefined && named !== taskId)
+    throw ValidationFailed.field("taskId", "must be the id of the task, or absent")
   const name = textOf(given, "id") ?? fallback
   if (!NAME.test(name)) throw ValidationFailed.field("id", "must be 1 to 128 of the letters, digits and . _ ~ -")
   const token = headerOf(given, "token", "token", 1_024)
@@ -49,7 +55,9 @@ export const pushConfigOf = (given: Json, taskId: string | undefined, fallback: 
   if (info !== undefined && (scheme === undefined || !SCHEME.test(scheme))) {
     throw ValidationFailed.field("authentication.scheme", "must name a scheme of HTTP, such as Bearer")
   }
-  const credentials = info === undefined ? undefined : headerOf(info, "credentials", "authentication.credentials", 4_096)
+  const credentials = info === undefined
+    ? undefined
+    : headerOf(info, "credentials", "authentication.credentials", 4_096)
   return {
     name,
     target: {
@@ -61,7 +69,10 @@ export const pushConfigOf = (given: Json, taskId: string | undefined, fallback: 
 }
 
 /** A configuration in the protocol's form. */
-export const shownPushConfig = (taskId: string, { name, target: { authentication, token, url } }: PushConfig): object => ({
+export const shownPushConfig = (
+  taskId: string,
+  { name, target: { authentication, token, url } }: PushConfig
+): object => ({
   id: name,
   taskId,
   url,

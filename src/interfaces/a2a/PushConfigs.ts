@@ -1,7 +1,7 @@
-import { Effect } from "effect"
+import { Webhooks } from "#domain/webhooks/Webhooks"
 import { Ids } from "#infrastructure/platform/Ids"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
-import { Webhooks } from "#domain/webhooks/Webhooks"
+import { Effect } from "effect"
 import type { Call, LookUp } from "./Call.ts"
 import { A2aFailure, type Failure, pushConfigNotFound, taskNotFound } from "./Failure.ts"
 import { idOf, intOf, type Json, MAX_PAGE_SIZE, parsed, taskIdOf, textOf } from "./Fields.ts"
@@ -24,9 +24,11 @@ export const makePushConfigs = ({ taskOf }: LookUp) =>
       return config
     })
 
-    const put = Effect.fnUntraced(function*(side: Side, taskId: string, config: PushConfig): Effect.fn.Return<Task, Failure> {
-      return (yield* pushes.put(side, taskId, config)) ?? (yield* Effect.fail(taskNotFound()))
-    })
+    const put = Effect.fnUntraced(
+      function*(side: Side, taskId: string, config: PushConfig): Effect.fn.Return<Task, Failure> {
+        return (yield* pushes.put(side, taskId, config)) ?? (yield* Effect.fail(taskNotFound()))
+      }
+    )
 
     return {
       read,
@@ -37,7 +39,10 @@ export const makePushConfigs = ({ taskOf }: LookUp) =>
         const config = yield* read(params, task.id, `push-${ids.bytes(12).toString("hex")}`)
         if (isFinal((yield* put(side, task.id, config)).state)) {
           return yield* Effect.fail(
-            new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended, so nothing more is pushed: read it with GetTask.")
+            new A2aFailure(
+              "UNSUPPORTED_OPERATION",
+              "The task has ended, so nothing more is pushed: read it with GetTask."
+            )
           )
         }
         return shownPushConfig(task.id, config)
@@ -50,7 +55,10 @@ export const makePushConfigs = ({ taskOf }: LookUp) =>
       }),
       list: Effect.fn("A2a.listPushConfigs")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
         const { task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
-        const asked = yield* parsed(() => ({ size: intOf(params, "pageSize", 0, MAX_PAGE_SIZE) || MAX_PAGE_SIZE, token: textOf(params, "pageToken") }))
+        const asked = yield* parsed(() => ({
+          size: intOf(params, "pageSize", 0, MAX_PAGE_SIZE) || MAX_PAGE_SIZE,
+          token: textOf(params, "pageToken")
+        }))
         const all = yield* pushes.list(task.id)
         const from = asked.token === undefined ? 0 : all.findIndex(({ name }) => name === asked.token) + 1
         if (asked.token !== undefined && from === 0) {

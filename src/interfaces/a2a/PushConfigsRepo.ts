@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A configuration without its URL and credentials, which its webhook holds. */
 export interface StoredPushConfig {
@@ -8,14 +8,17 @@ export interface StoredPushConfig {
   readonly name: string
 }
 
-const OF = `SELECT webhook_id, name FROM a2a_push_configs WHERE task_id = ANY ($1::text[]) ORDER BY created_at, webhook_id`
+const OF =
+  `SELECT webhook_id, name FROM a2a_push_configs WHERE task_id = ANY ($1::text[]) ORDER BY created_at, webhook_id`
 
-const ADD = `INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at, counts_for) VALUES ($1, $2, $3, $4, $5)`
+const ADD =
+  `INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at, counts_for) VALUES ($1, $2, $3, $4, $5)`
 
 const COUNTED = `SELECT webhook_id, ended_at IS NOT NULL AS ended FROM a2a_push_configs WHERE counts_for = $1`
 
 /** Locks the rows in the order of their ids, so that two statements that share rows cannot deadlock. */
-const LOCKED = `ARRAY(SELECT webhook_id FROM a2a_push_configs WHERE webhook_id = ANY ($1::text[]) ORDER BY webhook_id FOR UPDATE)`
+const LOCKED =
+  `ARRAY(SELECT webhook_id FROM a2a_push_configs WHERE webhook_id = ANY ($1::text[]) ORDER BY webhook_id FOR UPDATE)`
 
 const UNCOUNT = `UPDATE a2a_push_configs SET counts_for = NULL WHERE webhook_id = ANY (${LOCKED})`
 
@@ -28,12 +31,21 @@ SELECT DISTINCT task_id FROM a2a_push_configs WHERE ended_at IS NULL AND task_id
 const SLICE = `
 SELECT webhook_id, ended_at IS NOT NULL AS ended FROM a2a_push_configs WHERE webhook_id > $1 ORDER BY webhook_id LIMIT $2`
 
-/** All SQL on push notification configurations, except for the statement in TasksRepo.ts that stores a task's change and ends them. */
+/**
+ * All SQL on push notification configurations, except for the statement in TasksRepo.ts that stores a task's change and
+ * ends them.
+ */
 export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
   /** The configurations of these tasks, oldest first. */
   readonly of: (taskIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<StoredPushConfig>, Unavailable>
   /** Adds a configuration, which counts for the agent's limit. */
-  readonly add: (webhookId: string, taskId: string, name: string, at: number, agentId: string) => Effect.Effect<void, Unavailable>
+  readonly add: (
+    webhookId: string,
+    taskId: string,
+    name: string,
+    at: number,
+    agentId: string
+  ) => Effect.Effect<void, Unavailable>
   /** The configurations that count for an agent's limit, and whether the task of each has ended. */
   readonly counted: (
     agentId: string
@@ -65,12 +77,18 @@ export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
           Effect.map(of([taskIds]), (rows) => rows.map(({ name, webhook_id }) => ({ webhookId: webhook_id, name }))),
         add: (webhookId, taskId, name, at, agentId) => Effect.asVoid(add([webhookId, taskId, name, at, agentId])),
         counted: (agentId) =>
-          Effect.map(counted([agentId]), (rows) => rows.map(({ ended, webhook_id }) => ({ webhookId: webhook_id, ended }))),
+          Effect.map(
+            counted([agentId]),
+            (rows) => rows.map(({ ended, webhook_id }) => ({ webhookId: webhook_id, ended }))
+          ),
         uncount: (webhookIds) => Effect.asVoid(uncount([webhookIds])),
         remove: (webhookIds) => Effect.asVoid(remove([webhookIds])),
         watched: (above, limit) => Effect.map(watched([above, limit]), (rows) => rows.map(({ task_id }) => task_id)),
         slice: (above, limit) =>
-          Effect.map(slice([above, limit]), (rows) => rows.map(({ ended, webhook_id }) => ({ webhookId: webhook_id, ended })))
+          Effect.map(
+            slice([above, limit]),
+            (rows) => rows.map(({ ended, webhook_id }) => ({ webhookId: webhook_id, ended }))
+          )
       })
     })
   )

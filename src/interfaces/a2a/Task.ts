@@ -65,8 +65,8 @@ export interface Posted {
 }
 
 /**
- * The state that the called agent gives with a message; undefined if it is no state that an agent may give. Agents may write it with or
- * without the protocol's prefix, in upper or lower case, and with `-` in place of `_`.
+ * The state that the called agent gives with a message; undefined if it is no state that an agent may give. Agents may
+ * write it with or without the protocol's prefix, in upper or lower case, and with `-` in place of `_`.
  */
 export const saidState = (text: unknown): TaskState | undefined => {
   if (typeof text !== "string") return undefined
@@ -77,9 +77,11 @@ export const saidState = (text: unknown): TaskState | undefined => {
 
 /** Reads the part about tasks from a message's metadata, a JSON text. */
 export const markOf = (metadata: string): Mark => {
-  if (!metadata.includes("\"a2a\"") && !metadata.includes("\"reply_to\"")) return {}
+  if (!metadata.includes('"a2a"') && !metadata.includes('"reply_to"')) return {}
   const { a2a, reply_to } = JSON.parse(metadata) as { readonly a2a?: unknown; readonly reply_to?: unknown }
-  const given = typeof a2a === "object" && a2a !== null ? a2a as { readonly task_id?: unknown; readonly state?: unknown } : {}
+  const given = typeof a2a === "object" && a2a !== null
+    ? a2a as { readonly task_id?: unknown; readonly state?: unknown }
+    : {}
   const state = saidState(given.state)
   return {
     ...(typeof given.task_id === "string" ? { taskId: given.task_id } : {}),
@@ -91,7 +93,12 @@ export const markOf = (metadata: string): Mark => {
 /** The log keeps up to this many changes besides the first. */
 export const LOG = 200
 
-const changed = (task: Task, state: TaskState, at: number, by: { readonly id: string; readonly seq: number } | null): Task => {
+const changed = (
+  task: Task,
+  state: TaskState,
+  at: number,
+  by: { readonly id: string; readonly seq: number } | null
+): Task => {
   const change: Change = { state, at: Math.max(at, task.updatedAt), seq: by?.seq ?? null, messageId: by?.id ?? null }
   const [first, ...others] = [...task.log, change]
   return {
@@ -125,9 +132,9 @@ const opened = (conversationId: string, message: Posted): Task => ({
 })
 
 /**
- * Decides which task the next message of a conversation creates or changes; undefined if it changes none. `open` holds the open tasks,
- * oldest first. A message creates a task if its metadata names the message's own id as the task. Only this server can write that. A task
- * that has ended never changes again.
+ * Decides which task the next message of a conversation creates or changes; undefined if it changes none. `open` holds
+ * the open tasks, oldest first. A message creates a task if its metadata names the message's own id as the task. Only
+ * this server can write that. A task that has ended never changes again.
  */
 export const decideMessage = (conversationId: string, open: ReadonlyArray<Task>, message: Posted): Task | undefined => {
   const { replyTo, state, taskId } = message.mark
@@ -138,11 +145,16 @@ export const decideMessage = (conversationId: string, open: ReadonlyArray<Task>,
   const answers = taskId === undefined && replyTo === undefined
     ? own[0]
     : own.find(({ id }) => id === taskId) ??
-      own.find(({ id, log }) => id === replyTo || (replyTo !== undefined && log.some((change) => change.messageId === replyTo)))
+      own.find(({ id, log }) =>
+        id === replyTo || (replyTo !== undefined && log.some((change) => change.messageId === replyTo))
+      )
   return answers === undefined ? undefined : changed(answers, state ?? "COMPLETED", message.at, message)
 }
 
-/** The seq of the caller's newest message of a task that is still SUBMITTED. The delivery of this message makes the task WORKING. */
+/**
+ * The seq of the caller's newest message of a task that is still SUBMITTED. The delivery of this message makes the task
+ * WORKING.
+ */
 export const waitsFor = (task: Task): number | undefined =>
   task.state === "SUBMITTED" ? task.log.at(-1)?.seq ?? undefined : undefined
 

@@ -1,17 +1,17 @@
-import { Clock, Context, Data, Effect, Layer } from "effect"
-import { Database } from "#infrastructure/database/Sql"
 import { Agents } from "#domain/agents/Agents"
 import { Attachments } from "#domain/attachments/Attachments"
-import { type Batch, job } from "#infrastructure/cluster/Job"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
-import { Config } from "#infrastructure/platform/Config"
-import { Limits } from "#infrastructure/rates/Limits"
 import { TASK_EVENT } from "#domain/messages/Outbox"
 import { PostSources } from "#domain/webhooks/PostSources"
 import { signedHeaders } from "#domain/webhooks/Signature"
 import { decodeCredentials, headersOf } from "#domain/webhooks/TaskTarget"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { type Batch, job } from "#infrastructure/cluster/Job"
+import { Database } from "#infrastructure/database/Sql"
+import { Config } from "#infrastructure/platform/Config"
+import { Limits } from "#infrastructure/rates/Limits"
 import { type Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Data, Effect, Layer } from "effect"
 import { type PushConfig, TooManyPushConfigs, TooManyPushConfigsOfAgent } from "./PushConfig.ts"
 import { PushConfigsRepo } from "./PushConfigsRepo.ts"
 import { asOf, isFinal, type Task, waitsFor } from "./Task.ts"
@@ -37,14 +37,15 @@ interface Subject {
 }
 
 /**
- * Push notification configurations of tasks, and the posts for them (wire.md N, Push). Sending a message does no work for them. A job
- * compares the tasks that have configurations with their conversations, many in one query, and updates the tasks as a call of GetTask
- * would. The statement that stores a task's change also writes it to the webhooks' outbox, from where it is posted like any other event.
+ * Push notification configurations of tasks, and the posts for them (wire.md N, Push). Sending a message does no work
+ * for them. A job compares the tasks that have configurations with their conversations, many in one query, and updates
+ * the tasks as a call of GetTask would. The statement that stores a task's change also writes it to the webhooks'
+ * outbox, from where it is posted like any other event.
  */
 export class TaskPushes extends Context.Service<TaskPushes, {
   /**
-   * Creates a configuration, or changes the one of this name, and returns the task as it was then. Stores nothing if the task has ended.
-   * Returns undefined if there is no such task.
+   * Creates a configuration, or changes the one of this name, and returns the task as it was then. Stores nothing if
+   * the task has ended. Returns undefined if there is no such task.
    */
   readonly put: (
     side: Side,
@@ -63,8 +64,9 @@ export class TaskPushes extends Context.Service<TaskPushes, {
   /** Updates a slice of the tasks with configurations from their conversations and deliveries. */
   readonly refresh: Effect.Effect<Batch, Unavailable>
   /**
-   * Goes through a slice of all configurations. Removes those of ended tasks whose webhook has no deliveries left, neither waiting nor
-   * posted nor dead, and those whose webhook no longer exists, for example because its agent was deleted.
+   * Goes through a slice of all configurations. Removes those of ended tasks whose webhook has no deliveries left,
+   * neither waiting nor posted nor dead, and those whose webhook no longer exists, for example because its agent was
+   * deleted.
    */
   readonly retire: Effect.Effect<Batch, Unavailable>
 }>()("parley/a2a/TaskPushes") {
@@ -97,12 +99,14 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       const roomFor = Effect.fnUntraced(function*(taskId: string, name: string) {
         const configs = yield* configsOf(taskId)
         const same = configs.find((one) => one.name === name)
-        return same === undefined && configs.length >= config.LIMITS_PUSH_CONFIGS_PER_TASK ? yield* new TooManyPushConfigs() : same
+        return same === undefined && configs.length >= config.LIMITS_PUSH_CONFIGS_PER_TASK
+          ? yield* new TooManyPushConfigs()
+          : same
       })
 
       /**
-       * Refuses a configuration beyond the agent's limit. If the agent is at its limit, looks for configurations that still count for the
-       * limit but can post nothing any more, and returns their webhooks' ids.
+       * Refuses a configuration beyond the agent's limit. If the agent is at its limit, looks for configurations that
+       * still count for the limit but can post nothing any more, and returns their webhooks' ids.
        */
       const roomOfAgent = Effect.fnUntraced(function*(agentId: string) {
         const most = limits.of("LIMITS_PUSH_CONFIGS_PER_AGENT", config.LIMITS_PUSH_CONFIGS_PER_AGENT, agentId)
@@ -110,15 +114,18 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         if (counted.length < most) return []
         const hooks = yield* webhooks.waitingForTasks(counted.map(({ webhookId }) => webhookId))
         const waiting = new Map(hooks.map((hook) => [hook.id, hook.waiting]))
-        const done = counted.filter(({ ended, webhookId }) => waiting.get(webhookId) !== true && (ended || !waiting.has(webhookId)))
+        const done = counted.filter(({ ended, webhookId }) =>
+          waiting.get(webhookId) !== true && (ended || !waiting.has(webhookId))
+        )
         if (counted.length - done.length >= most) return yield* new TooManyPushConfigsOfAgent()
         return done.map(({ webhookId }) => webhookId)
       })
 
       /**
-       * Raises the conversation's version, so that everybody who read the version before must decide again. This makes the task's limit
-       * exact. Every change after the returned task is posted, because the statement that stores the change sees the configuration.
-       * The caller's limit is exact too, because a separate statement reads the configurations that count after the caller's row is locked.
+       * Raises the conversation's version, so that everybody who read the version before must decide again. This makes
+       * the task's limit exact. Every change after the returned task is posted, because the statement that stores the
+       * change sees the configuration. The caller's limit is exact too, because a separate statement reads the
+       * configurations that count after the caller's row is locked.
        */
       const putOnce = Effect.fnUntraced(function*(side: Side, taskId: string, { name, target }: PushConfig) {
         const found = yield* tasks.standing(side, taskId)
@@ -158,7 +165,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
           const credentials = decodeCredentials(secret)
           return {
             body,
-            headers: (attempt) => ({ ...signedHeaders({ ...attempt, secret: credentials.token, body, event: TASK_EVENT }), ...headersOf(credentials) })
+            headers: (attempt) => ({
+              ...signedHeaders({ ...attempt, secret: credentials.token, body, event: TASK_EVENT }),
+              ...headersOf(credentials)
+            })
           }
         }),
         fill: () => Effect.succeed(false)
@@ -237,6 +247,13 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     })
   )
 
-  /** Runs `refresh` on one node while the server runs. Jobs.ts leaves it out: tests that move their clock far would run it too often. */
-  static readonly layerRunning = job({ name: "a2a_pushes", every: REFRESH_EVERY, batch: Effect.flatMap(TaskPushes, ({ refresh }) => refresh) })
+  /**
+   * Runs `refresh` on one node while the server runs. Jobs.ts leaves it out: tests that move their clock far would run
+   * it too often.
+   */
+  static readonly layerRunning = job({
+    name: "a2a_pushes",
+    every: REFRESH_EVERY,
+    batch: Effect.flatMap(TaskPushes, ({ refresh }) => refresh)
+  })
 }

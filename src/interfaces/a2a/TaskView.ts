@@ -1,7 +1,7 @@
-import { Effect } from "effect"
 import type { Attachments } from "#domain/attachments/Attachments"
 import type { StoredMessage } from "#domain/messages/Message"
 import { iso } from "#infrastructure/wire/Text"
+import { Effect } from "effect"
 import { contentOf, extrasOf, type FilePart, partsOf } from "./MessageParts.ts"
 import { type Change, type Task, type TaskState } from "./Task.ts"
 import type { Tasks } from "./Tasks.ts"
@@ -20,7 +20,10 @@ const named = (state: TaskState): string => `TASK_STATE_${state}`
 /** The change that completed the task; undefined if it is not completed. */
 const answerOf = (task: Task): Change | undefined => task.state === "COMPLETED" ? task.log.at(-1) : undefined
 
-/** The seq of the called agent's message that set a state; null for the answer, which is an artifact, and for the caller's messages. */
+/**
+ * The seq of the called agent's message that set a state; null for the answer, which is an artifact, and for the
+ * caller's messages.
+ */
 const saidWith = (change: Change): number | null =>
   change.state === "SUBMITTED" || change.state === "COMPLETED" ? null : change.seq
 
@@ -83,10 +86,16 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
       const answer = answerOf(task)
       const last = task.log.at(-1)!
       const turns = task.log.flatMap((change) => change === answer || change.seq === null ? [] : [change.seq])
-      const history = shown.historyLength === undefined ? turns : shown.historyLength === 0 ? [] : turns.slice(-shown.historyLength)
+      const history = shown.historyLength === undefined
+        ? turns
+        : shown.historyLength === 0
+        ? []
+        : turns.slice(-shown.historyLength)
       return { task, last, history, answered: shown.artifacts ? answer?.seq ?? null : null }
     })
-    const wanted = plans.flatMap(({ answered, history, last }) => [...history, saidWith(last), answered].filter((seq) => seq !== null))
+    const wanted = plans.flatMap(({ answered, history, last }) =>
+      [...history, saidWith(last), answered].filter((seq) => seq !== null)
+    )
     const loaded = yield* load(one.conversationId, one.callerId, wanted)
     return plans.map(({ answered, history, last, task }) => {
       const artifact = loaded.artifact(answered)

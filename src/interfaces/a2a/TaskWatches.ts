@@ -1,11 +1,11 @@
-import { Context, Effect, Latch, Layer, Random, type Scope } from "effect"
 import { Agents } from "#domain/agents/Agents"
 import { ConversationFeed } from "#domain/conversations/ConversationFeed"
 import { Config } from "#infrastructure/platform/Config"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { LogThrottle } from "#infrastructure/platform/LogThrottle"
-import { Waiters } from "#interfaces/realtime/Waiters"
 import { RateLimited } from "#infrastructure/wire/WireError"
+import { Waiters } from "#interfaces/realtime/Waiters"
+import { Context, Effect, Latch, Layer, Random, type Scope } from "effect"
 import { type Task, waitsFor } from "./Task.ts"
 import type { Side, Tasks } from "./Tasks.ts"
 import { TasksRepo } from "./TasksRepo.ts"
@@ -17,7 +17,10 @@ const KEYS_EVERY = 5
 /** Ticks over which a server that stops spreads the ends of its watches. */
 const SPREAD = 10
 
-/** Why a watch ended: `moved` if the node stops, `dead` if the caller's key is no longer valid or its account is suspended. */
+/**
+ * Why a watch ended: `moved` if the node stops, `dead` if the caller's key is no longer valid or its account is
+ * suspended.
+ */
 export type Ended = "moved" | "dead"
 
 /** Watches one task for its caller. */
@@ -39,7 +42,9 @@ export class TaskWatch {
   }
 
   /** Completes when the task may have changed, or the watch has ended. */
-  readonly wait: Effect.Effect<void> = Effect.suspend(() => Effect.andThen(this.news.await, Effect.sync(() => this.news.closeUnsafe())))
+  readonly wait: Effect.Effect<void> = Effect.suspend(() =>
+    Effect.andThen(this.news.await, Effect.sync(() => this.news.closeUnsafe()))
+  )
 
   end(reason: Ended): void {
     this.ended = reason
@@ -47,7 +52,10 @@ export class TaskWatch {
   }
 }
 
-/** Reads the task each time that it may have changed, until `each` returns true or the watch ends. Repeats a read that fails. */
+/**
+ * Reads the task each time that it may have changed, until `each` returns true or the watch ends. Repeats a read that
+ * fails.
+ */
 export const follow = <E>(
   tasks: Tasks["Service"],
   side: Side,
@@ -70,12 +78,15 @@ export const follow = <E>(
   })
 
 /**
- * Wakes callers that wait for a task, or hold a stream of it, when they have to read it again. While there are watches, the node polls
- * storage five times a second for all of them together, so that no change is missed. Nothing is kept for a caller that has disconnected.
- * A watch does not count as a socket for presence.
+ * Wakes callers that wait for a task, or hold a stream of it, when they have to read it again. While there are watches,
+ * the node polls storage five times a second for all of them together, so that no change is missed. Nothing is kept for
+ * a caller that has disconnected. A watch does not count as a socket for presence.
  */
 export class TaskWatches extends Context.Service<TaskWatches, {
-  /** Watches a task until the scope closes. Refused if the caller already has as many watches on this node as it may have sockets. */
+  /**
+   * Watches a task until the scope closes. Refused if the caller already has as many watches on this node as it may
+   * have sockets.
+   */
   readonly open: (agentId: string, key: string, task: Task) => Effect.Effect<TaskWatch, RateLimited, Scope.Scope>
 }>()("parley/a2a/TaskWatches") {
   static readonly layer = Layer.effect(
@@ -116,7 +127,8 @@ export class TaskWatches extends Context.Service<TaskWatches, {
         const hashes = yield* agents.keyHashes(ids)
         const known = yield* agents.byIds(ids)
         for (const watch of open) {
-          if (hashes.get(watch.agentId) !== watch.keyHash || known.get(watch.agentId)?.status === "suspended") watch.end("dead")
+          if (hashes.get(watch.agentId) !== watch.keyHash || known.get(watch.agentId)?.status === "suspended")
+            watch.end("dead")
         }
       })
 
@@ -135,7 +147,9 @@ export class TaskWatches extends Context.Service<TaskWatches, {
         if (ticks++ % KEYS_EVERY === 0) yield* checkKeys
       })
       yield* tick.pipe(
-        Effect.catchCause((cause) => failures.log(Effect.logWarning("Could not check for changes of watched tasks", cause))),
+        Effect.catchCause((cause) =>
+          failures.log(Effect.logWarning("Could not check for changes of watched tasks", cause))
+        ),
         Effect.andThen(Effect.sleep(TICK)),
         Effect.forever,
         Effect.forkScoped
@@ -147,10 +161,13 @@ export class TaskWatches extends Context.Service<TaskWatches, {
             Effect.suspend(() => {
               const held = counts.get(agentId) ?? 0
               if (held >= limit) {
-                return Effect.fail(new RateLimited({
-                  message: `You already wait for ${limit} tasks on this node, the most that an agent may: end a stream first.`,
-                  details: { limit, window: "at once", retry_after_ms: 1_000 }
-                }))
+                return Effect.fail(
+                  new RateLimited({
+                    message:
+                      `You already wait for ${limit} tasks on this node, the most that an agent may: end a stream first.`,
+                    details: { limit, window: "at once", retry_after_ms: 1_000 }
+                  })
+                )
               }
               counts.set(agentId, held + 1)
               const watch = new TaskWatch(agentId, sha256(key).toString("hex"), task)

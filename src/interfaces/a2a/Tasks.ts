@@ -1,15 +1,24 @@
-import { Clock, Context, Data, Effect, Layer } from "effect"
-import { Database } from "#infrastructure/database/Sql"
 import { Agents } from "#domain/agents/Agents"
-import type { Batch } from "#infrastructure/cluster/Job"
 import { ConversationFeed, type FollowingMessage } from "#domain/conversations/ConversationFeed"
 import type { StoredMessage } from "#domain/messages/Message"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import type { Batch } from "#infrastructure/cluster/Job"
+import { Database } from "#infrastructure/database/Sql"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Data, Effect, Layer } from "effect"
 import { PushConfigsRepo } from "./PushConfigsRepo.ts"
-import { decideCancel, decideDelivered, decideMessage, markOf, type Posted, type Task, waitsFor, withTask } from "./Task.ts"
+import {
+  decideCancel,
+  decideDelivered,
+  decideMessage,
+  markOf,
+  type Posted,
+  type Task,
+  waitsFor,
+  withTask
+} from "./Task.ts"
 import { type Changed, type Head, type TaskFilter, TasksRepo } from "./TasksRepo.ts"
 
 /** The prefix of the client_msg_id of every message that was sent over A2A. */
@@ -30,7 +39,8 @@ const TRIES = 20
 const SLICE = 200
 const REMEMBERED = 50_000
 /**
- * How long a node remembers that a conversation is followed. Much shorter than IDLE_MS, so that the conversation is still followed.
+ * How long a node remembers that a conversation is followed. Much shorter than IDLE_MS, so that the conversation is
+ * still followed.
  */
 const FOLLOWED_MS = 600_000
 /** How long a conversation is followed without a task. */
@@ -40,30 +50,41 @@ const IDLE_MS = 86_400_000
 class Overtaken extends Data.TaggedError("Overtaken")<{}> {}
 
 /**
- * The tasks of A2A callers (wire.md N). A task is derived from the messages of its conversation, in their order. Sending a message writes
- * nothing about tasks. A read of a task takes the newer messages into account and stores the result, which is a cache. If two reads store
- * at once, the version refuses one of them, and that one reads again. A cancellation is not a message. It is decided on the locked
- * conversation, between its newest message and the next one, so that every node sees the same outcome. The time at which the caller's
- * newest message of a task was delivered comes from the message's envelope.
+ * The tasks of A2A callers (wire.md N). A task is derived from the messages of its conversation, in their order.
+ * Sending a message writes nothing about tasks. A read of a task takes the newer messages into account and stores the
+ * result, which is a cache. If two reads store at once, the version refuses one of them, and that one reads again. A
+ * cancellation is not a message. It is decided on the locked conversation, between its newest message and the next one,
+ * so that every node sees the same outcome. The time at which the caller's newest message of a task was delivered comes
+ * from the message's envelope.
  */
 export class Tasks extends Context.Service<Tasks, {
-  /** Follows a conversation: messages from now on are taken into account. To be called before each message that begins a task. */
+  /**
+   * Follows a conversation: messages from now on are taken into account. To be called before each message that begins a
+   * task.
+   */
   readonly begin: (conversationId: string) => Effect.Effect<void, Unavailable>
   /** A task as it is now; undefined if this caller has no such task with this agent. */
   readonly find: (side: Side, id: string) => Effect.Effect<Task | undefined, Unavailable>
-  /** Does what `find` does and also returns the conversation's version. The task has not changed while that version is current. */
+  /**
+   * Does what `find` does and also returns the conversation's version. The task has not changed while that version is
+   * current.
+   */
   readonly standing: (
     side: Side,
     id: string
   ) => Effect.Effect<{ readonly task: Task; readonly version: number } | undefined, Unavailable>
-  /** The tasks of one caller with one agent as they are now, the last updated first, and how many tasks match in all. */
+  /**
+   * The tasks of one caller with one agent as they are now, the last updated first, and how many tasks match in all.
+   */
   readonly list: (
     side: Side,
     filter: Pick<TaskFilter, "state" | "since">,
     after: { readonly at: number; readonly id: string } | null,
     limit: number
   ) => Effect.Effect<{ readonly tasks: ReadonlyArray<Task>; readonly total: number }, Unavailable>
-  /** Cancels a task. The outcome is `Ended` if the task had ended before. Returns undefined if there is no such task. */
+  /**
+   * Cancels a task. The outcome is `Ended` if the task had ended before. Returns undefined if there is no such task.
+   */
   readonly cancel: (
     side: Side,
     id: string
@@ -76,8 +97,8 @@ export class Tasks extends Context.Service<Tasks, {
   /** Goes through a slice of the tasks. Removes those whose first message, or one of whose agents, no longer exists. */
   readonly sweep: Effect.Effect<Batch, Unavailable>
   /**
-   * Goes through a slice of the conversations that are followed. Stops following those that have had no task for IDLE_MS, for example
-   * because the first send was refused.
+   * Goes through a slice of the conversations that are followed. Stops following those that have had no task for
+   * IDLE_MS, for example because the first send was refused.
    */
   readonly forget: Effect.Effect<Batch, Unavailable>
 }>()("parley/a2a/Tasks") {
@@ -97,13 +118,18 @@ export class Tasks extends Context.Service<Tasks, {
       /** The monotonic time until which each conversation is certainly followed, so that `begin` need not write. */
       const begun = new Map<string, number>()
 
-      /** The messages that follow those taken into account. While no task is open, skips to the next message that can begin a task. */
-      const news = Effect.fnUntraced(function*(conversationId: string, { open, through }: Head & { readonly open: boolean }) {
-        if (open) return { from: through, ...yield* feed.following(conversationId, through, PAGE) }
-        const next = yield* feed.nextWithKey(conversationId, through, KEY_PREFIX)
-        if (next.seq === null) return { from: Math.max(through, next.lastSeq), messages: [], more: false }
-        return { from: next.seq - 1, ...yield* feed.following(conversationId, next.seq - 1, PAGE) }
-      })
+      /**
+       * The messages that follow those taken into account. While no task is open, skips to the next message that can
+       * begin a task.
+       */
+      const news = Effect.fnUntraced(
+        function*(conversationId: string, { open, through }: Head & { readonly open: boolean }) {
+          if (open) return { from: through, ...yield* feed.following(conversationId, through, PAGE) }
+          const next = yield* feed.nextWithKey(conversationId, through, KEY_PREFIX)
+          if (next.seq === null) return { from: Math.max(through, next.lastSeq), messages: [], more: false }
+          return { from: next.seq - 1, ...yield* feed.following(conversationId, next.seq - 1, PAGE) }
+        }
+      )
 
       const posted = (message: FollowingMessage, sides: readonly [string, string]): Posted => ({
         id: message.id,
@@ -115,15 +141,17 @@ export class Tasks extends Context.Service<Tasks, {
       })
 
       /**
-       * The open tasks that these messages may change, oldest first. They are the tasks that the messages name. If an agent has
-       * sent a message that names no task, they are also the oldest open tasks that it must answer, as many as its messages. Other
-       * open tasks are not read.
+       * The open tasks that these messages may change, oldest first. They are the tasks that the messages name. If an
+       * agent has sent a message that names no task, they are also the oldest open tasks that it must answer, as many
+       * as its messages. Other open tasks are not read.
        */
       const openFor = Effect.fnUntraced(function*(conversationId: string, messages: ReadonlyArray<Posted>) {
         const marks = messages.map(({ mark }) => mark)
         const replied = [...new Set(marks.flatMap(({ replyTo }) => replyTo ?? []))]
         const ids = [...new Set([...marks.flatMap(({ taskId }) => taskId ?? []), ...replied])]
-        const sayNothing = messages.filter(({ mark: { replyTo, taskId } }) => replyTo === undefined && taskId === undefined)
+        const sayNothing = messages.filter(({ mark: { replyTo, taskId } }) =>
+          replyTo === undefined && taskId === undefined
+        )
         const oldest = [...new Set(sayNothing.map(({ senderId }) => senderId))].map((recipientId) => ({
           recipientId,
           limit: messages.filter(({ senderId }) => senderId === recipientId).length
@@ -131,7 +159,9 @@ export class Tasks extends Context.Service<Tasks, {
         const open = yield* repo.open(conversationId, { ids, oldest })
         const unknown = replied.filter((id) => !open.some((task) => task.id === id))
         if (unknown.length === 0) return open
-        const others = (yield* repo.openWith(conversationId, unknown)).filter(({ id }) => !open.some((task) => task.id === id))
+        const others = (yield* repo.openWith(conversationId, unknown)).filter(({ id }) =>
+          !open.some((task) => task.id === id)
+        )
         return [...open, ...others].toSorted((one, other) => one.seq - other.seq)
       })
 
@@ -176,8 +206,14 @@ export class Tasks extends Context.Service<Tasks, {
         const head = yield* repo.head(conversationId)
         const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
         if (head === undefined || task === undefined) return undefined
-        const [place] = yield* feed.progress([{ conversationId, recipientId: task.recipientId, seq: waitsFor(task) ?? null }])
-        return place === undefined || place.lastSeq > head.through || place.deliveredAt !== null ? undefined : { head, task }
+        const [place] = yield* feed.progress([{
+          conversationId,
+          recipientId: task.recipientId,
+          seq: waitsFor(task) ?? null
+        }])
+        return place === undefined || place.lastSeq > head.through || place.deliveredAt !== null
+          ? undefined
+          : { head, task }
       })
 
       const find = Effect.fnUntraced(function*(side: Side, id: string) {
@@ -240,7 +276,10 @@ export class Tasks extends Context.Service<Tasks, {
         const amended = JSON.stringify({ ...metadata, a2a: { ...metadata.a2a, state: "CANCELED" } })
         const both = Effect.gen(function*() {
           if (!(yield* feed.amend(side.conversationId, through, task.seq, amended))) return yield* new Overtaken()
-          const hooks = yield* repo.advance(side.conversationId, version, through, [{ task: canceled, before: task.changes }])
+          const hooks = yield* repo.advance(side.conversationId, version, through, [{
+            task: canceled,
+            before: task.changes
+          }])
           return hooks ?? (yield* new Overtaken())
         })
         const hooks = yield* transaction(both)
@@ -265,8 +304,8 @@ export class Tasks extends Context.Service<Tasks, {
         },
         find: Effect.fn("Tasks.find")((side, id) => Effect.map(find(side, id), (found) => found?.task)),
         standing: Effect.fn("Tasks.standing")((side, id) =>
-          Effect.map(find(side, id), (found) =>
-            found && { task: found.task, version: found.head.version })),
+          Effect.map(find(side, id), (found) => found && { task: found.task, version: found.head.version })
+        ),
         list: Effect.fn("Tasks.list")(function*(side, { since, state }, after, limit) {
           yield* refresh(side)
           const filter = { conversationId: side.conversationId, callerId: side.callerId, state, since }
@@ -309,7 +348,8 @@ export class Tasks extends Context.Service<Tasks, {
           const gone: Array<string> = []
           for (const { conversation_id, idle, through_seq } of rows) {
             // A task that has not been read yet has no row in `a2a_tasks`. Its first message shows that it exists.
-            if (idle && (yield* feed.nextWithKey(conversation_id, through_seq, KEY_PREFIX)).seq === null) gone.push(conversation_id)
+            if (idle && (yield* feed.nextWithKey(conversation_id, through_seq, KEY_PREFIX)).seq === null)
+              gone.push(conversation_id)
           }
           if (gone.length > 0) yield* repo.forget(gone, since)
           aboveFollowed = rows.length < SLICE ? "" : rows.at(-1)!.conversation_id

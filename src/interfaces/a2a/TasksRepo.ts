@@ -1,10 +1,12 @@
-import { Context, Effect, Layer } from "effect"
-import { Database } from "#infrastructure/database/Sql"
 import { intoOutboxOf, TASK_EVENT } from "#domain/messages/Outbox"
+import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import { type Change, isFinal, LOG, type Task, type TaskState } from "./Task.ts"
 
-/** The seq through which a conversation's messages have been taken into account, and the version that each write raises. */
+/**
+ * The seq through which a conversation's messages have been taken into account, and the version that each write raises.
+ */
 export interface Head {
   readonly through: number
   readonly version: number
@@ -76,7 +78,9 @@ const BEGIN = `
 INSERT INTO a2a_conversations (conversation_id, through_seq, begun_at) VALUES ($1, $2, $3)
 ON CONFLICT (conversation_id) DO UPDATE SET begun_at = excluded.begun_at`
 
-/** Reads a slice of all conversations and not only idle ones, so that the cost has a bound even if few of them are idle. */
+/**
+ * Reads a slice of all conversations and not only idle ones, so that the cost has a bound even if few of them are idle.
+ */
 const FOLLOWED = `
 SELECT c.conversation_id, c.through_seq, c.begun_at <= $2
   AND (SELECT true FROM a2a_tasks WHERE conversation_id = c.conversation_id LIMIT 1) IS NULL AS idle
@@ -88,8 +92,8 @@ WHERE conversation_id = ANY ($1::text[]) AND begun_at <= $2
   AND (SELECT true FROM a2a_tasks t WHERE t.conversation_id = a2a_conversations.conversation_id LIMIT 1) IS NULL`
 
 /**
- * Writes nothing unless the version is still the one that was read. So each change is written once, to the task and at the same time to
- * the outbox of the task's push configurations.
+ * Writes nothing unless the version is still the one that was read. So each change is written once, to the task and at
+ * the same time to the outbox of the task's push configurations.
  */
 const ADVANCE = `
 WITH moved AS (
@@ -115,7 +119,9 @@ WITH moved AS (
   intoOutboxOf(
     TASK_EVENT,
     `SELECT c.webhook_id, json_build_object('task', c.id, 'change', n.no)::text AS subject, c.updated AS at
-    FROM configs c CROSS JOIN LATERAL generate_series(GREATEST(c.before + 1, c.changes - ${LOG - 1}), c.changes) AS n(no)
+    FROM configs c CROSS JOIN LATERAL generate_series(GREATEST(c.before + 1, c.changes - ${
+      LOG - 1
+    }), c.changes) AS n(no)
     ORDER BY c.id, n.no`
   )
 }), ended AS (
@@ -142,9 +148,11 @@ ORDER BY updated_at DESC, id DESC LIMIT $7`
 
 const COUNT = `SELECT count(*) AS total ${MATCHING}`
 
-const HEADS = `SELECT conversation_id, version, through_seq FROM a2a_conversations WHERE conversation_id = ANY ($1::text[])`
+const HEADS =
+  `SELECT conversation_id, version, through_seq FROM a2a_conversations WHERE conversation_id = ANY ($1::text[])`
 
-const SLICE = `SELECT id, conversation_id, caller_id, recipient_id, seq FROM a2a_tasks WHERE id > $1 ORDER BY id LIMIT $2`
+const SLICE =
+  `SELECT id, conversation_id, caller_id, recipient_id, seq FROM a2a_tasks WHERE id > $1 ORDER BY id LIMIT $2`
 
 const REMOVE = `DELETE FROM a2a_tasks WHERE id = ANY ($1::text[])`
 
@@ -186,7 +194,10 @@ export class TasksRepo extends Context.Service<TasksRepo, {
   /** The wanted open tasks of a conversation, oldest first. */
   readonly open: (conversationId: string, wanted: Wanted) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
   /** The open tasks whose log has one of these messages. Reads all open tasks of the conversation. */
-  readonly openWith: (conversationId: string, messageIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
+  readonly openWith: (
+    conversationId: string,
+    messageIds: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
   /** A slice of the SUBMITTED tasks of a called agent in a conversation, in the order of their seqs. */
   readonly undelivered: (
     conversationId: string,
@@ -194,9 +205,15 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     above: number,
     limit: number
   ) => Effect.Effect<ReadonlyArray<Undelivered>, Unavailable>
-  /** Follows a conversation after this seq, unless it is followed already. Resets the time after which an idle one can be forgotten. */
+  /**
+   * Follows a conversation after this seq, unless it is followed already. Resets the time after which an idle one can
+   * be forgotten.
+   */
   readonly begin: (conversationId: string, after: number, at: number) => Effect.Effect<void, Unavailable>
-  /** A slice of the conversations that are followed. `idle` is true if one has no task and `begin` was not called after `since`. */
+  /**
+   * A slice of the conversations that are followed. `idle` is true if one has no task and `begin` was not called after
+   * `since`.
+   */
   readonly followed: (
     above: string,
     since: number,
@@ -208,8 +225,9 @@ export class TasksRepo extends Context.Service<TasksRepo, {
   /** Stops following these conversations, except those that are no longer idle. */
   readonly forget: (conversationIds: ReadonlyArray<string>, since: number) => Effect.Effect<void, Unavailable>
   /**
-   * Stores the seq through which messages have been taken into account, the tasks that changed, and the outbox rows for their push
-   * configurations. Returns the webhooks that have something to post. If the version has changed, stores nothing and returns undefined.
+   * Stores the seq through which messages have been taken into account, the tasks that changed, and the outbox rows for
+   * their push configurations. Returns the webhooks that have something to post. If the version has changed, stores
+   * nothing and returns undefined.
    */
   readonly advance: (
     conversationId: string,
@@ -217,7 +235,10 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     through: number,
     changed: ReadonlyArray<Changed>
   ) => Effect.Effect<ReadonlyArray<string> | undefined, Unavailable>
-  /** Raises the version, so that no decision made before can be stored. Returns false if the version has changed already. */
+  /**
+   * Raises the version, so that no decision made before can be stored. Returns false if the version has changed
+   * already.
+   */
   readonly hold: (conversationId: string, version: number) => Effect.Effect<boolean, Unavailable>
   readonly find: (id: string, conversationId: string, callerId: string) => Effect.Effect<Task | undefined, Unavailable>
   readonly findAll: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
@@ -255,40 +276,62 @@ export class TasksRepo extends Context.Service<TasksRepo, {
       const count = database.prepared<{ total: number }>("count_a2a_tasks", COUNT)
       const hold = database.prepared("hold_a2a_tasks", HOLD)
       const findAll = database.prepared<TaskColumns>("find_a2a_tasks", FIND_ALL)
-      const heads = database.prepared<{ conversation_id: string; version: number; through_seq: number }>("a2a_heads", HEADS)
-      const followed = database.prepared<{ conversation_id: string; through_seq: number; idle: boolean }>("followed_a2a", FOLLOWED)
+      const heads = database.prepared<{ conversation_id: string; version: number; through_seq: number }>(
+        "a2a_heads",
+        HEADS
+      )
+      const followed = database.prepared<{ conversation_id: string; through_seq: number; idle: boolean }>(
+        "followed_a2a",
+        FOLLOWED
+      )
       const forget = database.prepared("forget_a2a", FORGET)
       const slice = database.prepared<
         { id: string; conversation_id: string; caller_id: string; recipient_id: string; seq: number }
       >("slice_a2a_tasks", SLICE)
       const remove = database.prepared("remove_a2a_tasks", REMOVE)
-      const matching = ({ callerId, conversationId, since, state }: TaskFilter) => [conversationId, callerId, state, since]
+      const matching = (
+        { callerId, conversationId, since, state }: TaskFilter
+      ) => [conversationId, callerId, state, since]
       return TasksRepo.of({
         head: (conversationId) =>
-          Effect.map(head([conversationId]), ([row]) =>
-            row === undefined ? undefined : { through: row.through_seq, version: row.version, open: row.open }),
+          Effect.map(
+            head([conversationId]),
+            ([row]) =>
+              row === undefined ? undefined : { through: row.through_seq, version: row.version, open: row.open }
+          ),
         open: (conversationId, { ids, oldest }) =>
           Effect.map(
             open([conversationId, ids, oldest.map(({ recipientId }) => recipientId), oldest.map(({ limit }) => limit)]),
             (rows) => rows.map(toTask)
           ),
-        openWith: (conversationId, messageIds) => Effect.map(openWith([conversationId, messageIds]), (rows) => rows.map(toTask)),
-        undelivered: (conversationId, recipientId, above, limit) => undelivered([conversationId, recipientId, above, limit]),
+        openWith: (conversationId, messageIds) =>
+          Effect.map(openWith([conversationId, messageIds]), (rows) => rows.map(toTask)),
+        undelivered: (conversationId, recipientId, above, limit) =>
+          undelivered([conversationId, recipientId, above, limit]),
         begin: (conversationId, after, at) => Effect.asVoid(begin([conversationId, after, at])),
         followed: (above, since, limit) => followed([above, since, limit]),
         forget: (conversationIds, since) => Effect.asVoid(forget([conversationIds, since])),
         advance: (conversationId, version, through, changed) =>
-          Effect.map(advance([conversationId, version, through, JSON.stringify(changed.map(encode))]), ([row]) => row?.webhooks),
+          Effect.map(
+            advance([conversationId, version, through, JSON.stringify(changed.map(encode))]),
+            ([row]) => row?.webhooks
+          ),
         hold: (conversationId, version) => Effect.map(hold([conversationId, version]), (rows) => rows.length > 0),
         find: (id, conversationId, callerId) =>
           Effect.map(find([id, conversationId, callerId]), ([row]) => row === undefined ? undefined : toTask(row)),
         findAll: (ids) => Effect.map(findAll([ids]), (rows) => rows.map(toTask)),
         list: (filter, after, limit) =>
-          Effect.map(list([...matching(filter), after?.at ?? null, after?.id ?? null, limit]), (rows) => rows.map(toTask)),
+          Effect.map(
+            list([...matching(filter), after?.at ?? null, after?.id ?? null, limit]),
+            (rows) => rows.map(toTask)
+          ),
         count: (filter) => Effect.map(count(matching(filter)), ([row]) => row?.total ?? 0),
         heads: (conversationIds) =>
-          Effect.map(heads([conversationIds]), (rows) =>
-            new Map(rows.map((row) => [row.conversation_id, { version: row.version, through: row.through_seq }]))),
+          Effect.map(
+            heads([conversationIds]),
+            (rows) =>
+              new Map(rows.map((row) => [row.conversation_id, { version: row.version, through: row.through_seq }]))
+          ),
         slice: (above, limit) => slice([above, limit]),
         remove: (ids) => Effect.asVoid(remove([ids]))
       })

@@ -1,10 +1,10 @@
-import { Effect } from "effect"
-import { AuditLog } from "#interfaces/operator/AuditLog"
-import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { NodeTable } from "#infrastructure/cluster/NodeTable"
 import { Config } from "#infrastructure/platform/Config"
 import { publicUrl, reachableUrl } from "#infrastructure/platform/PublicUrl"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { Effect } from "effect"
 import { type Answers, refuse } from "./Answers.ts"
 import { plain, table } from "./TextTable.ts"
 
@@ -28,7 +28,9 @@ export const accessAnswers = Effect.gen(function*() {
     ConsoleToken: Effect.fnUntraced(function*({ days, name, operator }) {
       const { access: { expiresAt, id }, token } = yield* access.program(operator, name, days)
       return {
-        text: `${token}\nSend it as "Authorization: Bearer …" to ${publicUrl(config)}/console/api until ${iso(expiresAt)}; it is shown once. Its id is ${id}.`,
+        text: `${token}\nSend it as "Authorization: Bearer …" to ${publicUrl(config)}/console/api until ${
+          iso(expiresAt)
+        }; it is shown once. Its id is ${id}.`,
         data: { id, token, expires_at: iso(expiresAt) }
       }
     }),

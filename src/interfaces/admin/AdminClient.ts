@@ -16,14 +16,21 @@ export interface ApiRequest {
 /** Carries out commands through the running server, or in this process. */
 export class AdminClient extends Context.Service<AdminClient, {
   readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
-  /** For many commands. Either the server that runs now carries out all of them, or this process does until the scope ends. */
+  /**
+   * For many commands. Either the server that runs now carries out all of them, or this process does until the scope
+   * ends.
+   */
   readonly connect: Effect.Effect<
     (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>,
     { readonly message: string },
     Scope.Scope
   >
   /** Restores a backup into an empty folder, on which a server can then start. */
-  readonly restore: (file: string, folder: string, operator: string) => Effect.Effect<OperatorAnswer, { readonly message: string }>
+  readonly restore: (
+    file: string,
+    folder: string,
+    operator: string
+  ) => Effect.Effect<OperatorAnswer, { readonly message: string }>
   /** Rewrites the files of a stopped server's own database, without the deleted rows. */
   readonly compact: (operator: string) => Effect.Effect<OperatorAnswer, { readonly message: string }>
   /** Calls the operators' API of a running server and returns the body of the answer. */
@@ -39,8 +46,14 @@ export const whoAmI = (): string => {
   }
 }
 
-export const json = Flag.Boolean("json").pipe(Flag.withDescription("Print JSON instead of text"), Flag.withDefault(false))
-export const cursor = Flag.String("cursor").pipe(Flag.withDescription("Continues a list: `next_cursor` of the answer before"), Flag.optional)
+export const json = Flag.Boolean("json").pipe(
+  Flag.withDescription("Print JSON instead of text"),
+  Flag.withDefault(false)
+)
+export const cursor = Flag.String("cursor").pipe(
+  Flag.withDescription("Continues a list: `next_cursor` of the answer before"),
+  Flag.optional
+)
 export const reason = Flag.String("reason").pipe(Flag.withDescription("Why, for the audit log"), Flag.optional)
 export const handle = Argument.String("handle").pipe(Argument.withDescription("The agent's handle"))
 

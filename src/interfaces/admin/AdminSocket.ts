@@ -1,16 +1,19 @@
+import { DataDir } from "#infrastructure/platform/disk/DataDir"
+import { ownerInWords } from "#infrastructure/platform/disk/Folder"
 import { Cause, Effect, Exit, Layer, Result, Schema } from "effect"
 import { chmodSync, rmSync } from "node:fs"
 import { connect, createServer, type Socket } from "node:net"
 import { dirname, join, relative, resolve } from "node:path"
-import { DataDir } from "#infrastructure/platform/disk/DataDir"
-import { ownerInWords } from "#infrastructure/platform/disk/Folder"
 import { Operator } from "./Operator.ts"
 import { OperatorAnswer, OperatorCommand, OperatorRefused } from "./OperatorCommand.ts"
 
 /** The longest command, and the longest answer: a page of an export, or a part of a file. */
 const MAX_COMMAND = 1_048_576
 const MAX_ANSWER = 67_108_864
-/** After this time without a byte, a connection is closed. Most commands take a few statements, but a backup may take minutes. */
+/**
+ * After this time without a byte, a connection is closed. Most commands take a few statements, but a backup may take
+ * minutes.
+ */
 const IDLE_TIMEOUT_MS = 60_000
 /** How often an empty line says that a command is being carried out. */
 const ALIVE_MS = 10_000
@@ -39,13 +42,18 @@ const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefus
     const parts: Array<Buffer> = []
     let size = 0
     const fail = (message: string) => resume(Effect.fail(new OperatorRefused({ message })))
-    socket.setTimeout(IDLE_TIMEOUT_MS, () => socket.destroy(new Error(`nothing came for ${IDLE_TIMEOUT_MS / 1_000} seconds`)))
-    socket.on("error", (error) => fail(`The server's admin socket failed: ${error.message}`))
+    socket.setTimeout(IDLE_TIMEOUT_MS, () =>
+      socket.destroy(new Error(`nothing came for ${IDLE_TIMEOUT_MS / 1_000} seconds`)))
+    socket.on("error", (error) =>
+      fail(`The server's admin socket failed: ${error.message}`))
     socket.on("close", () =>
-      fail("The server's admin socket was closed before an answer came; the command may or may not have been carried out."))
+      fail(
+        "The server's admin socket was closed before an answer came; the command may or may not have been carried out."
+      ))
     const heard = (part: Buffer) => {
       const from = size > 0 ? 0 : part.findIndex((byte) => byte !== NEWLINE)
-      if (from === -1) return
+      if (from === -1)
+        return
       const begun = part.subarray(from)
       parts.push(begun)
       size += begun.length
@@ -60,9 +68,10 @@ const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefus
   })
 
 /**
- * The Unix socket for operators' commands to a running standalone server, whose database no other process can open. It is
- * in DATA_DIR, and only the server's own user can connect. A connection carries one line of JSON with the command, and one
- * line with the answer. A command is carried out even if the connection is closed before its end. Only a backup ends with its connection.
+ * The Unix socket for operators' commands to a running standalone server, whose database no other process can open. It
+ * is in DATA_DIR, and only the server's own user can connect. A connection carries one line of JSON with the command,
+ * and one line with the answer. A command is carried out even if the connection is closed before its end. Only a backup
+ * ends with its connection.
  */
 export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   const operator = yield* Operator
@@ -75,20 +84,27 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
     )
   }
 
-  const answer = Effect.fnUntraced(function*(text: string, gone: Effect.Effect<never, OperatorRefused>): Effect.fn.Return<typeof Reply.Type> {
-    const decoded = yield* Effect.result(decodeCommand(text))
-    if (Result.isFailure(decoded)) {
-      return { _tag: "Refused", message: `The server does not understand this command: ${decoded.failure.message}` }
+  const answer = Effect.fnUntraced(
+    function*(text: string, gone: Effect.Effect<never, OperatorRefused>): Effect.fn.Return<typeof Reply.Type> {
+      const decoded = yield* Effect.result(decodeCommand(text))
+      if (Result.isFailure(decoded)) {
+        return { _tag: "Refused", message: `The server does not understand this command: ${decoded.failure.message}` }
+      }
+      const done = operator.run(decoded.success)
+      // Only a backup ends with its connection. A command that changes something is carried out to its end.
+      const exit = yield* Effect.exit(decoded.success._tag === "Backup" ? Effect.raceFirst(done, gone) : done)
+      if (Exit.isSuccess(exit)) return { _tag: "Done", answer: exit.value }
+      const failure = exit.cause.reasons.find(Cause.isFailReason)?.error
+      if (failure instanceof OperatorRefused) return { _tag: "Refused", message: failure.message }
+      yield* Effect.logError("An operator's command failed", exit.cause)
+      return {
+        _tag: "Refused",
+        message: `The server failed: ${
+          (failure?.cause instanceof Error ? failure.cause : failure)?.message ?? "see its log"
+        }`
+      }
     }
-    const done = operator.run(decoded.success)
-    // Only a backup ends with its connection. A command that changes something is carried out to its end.
-    const exit = yield* Effect.exit(decoded.success._tag === "Backup" ? Effect.raceFirst(done, gone) : done)
-    if (Exit.isSuccess(exit)) return { _tag: "Done", answer: exit.value }
-    const failure = exit.cause.reasons.find(Cause.isFailReason)?.error
-    if (failure instanceof OperatorRefused) return { _tag: "Refused", message: failure.message }
-    yield* Effect.logError("An operator's command failed", exit.cause)
-    return { _tag: "Refused", message: `The server failed: ${(failure?.cause instanceof Error ? failure.cause : failure)?.message ?? "see its log"}` }
-  })
+  )
 
   const open = new Set<Socket>()
   const server = createServer((socket) => {
@@ -112,8 +128,11 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   })
   yield* Effect.acquireRelease(
     Effect.callback<void>((resume) => {
-      server.once("error", (error) =>
-        resume(Effect.logWarning(`Operators' commands cannot reach this server while it runs: ${error.message}`)))
+      server.once(
+        "error",
+        (error) =>
+          resume(Effect.logWarning(`Operators' commands cannot reach this server while it runs: ${error.message}`))
+      )
       // An existing socket was left by a process that has ended, because this process holds the lock of DATA_DIR.
       rmSync(path, { force: true })
       const before = process.umask(0o177)
@@ -129,14 +148,19 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
 }))
 
 /** Sends a command to the server that runs on this DATA_DIR; undefined if no server with an admin socket does. */
-export const askServer = (dataDir: string, command: OperatorCommand): Effect.Effect<OperatorAnswer | undefined, OperatorRefused> =>
+export const askServer = (
+  dataDir: string,
+  command: OperatorCommand
+): Effect.Effect<OperatorAnswer | undefined, OperatorRefused> =>
   Effect.gen(function*() {
     const path = doorOf(dataDir)
     const socket = path === undefined ? undefined : yield* knock(path)
     if (socket === undefined) return undefined
     socket.write(`${JSON.stringify(command)}\n`)
     const reply = yield* Effect.mapError(Effect.flatMap(line(socket, MAX_ANSWER), decodeReply), (error) =>
-      error instanceof OperatorRefused ? error : new OperatorRefused({ message: "The server has another version, so its answer cannot be read." }))
+      error instanceof OperatorRefused
+        ? error
+        : new OperatorRefused({ message: "The server has another version, so its answer cannot be read." }))
     socket.destroy()
     return reply._tag === "Done" ? reply.answer : yield* new OperatorRefused({ message: reply.message })
   })
@@ -148,11 +172,13 @@ const knock = (path: string): Effect.Effect<Socket | undefined, OperatorRefused>
       resume(
         error.code === "ENOENT" || error.code === "ECONNREFUSED" || error.code === "ENOTDIR"
           ? Effect.succeed(undefined)
-          : Effect.fail(new OperatorRefused({
-            message: error.code === "EACCES"
-              ? `The server belongs to another user: ${ownerInWords(dirname(path))}.`
-              : `The server's admin socket cannot be reached: ${error.message}`
-          }))
+          : Effect.fail(
+            new OperatorRefused({
+              message: error.code === "EACCES"
+                ? `The server belongs to another user: ${ownerInWords(dirname(path))}.`
+                : `The server's admin socket cannot be reached: ${error.message}`
+            })
+          )
       )
     socket.once("error", failed)
     socket.once("connect", () => {

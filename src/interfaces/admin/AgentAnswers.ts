@@ -1,12 +1,12 @@
-import { Clock, Effect } from "effect"
 import { statusAt } from "#domain/agents/Agent"
+import { iso, isoOrNull } from "#infrastructure/wire/Text"
+import type { NotFound, Unavailable } from "#infrastructure/wire/WireError"
 import { type AgentAccount, AgentAdmin, countShown, statusOf } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import type { Conflict } from "#interfaces/operator/Conflict"
 import { Erasure } from "#interfaces/operator/Erasure"
 import { NewAgents } from "#interfaces/operator/NewAgents"
-import { iso, isoOrNull } from "#infrastructure/wire/Text"
-import type { NotFound, Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Effect } from "effect"
 import { type Answers, findAgent, refuse } from "./Answers.ts"
 import { plain, table } from "./TextTable.ts"
 
@@ -15,7 +15,11 @@ const DAY_MS = 86_400_000
 const LOG = 10
 
 const spanOf = (ms: number): string =>
-  ms > DAY_MS && ms % DAY_MS === 0 ? `${ms / DAY_MS} days` : ms % 3_600_000 === 0 ? `${ms / 3_600_000} hours` : `${ms / 1_000} seconds`
+  ms > DAY_MS && ms % DAY_MS === 0
+    ? `${ms / DAY_MS} days`
+    : ms % 3_600_000 === 0
+    ? `${ms / 3_600_000} hours`
+    : `${ms / 1_000} seconds`
 
 const standing = (agent: AgentAccount, now: number): string => {
   if (agent.deletedAt !== null) return `deleted at ${iso(agent.deletedAt)}`
@@ -53,7 +57,14 @@ export const agentAnswers = Effect.gen(function*() {
           `${counted} by agents it wrote to first in the last ${spanOf(windowMs)}; ${threshold} make it ${effect}`
         ]),
         ...(agent.countedFrom === null ? [] : [["restored", `${iso(agent.countedFrom)}; nothing from before counts`]]),
-        ...log.map((row) => ["log", `${iso(row.at)} ${row.action} by ${plain(row.operator ?? "enforcement")}${row.detail === null ? "" : `: ${plain(row.detail)}`}`])
+        ...log.map((
+          row
+        ) => [
+          "log",
+          `${iso(row.at)} ${row.action} by ${plain(row.operator ?? "enforcement")}${
+            row.detail === null ? "" : `: ${plain(row.detail)}`
+          }`
+        ])
       ]
       return {
         text: table(rows),
@@ -63,7 +74,9 @@ export const agentAnswers = Effect.gen(function*() {
           email: agent.email,
           created_at: iso(agent.createdAt),
           status: statusOf(agent, now),
-          restricted_until: statusAt("active", agent.restrictedUntil, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
+          restricted_until: statusAt("active", agent.restrictedUntil, now) === "restricted"
+            ? isoOrNull(agent.restrictedUntil)
+            : null,
           suspended_at: isoOrNull(agent.suspendedAt),
           deleted_at: isoOrNull(agent.deletedAt),
           counted_from: isoOrNull(agent.countedFrom),
@@ -95,7 +108,11 @@ export const agentAnswers = Effect.gen(function*() {
     Erase: Effect.fnUntraced(function*({ handle, operator, reason }) {
       const agent = yield* findAgent(agents, handle)
       const given = { agentId: agent.id, handle: agent.handle, operator, reason }
-      const { message, remains, removed } = yield* Effect.catchTag(erasure.erase(given), "Unavailable", (error) => refuse(error.message))
+      const { message, remains, removed } = yield* Effect.catchTag(
+        erasure.erase(given),
+        "Unavailable",
+        (error) => refuse(error.message)
+      )
       return {
         text: [
           message,
@@ -104,7 +121,12 @@ export const agentAnswers = Effect.gen(function*() {
           "",
           table([["remains", "because"], ...remains.map(({ what, why }) => [what, why])])
         ].join("\n"),
-        data: { handle: agent.handle, message, removed: removed.map((one) => ({ ...one })), remains: remains.map((one) => ({ ...one })) }
+        data: {
+          handle: agent.handle,
+          message,
+          removed: removed.map((one) => ({ ...one })),
+          remains: remains.map((one) => ({ ...one }))
+        }
       }
     })
   }

@@ -1,10 +1,10 @@
-import { Effect, Option, Schema } from "effect"
-import type { SqlError } from "effect/sql"
-import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { HandleInput } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { plain } from "./TextTable.ts"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { Effect, Option, Schema } from "effect"
+import type { SqlError } from "effect/sql"
 import { type OperatorAnswer, type OperatorCommand, OperatorRefused } from "./OperatorCommand.ts"
+import { plain } from "./TextTable.ts"
 
 /** The functions that carry out these commands. */
 export type Answers<Tag extends OperatorCommand["_tag"]> = {
@@ -20,4 +20,8 @@ const decodeHandle = Schema.decodeOption(HandleInput)
 
 /** The account with a handle as an operator types it. The command is refused if there is none. */
 export const findAgent = (agents: AgentAdmin["Service"], handle: string) =>
-  Effect.catchTag(agents.find(Option.getOrElse(decodeHandle(handle), () => handle)), "NotFound", () => refuse(`No agent has the handle ${plain(handle)}.`))
+  Effect.catchTag(
+    agents.find(Option.getOrElse(decodeHandle(handle), () => handle)),
+    "NotFound",
+    () => refuse(`No agent has the handle ${plain(handle)}.`)
+  )

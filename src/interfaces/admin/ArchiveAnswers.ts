@@ -1,12 +1,12 @@
-import { Cause, Effect, Exit, type Schema } from "effect"
 import { AgentPages } from "#domain/archives/AgentPages"
 import { backUp } from "#domain/archives/Backup"
-import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
-import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
-import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
 import { Database } from "#infrastructure/database/Sql"
 import { folderOf } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
+import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
+import { Cause, Effect, Exit, type Schema } from "effect"
 import { type Answers, findAgent, refuse } from "./Answers.ts"
 import { plain } from "./TextTable.ts"
 
@@ -52,15 +52,20 @@ export const archiveAnswers = Effect.gen(function*() {
               Exit.isSuccess(exit)
                 ? noted("backup", `${target}: ${exit.value.bytes} bytes`)
                 : noted("refused backup", `${target}: ${whyOf(exit.cause)}`),
-              (error) => Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
-            ))
+              (error) =>
+                Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
+            )
+          )
         ),
         "BackupRefused",
         ({ message }) => refuse(message)
       )
       const elsewhere = made.files ? "" : " The files are in another store: copy them now, with its own tools."
       return {
-        text: `${made.file} has the database${made.files ? " and the files" : ""}, ${made.bytes.toLocaleString("en")} bytes. ` +
+        text:
+          `${made.file} has the database${made.files ? " and the files" : ""}, ${
+            made.bytes.toLocaleString("en")
+          } bytes. ` +
           `The backup held up the server for at most ${made.longest_stop_ms} ms at a time.${elsewhere}\nIt contains everything: protect it accordingly.`,
         data: { ...made }
       }
@@ -68,7 +73,8 @@ export const archiveAnswers = Effect.gen(function*() {
     Restored: Effect.fnUntraced(function*({ operator }) {
       const moved = yield* counters.moveOn(operator)
       return {
-        text: `${moved.conversations} conversations and ${moved.inboxes} inboxes now continue above every number of a lost message.`,
+        text:
+          `${moved.conversations} conversations and ${moved.inboxes} inboxes now continue above every number of a lost message.`,
         data: moved
       }
     }),
@@ -85,7 +91,11 @@ export const archiveAnswers = Effect.gen(function*() {
         : { text: command.file, data: page as unknown as Schema.Json }
     }),
     ExportPart: Effect.fnUntraced(function*(command) {
-      const part = yield* Effect.catchTag(pages.part(command.agent, command.file, command.from), "StorageUnavailable", ({ message }) => refuse(message))
+      const part = yield* Effect.catchTag(
+        pages.part(command.agent, command.file, command.from),
+        "StorageUnavailable",
+        ({ message }) => refuse(message)
+      )
       return { text: command.file, data: part === undefined ? null : { ...part, bytes: part.bytes.toString("base64") } }
     })
   }

@@ -1,9 +1,9 @@
-import { Effect } from "effect"
+import { iso } from "#infrastructure/wire/Text"
 import { AgentAdmin, agentPage } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
 import { Reports } from "#interfaces/operator/Reports"
-import { iso } from "#infrastructure/wire/Text"
+import { Effect } from "effect"
 import { type Answers, findAgent, refuse } from "./Answers.ts"
 import { plain, table } from "./TextTable.ts"
 
@@ -21,8 +21,11 @@ export const listAnswers = Effect.gen(function*() {
     Agents: Effect.fnUntraced(function*({ cursor, limit, operator, status }) {
       yield* audit.note({ operator, action: "list agents", handle: null, detail: null })
       const query = { handle: "", email: "", status, order: "handle", limit } as const
-      const page = yield* Effect.catchTag(agentPage(agents, cursor === null ? query : { ...query, cursor }, AGENTS), "ValidationFailed", () =>
-        refuse("This cursor is not one that `agents list` printed."))
+      const page = yield* Effect.catchTag(
+        agentPage(agents, cursor === null ? query : { ...query, cursor }, AGENTS),
+        "ValidationFailed",
+        () => refuse("This cursor is not one that `agents list` printed.")
+      )
       const rows = page.agents.map((row) => [
         row.handle,
         row.status,
@@ -33,7 +36,9 @@ export const listAnswers = Effect.gen(function*() {
       ])
       const more = page.next_cursor === null ? "" : `\nThere are more: --cursor ${page.next_cursor}`
       return {
-        text: rows.length === 0 ? "There is no such agent." : table([["handle", "status", "created", "waiting", "since", "email"], ...rows]) + more,
+        text: rows.length === 0
+          ? "There is no such agent."
+          : table([["handle", "status", "created", "waiting", "since", "email"], ...rows]) + more,
         data: { agents: page.agents.map((row) => ({ ...row })), next_cursor: page.next_cursor }
       }
     }),
@@ -43,7 +48,17 @@ export const listAnswers = Effect.gen(function*() {
       return {
         text: table([
           ["id", "when", "reported", "by", "state", "counts", "reason"],
-          ...rows.map((row) => [row.id, iso(row.createdAt), row.reported, row.reporter, row.state, row.counts ? "yes" : "no", plain(row.reason)])
+          ...rows.map((
+            row
+          ) => [
+            row.id,
+            iso(row.createdAt),
+            row.reported,
+            row.reporter,
+            row.state,
+            row.counts ? "yes" : "no",
+            plain(row.reason)
+          ])
         ]),
         data: rows.map(({ counts, createdAt, id, reason, reported, reporter, state }) => ({
           id,
@@ -88,13 +103,28 @@ export const listAnswers = Effect.gen(function*() {
     Audit: Effect.fnUntraced(function*(command) {
       const handle = command.handle === null ? null : (yield* findAgent(agents, command.handle)).handle
       yield* audit.note({ operator: command.operator, action: "show audit", handle, detail: null })
-      const rows = yield* audit.list({ handle, operator: command.by, looks: command.looks, before: null, limit: command.limit })
+      const rows = yield* audit.list({
+        handle,
+        operator: command.by,
+        looks: command.looks,
+        before: null,
+        limit: command.limit
+      })
       return {
         text: table([
           ["when", "who", "what", "agent", "reason"],
-          ...rows.map((row) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.agent ?? "", plain(row.detail)])
+          ...rows.map((
+            row
+          ) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.agent ?? "", plain(row.detail)])
         ]),
-        data: rows.map(({ action, agent, at, detail, no, operator }) => ({ no, at: iso(at), operator, action, handle: agent, reason: detail }))
+        data: rows.map(({ action, agent, at, detail, no, operator }) => ({
+          no,
+          at: iso(at),
+          operator,
+          action,
+          handle: agent,
+          reason: detail
+        }))
       }
     })
   }

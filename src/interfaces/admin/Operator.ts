@@ -1,6 +1,8 @@
-import { Context, Effect, Layer, Match } from "effect"
-import type { SqlError } from "effect/sql"
 import { AgentPages } from "#domain/archives/AgentPages"
+import { NodeTable } from "#infrastructure/cluster/NodeTable"
+import { BlobParts } from "#infrastructure/files/BlobParts"
+import { Config, effective, type Settings } from "#infrastructure/platform/Config"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
@@ -9,16 +11,14 @@ import { Erasure } from "#interfaces/operator/Erasure"
 import { NewAgents } from "#interfaces/operator/NewAgents"
 import { Reports } from "#interfaces/operator/Reports"
 import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
-import { NodeTable } from "#infrastructure/cluster/NodeTable"
-import { BlobParts } from "#infrastructure/files/BlobParts"
-import { Config, effective, type Settings } from "#infrastructure/platform/Config"
-import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer, Match } from "effect"
+import type { SqlError } from "effect/sql"
 import { accessAnswers } from "./AccessAnswers.ts"
 import { agentAnswers } from "./AgentAnswers.ts"
 import { archiveAnswers } from "./ArchiveAnswers.ts"
-import { table } from "./TextTable.ts"
 import { listAnswers } from "./ListAnswers.ts"
 import type { OperatorAnswer, OperatorCommand, OperatorRefused } from "./OperatorCommand.ts"
+import { table } from "./TextTable.ts"
 
 /** Every setting in effect. Of a secret, it shows only whether it is set. */
 export const showConfig = (config: Settings): OperatorAnswer => {
@@ -33,11 +33,13 @@ export const showConfig = (config: Settings): OperatorAnswer => {
 }
 
 /**
- * The operators' commands on the database (docs/operations.md). The services of `operator/` carry out the actions and write their audit
- * rows. A command that only reads writes its row before it reads.
+ * The operators' commands on the database (docs/operations.md). The services of `operator/` carry out the actions and
+ * write their audit rows. A command that only reads writes its row before it reads.
  */
 export class Operator extends Context.Service<Operator, {
-  readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError | Unavailable>
+  readonly run: (
+    command: OperatorCommand
+  ) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError | Unavailable>
 }>()("parley/admin/Operator") {
   static readonly layer = Layer.effect(
     Operator,

@@ -1,9 +1,9 @@
-import { Data, Schema } from "effect"
+import { Name } from "#infrastructure/wire/Name"
+import { Storable, Text } from "#infrastructure/wire/Text"
 import { AccountStatus } from "#interfaces/operator/AgentAdmin"
 import { Reason } from "#interfaces/operator/AuditLog"
 import { ReportState } from "#interfaces/operator/Reports"
-import { Name } from "#infrastructure/wire/Name"
-import { Storable, Text } from "#infrastructure/wire/Text"
+import { Data, Schema } from "effect"
 
 /** The operating system's user who gives a command. */
 const Who = Text(1, 200)
@@ -54,8 +54,8 @@ export const OperatorCommand = Schema.Union([
     operator: Who
   }),
   /**
-   * Returns what one call of the operators' API needs: the URLs of the local server and of the nodes, and a token for a minute. The name
-   * stays, because a command line and a server of different versions exchange it.
+   * Returns what one call of the operators' API needs: the URLs of the local server and of the nodes, and a token for a
+   * minute. The name stays, because a command line and a server of different versions exchange it.
    */
   Schema.TaggedStruct("Errand", { operator: Who }),
   Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
@@ -70,7 +70,10 @@ export const OperatorCommand = Schema.Union([
   }),
   Schema.TaggedStruct("ExportPart", { agent: Id, file: Id, from: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)) }),
   /** Writes a backup of a server's own database and files. `target` is an absolute path. */
-  Schema.TaggedStruct("Backup", { target: Storable.check(Schema.isPattern(/^\//), Schema.isMaxLength(4_096)), operator: Who }),
+  Schema.TaggedStruct("Backup", {
+    target: Storable.check(Schema.isPattern(/^\//), Schema.isMaxLength(4_096)),
+    operator: Who
+  }),
   Schema.TaggedStruct("Config", {})
 ])
 export type OperatorCommand = typeof OperatorCommand.Type

@@ -19,7 +19,9 @@ const cell = (value: unknown): string => {
   if (typeof value === "string") return plain(value)
   if (Array.isArray(value)) return value.length === 0 ? "-" : value.map(cell).join(", ")
   return isPlainObject(value)
-    ? Object.entries(value).filter(([name]) => !LEFT_OUT.has(name)).map(([name, one]) => `${name} ${cell(one)}`).join(", ")
+    ? Object.entries(value).filter(([name]) => !LEFT_OUT.has(name)).map(([name, one]) => `${name} ${cell(one)}`).join(
+      ", "
+    )
     : String(value)
 }
 

@@ -1,9 +1,9 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { documented } from "#infrastructure/http/Documented"
 import { Confirmation } from "#infrastructure/wire/Confirmation"
 import { DateTimeString, Storable } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
 const access = {
@@ -15,10 +15,14 @@ const access = {
   expires_at: DateTimeString
 }
 
-export const Session = Schema.Struct({ ...access, node: Schema.String, version: Schema.String }).annotate({ identifier: "Session" })
+export const Session = Schema.Struct({ ...access, node: Schema.String, version: Schema.String }).annotate({
+  identifier: "Session"
+})
 
 const Sessions = Schema.Struct({
-  sessions: Schema.Array(Schema.Struct({ ...access, last_used_at: Schema.NullOr(DateTimeString), is_own: Schema.Boolean }))
+  sessions: Schema.Array(
+    Schema.Struct({ ...access, last_used_at: Schema.NullOr(DateTimeString), is_own: Schema.Boolean })
+  )
 })
 
 const example = {
@@ -75,8 +79,12 @@ export class AccessApi extends HttpApiGroup.make("access")
       parameters: { id: example.id },
       answer: { ok: true, message: "The session is ended." }
     })),
-    HttpApiEndpoint.get("openapi", "/console/api/openapi.json", { success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "application/json" })) })
-      .annotateMerge(documented({ summary: "Get this document", description: "The operators' API as an OpenAPI document." }))
+    HttpApiEndpoint.get("openapi", "/console/api/openapi.json", {
+      success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "application/json" }))
+    })
+      .annotateMerge(
+        documented({ summary: "Get this document", description: "The operators' API as an OpenAPI document." })
+      )
   )
   .middleware(ConsoleAuthorization)
   .annotateMerge(OpenApi.annotations({ title: "Access", description: "Sessions, and tokens of programs." }))

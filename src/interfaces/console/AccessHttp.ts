@@ -1,20 +1,20 @@
-import { Effect, Option, Schema } from "effect"
-import { HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { uncheckedText } from "#infrastructure/http/BufferedRequest"
 import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
-import { ConsoleAccess, SESSION_MS, type Access } from "#interfaces/operator/ConsoleAccess"
 import { Config } from "#infrastructure/platform/Config"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateRule } from "#infrastructure/rates/RateRule"
-import { VERSION } from "#interfaces/service/Version"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
-import { AccessApi, DoorApi } from "./AccessApi.ts"
-import { consoleApiOf, COOKIE, CurrentOperator, hidden } from "./ConsoleAuthorization.ts"
-import { consoleDocument } from "./ConsoleApi.ts"
+import { type Access, ConsoleAccess, SESSION_MS } from "#interfaces/operator/ConsoleAccess"
 import { Nodes } from "#interfaces/operator/Nodes"
+import { VERSION } from "#interfaces/service/Version"
+import { Effect, Option, Schema } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { AccessApi, DoorApi } from "./AccessApi.ts"
+import { consoleDocument } from "./ConsoleApi.ts"
+import { consoleApiOf, COOKIE, CurrentOperator, hidden } from "./ConsoleAuthorization.ts"
 
 /** How often an address may try to redeem a link. Every attempt counts. */
 const REDEEM: RateRule = { name: "console_redeem", limit: 10, windowMs: 600_000, window: "10 minutes" }
@@ -32,7 +32,9 @@ const shown = ({ createdAt, expiresAt, id, kind, name, operator }: Access) => ({
 
 /** The Set-Cookie header that sets a session's cookie, or that clears it with an empty token and 0 seconds. */
 export const cookieOf = (url: string, token: string, seconds: number): string =>
-  `${COOKIE}=${token}; Path=/console; Max-Age=${seconds}; HttpOnly; SameSite=Strict${url.startsWith("https:") ? "; Secure" : ""}`
+  `${COOKIE}=${token}; Path=/console; Max-Age=${seconds}; HttpOnly; SameSite=Strict${
+    url.startsWith("https:") ? "; Secure" : ""
+  }`
 
 export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (handlers) =>
   Effect.gen(function*() {
@@ -40,17 +42,20 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (han
     const config = yield* Config
     const limits = yield* RateLimits
     const nodes = yield* Nodes
-    return handlers.handleRaw("redeem", Effect.fnUntraced(function*({ request }) {
-      yield* limits.take(REDEEM, addressKey(addressOf(request, config.TRUST_PROXY)))
-      // The handler decodes the body itself, so that an outsider gets the same answer for every body.
-      const given = Option.getOrUndefined(decodeToken(yield* uncheckedText(request)))
-      const redeemed = given === undefined ? undefined : yield* access.redeem(given.token)
-      if (redeemed === undefined) return yield* hidden()
-      return HttpServerResponse.jsonUnsafe(
-        { ...shown(redeemed.access), node: nodes.self(), version: VERSION },
-        { headers: { "set-cookie": cookieOf(publicUrl(config), redeemed.token, SESSION_MS / 1_000) } }
-      )
-    }))
+    return handlers.handleRaw(
+      "redeem",
+      Effect.fnUntraced(function*({ request }) {
+        yield* limits.take(REDEEM, addressKey(addressOf(request, config.TRUST_PROXY)))
+        // The handler decodes the body itself, so that an outsider gets the same answer for every body.
+        const given = Option.getOrUndefined(decodeToken(yield* uncheckedText(request)))
+        const redeemed = given === undefined ? undefined : yield* access.redeem(given.token)
+        if (redeemed === undefined) return yield* hidden()
+        return HttpServerResponse.jsonUnsafe(
+          { ...shown(redeemed.access), node: nodes.self(), version: VERSION },
+          { headers: { "set-cookie": cookieOf(publicUrl(config), redeemed.token, SESSION_MS / 1_000) } }
+        )
+      })
+    )
   }))
 
 export const AccessHttp = HttpApiBuilder.group(consoleApiOf(AccessApi), "access", (handlers) =>
@@ -59,17 +64,24 @@ export const AccessHttp = HttpApiBuilder.group(consoleApiOf(AccessApi), "access"
     const config = yield* Config
     const nodes = yield* Nodes
     return handlers.handleAll({
-      session: () =>
-        Effect.map(CurrentOperator, (own) => ({ ...shown(own), node: nodes.self(), version: VERSION })),
+      session: () => Effect.map(CurrentOperator, (own) => ({ ...shown(own), node: nodes.self(), version: VERSION })),
       leave: Effect.fnUntraced(function*() {
         const own = yield* CurrentOperator
         yield* access.end(own.id, own.operator)
-        return HttpServerResponse.jsonUnsafe(confirm("Signed out."), { headers: { "set-cookie": cookieOf(publicUrl(config), "", 0) } })
+        return HttpServerResponse.jsonUnsafe(confirm("Signed out."), {
+          headers: { "set-cookie": cookieOf(publicUrl(config), "", 0) }
+        })
       }),
       sessions: Effect.fnUntraced(function*() {
         const own = yield* CurrentOperator
         const all = yield* access.list
-        return { sessions: all.map((one) => ({ ...shown(one), last_used_at: isoOrNull(one.lastUsedAt), is_own: one.id === own.id })) }
+        return {
+          sessions: all.map((one) => ({
+            ...shown(one),
+            last_used_at: isoOrNull(one.lastUsedAt),
+            is_own: one.id === own.id
+          }))
+        }
       }),
       end: Effect.fnUntraced(function*({ params }) {
         const own = yield* CurrentOperator

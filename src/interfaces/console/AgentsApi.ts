@@ -1,14 +1,14 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Skill } from "#domain/agents/Skill"
 import { Connection } from "#domain/oauth/GrantsApi"
 import { documented } from "#infrastructure/http/Documented"
 import { Limit } from "#infrastructure/wire/Page"
-import { AccountStatus } from "#interfaces/operator/AgentAdmin"
-import { Conflict } from "#interfaces/operator/Conflict"
-import { Reason } from "#interfaces/operator/AuditLog"
 import { DateTimeString, HandleInput, Storable } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { AccountStatus } from "#interfaces/operator/AgentAdmin"
+import { Reason } from "#interfaces/operator/AuditLog"
+import { Conflict } from "#interfaces/operator/Conflict"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 import { Why } from "./DeliveryDiagnosis.ts"
 
@@ -25,7 +25,8 @@ const line = {
   created_at: DateTimeString,
   deleted_at: orNull(DateTimeString)
 }
-const AgentLine = Schema.Struct({ ...line, undelivered: Schema.Finite, waiting_since: orNull(DateTimeString) }).annotate({ identifier: "AgentLine" })
+const AgentLine = Schema.Struct({ ...line, undelivered: Schema.Finite, waiting_since: orNull(DateTimeString) })
+  .annotate({ identifier: "AgentLine" })
 
 export const Socket = Schema.Struct({
   node: Schema.String,
@@ -39,7 +40,9 @@ export const Socket = Schema.Struct({
   is_live: Schema.Boolean
 }).annotate({ identifier: "Socket" })
 
-const OperatedConnection = Schema.Struct({ ...Connection.fields, client_id: Schema.String }).annotate({ identifier: "OperatedConnection" })
+const OperatedConnection = Schema.Struct({ ...Connection.fields, client_id: Schema.String }).annotate({
+  identifier: "OperatedConnection"
+})
 
 export const AgentDetail = Schema.Struct({
   ...line,
@@ -72,7 +75,9 @@ export const AgentDetail = Schema.Struct({
   attachment_bytes: Schema.Finite,
   sockets: Schema.Array(Socket),
   silent_nodes: Schema.Array(Schema.String),
-  rates: Schema.Array(Schema.Struct({ name: Schema.String, limit: Schema.Finite, count: Schema.Int, window_seconds: Schema.Finite })),
+  rates: Schema.Array(
+    Schema.Struct({ name: Schema.String, limit: Schema.Finite, count: Schema.Int, window_seconds: Schema.Finite })
+  ),
   webhooks: Schema.Array(Schema.Struct({
     id: Schema.String,
     url: Schema.String,
@@ -112,21 +117,25 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       success: Schema.Struct({ agents: Schema.Array(AgentLine), next_cursor: orNull(Schema.String) })
     }).annotateMerge(documented({
       summary: "Find agents",
-      description: "Finds agents by the beginning of the handle or of the e-mail address, and by status, in the order of handles. `order=waiting` " +
+      description:
+        "Finds agents by the beginning of the handle or of the e-mail address, and by status, in the order of handles. `order=waiting` " +
         "lists only agents for which messages wait, those with the most first, on one page without a cursor.",
       parameters: { handle: "ni" }
     })),
-    HttpApiEndpoint.get("agent", "/console/api/agents/:handle", { params, success: AgentDetail, error: NotFound }).annotateMerge(documented({
-      summary: "Get an agent",
-      description: "Answers with an agent's state and what counts against it, its inbox, its sockets on all nodes, " +
-        "its rates right now, its webhooks, its connections by OAuth, and what operators did.",
-      parameters
-    })),
-    HttpApiEndpoint.get("why", "/console/api/agents/:handle/why", { params, success: Why, error: NotFound }).annotateMerge(documented({
-      summary: "Ask why it gets nothing",
-      description: "Follows the chain from an agent's inbox to its sockets, link by link, and names the first link that stops.",
-      parameters
-    })),
+    HttpApiEndpoint.get("agent", "/console/api/agents/:handle", { params, success: AgentDetail, error: NotFound })
+      .annotateMerge(documented({
+        summary: "Get an agent",
+        description: "Answers with an agent's state and what counts against it, its inbox, its sockets on all nodes, " +
+          "its rates right now, its webhooks, its connections by OAuth, and what operators did.",
+        parameters
+      })),
+    HttpApiEndpoint.get("why", "/console/api/agents/:handle/why", { params, success: Why, error: NotFound })
+      .annotateMerge(documented({
+        summary: "Ask why it gets nothing",
+        description:
+          "Follows the chain from an agent's inbox to its sockets, link by link, and names the first link that stops.",
+        parameters
+      })),
     HttpApiEndpoint.post("disconnect", "/console/api/agents/:handle/disconnect", {
       params,
       payload: Because,
@@ -146,7 +155,8 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: NotFound
     }).annotateMerge(documented({
       summary: "End an agent's connections",
-      description: "Ends all connections of the agent by OAuth. Their tokens stop working within a second. The agent's key stays.",
+      description:
+        "Ends all connections of the agent by OAuth. Their tokens stop working within a second. The agent's key stays.",
       parameters,
       body: because,
       answer: { ok: true, message: "2 connections are ended.", ended: 2 }
@@ -185,7 +195,8 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Erase an agent",
-      description: "Deletes an agent for good, with its address and other data that is not needed, also after it was deleted. `confirm` is the handle. The " +
+      description:
+        "Deletes an agent for good, with its address and other data that is not needed, also after it was deleted. `confirm` is the handle. The " +
         "answer says what is removed, and what remains and why.",
       parameters,
       body: { confirm: "nina", reason: "asked by mail" },

@@ -1,19 +1,26 @@
-import { Clock, Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { Skills } from "#domain/agents/Skills"
 import { toConnection } from "#domain/oauth/GrantsApi"
-import { accountShown, type AgentAccount, AgentAdmin, agentPage, countShown, statusOf } from "#interfaces/operator/AgentAdmin"
-import { AuditLog } from "#interfaces/operator/AuditLog"
-import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
-import { Erasure } from "#interfaces/operator/Erasure"
 import { Config } from "#infrastructure/platform/Config"
 import { iso, isoOrNull, lowerCase } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import {
+  accountShown,
+  type AgentAccount,
+  AgentAdmin,
+  agentPage,
+  countShown,
+  statusOf
+} from "#interfaces/operator/AgentAdmin"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { Erasure } from "#interfaces/operator/Erasure"
+import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { Nodes } from "#interfaces/operator/Nodes"
+import { Clock, Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
 import { type AgentDetail, AgentsApi } from "./AgentsApi.ts"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
-import { endedShown } from "./OAuthApi.ts"
-import { Nodes } from "#interfaces/operator/Nodes"
 import { explain } from "./DeliveryDiagnosis.ts"
+import { endedShown } from "./OAuthApi.ts"
 
 /** How many of the waiting messages are tested for mutes. */
 const LOOKED = 200
@@ -32,151 +39,173 @@ const wordsOf = (agent: AgentAccount, now: number): string => {
   }
 }
 
-export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operatedAgents", (handlers) =>
-  Effect.gen(function*() {
-    const agents = yield* AgentAdmin
-    const audit = yield* AuditLog
-    const config = yield* Config
-    const connections = yield* GrantAdmin
-    const erasure = yield* Erasure
-    const nodes = yield* Nodes
-    const skills = yield* Skills
+export const AgentsHttp = HttpApiBuilder.group(
+  consoleApiOf(AgentsApi),
+  "operatedAgents",
+  (handlers) =>
+    Effect.gen(function*() {
+      const agents = yield* AgentAdmin
+      const audit = yield* AuditLog
+      const config = yield* Config
+      const connections = yield* GrantAdmin
+      const erasure = yield* Erasure
+      const nodes = yield* Nodes
+      const skills = yield* Skills
 
-    const find = (handle: string) => agents.find(handle)
+      const find = (handle: string) => agents.find(handle)
 
-    const detail = Effect.fnUntraced(function*(handle: string) {
-      const agent = yield* find(handle)
-      const now = yield* Clock.currentTimeMillis
-      const [amounts, own, here, counts, webhooks, allowed, log] = yield* Effect.all([
-        agents.amounts(agent.id),
-        skills.of(agent.id),
-        nodes.agent(agent.id),
-        agents.counts(agent),
-        agents.webhooks(agent.id),
-        connections.list(agent.id),
-        audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG })
-      ], { concurrency: "unbounded" })
-      const [oldest] = yield* agents.waiting(agent.id, amounts.deliveredThrough, now, 1)
-      const shown: AgentDetail = {
-        ...accountShown(agent, now),
-        words: wordsOf(agent, now),
-        restricted_until: statusOf(agent, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
-        suspended_at: isoOrNull(agent.suspendedAt),
-        counted_from: isoOrNull(agent.countedFrom),
-        counts: counts.map(countShown),
-        skills: own,
-        inbox_mode: agent.inboxMode,
-        group_invite_policy: agent.groupInvitePolicy,
-        inbox: {
-          last_no: amounts.lastNo,
-          undelivered: amounts.undelivered,
-          oldest_waiting: oldest === undefined
-            ? null
-            : { at: iso(oldest.at ?? now), conversation_id: oldest.conversationId, seq: oldest.seq }
-        },
-        conversations: amounts.conversations,
-        open_tasks: { called: amounts.tasksCalled, calling: amounts.tasksCalling },
-        groups: amounts.groups,
-        contacts: amounts.contacts,
-        blocks_made: amounts.blocksMade,
-        blocks_received: amounts.blocksReceived,
-        mutes: amounts.mutes,
-        attachment_bytes: amounts.attachmentBytes,
-        sockets: here.sockets.map((socket) => ({
-          node: socket.node,
-          since: iso(socket.since),
-          client: socket.client,
-          acknowledges: socket.acknowledges,
-          cursor: socket.cursor,
-          behind: Math.max(0, amounts.lastNo - socket.cursor),
-          unsent_bytes: socket.unsentBytes,
-          unacknowledged: socket.unacknowledged,
-          is_live: socket.isLive
-        })),
-        silent_nodes: here.silent,
-        rates: here.rates.map(({ count, limit, name, windowMs }) => ({ name, limit, count, window_seconds: windowMs / 1_000 })),
-        webhooks: webhooks.map((webhook) => ({
-          id: webhook.id,
-          url: webhook.url,
-          events: webhook.events,
-          active: webhook.active,
-          circuit: webhook.pausedUntil === null ? "closed" : webhook.pausedUntil > now ? "paused" : "probing",
-          paused_until: isoOrNull(webhook.pausedUntil),
-          waiting: webhook.waiting,
-          dead: webhook.dead,
-          last_failure: webhook.failure
-        })),
-        connections: allowed.map((connection) => ({ ...toConnection(connection), client_id: connection.clientId })),
-        log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.detail }))
-      }
-      return shown
-    })
-
-    return handlers.handleAll({
-      agents: ({ query: { email, handle, order, status, ...page } }) =>
-        agentPage(agents, {
-          handle: lowerCase((handle ?? "").trim().replace(/^@/, "")),
-          email: (email ?? "").trim().toLowerCase(),
-          status: status ?? null,
-          order: order ?? "handle",
-          ...page
-        }),
-      agent: ({ params }) => detail(params.handle),
-      why: Effect.fnUntraced(function*({ params }) {
-        const agent = yield* find(params.handle)
+      const detail = Effect.fnUntraced(function*(handle: string) {
+        const agent = yield* find(handle)
         const now = yield* Clock.currentTimeMillis
-        const [amounts, here, webhooks] = yield* Effect.all([
+        const [amounts, own, here, counts, webhooks, allowed, log] = yield* Effect.all([
           agents.amounts(agent.id),
+          skills.of(agent.id),
           nodes.agent(agent.id),
-          agents.webhooks(agent.id)
+          agents.counts(agent),
+          agents.webhooks(agent.id),
+          connections.list(agent.id),
+          audit.list({ handle: agent.handle, operator: null, looks: false, before: null, limit: LOG })
         ], { concurrency: "unbounded" })
-        const waiting = yield* agents.waiting(agent.id, amounts.deliveredThrough, now, LOOKED)
-        return explain({
-          handle: agent.handle,
-          status: statusOf(agent, now),
-          now,
-          lastNo: amounts.lastNo,
-          undelivered: amounts.undelivered,
-          newestAt: amounts.newestAt,
-          oldestWaitingAt: waiting[0]?.at ?? null,
-          looked: waiting.length,
-          muted: waiting.filter(({ muted }) => muted).length,
-          silentNodes: here.silent,
-          sockets: here.sockets,
-          unsentLimit: config.SOCKETS_UNSENT_BYTES,
-          webhooks
+        const [oldest] = yield* agents.waiting(agent.id, amounts.deliveredThrough, now, 1)
+        const shown: AgentDetail = {
+          ...accountShown(agent, now),
+          words: wordsOf(agent, now),
+          restricted_until: statusOf(agent, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
+          suspended_at: isoOrNull(agent.suspendedAt),
+          counted_from: isoOrNull(agent.countedFrom),
+          counts: counts.map(countShown),
+          skills: own,
+          inbox_mode: agent.inboxMode,
+          group_invite_policy: agent.groupInvitePolicy,
+          inbox: {
+            last_no: amounts.lastNo,
+            undelivered: amounts.undelivered,
+            oldest_waiting: oldest === undefined
+              ? null
+              : { at: iso(oldest.at ?? now), conversation_id: oldest.conversationId, seq: oldest.seq }
+          },
+          conversations: amounts.conversations,
+          open_tasks: { called: amounts.tasksCalled, calling: amounts.tasksCalling },
+          groups: amounts.groups,
+          contacts: amounts.contacts,
+          blocks_made: amounts.blocksMade,
+          blocks_received: amounts.blocksReceived,
+          mutes: amounts.mutes,
+          attachment_bytes: amounts.attachmentBytes,
+          sockets: here.sockets.map((socket) => ({
+            node: socket.node,
+            since: iso(socket.since),
+            client: socket.client,
+            acknowledges: socket.acknowledges,
+            cursor: socket.cursor,
+            behind: Math.max(0, amounts.lastNo - socket.cursor),
+            unsent_bytes: socket.unsentBytes,
+            unacknowledged: socket.unacknowledged,
+            is_live: socket.isLive
+          })),
+          silent_nodes: here.silent,
+          rates: here.rates.map(({ count, limit, name, windowMs }) => ({
+            name,
+            limit,
+            count,
+            window_seconds: windowMs / 1_000
+          })),
+          webhooks: webhooks.map((webhook) => ({
+            id: webhook.id,
+            url: webhook.url,
+            events: webhook.events,
+            active: webhook.active,
+            circuit: webhook.pausedUntil === null ? "closed" : webhook.pausedUntil > now ? "paused" : "probing",
+            paused_until: isoOrNull(webhook.pausedUntil),
+            waiting: webhook.waiting,
+            dead: webhook.dead,
+            last_failure: webhook.failure
+          })),
+          connections: allowed.map((connection) => ({ ...toConnection(connection), client_id: connection.clientId })),
+          log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.detail }))
+        }
+        return shown
+      })
+
+      return handlers.handleAll({
+        agents: ({ query: { email, handle, order, status, ...page } }) =>
+          agentPage(agents, {
+            handle: lowerCase((handle ?? "").trim().replace(/^@/, "")),
+            email: (email ?? "").trim().toLowerCase(),
+            status: status ?? null,
+            order: order ?? "handle",
+            ...page
+          }),
+        agent: ({ params }) => detail(params.handle),
+        why: Effect.fnUntraced(function*({ params }) {
+          const agent = yield* find(params.handle)
+          const now = yield* Clock.currentTimeMillis
+          const [amounts, here, webhooks] = yield* Effect.all([
+            agents.amounts(agent.id),
+            nodes.agent(agent.id),
+            agents.webhooks(agent.id)
+          ], { concurrency: "unbounded" })
+          const waiting = yield* agents.waiting(agent.id, amounts.deliveredThrough, now, LOOKED)
+          return explain({
+            handle: agent.handle,
+            status: statusOf(agent, now),
+            now,
+            lastNo: amounts.lastNo,
+            undelivered: amounts.undelivered,
+            newestAt: amounts.newestAt,
+            oldestWaitingAt: waiting[0]?.at ?? null,
+            looked: waiting.length,
+            muted: waiting.filter(({ muted }) => muted).length,
+            silentNodes: here.silent,
+            sockets: here.sockets,
+            unsentLimit: config.SOCKETS_UNSENT_BYTES,
+            webhooks
+          })
+        }),
+        disconnect: Effect.fnUntraced(function*({ params, payload }) {
+          const { operator } = yield* CurrentOperator
+          const agent = yield* find(params.handle)
+          const { closed, silent } = yield* nodes.disconnect(agent, { operator, reason: payload.reason ?? null })
+          const missing = silent.length === 0 ? "" : ` ${silent.join(", ")} did not answer.`
+          return {
+            ok: true as const,
+            message: `${closed === 1 ? "1 socket is" : `${closed} sockets are`} closed.${missing}`,
+            sockets: closed
+          }
+        }),
+        endConnections: Effect.fnUntraced(function*({ params, payload }) {
+          const { operator } = yield* CurrentOperator
+          const ended = yield* connections.endOf(yield* find(params.handle), {
+            operator,
+            reason: payload.reason ?? null
+          })
+          return endedShown(ended)
+        }),
+        suspend: Effect.fnUntraced(function*({ params, payload }) {
+          const { operator } = yield* CurrentOperator
+          const agent = yield* find(params.handle)
+          yield* agents.suspend(agent, { operator, reason: payload.reason ?? null })
+          return yield* detail(agent.handle)
+        }),
+        restore: Effect.fnUntraced(function*({ params, payload }) {
+          const { operator } = yield* CurrentOperator
+          const agent = yield* find(params.handle)
+          yield* agents.restore(agent, { operator, reason: payload.reason ?? null })
+          return yield* detail(agent.handle)
+        }),
+        erase: Effect.fnUntraced(function*({ params, payload }) {
+          const { operator } = yield* CurrentOperator
+          const agent = yield* find(params.handle)
+          if (payload.confirm !== agent.handle)
+            return yield* ValidationFailed.field("confirm", "must be the agent's handle")
+          const erased = yield* erasure.erase({
+            agentId: agent.id,
+            handle: agent.handle,
+            operator,
+            reason: payload.reason ?? null
+          })
+          return { ok: true as const, ...erased }
         })
-      }),
-      disconnect: Effect.fnUntraced(function*({ params, payload }) {
-        const { operator } = yield* CurrentOperator
-        const agent = yield* find(params.handle)
-        const { closed, silent } = yield* nodes.disconnect(agent, { operator, reason: payload.reason ?? null })
-        const missing = silent.length === 0 ? "" : ` ${silent.join(", ")} did not answer.`
-        return { ok: true as const, message: `${closed === 1 ? "1 socket is" : `${closed} sockets are`} closed.${missing}`, sockets: closed }
-      }),
-      endConnections: Effect.fnUntraced(function*({ params, payload }) {
-        const { operator } = yield* CurrentOperator
-        const ended = yield* connections.endOf(yield* find(params.handle), { operator, reason: payload.reason ?? null })
-        return endedShown(ended)
-      }),
-      suspend: Effect.fnUntraced(function*({ params, payload }) {
-        const { operator } = yield* CurrentOperator
-        const agent = yield* find(params.handle)
-        yield* agents.suspend(agent, { operator, reason: payload.reason ?? null })
-        return yield* detail(agent.handle)
-      }),
-      restore: Effect.fnUntraced(function*({ params, payload }) {
-        const { operator } = yield* CurrentOperator
-        const agent = yield* find(params.handle)
-        yield* agents.restore(agent, { operator, reason: payload.reason ?? null })
-        return yield* detail(agent.handle)
-      }),
-      erase: Effect.fnUntraced(function*({ params, payload }) {
-        const { operator } = yield* CurrentOperator
-        const agent = yield* find(params.handle)
-        if (payload.confirm !== agent.handle) return yield* ValidationFailed.field("confirm", "must be the agent's handle")
-        const erased = yield* erasure.erase({ agentId: agent.id, handle: agent.handle, operator, reason: payload.reason ?? null })
-        return { ok: true as const, ...erased }
       })
     })
-  }))
+)

@@ -1,5 +1,5 @@
-import { HttpApi, OpenApi } from "effect/http-api"
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
+import { HttpApi, OpenApi } from "effect/http-api"
 import { AccessApi, DoorApi } from "./AccessApi.ts"
 import { AgentsApi } from "./AgentsApi.ts"
 import { LimitsApi } from "./LimitsApi.ts"
@@ -14,7 +14,8 @@ export class ConsoleApi extends HttpApi.make("parley-console")
   .annotateMerge(OpenApi.annotations({
     title: "Parley for operators",
     version: "0.1.0",
-    description: "The API for operators. It needs the cookie of a session, or the token of a program as a bearer token. " +
+    description:
+      "The API for operators. It needs the cookie of a session, or the token of a program as a bearer token. " +
       "All other callers get 404."
   }))
 {}

@@ -1,15 +1,15 @@
-import { Cause, Context, Effect, Layer } from "effect"
-import { HttpServerRequest } from "effect/http"
-import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import { Budgets } from "#domain/auth/Budgets"
-import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
-import { type Access, ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { ownOrigin } from "#infrastructure/http/Origins"
 import { Config } from "#infrastructure/platform/Config"
 import { bearerOf } from "#infrastructure/wire/Bearer"
+import { lowerCase } from "#infrastructure/wire/Text"
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { Forbidden, NotFound, RateLimited, Unavailable } from "#infrastructure/wire/WireError"
-import { lowerCase } from "#infrastructure/wire/Text"
+import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
+import { type Access, ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { Cause, Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 
 export const COOKIE = "parley_console"
 
@@ -48,16 +48,19 @@ const CHANGE_TIMEOUT = "2 seconds"
 /** The longest part of a URL in the audit log, in UTF-16 units. */
 const DETAIL_LENGTH = 300
 
-const detailOf = (url: string): string | null => url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
+const detailOf = (url: string): string | null =>
+  url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
 
 /**
- * Admits only operators, by a session's cookie or a program's token (wire.md O.1). For a read, it writes the audit row before the
- * answer. It also writes the audit row of a refused change. The handler of a change writes the change's row in the same commit.
+ * Admits only operators, by a session's cookie or a program's token (wire.md O.1). For a read, it writes the audit row
+ * before the answer. It also writes the audit row of a refused change. The handler of a change writes the change's row
+ * in the same commit.
  */
-export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
-  "parley/console/ConsoleAuthorization",
-  { error: [NotFound, Forbidden, RateLimited, Unavailable] }
-) {
+export class ConsoleAuthorization
+  extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
+    "parley/console/ConsoleAuthorization",
+    { error: [NotFound, Forbidden, RateLimited, Unavailable] }
+  ) {
   static readonly layer = Layer.effect(
     ConsoleAuthorization,
     Effect.gen(function*() {
@@ -74,14 +77,25 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
             const { kind, token } = credentialOf(request)
             const operator = yield* access.check(kind, token, looks)
             if (operator === undefined) return yield* hidden()
-            if (!looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"])) {
+            if (
+              !looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"])
+            ) {
               return yield* new Forbidden({ message: "A change must come from a page of this server (Origin)." })
             }
             const noted = (action: string, detail: string | null) => {
               const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
-              // Operators must be able to see why a database accepts no writes. In that case, the note goes to the server's log.
-              return Effect.catch(Effect.timeout(Effect.catchDefect(audit.note(note), Effect.fail), looks ? LOOK_TIMEOUT : CHANGE_TIMEOUT), (error) =>
-                Effect.logWarning("A call by an operator could not be written into the audit log", error).pipe(Effect.annotateLogs(note)))
+              // Operators must be able to see why a database accepts no writes. In that case, the note goes to the
+              // server's log.
+              return Effect.catch(
+                Effect.timeout(
+                  Effect.catchDefect(audit.note(note), Effect.fail),
+                  looks ? LOOK_TIMEOUT : CHANGE_TIMEOUT
+                ),
+                (error) =>
+                  Effect.logWarning("A call by an operator could not be written into the audit log", error).pipe(
+                    Effect.annotateLogs(note)
+                  )
+              )
             }
             if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url))
             const answered = Effect.provideService(httpEffect, CurrentOperator, operator)
@@ -89,7 +103,9 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
               ? answered
               // A request that ended because its caller disconnected was not refused.
               : Effect.onError(answered, (cause) =>
-                Cause.hasInterruptsOnly(cause) ? Effect.void : noted(`refused ${endpoint.identifier}`, withoutAddresses(request.url).slice(0, DETAIL_LENGTH)))
+                Cause.hasInterruptsOnly(cause)
+                  ? Effect.void
+                  : noted(`refused ${endpoint.identifier}`, withoutAddresses(request.url).slice(0, DETAIL_LENGTH)))
           }))
     })
   )

@@ -1,11 +1,11 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { documented } from "#infrastructure/http/Documented"
 import { Limit as PageLimit } from "#infrastructure/wire/Page"
-import { Conflict } from "#interfaces/operator/Conflict"
-import { Reason } from "#interfaces/operator/AuditLog"
 import { DateTimeString, HandleInput, Storable } from "#infrastructure/wire/Text"
 import { NotFound, ValidationFailed } from "#infrastructure/wire/WireError"
+import { Reason } from "#interfaces/operator/AuditLog"
+import { Conflict } from "#interfaces/operator/Conflict"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
 const orNull = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
@@ -37,7 +37,14 @@ const example = {
   default: 60,
   value: 20,
   can_change: true,
-  changes: [{ agent: "nina", value: 20, until: "2026-11-23T09:00:00.000Z", by: "ops", at: "2026-11-22T09:00:00.000Z", reason: "floods a group" }]
+  changes: [{
+    agent: "nina",
+    value: 20,
+    until: "2026-11-23T09:00:00.000Z",
+    by: "ops",
+    at: "2026-11-22T09:00:00.000Z",
+    reason: "floods a group"
+  }]
 } as const
 
 /** Limits, which operators change at run time, and the audit log (wire.md O.1). */
@@ -49,7 +56,8 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       error: NotFound
     }).annotateMerge(documented({
       summary: "List limits",
-      description: "Lists every limit with its value in force, for all agents or for one, and the changes by operators.",
+      description:
+        "Lists every limit with its value in force, for all agents or for one, and the changes by operators.",
       answer: { limits: [example] }
     })),
     HttpApiEndpoint.put("changeLimit", "/console/api/limits/:name", {
@@ -64,7 +72,8 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       error: [NotFound, Conflict, ValidationFailed]
     }).annotateMerge(documented({
       summary: "Change a limit",
-      description: "Changes a limit for all agents or for one, until a time or until the change is reset. It is in force " +
+      description:
+        "Changes a limit for all agents or for one, until a time or until the change is reset. It is in force " +
         "on every node within a second, and after restarts.",
       parameters,
       body: { value: 20, agent: "nina", until: "2026-11-23T09:00:00.000Z", reason: "floods a group" },
@@ -77,7 +86,8 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       error: NotFound
     }).annotateMerge(documented({
       summary: "Take a change back",
-      description: "Ends the change for an agent, or for all. After that, the change for all or the configuration applies again.",
+      description:
+        "Ends the change for an agent, or for all. After that, the change for all or the configuration applies again.",
       parameters,
       answer: { ...example, value: 60, changes: [] }
     })),

@@ -1,11 +1,11 @@
-import { Effect, Schema } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
-import { AuditLog } from "#interfaces/operator/AuditLog"
-import { LimitChanges } from "#interfaces/operator/LimitChanges"
-import type { LimitState } from "#interfaces/operator/LimitRules"
 import { rowsOf } from "#infrastructure/wire/Page"
 import { iso, isoOrNull, NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import type { LimitState } from "#interfaces/operator/LimitRules"
+import { Effect, Schema } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
 import { LimitsApi, type LimitShown } from "./LimitsApi.ts"
 
@@ -35,14 +35,16 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
         const until = payload.until ?? null
         const at = until === null ? null : parseInstant(until)
         if (at === undefined) return yield* ValidationFailed.field("until", `${NO_INSTANT}, or null`)
-        return shownOf(yield* changes.change({
-          name: params.name,
-          agent: payload.agent ?? null,
-          operator,
-          value: payload.value,
-          until: at,
-          reason: payload.reason ?? null
-        }))
+        return shownOf(
+          yield* changes.change({
+            name: params.name,
+            agent: payload.agent ?? null,
+            operator,
+            value: payload.value,
+            until: at,
+            reason: payload.reason ?? null
+          })
+        )
       }),
       takeBackLimit: Effect.fnUntraced(function*({ params, query }) {
         const { operator } = yield* CurrentOperator
@@ -52,7 +54,13 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
         const { nextCursor, rows } = yield* rowsOf(query, {
           position: Schema.Int,
           rows: (before, limit) =>
-            audit.list({ handle: query.agent ?? null, operator: query.operator ?? null, looks: query.looks !== "false", before, limit }),
+            audit.list({
+              handle: query.agent ?? null,
+              operator: query.operator ?? null,
+              looks: query.looks !== "false",
+              before,
+              limit
+            }),
           positionOf: ({ no }) => no
         })
         return { entries: rows.map(({ at, ...row }) => ({ ...row, at: iso(at) })), next_cursor: nextCursor }

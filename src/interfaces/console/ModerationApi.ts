@@ -1,13 +1,13 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { AgentStatusSchema } from "#domain/agents/Agent"
 import { documented } from "#infrastructure/http/Documented"
 import { Limit, QueryInt } from "#infrastructure/wire/Page"
-import { Conflict } from "#interfaces/operator/Conflict"
-import { Reason } from "#interfaces/operator/AuditLog"
-import { ReportState } from "#interfaces/operator/Reports"
 import { DateTimeString, HandleInput, Storable, Text } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
-import { AgentStatusSchema } from "#domain/agents/Agent"
+import { Reason } from "#interfaces/operator/AuditLog"
+import { Conflict } from "#interfaces/operator/Conflict"
+import { ReportState } from "#interfaces/operator/Reports"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
 const orNull = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
@@ -28,7 +28,9 @@ const group = {
 const GroupLine = Schema.Struct(group).annotate({ identifier: "GroupLine" })
 const GroupDetail = Schema.Struct({
   ...group,
-  members: Schema.Array(Schema.Struct({ handle: Schema.String, role: Schema.Literals(["admin", "member"]), joined_at: DateTimeString })),
+  members: Schema.Array(
+    Schema.Struct({ handle: Schema.String, role: Schema.Literals(["admin", "member"]), joined_at: DateTimeString })
+  ),
   invites: Schema.Int
 }).annotate({ identifier: "GroupDetail" })
 
@@ -81,8 +83,14 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
     HttpApiEndpoint.get("groups", "/console/api/groups", {
       query: { name: Schema.optionalKey(Text(0, 100)), member: Schema.optionalKey(HandleInput), ...page },
       success: Schema.Struct({ groups: Schema.Array(GroupLine), ...next })
-    }).annotateMerge(documented({ summary: "Find groups", description: "Finds groups by a part of the name, or by a member." })),
-    HttpApiEndpoint.get("group", "/console/api/groups/:id", { params: { id: Storable }, success: GroupDetail, error: NotFound })
+    }).annotateMerge(
+      documented({ summary: "Find groups", description: "Finds groups by a part of the name, or by a member." })
+    ),
+    HttpApiEndpoint.get("group", "/console/api/groups/:id", {
+      params: { id: Storable },
+      success: GroupDetail,
+      error: NotFound
+    })
       .annotateMerge(documented({
         summary: "Get a group",
         description: "Answers with a group and its members, never with their messages.",
@@ -96,7 +104,11 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
       description: "Lists the reports that are not decided yet, or those in the given state, the newest first.",
       answer: { reports: [report], next_cursor: null }
     })),
-    HttpApiEndpoint.post("uphold", "/console/api/reports/:id/uphold", { ...decide, success: Report, error: [NotFound, Conflict] })
+    HttpApiEndpoint.post("uphold", "/console/api/reports/:id/uphold", {
+      ...decide,
+      success: Report,
+      error: [NotFound, Conflict]
+    })
       .annotateMerge(documented({
         summary: "Uphold a report",
         description: "Takes a report out of the queue. It still counts.",
@@ -104,10 +116,15 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
         body: { note: "seen" },
         answer: { ...report, state: "upheld" }
       })),
-    HttpApiEndpoint.post("dismiss", "/console/api/reports/:id/dismiss", { ...decide, success: Report, error: [NotFound, Conflict] })
+    HttpApiEndpoint.post("dismiss", "/console/api/reports/:id/dismiss", {
+      ...decide,
+      success: Report,
+      error: [NotFound, Conflict]
+    })
       .annotateMerge(documented({
         summary: "Dismiss a report",
-        description: "Takes a report out of the queue. It no longer counts against the agent. A suspension that it led to stays until " +
+        description:
+          "Takes a report out of the queue. It no longer counts against the agent. A suspension that it led to stays until " +
           "the agent is restored.",
         parameters: { id: report.id },
         body: { note: "a quarrel" },
@@ -116,11 +133,21 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
     HttpApiEndpoint.get("dead", "/console/api/webhooks/dead", {
       query: { agent: Schema.optionalKey(HandleInput), webhook: Schema.optionalKey(Storable), ...page },
       success: Schema.Struct({ deliveries: Schema.Array(DeadDelivery), ...next })
-    }).annotateMerge(documented({ summary: "List dead deliveries", description: "Lists the webhook deliveries that failed in all their attempts, the newest first." })),
-    HttpApiEndpoint.post("retry", "/console/api/webhooks/dead/:no/retry", { params: { no: QueryInt(1) }, success: Retried, error: NotFound })
+    }).annotateMerge(
+      documented({
+        summary: "List dead deliveries",
+        description: "Lists the webhook deliveries that failed in all their attempts, the newest first."
+      })
+    ),
+    HttpApiEndpoint.post("retry", "/console/api/webhooks/dead/:no/retry", {
+      params: { no: QueryInt(1) },
+      success: Retried,
+      error: NotFound
+    })
       .annotateMerge(documented({
         summary: "Retry a dead delivery",
-        description: "Posts the delivery again, with all attempts. Activates its webhook again if the webhook was deactivated, and ends the webhook's pause.",
+        description:
+          "Posts the delivery again, with all attempts. Activates its webhook again if the webhook was deactivated, and ends the webhook's pause.",
         parameters: { no: "42" },
         answer: { ok: true, message: "1 delivery is tried again.", retried: 1 }
       })),
@@ -136,5 +163,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
     }))
   )
   .middleware(ConsoleAuthorization)
-  .annotateMerge(OpenApi.annotations({ title: "Moderation", description: "Groups, reports, and dead webhook deliveries." }))
+  .annotateMerge(
+    OpenApi.annotations({ title: "Moderation", description: "Groups, reports, and dead webhook deliveries." })
+  )
 {}

@@ -1,10 +1,10 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { documented } from "#infrastructure/http/Documented"
 import { NotFound } from "#infrastructure/wire/WireError"
 import { Conflict } from "#interfaces/operator/Conflict"
-import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 import { LogLevelName, NodeShown, Overview } from "#interfaces/operator/Overview"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
 const params = { address: Schema.String }
 const parameters = { address: "10.0.0.5:14431" }
@@ -33,32 +33,44 @@ export class NodesApi extends HttpApiGroup.make("nodes")
   .add(
     HttpApiEndpoint.get("overview", "/console/api/overview", { success: Overview }).annotateMerge(documented({
       summary: "Get the overview",
-      description: "Answers with all nodes and what they depend on, with a minute and an hour of history. A node that does not " +
+      description:
+        "Answers with all nodes and what they depend on, with a minute and an hour of history. A node that does not " +
         "answer within a second is silent. `connections` is the number of live connections by OAuth, or null if the database does not answer."
     })),
     HttpApiEndpoint.get("stream", "/console/api/stream", {
       success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/event-stream" }))
     }).annotateMerge(documented({
       summary: "Follow the overview",
-      description: "Server-sent events: `overview` at once and every second, without history; `end` with a reason when the session " +
+      description:
+        "Server-sent events: `overview` at once and every second, without history; `end` with a reason when the session " +
         "has ended or the server stops."
     })),
-    HttpApiEndpoint.get("node", "/console/api/nodes/:address", { params, success: NodeShown, error: NotFound }).annotateMerge(documented({
-      summary: "Get a node",
-      description: "Answers with one node and its history.",
-      parameters,
-      answer: node
-    })),
-    HttpApiEndpoint.post("drain", "/console/api/nodes/:address/drain", { params, success: NodeShown, error: [NotFound, Conflict] })
+    HttpApiEndpoint.get("node", "/console/api/nodes/:address", { params, success: NodeShown, error: NotFound })
+      .annotateMerge(documented({
+        summary: "Get a node",
+        description: "Answers with one node and its history.",
+        parameters,
+        answer: node
+      })),
+    HttpApiEndpoint.post("drain", "/console/api/nodes/:address/drain", {
+      params,
+      success: NodeShown,
+      error: [NotFound, Conflict]
+    })
       .annotateMerge(documented({
         summary: "Drain a node",
-        description: "Does the same as stopping the node, but the process stays. The node tells the balancer that it is not ready, " +
+        description:
+          "Does the same as stopping the node, but the process stays. The node tells the balancer that it is not ready, " +
           "closes its sockets over two seconds, takes no new ones, and gives its shards to the others. Refused if no other node is ready. " +
           "Ends with `undrain` or a restart.",
         parameters,
         answer: { ...node, state: "drained", shards: 0, sockets: 0 }
       })),
-    HttpApiEndpoint.post("undrain", "/console/api/nodes/:address/undrain", { params, success: NodeShown, error: [NotFound, Conflict] })
+    HttpApiEndpoint.post("undrain", "/console/api/nodes/:address/undrain", {
+      params,
+      success: NodeShown,
+      error: [NotFound, Conflict]
+    })
       .annotateMerge(documented({
         summary: "Undrain a node",
         description: "Lets a drained node serve again.",

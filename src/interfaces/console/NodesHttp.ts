@@ -1,12 +1,12 @@
+import { Readiness } from "#infrastructure/platform/Readiness"
+import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { Nodes } from "#interfaces/operator/Nodes"
+import type { NodeShown } from "#interfaces/operator/Overview"
 import { Effect, Option, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
-import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
-import { Readiness } from "#infrastructure/platform/Readiness"
 import { consoleApiOf, credentialOf, CurrentOperator } from "./ConsoleAuthorization.ts"
-import { Nodes } from "#interfaces/operator/Nodes"
-import type { NodeShown } from "#interfaces/operator/Overview"
 import { NodesApi } from "./NodesApi.ts"
 
 /** How long all streams share one overview: a little less than the second between two events. */
@@ -14,7 +14,8 @@ const SHARED = "800 millis"
 /** How long the overview waits for the number of connections. */
 const COUNT_TIMEOUT = "800 millis"
 
-const event = (name: string, data: unknown): Uint8Array => Buffer.from(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`)
+const event = (name: string, data: unknown): Uint8Array =>
+  Buffer.from(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`)
 
 export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (handlers) =>
   Effect.gen(function*() {
@@ -30,7 +31,10 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
     )
     const shared = yield* Effect.cachedWithTTL(nodes.overview(false), SHARED)
 
-    /** The reason to end a stream; undefined if it may continue. A session that cannot be checked may continue for 5 minutes. */
+    /**
+     * The reason to end a stream; undefined if it may continue. A session that cannot be checked may continue for 5
+     * minutes.
+     */
     const ended = (kind: "session" | "token", token: string): Effect.Effect<string | undefined> =>
       readiness.has("draining")
         ? Effect.succeed("The server is shutting down.")
@@ -44,19 +48,27 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
 
     return handlers.handleAll({
       overview: () =>
-        Effect.map(Effect.all([nodes.overview(true), counted], { concurrency: "unbounded" }), ([overview, live]) => ({ ...overview, connections: live })),
+        Effect.map(
+          Effect.all([nodes.overview(true), counted], { concurrency: "unbounded" }),
+          ([overview, live]) => ({ ...overview, connections: live })
+        ),
       stream: Effect.fnUntraced(function*({ request }) {
         const { kind, token } = credentialOf(request)
-        const events = Stream.unfold("first" as "first" | "next" | "over", Effect.fnUntraced(function*(state) {
-          if (state === "over") return undefined
-          if (state === "next") {
-            yield* Effect.sleep("1 second")
-            // Both run at once, so that an outage of the database is shown without a delay.
-            const [reason, now] = yield* Effect.all([ended(kind, token), shared], { concurrency: "unbounded" })
-            return reason === undefined ? [event("overview", now), "next"] as const : [event("end", { reason }), "over"] as const
-          }
-          return [event("overview", yield* shared), "next"] as const
-        }))
+        const events = Stream.unfold(
+          "first" as "first" | "next" | "over",
+          Effect.fnUntraced(function*(state) {
+            if (state === "over") return undefined
+            if (state === "next") {
+              yield* Effect.sleep("1 second")
+              // Both run at once, so that an outage of the database is shown without a delay.
+              const [reason, now] = yield* Effect.all([ended(kind, token), shared], { concurrency: "unbounded" })
+              return reason === undefined
+                ? [event("overview", now), "next"] as const
+                : [event("end", { reason }), "over"] as const
+            }
+            return [event("overview", yield* shared), "next"] as const
+          })
+        )
         return HttpServerResponse.stream(events, {
           contentType: "text/event-stream",
           headers: { "cache-control": "no-store, no-transform", "x-accel-buffering": "no" }

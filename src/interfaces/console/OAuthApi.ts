@@ -1,11 +1,11 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { documented } from "#infrastructure/http/Documented"
-import { Reason } from "#interfaces/operator/AuditLog"
-import { Conflict } from "#interfaces/operator/Conflict"
 import { Confirmation } from "#infrastructure/wire/Confirmation"
 import { DateTimeString, Text } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Reason } from "#interfaces/operator/AuditLog"
+import { Conflict } from "#interfaces/operator/Conflict"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
 const refused = { kind: Schema.Literals(["client", "redirect_host"]), value: Text(1, 2_400) }
@@ -20,8 +20,11 @@ const Refusal = Schema.Struct({
 const Ended = Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, ended: Schema.Int })
 
 /** The answer to a call that has ended connections. */
-export const endedShown = (ended: number): typeof Ended.Type =>
-  ({ ok: true, message: `${ended === 1 ? "1 connection is" : `${ended} connections are`} ended.`, ended })
+export const endedShown = (ended: number): typeof Ended.Type => ({
+  ok: true,
+  message: `${ended === 1 ? "1 connection is" : `${ended} connections are`} ended.`,
+  ended
+})
 
 const payload = Schema.Struct({ ...refused, reason: Schema.optionalKey(Reason) })
 const body = { kind: "redirect_host", value: "evil.example", reason: "imitates another program" } as const
@@ -33,7 +36,8 @@ export class OAuthApi extends HttpApiGroup.make("oauth")
       success: Schema.Struct({ live: Schema.Int, refusals: Schema.Array(Refusal) })
     }).annotateMerge(documented({
       summary: "Count connections",
-      description: "Answers with the number of live connections by OAuth, and with the clients and hosts of redirects that operators refuse, the newest first.",
+      description:
+        "Answers with the number of live connections by OAuth, and with the clients and hosts of redirects that operators refuse, the newest first.",
       answer: { live: 12, refusals: [{ ...body, by: "ops", at: "2026-11-22T09:00:00.000Z" }] }
     })),
     HttpApiEndpoint.post("endAllConnections", "/console/api/connections/end", {
@@ -41,18 +45,28 @@ export class OAuthApi extends HttpApiGroup.make("oauth")
       success: Ended
     }).annotateMerge(documented({
       summary: "End all connections",
-      description: "Ends the connections by OAuth of all agents. Their tokens stop working within a second. The keys of the agents stay.",
+      description:
+        "Ends the connections by OAuth of all agents. Their tokens stop working within a second. The keys of the agents stay.",
       body: { reason: "tokens have leaked" },
       answer: endedShown(12)
     })),
-    HttpApiEndpoint.post("refuseClient", "/console/api/connections/refuse", { payload, success: Ended, error: Conflict }).annotateMerge(documented({
+    HttpApiEndpoint.post("refuseClient", "/console/api/connections/refuse", {
+      payload,
+      success: Ended,
+      error: Conflict
+    }).annotateMerge(documented({
       summary: "Refuse a client",
-      description: "Refuses a client, by its client id, or all clients that send people to a host after the sign-in. `value` of a host is as " +
+      description:
+        "Refuses a client, by its client id, or all clients that send people to a host after the sign-in. `value` of a host is as " +
         "`redirect_host` of a connection shows it. Ends their connections. From now on they get no code and no token.",
       body,
       answer: endedShown(1)
     })),
-    HttpApiEndpoint.post("allowClient", "/console/api/connections/allow", { payload, success: Confirmation, error: NotFound }).annotateMerge(documented({
+    HttpApiEndpoint.post("allowClient", "/console/api/connections/allow", {
+      payload,
+      success: Confirmation,
+      error: NotFound
+    }).annotateMerge(documented({
       summary: "Allow a client again",
       description: "Ends the refusal of a client or of a host. Connections that ended because of it do not come back.",
       body: { kind: body.kind, value: body.value },
@@ -60,5 +74,7 @@ export class OAuthApi extends HttpApiGroup.make("oauth")
     }))
   )
   .middleware(ConsoleAuthorization)
-  .annotateMerge(OpenApi.annotations({ title: "Connections", description: "Connections by OAuth, and refused clients." }))
+  .annotateMerge(
+    OpenApi.annotations({ title: "Connections", description: "Connections by OAuth, and refused clients." })
+  )
 {}

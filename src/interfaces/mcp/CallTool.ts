@@ -1,16 +1,16 @@
-import type { CallToolResult } from "@modelcontextprotocol/server"
-import { Cause, Effect } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
+import type { Refusal } from "#domain/auth/ApiCalls"
 import { fenced, safeJson } from "#infrastructure/wire/UntrustedText"
 import { InternalError } from "#infrastructure/wire/WireError"
-import type { Refusal } from "#domain/auth/ApiCalls"
 import type { WaitRefusal } from "#interfaces/realtime/Listeners"
 import type { Waited } from "#interfaces/realtime/Waiters"
+import type { CallToolResult } from "@modelcontextprotocol/server"
+import { Cause, Effect } from "effect"
 import type { Note } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { advice, withoutUnknown } from "./Texts.ts"
-import { hasStructure, type ReadyTool, type Toolset } from "./Toolset.ts"
 import { isWait, type ToolAnswer, type ToolDefinition, type ToolWait } from "./tools/Tool.ts"
+import { hasStructure, type ReadyTool, type Toolset } from "./Toolset.ts"
 
 /** A text block of a result or prompt. */
 export const text = (value: string) => ({ type: "text" as const, text: value })
@@ -22,20 +22,32 @@ interface Telling {
   readonly structured: boolean
 }
 
-const refusalResult = (tool: ToolDefinition, { code, details, message, retryAfterMs }: Refusal, { knows, note }: Telling): CallToolResult => {
+const refusalResult = (
+  tool: ToolDefinition,
+  { code, details, message, retryAfterMs }: Refusal,
+  { knows, note }: Telling
+): CallToolResult => {
   note({ code, message: `${tool.name}: ${message}` })
   const next = withoutUnknown(advice(code, retryAfterMs) ?? "", knows)
-  // The text must not begin with JSON: Gemini CLI takes such a text for structured content and compares it with the output schema.
+  // The text must not begin with JSON: Gemini CLI takes such a text for structured content and compares it with the
+  // output schema.
   const what = `Refused: ${JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })}`
   return { isError: true, content: [text(next === "" ? what : `${what}\n${next}`)] }
 }
 
-const answerResult = (tool: ToolDefinition, { file, link, value }: ToolAnswer, { structured }: Telling): CallToolResult => ({
+const answerResult = (
+  tool: ToolDefinition,
+  { file, link, value }: ToolAnswer,
+  { structured }: Telling
+): CallToolResult => ({
   content: [
     text(tool.foreign ? fenced(value) : safeJson(value)),
     ...(file === undefined
       ? []
-      : [{ type: "resource" as const, resource: { uri: file.uri, mimeType: file.mimeType, blob: file.bytes.toString("base64") } }]),
+      : [{
+        type: "resource" as const,
+        resource: { uri: file.uri, mimeType: file.mimeType, blob: file.bytes.toString("base64") }
+      }]),
     ...(link === undefined ? [] : [{ type: "resource_link" as const, ...link }])
   ],
   ...(hasStructure(tool, structured) ? { structuredContent: value as Record<string, unknown> } : {})
@@ -66,7 +78,11 @@ export interface WaitingCall extends Pick<ToolWait, "principal" | "limit" | "tim
 export const isWaiting = (called: CallToolResult | WaitingCall): called is WaitingCall => "timeoutMs" in called
 
 /** A function outside of `callTool`, so that its closure does not keep the whole request in memory during the wait. */
-const waitingCall = (tool: ToolDefinition, { answer, limit, principal, timeoutMs }: ToolWait, telling: Telling): WaitingCall => ({
+const waitingCall = (
+  tool: ToolDefinition,
+  { answer, limit, principal, timeoutMs }: ToolWait,
+  telling: Telling
+): WaitingCall => ({
   principal,
   limit,
   timeoutMs,
@@ -78,13 +94,16 @@ const waitingCall = (tool: ToolDefinition, { answer, limit, principal, timeoutMs
 })
 
 /**
- * Calls a tool. Returns the result, or a wait that the caller must do to get the result. A refusal becomes a result with `isError`,
- * because models read results and not protocol errors.
+ * Calls a tool. Returns the result, or a wait that the caller must do to get the result. A refusal becomes a result
+ * with `isError`, because models read results and not protocol errors.
  */
 export const callTool = (
   { run, tool }: ReadyTool,
   given: unknown,
-  { api, note, refused, structured, toolset: { knows } }: Pick<McpRequest, "api" | "note" | "refused" | "structured" | "toolset">
+  { api, note, refused, structured, toolset: { knows } }: Pick<
+    McpRequest,
+    "api" | "note" | "refused" | "structured" | "toolset"
+  >
 ): Effect.Effect<CallToolResult | WaitingCall> => {
   const telling = { note, knows, structured }
   if (refused !== undefined) return Effect.succeed(refusalResult(tool, refused, telling))

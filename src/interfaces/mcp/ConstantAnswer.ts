@@ -4,8 +4,18 @@ import { type Headers, type HttpBody, HttpServerResponse } from "effect/http"
 import { isOlder, isPlainModern, progressTokenIsValid } from "./PlainCall.ts"
 import type { Toolset } from "./Toolset.ts"
 
-/** The methods whose result depends on nothing but the revision, the tools, and whether the client asked for structured results. */
-const METHODS = new Set(["tools/list", "resources/list", "resources/templates/list", "prompts/list", "events/list", "ping"])
+/**
+ * The methods whose result depends on nothing but the revision, the tools, and whether the client asked for structured
+ * results.
+ */
+const METHODS = new Set([
+  "tools/list",
+  "resources/list",
+  "resources/templates/list",
+  "prompts/list",
+  "events/list",
+  "ping"
+])
 
 /** A request whose result is the same for all agents. */
 export interface ConstantRequest {
@@ -17,8 +27,8 @@ export interface ConstantRequest {
 }
 
 /**
- * The request, if it asks for the first page of a list that never changes, or is a ping, and the library would not refuse it. Fields that
- * the library ignores are ignored here too.
+ * The request, if it asks for the first page of a list that never changes, or is a ping, and the library would not
+ * refuse it. Fields that the library ignores are ignored here too.
  */
 export const constantRequestOf = (
   kind: InboundClassificationOutcome,
@@ -41,11 +51,16 @@ export const constantRequestOf = (
 }
 
 const resultOf = ({ body }: { readonly body: HttpBody.HttpBody }): object | undefined =>
-  body._tag === "Uint8Array" ? (JSON.parse(Buffer.from(body.body).toString()) as { readonly result?: object }).result : undefined
+  body._tag === "Uint8Array"
+    ? (JSON.parse(Buffer.from(body.body).toString()) as { readonly result?: object }).result
+    : undefined
 
 const END = Buffer.from("}")
 
-/** Answers as `make` has answered a request with this key before. `make` lets the library answer, and is called for the first request. */
+/**
+ * Answers as `make` has answered a request with this key before. `make` lets the library answer, and is called for the
+ * first request.
+ */
 export const answerConstant = <E, R>(
   { id, key, message }: ConstantRequest,
   { toolset: { constants } }: { readonly toolset: Pick<Toolset<never>, "constants"> },
@@ -59,6 +74,7 @@ export const answerConstant = <E, R>(
   return Effect.tap(make(message), (response) =>
     Effect.sync(() => {
       const result = response.status === 200 ? resultOf(response) : undefined
-      if (result !== undefined) constants.set(key, Buffer.from(`{"result":${JSON.stringify(result)},"jsonrpc":"2.0","id":`))
+      if (result !== undefined)
+        constants.set(key, Buffer.from(`{"result":${JSON.stringify(result)},"jsonrpc":"2.0","id":`))
     }))
 }

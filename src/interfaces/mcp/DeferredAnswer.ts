@@ -1,10 +1,12 @@
+import { DeferredResponse } from "#infrastructure/http/DeferredResponse"
+import type { ServerResponse } from "#infrastructure/http/ServerResponse"
+import { InternalError } from "#infrastructure/wire/WireError"
 import { HttpServerResponse } from "effect/http"
 import type { Readable } from "node:stream"
-import type { ServerResponse } from "#infrastructure/http/ServerResponse"
-import { DeferredResponse } from "#infrastructure/http/DeferredResponse"
-import { InternalError } from "#infrastructure/wire/WireError"
 
-/** Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md M). */
+/**
+ * Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md M).
+ */
 export const COMMENT_MS = 20_000
 
 /** A comment in an event stream that has nothing else to send. */
@@ -21,14 +23,14 @@ export const eventStream = (stream: Readable) =>
   HttpServerResponse.raw(stream, { contentType: EVENT_STREAM, headers: eventHeaders })
 
 /**
- * Starts to make a message and returns a function that cancels this. Unless it is cancelled, it calls `settled` once: with the message,
- * or with undefined if the message cannot be made.
+ * Starts to make a message and returns a function that cancels this. Unless it is cancelled, it calls `settled` once:
+ * with the message, or with undefined if the message cannot be made.
  */
 export type Making = (settled: (message: object | undefined) => void) => () => void
 
 /**
- * Answers with a message that may come late. A message that comes within COMMENT_MS is sent as JSON. Otherwise the answer is an event
- * stream with a comment every COMMENT_MS, which ends with the message (wire.md M).
+ * Answers with a message that may come late. A message that comes within COMMENT_MS is sent as JSON. Otherwise the
+ * answer is an event stream with a comment every COMMENT_MS, which ends with the message (wire.md M).
  */
 export class DeferredAnswer extends DeferredResponse {
   private readonly make: Making

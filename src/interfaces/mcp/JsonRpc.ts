@@ -1,7 +1,7 @@
-import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import { ServerRequest } from "#infrastructure/http/ServerRequest"
 import type { WireFailure } from "#infrastructure/wire/WireError"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { rpcBody } from "./McpProtocol.ts"
 
 /** JSON-RPC's code for a body that is not JSON. */
@@ -26,7 +26,9 @@ export const idOf = (message: unknown): Id => {
 /** Stores why a request, or a call of a tool in it, is refused, for the request's line in the log. */
 export type Note = (refusal: Pick<Refusal, "code" | "message">) => void
 
-/** The function keeps a reference to `source` alone, which lives as long as a wait anyway, and not to the whole request. */
+/**
+ * The function keeps a reference to `source` alone, which lives as long as a wait anyway, and not to the whole request.
+ */
 export const noteOf = ({ source }: HttpServerRequest.HttpServerRequest): Note => {
   const asked = source instanceof ServerRequest ? source : undefined
   return ({ code, message }) => {

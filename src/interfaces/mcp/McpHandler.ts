@@ -1,6 +1,3 @@
-import { classifyInboundRequest, type JSONRPCRequest } from "@modelcontextprotocol/server"
-import { Cause, Effect } from "effect"
-import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { Agent } from "#domain/agents/Agent"
 import { Attachments } from "#domain/attachments/Attachments"
 import { makeApiCalls } from "#domain/auth/ApiCalls"
@@ -8,27 +5,35 @@ import { Auth } from "#domain/auth/Auth"
 import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Budgets } from "#domain/auth/Budgets"
 import type { Principal } from "#domain/auth/Principal"
-import { Grants } from "#domain/oauth/Grants"
 import { challenge, offersOAuth } from "#domain/oauth/Discovery"
-import { permits, type OAuthScope, SCOPES } from "#domain/oauth/Scopes"
+import { Grants } from "#domain/oauth/Grants"
+import { type OAuthScope, permits, SCOPES } from "#domain/oauth/Scopes"
 import { isAccessToken } from "#domain/oauth/Tokens"
 import { uncheckedText } from "#infrastructure/http/BufferedRequest"
 import { hostIsOwn } from "#infrastructure/http/Origins"
-import { MCP, mcpOrigins } from "./McpProtocol.ts"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
-import { Waiters } from "#interfaces/realtime/Waiters"
 import { queryOf } from "#infrastructure/wire/AbsoluteUrl"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { exactId, inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
-import { Forbidden, MethodNotAllowed, type RateLimited, type Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
+import {
+  Forbidden,
+  MethodNotAllowed,
+  type RateLimited,
+  type Unauthorized,
+  type Unavailable
+} from "#infrastructure/wire/WireError"
 import { answer, toResponse } from "#infrastructure/wire/WireErrors"
+import { Waiters } from "#interfaces/realtime/Waiters"
+import { classifyInboundRequest, type JSONRPCRequest } from "@modelcontextprotocol/server"
+import { Cause, Effect } from "effect"
+import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { answerConstant, constantRequestOf } from "./ConstantAnswer.ts"
 import { makeEventMethods } from "./events/EventMethods.ts"
-import { MAX_INLINE } from "./tools/FileTools.ts"
 import { idOf, INVALID_PARAMS, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
+import { MCP, mcpOrigins } from "./McpProtocol.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { makeModernRequests, type ModernMessage } from "./ModernRequest.ts"
 import { answerOlder } from "./OlderRequest.ts"
@@ -36,11 +41,15 @@ import { makePlainCalls, plainCallOf } from "./PlainCall.ts"
 import { InvalidParams, withReadParams } from "./RequestParams.ts"
 import { instructions, joinInstructions, withoutUnknown } from "./Texts.ts"
 import { SETS } from "./tools/Catalogue.ts"
+import { MAX_INLINE } from "./tools/FileTools.ts"
 import type { JoinApi } from "./tools/JoinTools.ts"
 import type { ToolApi } from "./tools/Tool.ts"
 import { readyTool, setsIn, type Toolset, toolsetOf, toolsToJoin } from "./Toolset.ts"
 
-/** The memory for a file in a result: the file itself, and its base64 text in the result, in the result's JSON and in the sent bytes. */
+/**
+ * The memory for a file in a result: the file itself, and its base64 text in the result, in the result's JSON and in
+ * the sent bytes.
+ */
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
 /** The value of a query parameter, or else of a header; empty if the request has neither. */
@@ -60,15 +69,20 @@ interface Caller extends Pick<McpRequest, "api" | "instructions" | "toolNamed" |
   readonly unknownSet: string | undefined
 }
 
-const knowing = <Api>(toolset: Toolset<Api>, api: Api, paragraphs: ReadonlyArray<string>): Pick<Caller, "instructions" | "toolNamed" | "toolset"> => ({
+const knowing = <Api>(
+  toolset: Toolset<Api>,
+  api: Api,
+  paragraphs: ReadonlyArray<string>
+): Pick<Caller, "instructions" | "toolNamed" | "toolset"> => ({
   toolset,
   toolNamed: (name) => readyTool(toolset, api, name),
-  instructions: () => paragraphs.map((text) => withoutUnknown(text, toolset.knows)).filter((text) => text !== "").join("\n\n")
+  instructions: () =>
+    paragraphs.map((text) => withoutUnknown(text, toolset.knows)).filter((text) => text !== "").join("\n\n")
 })
 
 /**
- * The scope that a message needs (wire.md P): `agent:act` for a call of a tool that changes something, for a wait that acknowledges
- * messages first, and for a subscription that posts the texts of messages to a URL.
+ * The scope that a message needs (wire.md P): `agent:act` for a call of a tool that changes something, for a wait that
+ * acknowledges messages first, and for a subscription that posts the texts of messages to a URL.
  */
 const needed = ({ method, params }: ModernMessage, toolNamed: Caller["toolNamed"]): OAuthScope => {
   const { arguments: given, name } = (typeof params === "object" && params !== null ? params : {}) as {
@@ -97,19 +111,22 @@ const spent = (counted: Effect.Effect<unknown, RateLimited>): Effect.Effect<Rate
 
 /** Whether the request is of the revision of 2026, of an older revision, or invalid in all of them. */
 const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
-  classifyInboundRequest({
-    httpMethod: "POST",
-    protocolVersionHeader: request.headers["mcp-protocol-version"],
-    mcpMethodHeader: request.headers["mcp-method"],
-    mcpNameHeader: request.headers["mcp-name"],
-    body
-  } as Parameters<typeof classifyInboundRequest>[0])
+  classifyInboundRequest(
+    {
+      httpMethod: "POST",
+      protocolVersionHeader: request.headers["mcp-protocol-version"],
+      mcpMethodHeader: request.headers["mcp-method"],
+      mcpNameHeader: request.headers["mcp-name"],
+      body
+    } as Parameters<typeof classifyInboundRequest>[0]
+  )
 
 /**
- * The handlers of `POST /mcp`, for agents, and `POST /mcp/join`, for programs without a key (wire.md M). They differ in who the caller is
- * and in the tools. A handler finds the caller of a request and counts the request. Then it answers in one of four ways: a plain call of a
- * tool by itself, a list that never changes from memory (ConstantAnswer.ts), and other requests by the library, for older revisions
- * (OlderRequest.ts) or for the revision of 2026 (ModernRequest.ts). It keeps no sessions, so any node can answer a request.
+ * The handlers of `POST /mcp`, for agents, and `POST /mcp/join`, for programs without a key (wire.md M). They differ in
+ * who the caller is and in the tools. A handler finds the caller of a request and counts the request. Then it answers
+ * in one of four ways: a plain call of a tool by itself, a list that never changes from memory (ConstantAnswer.ts), and
+ * other requests by the library, for older revisions (OlderRequest.ts) or for the revision of 2026 (ModernRequest.ts).
+ * It keeps no sessions, so any node can answer a request.
  */
 export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
   Effect.gen(function*() {
@@ -127,7 +144,11 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const app = router.asHttpEffect()
     const allowed = mcpOrigins(config)
 
-    const toolApi = (request: HttpServerRequest.HttpServerRequest, agent: CurrentAgent["Service"], principal: Principal): ToolApi => ({
+    const toolApi = (
+      request: HttpServerRequest.HttpServerRequest,
+      agent: CurrentAgent["Service"],
+      principal: Principal
+    ): ToolApi => ({
       ...makeApiCalls(app, request, principal),
       agent,
       principal,
@@ -137,7 +158,10 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       open: (id) => reads.ofAgent(agent.id, INLINE_FILE, attachments.open(agent.id, id, MAX_INLINE))
     })
 
-    /** The account, the connection of OAuth and the scopes of a credential: an access token of OAuth, or a key, which permits everything. */
+    /**
+     * The account, the connection of OAuth and the scopes of a credential: an access token of OAuth, or a key, which
+     * permits everything.
+     */
     const granted = (credential: string): Effect.Effect<Granted, Unauthorized | Unavailable> =>
       offersOAuth(config) && isAccessToken(credential)
         ? connections.authenticate(credential)
@@ -146,27 +170,44 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const agentOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const credential = bearerOf(request.headers["authorization"])
       const grant = granted(credential)
-      const { agent, connectionId, scopes } = yield* Effect.catchTag(grant, "Unauthorized", () => budgets.unauthorized(request))
+      const { agent, connectionId, scopes } = yield* Effect.catchTag(grant, "Unauthorized", () =>
+        budgets.unauthorized(request))
       const refused = yield* spent(budgets.ofAgent(request, agent.id))
       const api = toolApi(request, agent, {
         agentId: agent.id,
-        check: Effect.map(grant, ({ agent }) => agent),
+        check: Effect.map(grant, ({ agent }) =>
+          agent),
         endsUnnoticed: isAccessToken(credential),
         connectionId
       })
       const { sets, unknown } = setsIn(askedBy("tools", "x-mcp-toolsets", request))
-      const caller: Caller = { api, refused, scopes, unknownSet: unknown, ...knowing(toolsetOf(sets), api, instructions(agent.handle)) }
+      const caller: Caller = {
+        api,
+        refused,
+        scopes,
+        unknownSet: unknown,
+        ...knowing(toolsetOf(sets), api, instructions(agent.handle))
+      }
       return caller
     })
 
     const guestOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const refused = yield* spent(budgets.ofAddress(request))
       const api: JoinApi = { ...makeApiCalls(app, request, undefined), mcpUrl: publicUrl(config) + MCP }
-      const caller: Caller = { api: undefined, refused, scopes: SCOPES, unknownSet: undefined, ...knowing(toolsToJoin, api, joinInstructions) }
+      const caller: Caller = {
+        api: undefined,
+        refused,
+        scopes: SCOPES,
+        unknownSet: undefined,
+        ...knowing(toolsToJoin, api, joinInstructions)
+      }
       return caller
     })
 
-    /** Refuses the request, or returns the effect that answers it. So a wait keeps nothing in memory that only the checks needed. */
+    /**
+     * Refuses the request, or returns the effect that answers it. So a wait keeps nothing in memory that only the
+     * checks needed.
+     */
     const admit = Effect.fnUntraced(function*<E>(
       request: HttpServerRequest.HttpServerRequest,
       callerOf: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<Caller, E>
@@ -189,7 +230,9 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         return Effect.succeed(rpcError(400, PARSE_ERROR, "The body is not valid JSON.", note))
       }
       if (Array.isArray(body)) {
-        return Effect.succeed(rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.", note))
+        return Effect.succeed(
+          rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.", note)
+        )
       }
       if (typeof body !== "object" || body === null) {
         return Effect.succeed(rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.", note))
@@ -199,25 +242,37 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         const id = exactId(idOf(body))
         const { message } = numberRefused(inexact)
         return Effect.succeed(
-          id === undefined ? rpcError(400, INVALID_REQUEST, message, note) : rpcError(200, INVALID_PARAMS, message, note, id)
+          id === undefined
+            ? rpcError(400, INVALID_REQUEST, message, note)
+            : rpcError(200, INVALID_PARAMS, message, note, id)
         )
       }
       const { method } = body as ModernMessage
       const { refused } = caller
-      if (refused !== undefined && method !== "tools/call") return Effect.succeed(toResponse(refused, undefined, refusalBody(note, idOf(body))))
+      if (refused !== undefined && method !== "tools/call")
+        return Effect.succeed(toResponse(refused, undefined, refusalBody(note, idOf(body))))
       // Only a request has an answer, and so a refusal of its parameters.
-      const message = idOf(body) !== null && typeof method === "string" ? withReadParams<ModernMessage>(body) : body as ModernMessage
+      const message = idOf(body) !== null && typeof method === "string"
+        ? withReadParams<ModernMessage>(body)
+        : body as ModernMessage
       if (unknownSet !== undefined) {
-        const message = `There is no set of tools with the name ${JSON.stringify(unknownSet.slice(0, 40))}. The sets are ${SETS.join(", ")}.`
+        const message = `There is no set of tools with the name ${
+          JSON.stringify(unknownSet.slice(0, 40))
+        }. The sets are ${SETS.join(", ")}.`
         return Effect.succeed(rpcError(400, INVALID_PARAMS, message, note, idOf(body)))
       }
-      if (message instanceof InvalidParams) return Effect.succeed(rpcError(200, INVALID_PARAMS, message.message, note, idOf(body)))
+      if (message instanceof InvalidParams)
+        return Effect.succeed(rpcError(200, INVALID_PARAMS, message.message, note, idOf(body)))
       if (!permits(scopes, needed(message, caller.toolNamed))) {
         const failure = new Forbidden({
           message: "This connection may only read. To write, the person who made it has to connect again and permit it."
         })
         return Effect.succeed(
-          toResponse(failure, { "www-authenticate": challenge(config, request.url, "insufficient_scope") }, refusalBody(note, idOf(body)))
+          toResponse(
+            failure,
+            { "www-authenticate": challenge(config, request.url, "insufficient_scope") },
+            refusalBody(note, idOf(body))
+          )
         )
       }
       const admitted: McpRequest = {
@@ -230,15 +285,20 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       const kind = kindOf(request, message)
       const plain = plainCallOf(kind, request.headers, message, admitted.toolNamed)
-      if (plain !== undefined) return answerPlain(plain, admitted)
+      if (plain !== undefined)
+        return answerPlain(plain, admitted)
       const version = request.headers["mcp-protocol-version"]
       const constant = constantRequestOf(kind, request.headers, message, admitted.structured)
       if (constant !== undefined) {
         return answerConstant(constant, admitted, (listed) =>
-          kind.kind === "legacy" ? answerOlder(version, listed, admitted) : answerModern(request.headers, listed, admitted))
+          kind.kind === "legacy"
+            ? answerOlder(version, listed, admitted)
+            : answerModern(request.headers, listed, admitted))
       }
-      if (kind.kind !== "legacy") return answerModern(request.headers, message, admitted)
-      // Notifications and responses of the older revisions have no effect, because the server keeps no state between requests.
+      if (kind.kind !== "legacy")
+        return answerModern(request.headers, message, admitted)
+      // Notifications and responses of the older revisions have no effect, because the server keeps no state between
+      // requests.
       return idOf(body) !== null && typeof method === "string"
         ? answerOlder(version, message as JSONRPCRequest, admitted)
         : Effect.succeed(HttpServerResponse.empty({ status: 202 }))
@@ -268,8 +328,12 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       others: challenging(Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
         agentOf(request).pipe(
           Effect.andThen(Effect.fail(new MethodNotAllowed())),
-          Effect.catchCause((cause) => answer(cause, refusalBody(noteOf(request)))),
-          Effect.map((response) => response.status === 405 ? HttpServerResponse.setHeader(response, "allow", "POST, OPTIONS") : response)
+          Effect.catchCause((cause) =>
+            answer(cause, refusalBody(noteOf(request)))
+          ),
+          Effect.map((response) =>
+            response.status === 405 ? HttpServerResponse.setHeader(response, "allow", "POST, OPTIONS") : response
+          )
         )))
     }
   })

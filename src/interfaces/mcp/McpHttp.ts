@@ -1,10 +1,10 @@
-import { Effect } from "effect"
-import { HttpRouter } from "effect/http"
 import { offersOAuth } from "#domain/oauth/Discovery"
 import { refusing } from "#infrastructure/http/Routing"
 import { Config } from "#infrastructure/platform/Config"
-import { JOIN, MCP } from "./McpProtocol.ts"
+import { Effect } from "effect"
+import { HttpRouter } from "effect/http"
 import type { makeMcpHandler } from "./McpHandler.ts"
+import { JOIN, MCP } from "./McpProtocol.ts"
 
 type Services = Effect.Services<ReturnType<typeof makeMcpHandler>>
 
@@ -20,7 +20,9 @@ export const McpHttp = HttpRouter.use((router) =>
     // Without OAuth, the router refuses other methods by itself.
     const others = offersOAuth(yield* Config) ? (["GET", "PUT", "PATCH", "DELETE"] as const) : []
     yield* router.addAll([
-      ...others.map((method) => refusing(HttpRouter.route(method, MCP, Effect.flatMap(handlers, ({ others }) => others)))),
+      ...others.map((method) =>
+        refusing(HttpRouter.route(method, MCP, Effect.flatMap(handlers, ({ others }) => others)))
+      ),
       HttpRouter.route("POST", MCP, Effect.flatMap(handlers, ({ agents }) => agents)),
       HttpRouter.route("POST", JOIN, Effect.flatMap(handlers, ({ join }) => join))
     ])

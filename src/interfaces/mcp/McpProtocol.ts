@@ -29,7 +29,9 @@ export const rpcBody = (failure: WireFailure, id: string | number | null = null)
 export const mcpOrigins = (config: Settings): (origin: string | undefined) => string => {
   const origins = listedOrigins(config)
   return (origin) =>
-    origin !== undefined && origin !== "*" && (origins.has(origin) || origin === new URL(publicUrl(config)).origin) ? origin : ""
+    origin !== undefined && origin !== "*" && (origins.has(origin) || origin === new URL(publicUrl(config)).origin)
+      ? origin
+      : ""
 }
 
 /** MCP, before its route runs (wire.md M). Loads nothing of the protocol's library. */
@@ -41,12 +43,14 @@ export const mcpProtocol = (config: Settings): Protocol => ({
   isPublic: (path) => path === JOIN,
   cors: {
     allowOrigin: mcpOrigins(config),
-    requestHeaders: "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, " +
+    requestHeaders:
+      "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, " +
       "X-MCP-Structured, X-MCP-Toolsets, X-Request-Id",
     responseHeaders: "WWW-Authenticate"
   },
   clientKindOf: hostFamily,
   ended: ({ clientKind, isRefused, method, status }) => {
-    if (method === "POST" && clientKind !== undefined && status !== undefined) countMcpRequest(clientKind, status, isRefused)
+    if (method === "POST" && clientKind !== undefined && status !== undefined)
+      countMcpRequest(clientKind, status, isRefused)
   }
 })

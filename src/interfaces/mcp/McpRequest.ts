@@ -1,6 +1,6 @@
-import type { Context } from "effect"
 import type { Refusal } from "#domain/auth/ApiCalls"
 import type { Waiters } from "#interfaces/realtime/Waiters"
+import type { Context } from "effect"
 import type { EventMethods } from "./events/EventMethods.ts"
 import type { Note } from "./JsonRpc.ts"
 import type { ToolApi } from "./tools/Tool.ts"
@@ -9,7 +9,10 @@ import type { ReadyTool, Toolset } from "./Toolset.ts"
 /** One request of `/mcp` or `/mcp/join` that may be answered. */
 export interface McpRequest {
   readonly context: Context.Context<never>
-  /** The services of the agent that sent the request; undefined at `/mcp/join`, which has tools and no resources or prompts. */
+  /**
+   * The services of the agent that sent the request; undefined at `/mcp/join`, which has tools and no resources or
+   * prompts.
+   */
   readonly api: ToolApi | undefined
   /** The tool of this name; undefined if the request knows no such tool. */
   readonly toolNamed: (name: string) => ReadyTool | undefined

@@ -1,3 +1,7 @@
+import { AgentSuspended } from "#domain/agents/Agent"
+import type { Refusal } from "#domain/auth/ApiCalls"
+import { fenced } from "#infrastructure/wire/UntrustedText"
+import { VERSION } from "#interfaces/service/Version"
 import {
   ProtocolError,
   ProtocolErrorCode,
@@ -8,10 +12,6 @@ import {
   type StandardSchemaV1
 } from "@modelcontextprotocol/server"
 import { Cause, Effect, Exit, Option } from "effect"
-import { AgentSuspended } from "#domain/agents/Agent"
-import { fenced } from "#infrastructure/wire/UntrustedText"
-import { VERSION } from "#interfaces/service/Version"
-import type { Refusal } from "#domain/auth/ApiCalls"
 import { callTool, isWaiting, outcomeOf, text } from "./CallTool.ts"
 import { type EventRefusal, unavailable } from "./events/EventErrors.ts"
 import { EXTENSION, type Params } from "./events/EventMethods.ts"
@@ -34,10 +34,18 @@ const PROGRESS_MS = 5_000
 
 /** Turns the refusal of a read of a resource into the protocol's error, with the wire's code in its data. */
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
-  new ProtocolError(ProtocolErrorCode.InternalError, message, { code, message, ...(details === undefined ? {} : { details }) })
+  new ProtocolError(ProtocolErrorCode.InternalError, message, {
+    code,
+    message,
+    ...(details === undefined ? {} : { details })
+  })
 
 /** Sends a progress notification when the wait begins and then every PROGRESS_MS, if the client asked for them. */
-const withProgress = <A, E>(waited: Effect.Effect<A, E>, timeoutMs: number, { mcpReq }: ServerContext): Effect.Effect<A, E> => {
+const withProgress = <A, E>(
+  waited: Effect.Effect<A, E>,
+  timeoutMs: number,
+  { mcpReq }: ServerContext
+): Effect.Effect<A, E> => {
   const progressToken = mcpReq._meta?.progressToken
   if (progressToken === undefined) return waited
   const total = timeoutMs / 1_000
@@ -68,10 +76,13 @@ const addResources = (server: Server, api: ToolApi, run: Run): void => {
   server.setRequestHandler("resources/templates/list", () => ({ resourceTemplates: templates }))
   server.setRequestHandler("resources/read", async ({ params: { uri } }, ctx) => {
     if (api.agent.status === "suspended") throw protocolError(new AgentSuspended())
-    if (uri.length > MAX_URI) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `uri has more than ${MAX_URI} characters.`)
+    if (uri.length > MAX_URI)
+      throw new ProtocolError(ProtocolErrorCode.InvalidParams, `uri has more than ${MAX_URI} characters.`)
     const outcome = await run(outcomeOf(read(uri, api)), ctx)
     if (outcome.refusal !== undefined) {
-      throw /NOT_FOUND$|^GROUP_DELETED$/.test(outcome.refusal.code) ? new ResourceNotFoundError(uri) : protocolError(outcome.refusal)
+      throw /NOT_FOUND$|^GROUP_DELETED$/.test(outcome.refusal.code)
+        ? new ResourceNotFoundError(uri)
+        : protocolError(outcome.refusal)
     }
     return { contents: [{ uri, mimeType: "text/plain", text: fenced(outcome.value) }] }
   })
@@ -82,7 +93,8 @@ const addPrompts = (server: Server, knows: (name: string) => boolean): void => {
   server.setRequestHandler("prompts/list", () => ({ prompts: known.map(listedPrompt) }))
   server.setRequestHandler("prompts/get", ({ params: { arguments: given = {}, name } }) => {
     const found = known.find((one) => one === name)
-    if (found === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no prompt of this name.")
+    if (found === undefined)
+      throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no prompt of this name.")
     const prompt = prompts[found]
     for (const [argument, { required }] of Object.entries(prompt.arguments)) {
       if (required && (given[argument] ?? "").trim() === "") {
@@ -118,8 +130,16 @@ const addEvents = (server: Server, { events, note }: McpRequest, api: ToolApi, r
   add("events/poll", (params) => events.poll(api, params))
   add("events/subscribe", (params) => events.subscribe(api, params))
   add("events/unsubscribe", (params) => events.unsubscribe(api, params))
-  add("events/stream", (params, { mcpReq }) =>
-    events.stream(api, params, mcpReq.id, (method, params) => Effect.promise(() => mcpReq.notify({ method, params: { ...params } }))))
+  add(
+    "events/stream",
+    (params, { mcpReq }) =>
+      events.stream(
+        api,
+        params,
+        mcpReq.id,
+        (method, params) => Effect.promise(() => mcpReq.notify({ method, params: { ...params } }))
+      )
+  )
 }
 
 /** Makes the library's server for one request: its capabilities, its instructions and the handlers of its methods. */
@@ -129,20 +149,27 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     supportedProtocolVersions: OLDER,
     capabilities: {
       tools: {},
-      ...(api === undefined ? {} : { resources: era === "modern" ? { subscribe: true } : {}, prompts: {}, ...eventCapabilities })
+      ...(api === undefined
+        ? {}
+        : { resources: era === "modern" ? { subscribe: true } : {}, prompts: {}, ...eventCapabilities })
     },
     instructions: instructions()
   })
   const run: Run = (effect, ctx) => Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })
 
   // The library's type of a schema is narrower than JSON Schema.
-  server.setRequestHandler("tools/list", () => ({ tools: (request.structured ? toolset.listedWithStructure : toolset.listed) as never }))
+  server.setRequestHandler(
+    "tools/list",
+    () => ({ tools: (request.structured ? toolset.listedWithStructure : toolset.listed) as never })
+  )
   server.setRequestHandler("tools/call", ({ params }, ctx) => {
     const tool = request.toolNamed(params.name)
     if (tool === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no tool of this name.")
     const result = Effect.flatMap(callTool(tool, params.arguments ?? {}, request), (called) =>
       isWaiting(called)
-        ? called.result(withProgress(request.wait(called.principal, called.limit, called.timeoutMs), called.timeoutMs, ctx))
+        ? called.result(
+          withProgress(request.wait(called.principal, called.limit, called.timeoutMs), called.timeoutMs, ctx)
+        )
         : Effect.succeed(called))
     return run(result, ctx)
   })

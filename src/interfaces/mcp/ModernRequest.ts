@@ -1,10 +1,10 @@
+import { AgentSuspended } from "#domain/agents/Agent"
+import { EventStream } from "#infrastructure/http/DeferredResponse"
 import { createMcpHandler, type McpHttpHandler } from "@modelcontextprotocol/server"
 import { Effect, Exit, Predicate, Scope } from "effect"
 import { type Headers as RequestHeaders, HttpServerResponse } from "effect/http"
-import { AgentSuspended } from "#domain/agents/Agent"
-import { EventStream } from "#infrastructure/http/DeferredResponse"
 import { COMMENT_MS, eventStream } from "./DeferredAnswer.ts"
-import { idOf, METHOD_NOT_FOUND, noteError, type Note, rpcError } from "./JsonRpc.ts"
+import { idOf, METHOD_NOT_FOUND, type Note, noteError, rpcError } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { makeServer } from "./McpServer.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
@@ -13,7 +13,9 @@ import type { ToolApi } from "./tools/Tool.ts"
 /** The parts of a message that decide how it is answered. They are unchecked. */
 export interface ModernMessage {
   readonly method?: unknown
-  readonly params?: { readonly [name: string]: unknown; readonly name?: unknown; readonly notifications?: unknown } | undefined
+  readonly params?:
+    | { readonly [name: string]: unknown; readonly name?: unknown; readonly notifications?: unknown }
+    | undefined
 }
 
 /** Reads the library's output as soon as it is there. Unread output then waits only in `stream`, which has a bound. */
@@ -31,7 +33,10 @@ const copyTo = async (stream: EventStream, reader: ReadableStreamDefaultReader<U
   }
 }
 
-/** Converts the library's response. Calls `ended` when its event stream has closed, or at once if the response is no event stream. */
+/**
+ * Converts the library's response. Calls `ended` when its event stream has closed, or at once if the response is no
+ * event stream.
+ */
 const fromWeb = async (response: Response, note: Note, ended: () => void) => {
   const contentType = response.headers.get("content-type") ?? undefined
   if (response.body !== null && contentType?.startsWith("text/event-stream") === true) {
@@ -60,7 +65,10 @@ export const makeModernRequests = Effect.gen(function*() {
     return makeServer("modern", request)
   }
   const whole = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS })
-  /** For calls of tools that wait. The answer is an event stream with comments, because proxies close silent connections. */
+  /**
+   * For calls of tools that wait. The answer is an event stream with comments, because proxies close silent
+   * connections.
+   */
   const streamed = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS, responseMode: "sse" })
 
   const fetched = (
@@ -94,7 +102,10 @@ export const makeModernRequests = Effect.gen(function*() {
       const notifications = message.params?.notifications
       const { allowed, handler } = yield* subscriptions.open(notifications, request, api)
       const filtered = Predicate.hasProperty(notifications, "resourceSubscriptions")
-        ? { ...message, params: { ...message.params, notifications: { ...notifications, resourceSubscriptions: allowed } } }
+        ? {
+          ...message,
+          params: { ...message.params, notifications: { ...notifications, resourceSubscriptions: allowed } }
+        }
         : message
       return yield* fetched(handler, headers, filtered, request, () => void run(end))
     }).pipe(
@@ -106,7 +117,9 @@ export const makeModernRequests = Effect.gen(function*() {
   return (headers: RequestHeaders.Headers, message: ModernMessage, request: McpRequest) => {
     if (message.method === "subscriptions/listen") {
       return request.api === undefined
-        ? Effect.sync(() => rpcError(404, METHOD_NOT_FOUND, "There are no resources here.", request.note, idOf(message)))
+        ? Effect.sync(() =>
+          rpcError(404, METHOD_NOT_FOUND, "There are no resources here.", request.note, idOf(message))
+        )
         : subscribe(headers, message, request, request.api)
     }
     const name = message.params?.name

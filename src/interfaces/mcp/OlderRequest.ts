@@ -1,8 +1,8 @@
+import { EventStream } from "#infrastructure/http/DeferredResponse"
 import type { JSONRPCMessage, JSONRPCRequest, Transport } from "@modelcontextprotocol/server"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import type { Readable } from "node:stream"
-import { EventStream } from "#infrastructure/http/DeferredResponse"
 import { COMMENT, COMMENT_MS, eventOf, eventStream } from "./DeferredAnswer.ts"
 import { noteError, rpcError, UNSUPPORTED } from "./JsonRpc.ts"
 import type { McpRequest } from "./McpRequest.ts"
@@ -11,9 +11,9 @@ import { makeServer, OLDER } from "./McpServer.ts"
 const isAnswer = (message: JSONRPCMessage): boolean => "id" in message && !("method" in message)
 
 /**
- * Lets the library answer a request of an older revision. The response is JSON if the library's first message is the answer and comes
- * within COMMENT_MS. Otherwise it is an event stream that ends with the answer. Closing the stream cancels the request. The library's own
- * transport for these revisions takes eight times the processor time.
+ * Lets the library answer a request of an older revision. The response is JSON if the library's first message is the
+ * answer and comes within COMMENT_MS. Otherwise it is an event stream that ends with the answer. Closing the stream
+ * cancels the request. The library's own transport for these revisions takes eight times the processor time.
  */
 const exchange = (message: JSONRPCRequest, request: McpRequest) =>
   Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {
@@ -60,7 +60,10 @@ const exchange = (message: JSONRPCRequest, request: McpRequest) =>
     return Effect.sync(end)
   })
 
-/** Answers a request of an older revision by the library, unless the header names a revision that this server does not support. */
+/**
+ * Answers a request of an older revision by the library, unless the header names a revision that this server does not
+ * support.
+ */
 export const answerOlder = (
   version: string | undefined,
   message: JSONRPCRequest,
@@ -68,5 +71,12 @@ export const answerOlder = (
 ): Effect.Effect<HttpServerResponse.HttpServerResponse> =>
   version !== undefined && message.method !== "initialize" && !OLDER.includes(version)
     ? Effect.sync(() =>
-      rpcError(400, UNSUPPORTED, `Unsupported protocol version; these are supported: ${OLDER.join(", ")}.`, request.note, message.id))
+      rpcError(
+        400,
+        UNSUPPORTED,
+        `Unsupported protocol version; these are supported: ${OLDER.join(", ")}.`,
+        request.note,
+        message.id
+      )
+    )
     : exchange(message, request)

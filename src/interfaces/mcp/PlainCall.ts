@@ -1,8 +1,8 @@
+import { deferred } from "#infrastructure/http/DeferredResponse"
+import { Waiters } from "#interfaces/realtime/Waiters"
 import type { CallToolResult, InboundClassificationOutcome } from "@modelcontextprotocol/server"
 import { Cause, Effect, Predicate } from "effect"
 import { type Headers, HttpServerResponse } from "effect/http"
-import { deferred } from "#infrastructure/http/DeferredResponse"
-import { Waiters } from "#interfaces/realtime/Waiters"
 import { callTool, isWaiting, type WaitingCall } from "./CallTool.ts"
 import { DeferredAnswer } from "./DeferredAnswer.ts"
 import type { McpRequest } from "./McpRequest.ts"
@@ -39,9 +39,9 @@ export const progressTokenIsValid = ({ progressToken: token }: { readonly progre
   token === undefined || typeof token === "string" || Number.isInteger(token)
 
 /**
- * The call, if the request is a plain call: a known tool, arguments, headers that match the body, and no progress notifications.
- * The library would give the same answer (test/mcp/Protocol.test.ts) for three times the processor time. It answers all other requests,
- * including every invalid one. `kind` is the library's classification of the request.
+ * The call, if the request is a plain call: a known tool, arguments, headers that match the body, and no progress
+ * notifications. The library would give the same answer (test/mcp/Protocol.test.ts) for three times the processor time.
+ * It answers all other requests, including every invalid one. `kind` is the library's classification of the request.
  */
 export const plainCallOf = (
   kind: InboundClassificationOutcome,
@@ -50,19 +50,25 @@ export const plainCallOf = (
   toolNamed: McpRequest["toolNamed"]
 ): PlainCall | undefined => {
   const { id, method, params } = body
-  if (method !== "tools/call" || (typeof id !== "string" && typeof id !== "number") || !Predicate.isObject(params)) return undefined
+  if (method !== "tools/call" || (typeof id !== "string" && typeof id !== "number") || !Predicate.isObject(params))
+    return undefined
   const { _meta: meta, arguments: given = {}, name } = params
   const tool = typeof name === "string" ? toolNamed(name) : undefined
   if (tool === undefined || !Predicate.isObject(given)) return undefined
   if (kind.kind === "modern") {
-    return isPlainModern(kind, headers, method) && headers["mcp-name"] === name && Predicate.isObject(meta) && !("progressToken" in meta)
+    return isPlainModern(kind, headers, method) && headers["mcp-name"] === name && Predicate.isObject(meta) &&
+        !("progressToken" in meta)
       ? { id, tool, given, mark: MODERN_MARK }
       : undefined
   }
   return isOlder(kind, headers) && meta === undefined ? { id, tool, given, mark: {} } : undefined
 }
 
-const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id })
+const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({
+  result: { ...result, ...mark },
+  jsonrpc: "2.0",
+  id
+})
 
 /** Answers plain calls without the library. A wait is answered later, and needs no fiber until its result is there. */
 export const makePlainCalls = Effect.gen(function*() {
@@ -75,7 +81,11 @@ export const makePlainCalls = Effect.gen(function*() {
       const wait = waiters.begin(principal, limit, timeoutMs, (exit) =>
         void run(Effect.catchDefect(
           Effect.map(result(exit), (result) => settled(messageOf({ id, mark }, result))),
-          (defect) => Effect.andThen(Effect.logError("The answer of a wait could not be made", Cause.die(defect)), Effect.sync(() => settled(undefined)))
+          (defect) =>
+            Effect.andThen(
+              Effect.logError("The answer of a wait could not be made", Cause.die(defect)),
+              Effect.sync(() => settled(undefined))
+            )
         )))
       return () => waiters.cancel(wait)
     })

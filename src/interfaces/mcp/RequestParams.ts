@@ -68,42 +68,46 @@ const anyObject: Field = { isRequired: false, read: objectOf }
 const objectOfTexts: Field = {
   isRequired: false,
   read: (given, at) =>
-    Object.fromEntries(Object.entries(objectOf(given, at)).flatMap(([name, value]) => {
-      if (value === null) return []
-      if (!isText(value)) throw new InvalidParams(`${at}.${name} must be a text.`)
-      return [[name, value]]
-    }))
+    Object.fromEntries(
+      Object.entries(objectOf(given, at)).flatMap(([name, value]) => {
+        if (value === null) return []
+        if (!isText(value)) throw new InvalidParams(`${at}.${name} must be a text.`)
+        return [[name, value]]
+      })
+    )
 }
 
 /** A list with one page has no cursors. */
 const list: Fields = { cursor: field((given) => given === "", "is not a cursor of this list, which has one page") }
 
 /** The parameters of each method. The server needs nothing else, so the library gets nothing else. */
-const METHODS: ReadonlyMap<unknown, Fields> = new Map(Object.entries({
-  "initialize": {
-    protocolVersion: required(text),
-    // The server keeps no state between requests, so it uses no capability of the client.
-    capabilities: required({ isRequired: true, read: (given, at) => objectOf(given, at) && {} }),
-    clientInfo: required(struct({ name: required(text), version: required(text) }))
-  },
-  "ping": {},
-  "server/discover": {},
-  "tools/list": list,
-  "tools/call": { name: required(text), arguments: anyObject },
-  "resources/list": list,
-  "resources/templates/list": list,
-  "resources/read": { uri: required(text) },
-  "prompts/list": list,
-  "prompts/get": { name: required(text), arguments: objectOfTexts },
-  "subscriptions/listen": {
-    notifications: required(struct({
-      toolsListChanged: flag,
-      promptsListChanged: flag,
-      resourcesListChanged: flag,
-      resourceSubscriptions: field((given) => Array.isArray(given) && given.every(isText), "must be a list of texts")
-    }))
-  }
-} satisfies Record<string, Fields>))
+const METHODS: ReadonlyMap<unknown, Fields> = new Map(Object.entries(
+  {
+    "initialize": {
+      protocolVersion: required(text),
+      // The server keeps no state between requests, so it uses no capability of the client.
+      capabilities: required({ isRequired: true, read: (given, at) => objectOf(given, at) && {} }),
+      clientInfo: required(struct({ name: required(text), version: required(text) }))
+    },
+    "ping": {},
+    "server/discover": {},
+    "tools/list": list,
+    "tools/call": { name: required(text), arguments: anyObject },
+    "resources/list": list,
+    "resources/templates/list": list,
+    "resources/read": { uri: required(text) },
+    "prompts/list": list,
+    "prompts/get": { name: required(text), arguments: objectOfTexts },
+    "subscriptions/listen": {
+      notifications: required(struct({
+        toolsListChanged: flag,
+        promptsListChanged: flag,
+        resourcesListChanged: flag,
+        resourceSubscriptions: field((given) => Array.isArray(given) && given.every(isText), "must be a list of texts")
+      }))
+    }
+  } satisfies Record<string, Fields>
+))
 
 const isToken = (given: unknown): boolean => isText(given) || Number.isSafeInteger(given)
 
@@ -111,8 +115,9 @@ const META: Fields = {
   progressToken: field(isToken, "must be a text or a whole number"),
   // The library checks these itself, and refuses them in a sentence.
   ...Object.fromEntries(
-    [PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY].map((key) =>
-      [key, field(() => true, "")])
+    [PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY].map((
+      key
+    ) => [key, field(() => true, "")])
   )
 }
 
@@ -124,10 +129,12 @@ const readParams = (method: unknown, given: Json): Json => {
 }
 
 /**
- * The request with the parameters that its method knows, or why they are refused: the library would refuse them with the output of its
- * validator. A null counts as absent. The methods of MCP Events check their parameters themselves.
+ * The request with the parameters that its method knows, or why they are refused: the library would refuse them with
+ * the output of its validator. A null counts as absent. The methods of MCP Events check their parameters themselves.
  */
-export const withReadParams = <M extends { readonly method?: unknown; readonly params?: unknown }>(request: M): M | InvalidParams => {
+export const withReadParams = <M extends { readonly method?: unknown; readonly params?: unknown }>(
+  request: M
+): M | InvalidParams => {
   const { params: given = null, ...rest } = request
   try {
     const params = readParams(request.method, given === null ? {} : objectOf(given, "params"))

@@ -1,13 +1,13 @@
-import { Clock, Effect } from "effect"
 import type { Card } from "#domain/agents/Agent"
+import { path, type Refusal } from "#domain/auth/ApiCalls"
 import type { Group } from "#domain/groups/Group"
 import type { Message } from "#domain/messages/Message"
 import { isStorable } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
-import { path, type Refusal } from "#domain/auth/ApiCalls"
+import { Clock, Effect } from "effect"
+import { resources as texts } from "./Texts.ts"
 import { readConversation } from "./tools/MessageTools.ts"
 import { waiting } from "./tools/Shown.ts"
-import { resources as texts } from "./Texts.ts"
 import type { ToolApi } from "./tools/Tool.ts"
 
 const MESSAGES = 30

@@ -1,9 +1,9 @@
-import { createMcpHandler, InMemoryServerEventBus, type McpHttpHandler } from "@modelcontextprotocol/server"
-import { Clock, Effect, FiberSet, Schedule } from "effect"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Waiters } from "#interfaces/realtime/Waiters"
+import { createMcpHandler, InMemoryServerEventBus, type McpHttpHandler } from "@modelcontextprotocol/server"
+import { Clock, Effect, FiberSet, Schedule } from "effect"
 import { COMMENT_MS } from "./DeferredAnswer.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { makeServer } from "./McpServer.ts"
@@ -12,12 +12,18 @@ import type { ToolApi } from "./tools/Tool.ts"
 
 /** How many resources one stream can be subscribed to. */
 const MAX_URIS = 100
-/** The shortest time between two notifications of one resource, in ms. Many messages within this time cause one notification. */
+/**
+ * The shortest time between two notifications of one resource, in ms. Many messages within this time cause one
+ * notification.
+ */
 const INTERVAL_MS = 200
 /** How often the access token of a stream is checked. */
 const CHECK = "5 seconds"
 
-/** A stream of `subscriptions/listen`. It collects changes even before its acknowledgement is sent, until its scope closes. */
+/**
+ * A stream of `subscriptions/listen`. It collects changes even before its acknowledgement is sent, until its scope
+ * closes.
+ */
 export interface Subscription {
   /** Answers the request. Replace the request's filter by `allowed` first. */
   readonly handler: McpHttpHandler
@@ -49,8 +55,9 @@ const makePublish = Effect.fnUntraced(function*(bus: InMemoryServerEventBus, now
 })
 
 /**
- * Opens streams of `subscriptions/listen`. The library acknowledges every URI, and publishes an event to all streams that share a bus.
- * So every stream has a bus of its own with the events of one agent, and its filter holds only the agent's inbox and conversations.
+ * Opens streams of `subscriptions/listen`. The library acknowledges every URI, and publishes an event to all streams
+ * that share a bus. So every stream has a bus of its own with the events of one agent, and its filter holds only the
+ * agent's inbox and conversations.
  */
 export const makeSubscriptions = Effect.gen(function*() {
   const conversations = yield* Conversations
@@ -63,7 +70,10 @@ export const makeSubscriptions = Effect.gen(function*() {
     const what = named(uri)
     if (what?._tag === "Inbox") return Effect.succeed(true)
     if (what?._tag !== "Conversation") return Effect.succeed(false)
-    return Effect.match(conversations.participation(agentId, what.id), { onFailure: () => false, onSuccess: () => true })
+    return Effect.match(conversations.participation(agentId, what.id), {
+      onFailure: () => false,
+      onSuccess: () => true
+    })
   }
 
   return {
@@ -73,7 +83,11 @@ export const makeSubscriptions = Effect.gen(function*() {
       const own = yield* Effect.forEach(uris, (uri) => isOwn(agentId, uri), { concurrency: 4 })
       const allowed = uris.filter((_, i) => own[i])
       const bus = new InMemoryServerEventBus()
-      const handler = createMcpHandler(() => makeServer("modern", request), { legacy: "reject", bus, keepAliveMs: COMMENT_MS })
+      const handler = createMcpHandler(() => makeServer("modern", request), {
+        legacy: "reject",
+        bus,
+        keepAliveMs: COMMENT_MS
+      })
       yield* Effect.addFinalizer(() => Effect.promise(() => handler.close()))
       const publish = yield* makePublish(bus, now)
       const byConversation = new Map<string, string>(

@@ -1,9 +1,9 @@
-import type { Effect } from "effect"
 import type { Refusal } from "#domain/auth/ApiCalls"
+import type { Effect } from "effect"
+import { withoutUnknown } from "./Texts.ts"
 import { type SetName, SETS, toolsOf } from "./tools/Catalogue.ts"
 import { joinTools } from "./tools/JoinTools.ts"
 import type { JsonSchema, Tool, ToolApi, ToolDefinition, ToolResult } from "./tools/Tool.ts"
-import { withoutUnknown } from "./Texts.ts"
 
 /** The tools that a request knows, with texts that name no other tool. */
 export interface Toolset<Api> {
@@ -12,9 +12,13 @@ export interface Toolset<Api> {
   readonly listed: ReadonlyArray<object>
   /** The tools as `tools/list` shows them to a client that asked for structured results. */
   readonly listedWithStructure: ReadonlyArray<object>
-  /** The beginnings of answers that are always the same for this set, up to the id of the request (ConstantAnswer.ts). */
+  /**
+   * The beginnings of answers that are always the same for this set, up to the id of the request (ConstantAnswer.ts).
+   */
   readonly constants: Map<string, Buffer>
-  /** Whether a text can name this: a tool of the set, or `acknowledge_through` if a wait of the set has this argument. */
+  /**
+   * Whether a text can name this: a tool of the set, or `acknowledge_through` if a wait of the set has this argument.
+   */
   readonly knows: (name: string) => boolean
 }
 
@@ -31,11 +35,12 @@ export const readyTool = <Api>({ tools }: Toolset<Api>, api: Api, name: string):
 }
 
 /**
- * Whether a tool has an output schema and structured results. Some hosts show a model the structured result in place of the text, and
- * so without the marks around texts of other agents. A tool whose results can hold such texts has a structured result only if the
- * client asked for it.
+ * Whether a tool has an output schema and structured results. Some hosts show a model the structured result in place of
+ * the text, and so without the marks around texts of other agents. A tool whose results can hold such texts has a
+ * structured result only if the client asked for it.
  */
-export const hasStructure = ({ foreign, secret }: ToolDefinition, asked: boolean): boolean => !secret && (asked || !foreign)
+export const hasStructure = ({ foreign, secret }: ToolDefinition, asked: boolean): boolean =>
+  !secret && (asked || !foreign)
 
 const shown = (tools: Iterable<ToolDefinition>, asked: boolean) =>
   Array.from(tools, (tool) => ({
@@ -58,19 +63,33 @@ const makeToolset = <Api>(given: ReadonlyArray<Tool<Api>>): Toolset<Api> => {
   const acknowledges = given.some(({ inputSchema }) => Object.hasOwn(propertiesOf(inputSchema), "acknowledge_through"))
   const names = new Set([...given.map(({ name }) => name), ...(acknowledges ? ["acknowledge_through"] : [])])
   const knows = (name: string): boolean => names.has(name)
-  const known = ({ description = "", ...property }: Property) => ({ ...property, description: withoutUnknown(description, knows) })
+  const known = ({ description = "", ...property }: Property) => ({
+    ...property,
+    description: withoutUnknown(description, knows)
+  })
   const tools = new Map(given.map((tool) => [tool.name, {
     ...tool,
     description: withoutUnknown(tool.description, knows),
     inputSchema: {
       ...tool.inputSchema,
-      properties: Object.fromEntries(Object.entries(propertiesOf(tool.inputSchema)).map(([name, property]) => [name, known(property)]))
+      properties: Object.fromEntries(
+        Object.entries(propertiesOf(tool.inputSchema)).map(([name, property]) => [name, known(property)])
+      )
     }
   }]))
-  return { tools, listed: shown(tools.values(), false), listedWithStructure: shown(tools.values(), true), constants: new Map(), knows }
+  return {
+    tools,
+    listed: shown(tools.values(), false),
+    listedWithStructure: shown(tools.values(), true),
+    constants: new Map(),
+    knows
+  }
 }
 
-/** The toolsets that clients asked for, by the names of their sets in the order of SETS: at most one for each combination. */
+/**
+ * The toolsets that clients asked for, by the names of their sets in the order of SETS: at most one for each
+ * combination.
+ */
 const made = new Map<string, Toolset<ToolApi>>()
 
 /** The tools of these sets together. */

@@ -1,11 +1,11 @@
-import { Clock, Context, Effect, Layer, Schema } from "effect"
-import { SqlClient } from "effect/sql"
-import { Database } from "#infrastructure/database/Sql"
 import { type AgentStatus, displayNameOf, statusAt } from "#domain/agents/Agent"
 import { Enforcement } from "#domain/enforcement/Enforcement"
+import { Database } from "#infrastructure/database/Sql"
 import { rowsOf } from "#infrastructure/wire/Page"
 import { iso, isoOrNull, isStorable } from "#infrastructure/wire/Text"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
 import type { Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
@@ -67,7 +67,10 @@ export interface WebhookRow {
   readonly failure: string | null
 }
 
-/** The number of blocks or of reports that count against an agent, and the threshold at which they restrict or suspend it. */
+/**
+ * The number of blocks or of reports that count against an agent, and the threshold at which they restrict or suspend
+ * it.
+ */
 export interface Count {
   readonly what: "blocks" | "reports"
   readonly counted: number
@@ -77,8 +80,13 @@ export interface Count {
 }
 
 /** A count as the API and the command line show it. */
-export const countShown = ({ counted, effect, threshold, what, windowMs }: Count) =>
-  ({ what, counted, threshold, window_seconds: windowMs / 1_000, effect })
+export const countShown = ({ counted, effect, threshold, what, windowMs }: Count) => ({
+  what,
+  counted,
+  threshold,
+  window_seconds: windowMs / 1_000,
+  effect
+})
 
 /** The status of an account for operators, who see deleted accounts too. */
 export const AccountStatus = Schema.Literals(["active", "restricted", "suspended", "deleted"])
@@ -106,11 +114,13 @@ export const statusOf = (
 
 /** Fails if the account is deleted. An operator cannot suspend, restore or disconnect such an account. */
 export const notDeleted = (agent: AgentAccount): Effect.Effect<void, NotFound> =>
-  agent.deletedAt === null ? Effect.void : Effect.fail(new NotFound({ message: `${agent.handle} was deleted at ${iso(agent.deletedAt)}.` }))
+  agent.deletedAt === null
+    ? Effect.void
+    : Effect.fail(new NotFound({ message: `${agent.handle} was deleted at ${iso(agent.deletedAt)}.` }))
 
 /**
- * What operators see of agents, across all modules, and what they do to them. Enforcement writes the audit row of a suspension or a
- * restoration in the commit of the change. Nothing is prepared, because it runs seldom.
+ * What operators see of agents, across all modules, and what they do to them. Enforcement writes the audit row of a
+ * suspension or a restoration in the commit of the change. Nothing is prepared, because it runs seldom.
  */
 export class AgentAdmin extends Context.Service<AgentAdmin, {
   readonly search: (query: AgentQuery) => Effect.Effect<ReadonlyArray<FoundAgent>, Unavailable>
@@ -123,7 +133,12 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
   readonly restore: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
   readonly amounts: (agentId: string) => Effect.Effect<Amounts, Unavailable>
   /** The envelopes that wait above the inbox number `through`, the oldest first. */
-  readonly waiting: (agentId: string, through: number, now: number, limit: number) => Effect.Effect<ReadonlyArray<WaitingRow>, Unavailable>
+  readonly waiting: (
+    agentId: string,
+    through: number,
+    now: number,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<WaitingRow>, Unavailable>
   readonly webhooks: (agentId: string) => Effect.Effect<ReadonlyArray<WebhookRow>, Unavailable>
 }>()("parley/operator/AgentAdmin") {
   static readonly layer = Layer.effect(
@@ -132,9 +147,11 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
       const enforcement = yield* Enforcement
       const { query } = yield* Database
       const sql = yield* SqlClient.SqlClient
-      const columns = sql.literal(`id, handle, email, display_name AS "displayName", status, restricted_until AS "restrictedUntil",
+      const columns = sql.literal(
+        `id, handle, email, display_name AS "displayName", status, restricted_until AS "restrictedUntil",
         suspended_at AS "suspendedAt", counted_from AS "countedFrom", inbox_mode AS "inboxMode",
-        group_invite_policy AS "groupInvitePolicy", created_at AS "createdAt", deleted_at AS "deletedAt"`)
+        group_invite_policy AS "groupInvitePolicy", created_at AS "createdAt", deleted_at AS "deletedAt"`
+      )
       return AgentAdmin.of({
         search: ({ after, email, handle, limit, now, order, status }) =>
           query<FoundAgent>`
@@ -168,11 +185,30 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
         }),
         counts: Effect.fnUntraced(function*(agent) {
           const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
-          const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
+          const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } =
+            enforcement.thresholds
           const counts: ReadonlyArray<Count> = [
-            { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, windowMs: restrictWindowMs, effect: "restricted" },
-            { what: "blocks", counted: tally.blocksToSuspend, threshold: suspendBlocks, windowMs: suspendWindowMs, effect: "suspended" },
-            { what: "reports", counted: tally.reportsToSuspend, threshold: suspendReports, windowMs: suspendWindowMs, effect: "suspended" }
+            {
+              what: "blocks",
+              counted: tally.blocksToRestrict,
+              threshold: restrictBlocks,
+              windowMs: restrictWindowMs,
+              effect: "restricted"
+            },
+            {
+              what: "blocks",
+              counted: tally.blocksToSuspend,
+              threshold: suspendBlocks,
+              windowMs: suspendWindowMs,
+              effect: "suspended"
+            },
+            {
+              what: "reports",
+              counted: tally.reportsToSuspend,
+              threshold: suspendReports,
+              windowMs: suspendWindowMs,
+              effect: "suspended"
+            }
           ]
           return counts
         }),
@@ -263,7 +299,10 @@ export const agentPage = Effect.fnUntraced(function*(
   max = 200
 ) {
   const now = yield* Clock.currentTimeMillis
-  const given = { ...limit === undefined ? {} : { limit }, ...order === "waiting" || cursor === undefined ? {} : { cursor } }
+  const given = {
+    ...limit === undefined ? {} : { limit },
+    ...order === "waiting" || cursor === undefined ? {} : { cursor }
+  }
   const { nextCursor, rows } = yield* rowsOf(given, {
     max,
     position: AfterHandle,
@@ -271,7 +310,11 @@ export const agentPage = Effect.fnUntraced(function*(
     positionOf: ({ handle }) => handle
   })
   return {
-    agents: rows.map((row) => ({ ...accountShown(row, now), undelivered: row.undelivered, waiting_since: isoOrNull(row.waitingSince) })),
+    agents: rows.map((row) => ({
+      ...accountShown(row, now),
+      undelivered: row.undelivered,
+      waiting_since: isoOrNull(row.waitingSince)
+    })),
     next_cursor: order === "waiting" ? null : nextCursor
   }
 })

@@ -1,9 +1,9 @@
-import { Clock, Context, Effect, Layer, Schema } from "effect"
-import { SqlClient } from "effect/sql"
-import { Database } from "#infrastructure/database/Sql"
 import { MASKED } from "#domain/agents/Agent"
+import { Database } from "#infrastructure/database/Sql"
 import { Name } from "#infrastructure/wire/Name"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { SqlClient } from "effect/sql"
 
 /** The reason that an operator gives for an action: one line for the audit log. */
 export const Reason = Schema.NullOr(Name(1, 1_000))
@@ -27,8 +27,8 @@ export interface AuditEntry {
 }
 
 /**
- * The action of an entry about a token that `npm run admin` gets for one minute, to call a running server. It counts as a read,
- * because the calls with the token have their own entries.
+ * The action of an entry about a token that `npm run admin` gets for one minute, to call a running server. It counts as
+ * a read, because the calls with the token have their own entries.
  */
 export const ASKS = "ask a server"
 
@@ -46,22 +46,23 @@ export interface AuditNote {
 const ADDRESS = /^.+(?:@|%40)/i
 
 /**
- * The URL of an operator's request as the audit log keeps it: without e-mail addresses, and without the beginnings of addresses that
- * operators search by. An address in the log would outlive the erasure of its agent.
+ * The URL of an operator's request as the audit log keeps it: without e-mail addresses, and without the beginnings of
+ * addresses that operators search by. An address in the log would outlive the erasure of its agent.
  */
 export const withoutAddresses = (url: string): string =>
   url.replace(/[^/?&=]+/g, (part) => ADDRESS.test(part) ? MASKED : part).replace(/([?&]email=)[^&]*/g, `$1${MASKED}`)
 
 /**
- * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction: by the statement of the
- * change itself (suspensions: `EnforcementRepo`), or by `note`. `ConsoleAuthorization` and the commands of `admin/` write the rows of
- * reads. An erasure masks the agent's address in rows that have it (src/domain/accounts/ErasuresRepo.ts).
+ * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction: by the
+ * statement of the change itself (suspensions: `EnforcementRepo`), or by `note`. `ConsoleAuthorization` and the
+ * commands of `admin/` write the rows of reads. An erasure masks the agent's address in rows that have it
+ * (src/domain/accounts/ErasuresRepo.ts).
  */
 export class AuditLog extends Context.Service<AuditLog, {
   readonly note: (note: AuditNote) => Effect.Effect<void, Unavailable>
   /**
-   * Entries with a number below `before`, the newest first, of one agent or of all, by one operator or by all. `looks` includes actions
-   * that only read.
+   * Entries with a number below `before`, the newest first, of one agent or of all, by one operator or by all. `looks`
+   * includes actions that only read.
    */
   readonly list: (query: {
     readonly handle: string | null
@@ -88,7 +89,9 @@ export class AuditLog extends Context.Service<AuditLog, {
             WHERE ${before === null ? sql`true` : sql`l.no < ${before}`}
               AND ${handle === null ? sql`true` : sql`l.agent_id = (SELECT id FROM agents WHERE handle = ${handle})`}
               AND ${operator === null ? sql`true` : sql`l.operator = ${operator}`}
-              AND ${looks ? sql`true` : sql`l.action NOT LIKE 'show%' AND l.action NOT LIKE 'list%' AND l.action <> ${ASKS}`}
+              AND ${
+            looks ? sql`true` : sql`l.action NOT LIKE 'show%' AND l.action NOT LIKE 'list%' AND l.action <> ${ASKS}`
+          }
             ORDER BY l.no DESC LIMIT ${limit}`
       }))
   )

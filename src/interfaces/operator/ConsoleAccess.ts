@@ -1,9 +1,9 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { ASKS } from "./AuditLog.ts"
 import { Unavailable } from "#infrastructure/wire/WireError"
-import { type AccessRow, ConsoleAccessRepo, COMMAND_TOKEN_MS } from "./ConsoleAccessRepo.ts"
+import { Clock, Context, Effect, Layer } from "effect"
+import { ASKS } from "./AuditLog.ts"
+import { type AccessRow, COMMAND_TOKEN_MS, ConsoleAccessRepo } from "./ConsoleAccessRepo.ts"
 
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
@@ -14,7 +14,10 @@ export const SESSION_MS = 12 * 60 * MINUTE_MS
 /** How long after its last check a credential may still read while the database does not answer. */
 const REMEMBERED_MS = 5 * MINUTE_MS
 const MAX_REMEMBERED = 100
-/** Time-outs of the check. The second is for a credential that may read without the database, so that its page shows the outage soon. */
+/**
+ * Time-outs of the check. The second is for a credential that may read without the database, so that its page shows the
+ * outage soon.
+ */
 const CHECK_TIMEOUT = "2 seconds"
 const REMEMBERED_TIMEOUT = "700 millis"
 
@@ -45,8 +48,8 @@ const isOf = (kind: keyof typeof PREFIX, token: string): boolean => token.starts
 const accessOf = (row: AccessRow): Access => ({ ...row, kind: row.kind === "session" ? "session" : "token" })
 
 /**
- * Sessions, one-time links and program tokens of the operators' API. All are rows, valid on every node. A node only caches
- * the credentials that it has checked in the last 5 minutes. They may read while the database does not answer.
+ * Sessions, one-time links and program tokens of the operators' API. All are rows, valid on every node. A node only
+ * caches the credentials that it has checked in the last 5 minutes. They may read while the database does not answer.
  */
 export class ConsoleAccess extends Context.Service<ConsoleAccess, {
   /** Makes a one-time link for this operator. */
@@ -56,10 +59,12 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
   /** Makes a token that is valid for a minute, for one command of `npm run admin`. */
   readonly commandToken: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
   /** Turns a link's token into a session, once; undefined if the token is unknown, used or expired. */
-  readonly redeem: (token: string) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, Unavailable>
+  readonly redeem: (
+    token: string
+  ) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, Unavailable>
   /**
-   * The valid session of a cookie, or the valid program's token; undefined if there is none. With `readsOn`, and while the
-   * database does not answer, a credential stays valid for five minutes after this node has checked it.
+   * The valid session of a cookie, or the valid program's token; undefined if there is none. With `readsOn`, and while
+   * the database does not answer, a credential stays valid for five minutes after this node has checked it.
    */
   readonly check: (
     kind: "session" | "token",
@@ -130,7 +135,8 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
         check: Effect.fnUntraced(function*(kind, token, readsOn) {
           if (!isOf(kind, token)) return undefined
           const before = remembered.get(token)
-          const readable = readsOn && before !== undefined && monotonic() - before.at < REMEMBERED_MS && before.access.expiresAt > now()
+          const readable = readsOn && before !== undefined && monotonic() - before.at < REMEMBERED_MS &&
+              before.access.expiresAt > now()
             ? before.access
             : undefined
           const timeout = readable === undefined ? CHECK_TIMEOUT : REMEMBERED_TIMEOUT

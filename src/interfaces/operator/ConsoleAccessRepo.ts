@@ -1,7 +1,7 @@
-import { Context, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 
 export interface AccessRow {
   readonly id: string
@@ -13,7 +13,10 @@ export interface AccessRow {
   readonly expiresAt: number
 }
 
-/** How long the token by which `npm run admin` calls a running server is valid. A program's token is valid for a day or longer. */
+/**
+ * How long the token by which `npm run admin` calls a running server is valid. A program's token is valid for a day or
+ * longer.
+ */
 export const COMMAND_TOKEN_MS = 60_000
 /** How many milliseconds `last_used_at` may be behind the last use. */
 const USED_MS = 60_000
@@ -32,7 +35,10 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly expiresAt: number
     readonly action: string
   }) => Effect.Effect<void, Unavailable>
-  /** Uses up a link and makes its session; undefined if no such link is valid. Of two concurrent calls, one gets the session. */
+  /**
+   * Uses up a link and makes its session; undefined if no such link is valid. Of two concurrent calls, one gets the
+   * session.
+   */
   readonly redeem: (given: {
     readonly link: Buffer
     readonly id: string
@@ -40,7 +46,11 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly at: number
     readonly expiresAt: number
   }) => Effect.Effect<AccessRow | undefined, Unavailable>
-  readonly find: (kind: "session" | "token", hash: Buffer, at: number) => Effect.Effect<AccessRow | undefined, Unavailable>
+  readonly find: (
+    kind: "session" | "token",
+    hash: Buffer,
+    at: number
+  ) => Effect.Effect<AccessRow | undefined, Unavailable>
   /** Sessions and programs' tokens that are valid at this time. The tokens of `npm run admin` are not among them. */
   readonly living: (at: number) => Effect.Effect<ReadonlyArray<AccessRow>, Unavailable>
   readonly end: (id: string, operator: string, at: number) => Effect.Effect<boolean, Unavailable>

@@ -1,8 +1,8 @@
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "#infrastructure/database/Sql"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import type { Unavailable } from "#infrastructure/wire/WireError"
 import { AuditLog } from "./AuditLog.ts"
 
 /** A webhook delivery whose attempts have all failed; times in milliseconds. */
@@ -29,9 +29,15 @@ export interface Retried {
 /** Deliveries that one statement retries. */
 const BATCH_ROWS = 500
 
-/** The webhook deliveries that are dead, and their retries. The statement of a retry writes an audit row for each webhook. */
+/**
+ * The webhook deliveries that are dead, and their retries. The statement of a retry writes an audit row for each
+ * webhook.
+ */
 export class DeadDeliveries extends Context.Service<DeadDeliveries, {
-  /** Those that died last come first. `null` selects all agents, or all webhooks. `after` is the last delivery of the page before. */
+  /**
+   * Those that died last come first. `null` selects all agents, or all webhooks. `after` is the last delivery of the
+   * page before.
+   */
   readonly list: (query: {
     readonly agent: string | null
     readonly webhook: string | null
@@ -39,8 +45,8 @@ export class DeadDeliveries extends Context.Service<DeadDeliveries, {
     readonly limit: number
   }) => Effect.Effect<ReadonlyArray<DeadDelivery>, Unavailable>
   /**
-   * Makes dead deliveries due again from the first attempt on, and returns their number. Activates their webhooks, and ends the pauses of
-   * these webhooks. A retry of several deliveries that finds none writes an audit row too.
+   * Makes dead deliveries due again from the first attempt on, and returns their number. Activates their webhooks, and
+   * ends the pauses of these webhooks. A retry of several deliveries that finds none writes an audit row too.
    */
   readonly retry: (which: Retried, operator: string) => Effect.Effect<number, Unavailable>
 }>()("parley/operator/DeadDeliveries") {

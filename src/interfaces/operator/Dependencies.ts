@@ -1,18 +1,23 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import { Blobs } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
 import { Mailer } from "#infrastructure/platform/Mailer"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Redis } from "#infrastructure/platform/Redis"
+import { Clock, Context, Effect, Layer } from "effect"
 import { NodeSampler } from "./NodeSampler.ts"
 import type { DatabasePart, Part } from "./Overview.ts"
 
-/** How long a part may take to answer before it counts as down. Shorter than the time in which a node must answer another one. */
+/**
+ * How long a part may take to answer before it counts as down. Shorter than the time in which a node must answer
+ * another one.
+ */
 const PROBE_TIMEOUT = "800 millis"
 /** A part that answers, but later than this, is slow. */
 const SLOW_MS = 250
-/** How old a shown state may be. The database and Redis are probed for each event of a stream, which come once a second. */
+/**
+ * How old a shown state may be. The database and Redis are probed for each event of a stream, which come once a second.
+ */
 const DATABASE_AGE = "500 millis"
 const OTHERS_AGE = "10 seconds"
 /** An object that is never stored. The probe tests whether the store answers that the object does not exist. */
@@ -36,7 +41,10 @@ SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS
   (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
     WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()) AS oldest`
 
-/** The state of the parts on which this node depends. Each probe has a time-out, and concurrent requests share one probe. */
+/**
+ * The state of the parts on which this node depends. Each probe has a time-out, and concurrent requests share one
+ * probe.
+ */
 export class Dependencies extends Context.Service<Dependencies, {
   readonly database: Effect.Effect<DatabasePart>
   readonly redis: Effect.Effect<Part>
@@ -51,7 +59,9 @@ export class Dependencies extends Context.Service<Dependencies, {
       const database = yield* Database
       const mailer = yield* Mailer
       const sampler = yield* NodeSampler
-      const redis = config.REDIS_URL === undefined ? undefined : (yield* Effect.provide(Redis, Redis.layer)).channel("console")
+      const redis = config.REDIS_URL === undefined
+        ? undefined
+        : (yield* Effect.provide(Redis, Redis.layer)).channel("console")
       const now = monotonicMillis(yield* Clock.Clock)
 
       /** Runs a probe and returns the state of the part. `down` explains a failure. */
@@ -63,15 +73,26 @@ export class Dependencies extends Context.Service<Dependencies, {
         Effect.suspend(() => {
           const began = now()
           return Effect.match(Effect.timeoutOption(effect, PROBE_TIMEOUT), {
-            onFailure: (error) => ({ part: { state: "down" as const, words: words.down(error), kind, answer_ms: null }, answer: undefined }),
+            onFailure: (error) => ({
+              part: { state: "down" as const, words: words.down(error), kind, answer_ms: null },
+              answer: undefined
+            }),
             onSuccess: (answer) => {
               const took = Math.round((now() - began) * 10) / 10
               if (answer._tag === "None") {
-                return { part: { state: "down" as const, words: words.down(undefined), kind, answer_ms: null }, answer: undefined }
+                return {
+                  part: { state: "down" as const, words: words.down(undefined), kind, answer_ms: null },
+                  answer: undefined
+                }
               }
               const slow = took > SLOW_MS
               return {
-                part: { state: slow ? "slow" as const : "ok" as const, words: slow ? `It answers, but takes ${Math.round(took)} ms.` : words.ok, kind, answer_ms: took },
+                part: {
+                  state: slow ? "slow" as const : "ok" as const,
+                  words: slow ? `It answers, but takes ${Math.round(took)} ms.` : words.ok,
+                  kind,
+                  answer_ms: took
+                },
                 answer: answer.value
               }
             }
@@ -97,32 +118,46 @@ export class Dependencies extends Context.Service<Dependencies, {
         }
       }))
 
-      const off = (words: string): Effect.Effect<Part> => Effect.succeed({ state: "off", words, kind: "none", answer_ms: null })
+      const off = (words: string): Effect.Effect<Part> =>
+        Effect.succeed({ state: "off", words, kind: "none", answer_ms: null })
 
       return Dependencies.of({
         database: yield* Effect.cachedWithTTL(databasePart, DATABASE_AGE),
         redis: redis === undefined
           ? off("Not used: this server counts rates and presence alone.")
           : yield* Effect.cachedWithTTL(
-            Effect.map(look("Redis", redis.command("PING"), {
-              ok: "It answers.",
-              down: () => "It does not answer: each node counts rates and presence alone until it does."
-            }), ({ part }) => part),
+            Effect.map(
+              look("Redis", redis.command("PING"), {
+                ok: "It answers.",
+                down: () => "It does not answer: each node counts rates and presence alone until it does."
+              }),
+              ({ part }) => part
+            ),
             DATABASE_AGE
           ),
         files: yield* Effect.cachedWithTTL(
-          Effect.map(look(config.S3_BUCKET === undefined ? "folder" : "S3", blobs.getObject(NOTHING), {
-            ok: "It answers.",
-            down: () => "It does not answer: uploads, downloads and pictures are refused until it does."
-          }), ({ part }) => part),
+          Effect.map(
+            look(config.S3_BUCKET === undefined ? "folder" : "S3", blobs.getObject(NOTHING), {
+              ok: "It answers.",
+              down: () => "It does not answer: uploads, downloads and pictures are refused until it does."
+            }),
+            ({ part }) => part
+          ),
           OTHERS_AGE
         ),
         mail: yield* Effect.cachedWithTTL(
-          Effect.map(look(config.SMTP_URL === undefined ? "outbox" : "SMTP", mailer.ready, {
-            ok: config.SMTP_URL === undefined ? "Mails are files in a folder: nobody gets them but you." : "The mail server takes mail.",
-            down: (error) =>
-              `It takes no mail${error === undefined ? "" : ` (${error.reason})`}: nobody can register, recover or rotate a key until it does.`
-          }), ({ part }) => part),
+          Effect.map(
+            look(config.SMTP_URL === undefined ? "outbox" : "SMTP", mailer.ready, {
+              ok: config.SMTP_URL === undefined
+                ? "Mails are files in a folder: nobody gets them but you."
+                : "The mail server takes mail.",
+              down: (error) =>
+                `It takes no mail${
+                  error === undefined ? "" : ` (${error.reason})`
+                }: nobody can register, recover or rotate a key until it does.`
+            }),
+            ({ part }) => part
+          ),
           OTHERS_AGE
         )
       })

@@ -1,14 +1,17 @@
-import { Clock, Context, Duration, Effect, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { type TurnWait, Vacuum } from "#infrastructure/database/Vacuum"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Duration, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
 import { AuditLog } from "./AuditLog.ts"
 
 /** Large tables that contain nothing that an erasure removes. */
 const HISTORY = ["messages", "envelopes", "conversations", "inboxes", "a2a_tasks", "a2a_conversations"]
-/** How long after an erasure the tables are rewritten once more, because some of its steps take up to a day (`removed` in Erasure.ts). */
+/**
+ * How long after an erasure the tables are rewritten once more, because some of its steps take up to a day (`removed`
+ * in Erasure.ts).
+ */
 const SECOND_MS = Duration.toMillis("25 hours")
 /** An erasure that is not finished after this time no longer delays the others. */
 const UNFINISHED_MS = Duration.toMillis("1 hour")
@@ -19,9 +22,10 @@ const STATISTICS = "pg_statistic"
 const NOTHING: Batch = { rows: 0, more: false }
 
 /**
- * After erasures, removes from PGlite's files the bytes of rows that were updated or deleted, because vacuum frees their place and
- * does not overwrite it. The tables are rewritten one by one, and then the write-ahead log is cleared. The audit log says what is due,
- * so a crash loses nothing. On PostgreSQL the operator does this, because `VACUUM FULL` locks a table on all nodes.
+ * After erasures, removes from PGlite's files the bytes of rows that were updated or deleted, because vacuum frees
+ * their place and does not overwrite it. The tables are rewritten one by one, and then the write-ahead log is cleared.
+ * The audit log says what is due, so a crash loses nothing. On PostgreSQL the operator does this, because `VACUUM FULL`
+ * locks a table on all nodes.
  */
 export class ErasedFiles extends Context.Service<ErasedFiles, {
   /** Rewrites the next table. */
@@ -97,7 +101,9 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
             }. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB.`
           )
         }
-        const detail = large.length === 0 ? "all tables with data of agents" : `all tables with data of agents but ${large.join(", ")}`
+        const detail = large.length === 0
+          ? "all tables with data of agents"
+          : `all tables with data of agents but ${large.join(", ")}`
         yield* audit.note({ operator: "server", action: REWRITTEN, handle: null, detail })
         left = undefined
         return NOTHING

@@ -1,7 +1,7 @@
-import { Context, Effect, Layer } from "effect"
 import { Accounts } from "#domain/agents/Accounts"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import { AuditLog } from "./AuditLog.ts"
 
 interface Fate {
@@ -19,17 +19,20 @@ export const removed: ReadonlyArray<Fate> = [
   { what: KEY, words: "It stops working at once, and the sockets are closed." },
   {
     what: "profile",
-    words: "Names, description, skills, picture, presence and when it was last seen; the picture's bytes within two hours."
+    words:
+      "Names, description, skills, picture, presence and when it was last seen; the picture's bytes within two hours."
   },
   {
     what: "address",
-    words: "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit of accounts for an address still holds."
+    words:
+      "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit of accounts for an address still holds."
   },
   { what: "contacts", words: "Its contacts and mutes, and those that others have of it, with notes." },
   { what: "connections", words: "The hosts that a person has let act for it." },
   {
     what: "webhooks",
-    words: "URLs, secrets and waiting deliveries, within minutes; the A2A tasks that they were for, within an hour or two."
+    words:
+      "URLs, secrets and waiting deliveries, within minutes; the A2A tasks that they were for, within an hour or two."
   },
   {
     what: "memberships",
@@ -38,7 +41,8 @@ export const removed: ReadonlyArray<Fate> = [
   { what: "files", words: "Files that no message uses, once their upload URLs have expired." },
   {
     what: "traces",
-    words: "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own."
+    words:
+      "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own."
   },
   { what: "notes about the erasure itself", words: "When all other steps are done." }
 ]
@@ -48,7 +52,8 @@ export const remains: ReadonlyArray<Fate> = [
   { what: "handle", words: "No other agent may ever have it, because messages keep their sender." },
   {
     what: "messages and their files",
-    words: "They are the history of the agents that they were sent to, until they are older than RETENTION_MESSAGES_DAYS."
+    words:
+      "They are the history of the agents that they were sent to, until they are older than RETENTION_MESSAGES_DAYS."
   },
   {
     what: "states of messages to it",
@@ -67,12 +72,14 @@ export const remains: ReadonlyArray<Fate> = [
 const files = {
   pglite: {
     what: "old bytes in the database's files and write-ahead log",
-    why: "Within minutes of the last step, when few statements run, the server rewrites the tables and clears the write-ahead log. It does so once more after a day. " +
+    why:
+      "Within minutes of the last step, when few statements run, the server rewrites the tables and clears the write-ahead log. It does so once more after a day. " +
       "Tables that are too large for this wait for `npm run admin -- compact`; the server's log names them. Tables for which the disk has too little free space wait until there is enough. Disks keep the bytes of removed files until other data overwrites them."
   },
   pg: {
     what: "old bytes in PostgreSQL's files, write-ahead log, archives and replicas",
-    why: "PostgreSQL overwrites them at a time that it chooses. VACUUM FULL of a table rewrites its files at once (docs/operations.md)."
+    why:
+      "PostgreSQL overwrites them at a time that it chooses. VACUUM FULL of a table rewrites its files at once (docs/operations.md)."
   }
 }
 
@@ -83,8 +90,9 @@ export interface Erased {
 }
 
 /**
- * Erases an agent (wire.md O.1): deletes it, and also removes data that a deletion leaves. One commit ends the account and writes the
- * audit row. The job of deletions does the other steps. An account that was deleted before can be erased too. May be repeated.
+ * Erases an agent (wire.md O.1): deletes it, and also removes data that a deletion leaves. One commit ends the account
+ * and writes the audit row. The job of deletions does the other steps. An account that was deleted before can be erased
+ * too. May be repeated.
  */
 export class Erasure extends Context.Service<Erasure, {
   readonly erase: (given: {
@@ -103,12 +111,17 @@ export class Erasure extends Context.Service<Erasure, {
       return Erasure.of({
         erase: Effect.fn("Erasure.erase")(function*({ agentId, handle, operator, reason }) {
           yield* accounts.erase(agentId, audit.note({ operator, action: "erase", handle, detail: reason }))
-          const [row] = yield* query<{ readonly done: boolean }>`SELECT position('@' IN email) = 0 AS done FROM agents WHERE id = ${agentId}`
+          const [row] = yield* query<
+            { readonly done: boolean }
+          >`SELECT position('@' IN email) = 0 AS done FROM agents WHERE id = ${agentId}`
           return {
             message: row?.done === true
               ? `@${handle} is erased. Data written meanwhile is removed within two minutes.`
               : `@${handle} is deleted, and a running server removes the rest within two minutes.`,
-            removed: removed.map(({ what, words }) => ({ what, words: what === KEY && row?.done !== true ? KEY_LATER : words })),
+            removed: removed.map(({ what, words }) => ({
+              what,
+              words: what === KEY && row?.done !== true ? KEY_LATER : words
+            })),
             remains: [...remains.map(({ what, words }) => ({ what, why: words })), files[driver]]
           }
         })

@@ -1,9 +1,9 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { Grants } from "#domain/oauth/Grants"
 import type { StoredGrant } from "#domain/oauth/GrantsRepo"
 import { concerns, type RefusedClient } from "#domain/oauth/Refusals"
 import { Database } from "#infrastructure/database/Sql"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { AgentAccount } from "./AgentAdmin.ts"
 import { AuditLog, type Because, withoutAddresses } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
@@ -26,8 +26,9 @@ const detailOf = (value: string, reason: string | null): string => {
 }
 
 /**
- * What operators see of the connections by OAuth, and what they do to them. Every action has a row of its own in the audit log, and every
- * connection that ends has another row. The rows of refusals are written in the commit of the change, the others before the action.
+ * What operators see of the connections by OAuth, and what they do to them. Every action has a row of its own in the
+ * audit log, and every connection that ends has another row. The rows of refusals are written in the commit of the
+ * change, the others before the action.
  */
 export class GrantAdmin extends Context.Service<GrantAdmin, {
   /** The number of live connections of all agents. */
@@ -83,15 +84,23 @@ export class GrantAdmin extends Context.Service<GrantAdmin, {
               RETURNING kind
             ), noted AS (
               INSERT INTO audit_log (at, operator, action, reason)
-              SELECT ${at}::bigint, ${operator}::text, ${`refuse ${nameOf(kind)}`}::text, ${detailOf(value, reason)}::text FROM done
+              SELECT ${at}::bigint, ${operator}::text, ${`refuse ${nameOf(kind)}`}::text, ${
+            detailOf(value, reason)
+          }::text FROM done
             )
             SELECT kind FROM done`
-          // A client that was refused before may have connections left, if a server stopped before it had ended them all.
-          const ended = yield* connections.endWhere(({ clientId, redirectUri }) => concerns(refused, clientId, redirectUri), operator)
+          // A client that was refused before may have connections left, if a server stopped before it had ended them
+          // all.
+          const ended = yield* connections.endWhere(
+            ({ clientId, redirectUri }) => concerns(refused, clientId, redirectUri),
+            operator
+          )
           if (rows.length > 0) return ended
           const isKnown = (yield* refusals).some((one) => one.kind === kind && one.value === value)
           return yield* new Conflict({
-            message: isKnown ? `This ${nameOf(kind)} is refused already.` : "Too many clients and hosts are refused: allow some of them first."
+            message: isKnown
+              ? `This ${nameOf(kind)} is refused already.`
+              : "Too many clients and hosts are refused: allow some of them first."
           })
         }),
         allow: Effect.fn("GrantAdmin.allow")(function*({ kind, value }, { operator, reason }) {
@@ -101,7 +110,9 @@ export class GrantAdmin extends Context.Service<GrantAdmin, {
               DELETE FROM oauth_refusals WHERE kind = ${kind} AND value = ${value} RETURNING kind
             ), noted AS (
               INSERT INTO audit_log (at, operator, action, reason)
-              SELECT ${at}::bigint, ${operator}::text, ${`allow ${nameOf(kind)}`}::text, ${detailOf(value, reason)}::text FROM done
+              SELECT ${at}::bigint, ${operator}::text, ${`allow ${nameOf(kind)}`}::text, ${
+            detailOf(value, reason)
+          }::text FROM done
             )
             SELECT kind FROM done`
           if (rows.length === 0) return yield* new NotFound({ message: `This ${nameOf(kind)} is not refused.` })

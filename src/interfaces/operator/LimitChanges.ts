@@ -1,14 +1,24 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 import { Config } from "#infrastructure/platform/Config"
 import { Limits } from "#infrastructure/rates/Limits"
 import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { AgentAdmin } from "./AgentAdmin.ts"
 import { Conflict } from "./Conflict.ts"
-import { checkScope, checkValue, limitNamed, limitNames, type LimitState, limitState, type StoredChange } from "./LimitRules.ts"
+import {
+  checkScope,
+  checkValue,
+  limitNamed,
+  limitNames,
+  type LimitState,
+  limitState,
+  type StoredChange
+} from "./LimitRules.ts"
 
-/** How often changes are read: twice within the second after which a change must be in force on every node (wire.md O). */
+/**
+ * How often changes are read: twice within the second after which a change must be in force on every node (wire.md O).
+ */
 const LOOK = "400 millis"
 /** How long a start waits for the changes if the database does not answer. */
 const AT_START = "2 seconds"
@@ -44,13 +54,16 @@ export interface Change {
 }
 
 /**
- * The limits that operators have changed. They are rows, which every node reads into `Limits` twice a second. So no change is
- * lost, also across restarts. While the database does not answer, the changes that were read last hold.
+ * The limits that operators have changed. They are rows, which every node reads into `Limits` twice a second. So no
+ * change is lost, also across restarts. While the database does not answer, the changes that were read last hold.
  */
 export class LimitChanges extends Context.Service<LimitChanges, {
   /** Every limit as it is in force for the agent with this handle, or for all agents. */
   readonly list: (agent: string | null) => Effect.Effect<ReadonlyArray<LimitState>, NotFound | Unavailable>
-  /** Stores a change, which replaces an earlier one of this limit and agent, and is in force here at once. `until` is in milliseconds. */
+  /**
+   * Stores a change, which replaces an earlier one of this limit and agent, and is in force here at once. `until` is in
+   * milliseconds.
+   */
   readonly change: (
     change: Change & { readonly value: number; readonly until: number | null; readonly reason: string | null }
   ) => Effect.Effect<LimitState, NotFound | Conflict | ValidationFailed | Unavailable>
@@ -74,7 +87,10 @@ export class LimitChanges extends Context.Service<LimitChanges, {
       })
       /** Reads the changes, and puts them in force on this node. */
       const look = Effect.tap(stored, (changes) => Effect.sync(() => limits.set(changes)))
-      const looked = Effect.catchCause(look, (cause) => Effect.logDebug("The limits that operators changed could not be read", cause))
+      const looked = Effect.catchCause(
+        look,
+        (cause) => Effect.logDebug("The limits that operators changed could not be read", cause)
+      )
       // Reads the changes before any request is served, so that the first request after a restart obeys them.
       yield* Effect.timeoutOption(looked, AT_START)
       yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
@@ -97,12 +113,16 @@ export class LimitChanges extends Context.Service<LimitChanges, {
           yield* Effect.fromResult(checkValue(name, value))
           const agentId = yield* idOf(agent)
           yield* Effect.fromResult(checkScope(name, agentId, until, at))
-          const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${reason === null ? "" : `: ${reason}`}`
+          const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${
+            reason === null ? "" : `: ${reason}`
+          }`
           const rows = yield* query`
             WITH gone AS (DELETE FROM limit_changes WHERE until <= ${at}),
             done AS (
               INSERT INTO limit_changes (name, agent_id, value, until, operator, changed_at, reason)
-              SELECT ${name}, ${agentId ?? ""}, ${value}::bigint, ${until}::bigint, ${operator}, ${at}::bigint, ${reason}
+              SELECT ${name}, ${
+            agentId ?? ""
+          }, ${value}::bigint, ${until}::bigint, ${operator}, ${at}::bigint, ${reason}
               WHERE (SELECT count(*) FROM limit_changes) < ${MAX_CHANGES}
               ON CONFLICT (name, agent_id) DO UPDATE SET value = excluded.value, until = excluded.until,
                 operator = excluded.operator, changed_at = excluded.changed_at, reason = excluded.reason
@@ -113,7 +133,8 @@ export class LimitChanges extends Context.Service<LimitChanges, {
             )
             SELECT name FROM done`
           const changes = yield* look
-          if (rows.length === 0) return yield* new Conflict({ message: "Too many limits are changed: reset some of them first." })
+          if (rows.length === 0)
+            return yield* new Conflict({ message: "Too many limits are changed: reset some of them first." })
           return limitState(name, config, changes, agentId)
         }),
         takeBack: Effect.fnUntraced(function*({ agent, operator, ...change }) {

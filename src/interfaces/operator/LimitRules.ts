@@ -1,7 +1,7 @@
-import { Result } from "effect"
 import { type Settings, settings } from "#infrastructure/platform/Config"
 import { type LimitName, RATES } from "#infrastructure/rates/Limits"
 import { NotFound, ValidationFailed } from "#infrastructure/wire/WireError"
+import { Result } from "effect"
 import { Conflict } from "./Conflict.ts"
 
 /** A change as stored; times in milliseconds. */
@@ -30,14 +30,27 @@ export interface LimitState {
 /** The names of all limits. */
 export const limitNames = Object.keys(settings).filter((name): name is LimitName => name.startsWith("LIMITS_"))
 
-/** The limits that the server reads at each use, so that a change takes effect. The others are read once, at the start. */
-const CHANGEABLE: ReadonlySet<string> = new Set([...Object.values(RATES), "LIMITS_COLD_CONVERSATIONS", "LIMITS_PUSH_CONFIGS_PER_AGENT", "LIMITS_WEBHOOKS_PER_AGENT"])
+/**
+ * The limits that the server reads at each use, so that a change takes effect. The others are read once, at the start.
+ */
+const CHANGEABLE: ReadonlySet<string> = new Set([
+  ...Object.values(RATES),
+  "LIMITS_COLD_CONVERSATIONS",
+  "LIMITS_PUSH_CONFIGS_PER_AGENT",
+  "LIMITS_WEBHOOKS_PER_AGENT"
+])
 
 /** Rates of callers without a key, or with a key that may be stolen. They count IP addresses. */
 const PER_ADDRESS = /ANONYMOUS|REGISTER|RECOVER|ROTATE/
 
 const perOf = (name: string): LimitState["per"] =>
-  PER_ADDRESS.test(name) ? "address" : /^LIMITS_GROUP_(?!INVITES)/.test(name) ? "group" : /BODY|OTP|AVATAR_(?!WRITES)/.test(name) ? "server" : "agent"
+  PER_ADDRESS.test(name)
+    ? "address"
+    : /^LIMITS_GROUP_(?!INVITES)/.test(name)
+    ? "group"
+    : /BODY|OTP|AVATAR_(?!WRITES)/.test(name)
+    ? "server"
+    : "agent"
 
 /** The limit of this name. */
 export const limitNamed = (name: string): Result.Result<LimitName, NotFound> => {
@@ -46,7 +59,12 @@ export const limitNamed = (name: string): Result.Result<LimitName, NotFound> => 
 }
 
 /** A limit as it is in force for an agent, or for all agents if `agentId` is null. */
-export const limitState = (name: LimitName, config: Settings, all: ReadonlyArray<StoredChange>, agentId: string | null): LimitState => {
+export const limitState = (
+  name: LimitName,
+  config: Settings,
+  all: ReadonlyArray<StoredChange>,
+  agentId: string | null
+): LimitState => {
   const changes = all.filter((change) => change.name === name)
   const inForce = (agentId === null ? undefined : changes.find((change) => change.agentId === agentId)) ??
     changes.find((change) => change.agentId === null)
@@ -64,14 +82,21 @@ export const limitState = (name: LimitName, config: Settings, all: ReadonlyArray
 /** Refuses a value that the limit cannot have while the servers run. */
 export const checkValue = (name: LimitName, value: number): Result.Result<void, Conflict | ValidationFailed> => {
   if (!CHANGEABLE.has(name)) {
-    return Result.fail(new Conflict({ message: `${name} is only read when a server starts: set it in the configuration, and restart.` }))
+    return Result.fail(
+      new Conflict({ message: `${name} is only read when a server starts: set it in the configuration, and restart.` })
+    )
   }
   const parsed = settings[name].parse(String(value))
   return Result.isFailure(parsed) ? Result.fail(ValidationFailed.field("value", parsed.failure)) : Result.void
 }
 
 /** Refuses a change for one agent of a limit that does not count by agent, and a change that ended before `now`. */
-export const checkScope = (name: LimitName, agentId: string | null, until: number | null, now: number): Result.Result<void, ValidationFailed> =>
+export const checkScope = (
+  name: LimitName,
+  agentId: string | null,
+  until: number | null,
+  now: number
+): Result.Result<void, ValidationFailed> =>
   agentId !== null && perOf(name) !== "agent"
     ? Result.fail(ValidationFailed.field("agent", `${name} does not count by agent: it can only be changed for all`))
     : until !== null && !(until > now)

@@ -1,10 +1,10 @@
-import { Context, Effect, Layer, Option, Schema } from "effect"
-import { Accounts, type AccountRefusal } from "#domain/agents/Accounts"
+import { type AccountRefusal, Accounts } from "#domain/agents/Accounts"
 import { DisplayName, isRegistrable, NO_MAILBOX } from "#domain/agents/Agent"
 import { Email } from "#domain/registration/RegistrationApi"
 import { Database } from "#infrastructure/database/Sql"
 import { HandleInput } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer, Option, Schema } from "effect"
 import { AuditLog } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
@@ -48,21 +48,31 @@ export class NewAgents extends Context.Service<NewAgents, {
           const normal = given.handles.map((handle) => Option.getOrElse(decodeHandle(handle), () => ""))
           const bad = given.handles.find((_, i) => !isRegistrable(normal[i] ?? ""))
           if (bad !== undefined) {
-            return yield* refuse(`${bad} cannot be a handle: 3 to 30 letters, digits and single hyphens, beginning with a letter, and no reserved word.`)
+            return yield* refuse(
+              `${bad} cannot be a handle: 3 to 30 letters, digits and single hyphens, beginning with a letter, and no reserved word.`
+            )
           }
           const handles = [...new Set(normal)]
-          if (given.email !== null && handles.length > 1) return yield* refuse("An address can have one account: give --email with one handle.")
+          if (given.email !== null && handles.length > 1)
+            return yield* refuse("An address can have one account: give --email with one handle.")
           const email = given.email === null ? null : Option.getOrUndefined(decodeEmail(given.email))
           if (email === undefined) return yield* refuse(`${given.email} is not an e-mail address.`)
-          const displayName = given.displayName === null ? null : Option.getOrUndefined(decodeDisplayName(given.displayName))
+          const displayName = given.displayName === null
+            ? null
+            : Option.getOrUndefined(decodeDisplayName(given.displayName))
           if (displayName === undefined) {
-            return yield* refuse("A display name has at most 100 characters, none of them a control character, and one that can be seen.")
+            return yield* refuse(
+              "A display name has at most 100 characters, none of them a control character, and one that can be seen."
+            )
           }
           return yield* transaction(Effect.forEach(handles, (handle) =>
             Effect.gen(function*() {
               const address = email ?? `${handle}@${NO_MAILBOX}`
               const account = yield* accounts.create({ handle, email: address, displayName, description: null })
-              if (typeof account === "string") return yield* refuse(`${handle} was not created, nor any other: ${OBSTACLES[email === null ? "handle_taken" : account]}.`)
+              if (typeof account === "string")
+                return yield* refuse(
+                  `${handle} was not created, nor any other: ${OBSTACLES[email === null ? "handle_taken" : account]}.`
+                )
               yield* audit.note({ operator: given.operator, action: "create", handle, detail: null })
               return { handle, id: account.agent.id, email: address, apiKey: account.apiKey }
             })))

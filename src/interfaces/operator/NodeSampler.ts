@@ -1,9 +1,9 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { commitTimes, httpRequests, pushes, stored } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { eventLoopDelay } from "#infrastructure/platform/ProcessMetrics"
 import { iso } from "#infrastructure/wire/Text"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Series } from "./Overview.ts"
 
 /** The figures of one second, or the means of one minute (for lag, the highest value). Rates are per second. */
@@ -31,7 +31,8 @@ const KEPT = 60
 
 /** The mean of some samples, and the highest lag among them. */
 export const meanOf = (samples: ReadonlyArray<Sample>): Sample => {
-  const mean = (of: (sample: Sample) => number) => samples.reduce((all, one) => all + of(one), 0) / Math.max(1, samples.length)
+  const mean = (of: (sample: Sample) => number) =>
+    samples.reduce((all, one) => all + of(one), 0) / Math.max(1, samples.length)
   return {
     sends: mean(({ sends }) => sends),
     pushes: mean(({ pushes }) => pushes),
@@ -58,8 +59,8 @@ const seriesOf = (samples: ReadonlyArray<Sample>, everySeconds: number, endsAt: 
 })
 
 /**
- * This process's figures, sampled once a second: the last sample, a minute of seconds and an hour of minutes. Lost on restart.
- * The samples are made from counters that exist for the metrics, so they add no cost to requests.
+ * This process's figures, sampled once a second: the last sample, a minute of seconds and an hour of minutes. Lost on
+ * restart. The samples are made from counters that exist for the metrics, so they add no cost to requests.
  */
 export class NodeSampler extends Context.Service<NodeSampler, {
   /** Undefined within the first second. */
@@ -121,7 +122,9 @@ export class NodeSampler extends Context.Service<NodeSampler, {
         last: () => seconds.at(-1),
         batchMs: () => {
           const [then, now] = [commits[0]!, commitTimes.totals]
-          return now.count === then.count ? null : Math.round((now.sum - then.sum) / (now.count - then.count) * 10_000) / 10
+          return now.count === then.count
+            ? null
+            : Math.round((now.sum - then.sum) / (now.count - then.count) * 10_000) / 10
         },
         history: () => ({ minute: seriesOf(seconds, 1, endsAt), hour: seriesOf(minutes, 60, minuteEndsAt) })
       })

@@ -1,23 +1,23 @@
-import { Clock, Context, Effect, Fiber, Layer, Schema, Semaphore } from "effect"
-import { Sharding } from "effect/cluster"
-import { shards } from "#infrastructure/cluster/Shards"
+import { LiveAgents } from "#domain/push/LiveAgents"
 import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
 import { NodeRpc, type NodeSilent } from "#infrastructure/cluster/NodeRpc"
+import { shards } from "#infrastructure/cluster/Shards"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Config } from "#infrastructure/platform/Config"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { LogVolume } from "#infrastructure/platform/Telemetry"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import { VERSION } from "#interfaces/service/Version"
 import { iso } from "#infrastructure/wire/Text"
-import { NodeSampler } from "./NodeSampler.ts"
-import { Dependencies } from "./Dependencies.ts"
-import { LogLevelName, NodeReport, nodeShown, type NodeShown, type Overview, totalsOf } from "./Overview.ts"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
+import { VERSION } from "#interfaces/service/Version"
+import { Clock, Context, Effect, Fiber, Layer, Schema, Semaphore } from "effect"
+import { Sharding } from "effect/cluster"
 import { type AgentAccount, notDeleted } from "./AgentAdmin.ts"
 import { AuditLog, type Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
+import { Dependencies } from "./Dependencies.ts"
+import { NodeSampler } from "./NodeSampler.ts"
+import { LogLevelName, NodeReport, type NodeShown, nodeShown, type Overview, totalsOf } from "./Overview.ts"
 
 const Order = Schema.Union([
   Schema.TaggedStruct("Drain", {}),
@@ -37,7 +37,9 @@ const AgentHere = Schema.Struct({
     unacknowledged: Schema.Int,
     isLive: Schema.Boolean
   })),
-  rates: Schema.Array(Schema.Struct({ name: Schema.String, limit: Schema.Finite, count: Schema.Int, windowMs: Schema.Finite }))
+  rates: Schema.Array(
+    Schema.Struct({ name: Schema.String, limit: Schema.Finite, count: Schema.Int, windowMs: Schema.Finite })
+  )
 })
 export type AgentHere = typeof AgentHere.Type
 
@@ -54,9 +56,9 @@ const round = (value: number | undefined): number | null => value === undefined 
 const DISCONNECTED = { code: 1013, text: "disconnected by an operator: connect again" } as const
 
 /**
- * All nodes of the cluster, queried by the node that serves the operator's request (wire.md O). A node that does not answer
- * within a second is shown as silent. Draining and the level of the log are lost when a node restarts. An order writes its audit row
- * before a node gets it.
+ * All nodes of the cluster, queried by the node that serves the operator's request (wire.md O). A node that does not
+ * answer within a second is shown as silent. Draining and the level of the log are lost when a node restarts. An order
+ * writes its audit row before a node gets it.
  */
 export class Nodes extends Context.Service<Nodes, {
   readonly self: () => string
@@ -73,7 +75,10 @@ export class Nodes extends Context.Service<Nodes, {
     operator: string
   ) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
   readonly agent: (agentId: string) => Effect.Effect<AgentEverywhere>
-  /** Closes the agent's sockets on all nodes that answer, and returns how many. The agent's clients may connect again at once. */
+  /**
+   * Closes the agent's sockets on all nodes that answer, and returns how many. The agent's clients may connect again at
+   * once.
+   */
   readonly disconnect: (
     agent: AgentAccount,
     because: Because
@@ -124,23 +129,27 @@ export class Nodes extends Context.Service<Nodes, {
       const oneByOne = yield* Semaphore.make(1)
       // Orders run one after the other and to their end. A drain and an undrain at once would leave half of each.
       const obey = (order: Order): Effect.Effect<void> =>
-        Effect.uninterruptible(oneByOne.withPermits(1)(Effect.gen(function*() {
-          if (order._tag === "LogLevel") {
-            volume.level = order.level
-            return
-          }
-          if ((order._tag === "Drain") === drain.drained) return
-          drain.drained = order._tag === "Drain"
-          readiness.set("drained", drain.drained ? "An operator has drained this node." : undefined)
-          if (drain.drained) {
-            gateway.turnAway()
-            closing = fork(gateway.drain)
-          } else {
-            if (closing !== undefined) yield* Fiber.interrupt(closing)
-            gateway.welcomeAgain()
-          }
-          yield* Effect.logInfo(drain.drained ? "This node is drained by an operator" : "This node is no longer drained")
-        })))
+        Effect.uninterruptible(
+          oneByOne.withPermits(1)(Effect.gen(function*() {
+            if (order._tag === "LogLevel") {
+              volume.level = order.level
+              return
+            }
+            if ((order._tag === "Drain") === drain.drained) return
+            drain.drained = order._tag === "Drain"
+            readiness.set("drained", drain.drained ? "An operator has drained this node." : undefined)
+            if (drain.drained) {
+              gateway.turnAway()
+              closing = fork(gateway.drain)
+            } else {
+              if (closing !== undefined) yield* Fiber.interrupt(closing)
+              gateway.welcomeAgain()
+            }
+            yield* Effect.logInfo(
+              drain.drained ? "This node is drained by an operator" : "This node is no longer drained"
+            )
+          }))
+        )
 
       const asked = yield* procedures.make({
         name: "report",
@@ -161,7 +170,12 @@ export class Nodes extends Context.Service<Nodes, {
         local: (agentId) =>
           Effect.sync(() => ({
             sockets: [...liveAgents.live(agentId)?.sessions ?? []].flatMap((session) => session.state?.() ?? []),
-            rates: limits.countsOf(agentId).map(({ count, rule }) => ({ name: rule.name, limit: rule.limit, count, windowMs: rule.windowMs }))
+            rates: limits.countsOf(agentId).map(({ count, rule }) => ({
+              name: rule.name,
+              limit: rule.limit,
+              count,
+              windowMs: rule.windowMs
+            }))
           }))
       })
       const disconnected = yield* procedures.make({
@@ -179,16 +193,24 @@ export class Nodes extends Context.Service<Nodes, {
 
       const isThis = (node: string): boolean => node === procedures.self()
       const all = (history: boolean) =>
-        Effect.map(asked.everywhere(history), (answers) =>
-          answers.map(({ answer, node, silence }) => nodeShown(node, isThis(node), answer, silence)))
+        Effect.map(
+          asked.everywhere(history),
+          (answers) => answers.map(({ answer, node, silence }) => nodeShown(node, isThis(node), answer, silence))
+        )
       const known = Effect.fnUntraced(function*(address: string) {
-        if (!(yield* procedures.nodes).includes(address)) return yield* new NotFound({ message: "This API has no such path." })
+        if (!(yield* procedures.nodes).includes(address))
+          return yield* new NotFound({ message: "This API has no such path." })
       })
-      const noted = (operator: string, action: string, detail: string) => audit.note({ operator, action, handle: null, detail })
+      const noted = (operator: string, action: string, detail: string) =>
+        audit.note({ operator, action, handle: null, detail })
       const order = Effect.fnUntraced(function*(address: string, given: Order) {
         yield* known(address)
-        const done = yield* Effect.catchTag(ordered.at(address, given), "NodeSilent", ({ reason }: NodeSilent) =>
-          Effect.fail(new Conflict({ message: `The node received the command, but sent no answer: ${reason}` })))
+        const done = yield* Effect.catchTag(
+          ordered.at(address, given),
+          "NodeSilent",
+          ({ reason }: NodeSilent) =>
+            Effect.fail(new Conflict({ message: `The node received the command, but sent no answer: ${reason}` }))
+        )
         return nodeShown(address, isThis(address), done, "")
       })
 
@@ -219,9 +241,13 @@ export class Nodes extends Context.Service<Nodes, {
           }
           return yield* order(address, { _tag: "Drain" })
         }),
-        undrain: (address, operator) => Effect.andThen(noted(operator, "undrain", address), order(address, { _tag: "Undrain" })),
+        undrain: (address, operator) =>
+          Effect.andThen(noted(operator, "undrain", address), order(address, { _tag: "Undrain" })),
         logLevel: (address, level, operator) =>
-          Effect.andThen(noted(operator, "set log level", `${address} ${level}`), order(address, { _tag: "LogLevel", level })),
+          Effect.andThen(
+            noted(operator, "set log level", `${address} ${level}`),
+            order(address, { _tag: "LogLevel", level })
+          ),
         agent: (agentId) =>
           Effect.map(agentAt.everywhere(agentId), (answers) => {
             const rates = new Map<string, AgentHere["rates"][number]>()
@@ -229,7 +255,9 @@ export class Nodes extends Context.Service<Nodes, {
               rates.set(rate.name, { ...rate, count: rate.count + (rates.get(rate.name)?.count ?? 0) })
             }
             return {
-              sockets: answers.flatMap(({ answer, node }) => (answer?.sockets ?? []).map((socket) => ({ ...socket, node }))),
+              sockets: answers.flatMap(({ answer, node }) =>
+                (answer?.sockets ?? []).map((socket) => ({ ...socket, node }))
+              ),
               rates: [...rates.values()],
               silent: answers.flatMap(({ answer, node }) => answer === undefined ? [node] : [])
             }

@@ -1,7 +1,7 @@
-import { Context, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
 import { Database } from "#infrastructure/database/Sql"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 
 export interface OperatedGroup {
   readonly id: string
@@ -17,7 +17,9 @@ export interface OperatedGroup {
 
 /** A group with its members, and the number of its open invites. */
 export interface GroupDetails extends OperatedGroup {
-  readonly members: ReadonlyArray<{ readonly handle: string; readonly role: "admin" | "member"; readonly joinedAt: number }>
+  readonly members: ReadonlyArray<
+    { readonly handle: string; readonly role: "admin" | "member"; readonly joinedAt: number }
+  >
   readonly invites: number
 }
 
@@ -56,7 +58,9 @@ export class OperatedGroups extends Context.Service<OperatedGroups, {
           const members = yield* query<GroupDetails["members"][number]>`
             SELECT a.handle, m.role, m.joined_at AS "joinedAt" FROM group_members m JOIN agents a ON a.id = m.agent_id
             WHERE m.group_id = ${id} AND m.left_at IS NULL ORDER BY m.joined_seq`
-          const [invited] = yield* query<{ readonly n: number }>`SELECT count(*) AS n FROM group_invites WHERE group_id = ${id}`
+          const [invited] = yield* query<
+            { readonly n: number }
+          >`SELECT count(*) AS n FROM group_invites WHERE group_id = ${id}`
           return { ...group, members, invites: invited?.n ?? 0 }
         })
       })

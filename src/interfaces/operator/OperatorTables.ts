@@ -10,7 +10,8 @@ export const operatorTables: ReadonlyArray<OwnedTable> = [
     exports: [
       {
         name: "audit",
-        about: "What operators changed or read of it, and suspensions by enforcement (operator null), and connections that began or ended (operator server).",
+        about:
+          "What operators changed or read of it, and suspensions by enforcement (operator null), and connections that began or ended (operator server).",
         columns: ["no", "at", "operator", "action", "reason"],
         without: { agent_id: SELF },
         key: [["no", "bigint"]],

@@ -1,5 +1,5 @@
-import { Schema } from "effect"
 import { DateTimeString } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
 
 const Figures = Schema.Array(Schema.NullOr(Schema.Finite))
 
@@ -112,7 +112,12 @@ export const Overview = Schema.Struct({
 export type Overview = typeof Overview.Type
 
 /** One node as an operator sees it. Without a report the node is silent, and `silence` is the reason. */
-export const nodeShown = (address: string, isThis: boolean, report: NodeReport | undefined, silence: string): NodeShown => {
+export const nodeShown = (
+  address: string,
+  isThis: boolean,
+  report: NodeReport | undefined,
+  silence: string
+): NodeShown => {
   if (report === undefined) {
     return {
       address,
@@ -150,7 +155,10 @@ export const nodeShown = (address: string, isThis: boolean, report: NodeReport |
 const sum = (values: ReadonlyArray<number | null>): number => values.reduce<number>((all, one) => all + (one ?? 0), 0)
 
 /** Adds series of several nodes, aligned at their ends; null only where no node has a value. */
-export const addSeries = (all: ReadonlyArray<Series>, empty: Pick<Series, "every_seconds" | "ends_at">): TotalSeries => {
+export const addSeries = (
+  all: ReadonlyArray<Series>,
+  empty: Pick<Series, "every_seconds" | "ends_at">
+): TotalSeries => {
   const added = (of: (series: Series) => ReadonlyArray<number | null>): Array<number | null> => {
     const length = Math.max(0, ...all.map((series) => of(series).length))
     return Array.from({ length }, (_, i) => {

@@ -1,8 +1,8 @@
+import { Enforcement } from "#domain/enforcement/Enforcement"
+import { Database } from "#infrastructure/database/Sql"
+import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "#infrastructure/database/Sql"
-import { Enforcement } from "#domain/enforcement/Enforcement"
-import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
 import { Conflict } from "./Conflict.ts"
 
 /** The state of a report. Those that no operator has decided are open. */
@@ -28,16 +28,24 @@ export interface Report {
   readonly deletedAt: number | null
 }
 
-/** The reports of agents about agents, and the operators' decisions about them. The statement of a decision writes its audit row. */
+/**
+ * The reports of agents about agents, and the operators' decisions about them. The statement of a decision writes its
+ * audit row.
+ */
 export class Reports extends Context.Service<Reports, {
-  /** The newest first. `null` selects all states, or all reported agents. `after` is the last report of the page before. */
+  /**
+   * The newest first. `null` selects all states, or all reported agents. `after` is the last report of the page before.
+   */
   readonly list: (query: {
     readonly state: ReportState | null
     readonly agent: string | null
     readonly after: { readonly at: number; readonly id: string } | null
     readonly limit: number
   }) => Effect.Effect<ReadonlyArray<Report>, Unavailable>
-  /** Decides a report that is open. A dismissed report no longer counts, and its agent is evaluated again before this returns. */
+  /**
+   * Decides a report that is open. A dismissed report no longer counts, and its agent is evaluated again before this
+   * returns.
+   */
   readonly decide: (decision: {
     readonly id: string
     readonly state: "upheld" | "dismissed"
@@ -67,7 +75,9 @@ export class Reports extends Context.Service<Reports, {
         list: ({ after, agent, limit, state }) =>
           query<Report>`
             ${reports}
-            WHERE ${state === null ? sql`true` : state === "open" ? sql`r.decision IS NULL` : sql`r.decision = ${state}`}
+            WHERE ${
+            state === null ? sql`true` : state === "open" ? sql`r.decision IS NULL` : sql`r.decision = ${state}`
+          }
               AND ${agent === null ? sql`true` : sql`b.handle = ${agent}`}
               AND ${after === null ? sql`true` : sql`(r.created_at, r.id) < (${after.at}, ${after.id})`}
             ORDER BY r.created_at DESC, r.id DESC LIMIT ${limit}`,
@@ -82,14 +92,18 @@ export class Reports extends Context.Service<Reports, {
               INSERT INTO recounts (agent_id) SELECT reported_id FROM done WHERE ${state} = 'dismissed'
             ), noted AS (
               INSERT INTO audit_log (at, operator, action, agent_id, reason)
-              SELECT ${at}::bigint, ${operator}, ${state === "upheld" ? "uphold report" : "dismiss report"}, reported_id,
+              SELECT ${at}::bigint, ${operator}, ${
+            state === "upheld" ? "uphold report" : "dismiss report"
+          }, reported_id,
                 ${note === null ? id : `${id}: ${note}`} FROM done
             )
             SELECT reported_id FROM done`
           if (decided !== undefined && state === "dismissed") yield* enforcement.recount(decided.reported_id)
           const report = yield* find(id)
           if (decided !== undefined) return report
-          return yield* new Conflict({ message: `${report.decidedBy ?? "Somebody"} has already ${report.state} this report.` })
+          return yield* new Conflict({
+            message: `${report.decidedBy ?? "Somebody"} has already ${report.state} this report.`
+          })
         })
       })
     })

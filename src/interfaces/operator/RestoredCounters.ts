@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 import { AuditLog } from "./AuditLog.ts"
 
 /** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
@@ -13,11 +13,13 @@ const BATCH_ROWS = 2_000
 /** The counters of a database that was restored from a backup. Nothing is prepared, because it runs seldom. */
 export class RestoredCounters extends Context.Service<RestoredCounters, {
   /**
-   * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that was
-   * assigned since the backup that this database was restored from. May be repeated. Owners that have a conversation in
-   * memory read it again. Works in slices, and writes its audit row at the end.
+   * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that
+   * was assigned since the backup that this database was restored from. May be repeated. Owners that have a
+   * conversation in memory read it again. Works in slices, and writes its audit row at the end.
    */
-  readonly moveOn: (operator: string) => Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, Unavailable>
+  readonly moveOn: (
+    operator: string
+  ) => Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, Unavailable>
 }>()("parley/operator/RestoredCounters") {
   static readonly layer = Layer.effect(
     RestoredCounters,
@@ -45,7 +47,8 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
                 SELECT id FROM conversations WHERE id > ${above} ORDER BY id LIMIT ${BATCH_ROWS} FOR NO KEY UPDATE
               )
               UPDATE conversations c SET last_seq = c.last_seq + ${SEQS_AHEAD}, version = c.version + 1
-              FROM held h WHERE c.id = h.id RETURNING c.id`)
+              FROM held h WHERE c.id = h.id RETURNING c.id`
+          )
           const inboxes = yield* inSlices((above) =>
             query`
               WITH these AS MATERIALIZED (SELECT id FROM agents WHERE id > ${above} ORDER BY id LIMIT ${BATCH_ROWS}),
@@ -57,7 +60,8 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
               ON CONFLICT (agent_id) DO UPDATE SET last_no = inboxes.last_no + excluded.last_no,
                 delivered_through = CASE WHEN inboxes.undelivered = 0 THEN inboxes.last_no + excluded.last_no
                   ELSE inboxes.delivered_through END
-              RETURNING agent_id AS id`)
+              RETURNING agent_id AS id`
+          )
           yield* query`
             SELECT setval(pg_get_serial_sequence('webhook_deliveries', 'no'),
               nextval(pg_get_serial_sequence('webhook_deliveries', 'no')) + ${NUMBERS_AHEAD})`

@@ -1,11 +1,14 @@
 import { createHash } from "node:crypto"
-import { type StaticBody, staticBody } from "./StaticBody.ts"
 import { readdirSync, readFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import { dirname, extname, join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { type StaticBody, staticBody } from "./StaticBody.ts"
 
-/** All files that the pages load. `version` is a hash of all of them and part of their paths, so a path's bytes never change. */
+/**
+ * All files that the pages load. `version` is a hash of all of them and part of their paths, so a path's bytes never
+ * change.
+ */
 export interface Assets {
   readonly version: string
   /** The files, by their path under `/assets/<version>/`. */
@@ -23,7 +26,10 @@ const types: Readonly<Record<string, string>> = {
 
 const here = import.meta.dirname
 
-/** The imported packages, by their import names. `path` is relative to the package's folder and replaces the package's main file. */
+/**
+ * The imported packages, by their import names. `path` is relative to the package's folder and replaces the package's
+ * main file.
+ */
 const modules: ReadonlyArray<readonly [name: string, path?: string]> = [
   ["preact"],
   ["preact/hooks"],
@@ -43,11 +49,13 @@ const fileOf = ([name, path]: (typeof modules)[number]): string =>
 /** The paths of this module's own files: the style sheet, the icon and the JavaScript in its folders. */
 const own = (): ReadonlyArray<string> =>
   ["account", "app", "client", "console", "content", "oauth", "shared", "tab"].flatMap((folder) =>
-    readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`))
+    readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`)
+  )
 
 const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n")
 
-const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> => staticBody(bytes, types[extname(name)] ?? "application/octet-stream")
+const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> =>
+  staticBody(bytes, types[extname(name)] ?? "application/octet-stream")
 
 /** Reads and compresses all files, some 100 kB. This runs once, at the first request for a page. */
 export const loadAssets = async (): Promise<Assets> => {

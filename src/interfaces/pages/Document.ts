@@ -8,12 +8,11 @@ export interface Document {
 }
 
 /** The text as HTML that shows it. */
-export const escaped = (text: string): string =>
-  text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
+export const escaped = (text: string): string => text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
 
 /**
- * The Content-Security-Policy of a page. The page may run only this server's modules and its import map, and no text as code
- * (`trusted-types 'none'`). It may connect only to this server and to `stores`. No page may show it in a frame.
+ * The Content-Security-Policy of a page. The page may run only this server's modules and its import map, and no text as
+ * code (`trusted-types 'none'`). It may connect only to this server and to `stores`. No page may show it in a frame.
  */
 const policyOf = (importMap: string | undefined, stores: ReadonlyArray<string>): string =>
   [
@@ -46,7 +45,10 @@ interface Contents {
 }
 
 /** Makes a page. All addresses in it are relative, so that it works behind a proxy that adds a path. */
-export const documentOf = (assets: Assets, { body, entry, root = "", stores = [], styles = [], title }: Contents): Document => {
+export const documentOf = (
+  assets: Assets,
+  { body, entry, root = "", stores = [], styles = [], title }: Contents
+): Document => {
   const base = `${root}assets/${assets.version}/`
   const importMap = entry === undefined ? undefined : JSON.stringify({
     imports: Object.fromEntries(Object.entries(assets.packages).map(([name, path]) => [name, `./${base}${path}`]))
@@ -62,8 +64,10 @@ export const documentOf = (assets: Assets, { body, entry, root = "", stores = []
 <link rel="icon" href="${base}shared/icon.svg" type="image/svg+xml">
 ${["shared/style.css", ...styles].map((path) => `<link rel="stylesheet" href="${base}${path}">`).join("\n")}
 <script src="${base}shared/FirstPaint.js"></script>
-${importMap === undefined ? "" : `<script type="importmap">${importMap}</script>
-<script type="module" src="${base}${entry}"></script>`}
+${
+    importMap === undefined ? "" : `<script type="importmap">${importMap}</script>
+<script type="module" src="${base}${entry}"></script>`
+  }
 </head>
 <body>
 ${body}

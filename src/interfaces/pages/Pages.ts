@@ -1,6 +1,6 @@
+import { Blobs } from "#infrastructure/files/Blobs"
 import { Context, Effect, Layer } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
-import { Blobs } from "#infrastructure/files/Blobs"
 import { loadAssets } from "./Assets.ts"
 import { type Document, documentOf } from "./Document.ts"
 import { signInProblem } from "./SignInProblem.ts"
@@ -19,31 +19,42 @@ const guarded = {
 const made = ({ html, policy }: Document, headers: Readonly<Record<string, string>>): Effect.Effect<Send> =>
   Effect.map(
     Effect.promise(() => staticBody(Buffer.from(html), "text/html; charset=utf-8")),
-    (body): Send => (request) => Effect.succeed(sendStatic(request, body, {
-      ...guarded,
-      "content-security-policy": policy,
-      "cross-origin-opener-policy": "same-origin",
-      "permissions-policy": "camera=(), geolocation=(), microphone=()",
-      "x-frame-options": "DENY",
-      "cache-control": "no-cache",
-      ...headers
-    }, "Accept"))
+    (body): Send => (request) =>
+      Effect.succeed(sendStatic(request, body, {
+        ...guarded,
+        "content-security-policy": policy,
+        "cross-origin-opener-policy": "same-origin",
+        "permissions-policy": "camera=(), geolocation=(), microphone=()",
+        "x-frame-options": "DENY",
+        "cache-control": "no-cache",
+        ...headers
+      }, "Accept"))
   )
 
-/** Sends a file. If `current` is true, the path names the current version of the files, so clients may cache the answer for good. */
+/**
+ * Sends a file. If `current` is true, the path names the current version of the files, so clients may cache the answer
+ * for good.
+ */
 const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: StaticBody, current: boolean) =>
-  sendStatic(request, asset, { ...guarded, "cache-control": current ? `public, max-age=${YEAR}, immutable` : "no-store" })
+  sendStatic(request, asset, {
+    ...guarded,
+    "cache-control": current ? `public, max-age=${YEAR}, immutable` : "no-store"
+  })
 
 /** Whether a request prefers a page to JSON: `text/html` has the higher weight, or the same weight and comes first. */
 export const wantsPage = (accept: string | undefined): boolean => {
-  const weights = new Map((accept ?? "").toLowerCase().split(",").map((part): [string, number] => {
-    const [type = "", ...parameters] = part.split(";").map((text) => text.trim())
-    const weight = parameters.find((text) => text.startsWith("q="))
-    return [type, weight === undefined ? 1 : Number(weight.slice(2))]
-  }))
+  const weights = new Map(
+    (accept ?? "").toLowerCase().split(",").map((part): [string, number] => {
+      const [type = "", ...parameters] = part.split(";").map((text) => text.trim())
+      const weight = parameters.find((text) => text.startsWith("q="))
+      return [type, weight === undefined ? 1 : Number(weight.slice(2))]
+    })
+  )
   const html = weights.get("text/html") ?? 0
   const json = weights.get("application/json") ?? 0
-  return html > json || (html > 0 && html === json && [...weights.keys()].indexOf("text/html") < [...weights.keys()].indexOf("application/json"))
+  return html > json ||
+    (html > 0 && html === json &&
+      [...weights.keys()].indexOf("text/html") < [...weights.keys()].indexOf("application/json"))
 }
 
 const STARTING = `<div id="page"><p class="starting">Starting … This page needs JavaScript.</p></div>`
@@ -79,7 +90,10 @@ export class Pages extends Context.Service<Pages, {
         Effect.map((url) => [new URL(url).origin]),
         Effect.orElseSucceed((): ReadonlyArray<string> => [])
       )
-      const page = (make: Effect.Effect<Document>, headers: Readonly<Record<string, string>> = {}): Effect.Effect<Send> =>
+      const page = (
+        make: Effect.Effect<Document>,
+        headers: Readonly<Record<string, string>> = {}
+      ): Effect.Effect<Send> =>
         Effect.map(
           Effect.cached(Effect.flatMap(make, (document) => made(document, headers))),
           (sender): Send => (request) => Effect.flatMap(sender, (send) => send(request))
@@ -102,12 +116,24 @@ export class Pages extends Context.Service<Pages, {
             body: STARTING
           }))),
         signIn: yield* page(
-          Effect.map(assets, (all) => documentOf(all, { title: "Connect a program · Parley", entry: "oauth/Main.js", root: "../", body: STARTING })),
+          Effect.map(
+            assets,
+            (all) =>
+              documentOf(all, {
+                title: "Connect a program · Parley",
+                entry: "oauth/Main.js",
+                root: "../",
+                body: STARTING
+              })
+          ),
           // In a pop-up, the page to which the browser returns needs its opener.
           { "cache-control": "no-store", "cross-origin-opener-policy": "unsafe-none" }
         ),
         problem: (request, message) =>
-          Effect.flatMap(assets, (all) => made(documentOf(all, signInProblem(message)), { "cache-control": "no-store" })).pipe(
+          Effect.flatMap(
+            assets,
+            (all) => made(documentOf(all, signInProblem(message)), { "cache-control": "no-store" })
+          ).pipe(
             Effect.flatMap((send) => send(request)),
             Effect.map(HttpServerResponse.setStatus(400))
           ),

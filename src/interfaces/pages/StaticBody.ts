@@ -1,11 +1,14 @@
+import { isKnown } from "#infrastructure/wire/Conditional"
 import { HttpServerResponse } from "effect/http"
 import type { HttpServerRequest } from "effect/http"
 import { createHash } from "node:crypto"
 import { promisify } from "node:util"
 import { brotliCompress, constants, gzip } from "node:zlib"
-import { isKnown } from "#infrastructure/wire/Conditional"
 
-/** Bytes that are made once and sent unchanged. All answers share the buffers, so an answer that its client does not read needs no copy. */
+/**
+ * Bytes that are made once and sent unchanged. All answers share the buffers, so an answer that its client does not
+ * read needs no copy.
+ */
 export interface StaticBody {
   readonly type: string
   readonly etag: string
@@ -23,10 +26,18 @@ const compressGzip = promisify(gzip)
 /** Compresses the bytes in the thread pool, not in the event loop. */
 export const staticBody = async (bytes: Buffer, type: string): Promise<StaticBody> => {
   const [brotli, gzip] = await Promise.all([
-    compressBrotli(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length } }),
+    compressBrotli(bytes, {
+      params: { [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length }
+    }),
     compressGzip(bytes)
   ])
-  return { type, etag: `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 22)}"`, plain: bytes, gzip, brotli }
+  return {
+    type,
+    etag: `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 22)}"`,
+    plain: bytes,
+    gzip,
+    brotli
+  }
 }
 
 /** Whether a client accepts a coding: its header names the coding with a weight other than 0. */
@@ -37,8 +48,8 @@ const takes = (accepted: string, coding: string): boolean =>
   })
 
 /**
- * Answers with the smallest form that the client accepts, or with 304 if the client has the bytes already. `vary` names further request
- * headers on which the answer depends.
+ * Answers with the smallest form that the client accepts, or with 304 if the client has the bytes already. `vary` names
+ * further request headers on which the answer depends.
  */
 export const sendStatic = (
   request: HttpServerRequest.HttpServerRequest,
@@ -53,5 +64,8 @@ export const sendStatic = (
   const form = forms.find(([coding, bytes]) => bytes.length < plain.length && takes(accepted, coding))
   return form === undefined
     ? HttpServerResponse.uint8Array(plain, { contentType: type, headers })
-    : HttpServerResponse.uint8Array(form[1], { contentType: type, headers: { ...headers, "content-encoding": form[0] } })
+    : HttpServerResponse.uint8Array(form[1], {
+      contentType: type,
+      headers: { ...headers, "content-encoding": form[0] }
+    })
 }

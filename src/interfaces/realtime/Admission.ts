@@ -1,4 +1,3 @@
-import { type Clock, Effect, Option, Schema, Struct } from "effect"
 import type { Agent } from "#domain/agents/Agent"
 import type { CloseReason } from "#domain/agents/Sessions"
 import type { Auth } from "#domain/auth/Auth"
@@ -8,6 +7,7 @@ import type { LiveAgents } from "#domain/push/LiveAgents"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { reconnects, socketsOpened } from "#infrastructure/platform/Metrics"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { type Clock, Effect, Option, Schema, Struct } from "effect"
 import { parseClientFrame } from "./ClientFrames.ts"
 import { closeWith, type Connection } from "./Connection.ts"
 import { clientFrames } from "./Frames.ts"
@@ -53,14 +53,18 @@ export interface AdmissionDependencies {
 /** Takes a socket from its key to its session, and from its close out of the lists of its agent (wire.md E.1). */
 export const makeAdmission = (deps: AdmissionDependencies) => {
   const { auth, clock, fork, liveAgents, logDefect, now, presences } = deps
-  /** When the latest socket of an agent on this node ended, oldest first. A socket that follows soon counts as a reconnect. */
+  /**
+   * When the latest socket of an agent on this node ended, oldest first. A socket that follows soon counts as a
+   * reconnect.
+   */
   const left = new Map<string, number>()
 
   /** The agent of a key. A defect has the same effect as a key that cannot be checked. */
   const checked = (key: string) =>
-    Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) }).pipe(
-      Effect.catchDefect((defect) => Effect.andThen(logDefect(defect), Effect.fail(new Unavailable())))
-    )
+    Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) })
+      .pipe(
+        Effect.catchDefect((defect) => Effect.andThen(logDefect(defect), Effect.fail(new Unavailable())))
+      )
 
   /** Called once the key is valid. The socket becomes a session of its agent, if there is a slot for it. */
   const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
@@ -106,11 +110,10 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
     begin(session)
     const { early } = connection
     connection.early = undefined
-    if (early !== undefined) for (const text of early) deps.receive(connection, session, text)
+    if (early !== undefined) { for (const text of early) deps.receive(connection, session, text) }
     // If the key became invalid between its check and the attachment, no session was notified. Check it again.
     fork(Effect.matchEffect(auth.authenticate(key), {
-      onFailure: (failure) =>
-        failure._tag === "Unauthorized" ? Effect.sync(() => session.close(badKey)) : Effect.void,
+      onFailure: (failure) => failure._tag === "Unauthorized" ? Effect.sync(() => session.close(badKey)) : Effect.void,
       onSuccess: (again) => Effect.sync(() => again.status === "suspended" ? session.close(SUSPENDED) : undefined)
     }))
   }

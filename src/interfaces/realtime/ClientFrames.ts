@@ -1,14 +1,14 @@
-import { Effect, Option, Schema } from "effect"
 import type { CloseReason } from "#domain/agents/Sessions"
 import type { Conversations } from "#domain/conversations/Conversations"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import type { Presences } from "#domain/presence/Presences"
+import { refusals } from "#infrastructure/platform/Metrics"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { WindowLog } from "#infrastructure/rates/SlidingWindows"
-import { refusals } from "#infrastructure/platform/Metrics"
 import { exactId, inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
 import { isStorableJson } from "#infrastructure/wire/Text"
 import { InternalError, type WireFailure } from "#infrastructure/wire/WireError"
+import { Effect, Option, Schema } from "effect"
 import { clientFrames } from "./Frames.ts"
 import { type Asking, hold, letGo, withBackpressure } from "./ReadBackpressure.ts"
 import { Refusals, SLOWED_MS } from "./Refusals.ts"
@@ -67,13 +67,22 @@ const decodeTyping = Schema.decodeUnknownOption(
 )
 const decodePresence = Schema.decodeUnknownOption(clientFrames["presence.update"])
 
-/** Handles the frames of an authenticated socket (wire.md E): their effects, their limit, and the answers to bad ones. */
+/**
+ * Handles the frames of an authenticated socket (wire.md E): their effects, their limit, and the answers to bad ones.
+ */
 export const makeClientFrames = (deps: FrameDependencies) => {
   const { conversations, deliveries, now, presences } = deps
   const rule: RateRule = { name: "frames", limit: deps.framesPerSecond, windowMs: 1_000, window: "second" }
 
   /** Answers a frame with an error, and slows or closes a socket that gets too many errors. */
-  const refuse = (source: FrameSource, session: SocketSession, code: string, message: string, action: string | null, id: unknown): void => {
+  const refuse = (
+    source: FrameSource,
+    session: SocketSession,
+    code: string,
+    message: string,
+    action: string | null,
+    id: unknown
+  ): void => {
     // An id that is nested too deep to be serialised is not repeated.
     const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
     refusals.at("socket", code).add()
@@ -95,11 +104,26 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     withBackpressure(source, session.agent, effect, { now, fork: deps.fork(source) })
 
   /** Runs the queries of a frame, and answers it with an error if they fail. A defect is logged. */
-  const runOrRefuse = (source: FrameSource, session: SocketSession, { id, type }: RawFrame, effect: Effect.Effect<unknown, WireFailure>): void =>
-    run(source, session, Effect.match(
-      Effect.catchDefect(effect, (defect) => Effect.andThen(deps.logDefect(defect), Effect.fail(new InternalError()))),
-      { onFailure: ({ code, message }) => refuse(source, session, code, message, type, id), onSuccess: () => undefined }
-    ))
+  const runOrRefuse = (
+    source: FrameSource,
+    session: SocketSession,
+    { id, type }: RawFrame,
+    effect: Effect.Effect<unknown, WireFailure>
+  ): void =>
+    run(
+      source,
+      session,
+      Effect.match(
+        Effect.catchDefect(
+          effect,
+          (defect) => Effect.andThen(deps.logDefect(defect), Effect.fail(new InternalError()))
+        ),
+        {
+          onFailure: ({ code, message }) => refuse(source, session, code, message, type, id),
+          onSuccess: () => undefined
+        }
+      )
+    )
 
   /** Whether the socket may send one more frame. The limit holds for every period of one second. */
   const mayReceive = (source: FrameSource): boolean => {
@@ -159,7 +183,12 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     if (frame === undefined) {
       return refuse(source, session, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
     }
-    runOrRefuse(source, session, raw, conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type))
+    runOrRefuse(
+      source,
+      session,
+      raw,
+      conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type)
+    )
   }
 
   const presence = (source: FrameSource, session: SocketSession, raw: RawFrame): void => {
@@ -197,10 +226,15 @@ export const makeClientFrames = (deps: FrameDependencies) => {
       return
     }
     reads.set(conversation_id, Math.max(waiting ?? 0, through_seq ?? 0))
-    runOrRefuse(source, session, raw, Effect.onError(
-      markRead(session, reads, conversation_id, message_id),
-      () => Effect.sync(() => reads.delete(conversation_id))
-    ))
+    runOrRefuse(
+      source,
+      session,
+      raw,
+      Effect.onError(
+        markRead(session, reads, conversation_id, message_id),
+        () => Effect.sync(() => reads.delete(conversation_id))
+      )
+    )
   }
 
   const markRead = Effect.fnUntraced(function*(

@@ -15,7 +15,11 @@ export class ClientNames {
 
   of({ headers }: IncomingMessage): string | null {
     const [name, version] = [headers["x-agentchat-client"], headers["x-agentchat-client-version"]]
-    const said = name === undefined ? headers["user-agent"] : version === undefined ? String(name) : `${String(name)}/${String(version)}`
+    const said = name === undefined
+      ? headers["user-agent"]
+      : version === undefined
+      ? String(name)
+      : `${String(name)}/${String(version)}`
     if (said === undefined || said === "") return null
     // Copy the text, because a slice would keep the whole head of the request in memory.
     const text = Buffer.from(said.slice(0, MAX_LENGTH), "latin1").toString("latin1").replace(/[^ -~]/g, "?")

@@ -1,6 +1,6 @@
-import type { WebSocket } from "ws"
 import type { CloseReason } from "#domain/agents/Sessions"
 import type { SocketSlot } from "#domain/push/SocketPlaces"
+import type { WebSocket } from "ws"
 import type { FrameSource } from "./ClientFrames.ts"
 import type { SocketSession } from "./SocketSession.ts"
 
@@ -65,7 +65,11 @@ export interface HeartbeatTimes {
 }
 
 /** Checks the deadlines of all sockets: a HELLO that did not come, a ping that is due, a pong that did not come. */
-export const checkDeadlines = (connections: Iterable<Connection>, at: number, { helloMs, pingMs, pongMs }: HeartbeatTimes): void => {
+export const checkDeadlines = (
+  connections: Iterable<Connection>,
+  at: number,
+  { helloMs, pingMs, pongMs }: HeartbeatTimes
+): void => {
   for (const connection of connections) {
     if (connection.session === undefined) {
       if (connection.early === undefined && at >= connection.deadline) {

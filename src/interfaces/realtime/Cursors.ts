@@ -9,8 +9,9 @@ export interface Following {
 const CHUNK = 500
 
 /**
- * Compares sessions with the newest numbers of their inboxes in storage. Only one comparison runs at a time. If two ran at once, a
- * session could get an older number after a newer one, and would take its cursor for one that is beyond storage (`check`).
+ * Compares sessions with the newest numbers of their inboxes in storage. Only one comparison runs at a time. If two ran
+ * at once, a session could get an older number after a newer one, and would take its cursor for one that is beyond
+ * storage (`check`).
  */
 export const makeComparison = <E>(
   connections: Iterable<Following>,

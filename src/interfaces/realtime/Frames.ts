@@ -1,10 +1,10 @@
-import { Schema } from "effect"
-import { SyncRow } from "#domain/messages/Message"
 import { ReadReceipt } from "#domain/deliveries/ReadReceipt"
-import { GroupDeletion } from "#domain/messages/GroupDeletion"
 import { GroupInvite } from "#domain/groups/Invite"
-import { DateTimeString, Storable } from "#infrastructure/wire/Text"
+import { GroupDeletion } from "#domain/messages/GroupDeletion"
+import { SyncRow } from "#domain/messages/Message"
 import { Presence, PresenceChange } from "#domain/presence/Presence"
+import { DateTimeString, Storable } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
 
 const frame = <const Type extends string, P extends Schema.Top>(type: Type, payload: P, about: string) =>
   Schema.Struct({ type: Schema.Literal(type), payload }).annotate({ description: about })
@@ -30,7 +30,11 @@ export const serverFrames = {
   ),
   "typing.start": frame("typing.start", Typing, "Another participant began to write."),
   "typing.stop": frame("typing.stop", Typing, "Another participant stopped writing."),
-  "group.invite.received": frame("group.invite.received", GroupInvite, "Another agent invites this agent into a group."),
+  "group.invite.received": frame(
+    "group.invite.received",
+    GroupInvite,
+    "Another agent invites this agent into a group."
+  ),
   "group.deleted": frame(
     "group.deleted",
     GroupDeletion,

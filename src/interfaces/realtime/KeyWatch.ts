@@ -1,8 +1,8 @@
-import { Effect, Schedule } from "effect"
 import type { Agents } from "#domain/agents/Agents"
 import type { CloseReason } from "#domain/agents/Sessions"
 import type { Presences } from "#domain/presence/Presences"
 import type { LiveAgents } from "#domain/push/LiveAgents"
+import { Effect, Schedule } from "effect"
 import { closeWith, type Connection } from "./Connection.ts"
 import { readAgain } from "./SocketSession.ts"
 
@@ -10,7 +10,10 @@ import { readAgain } from "./SocketSession.ts"
 const TICK = "500 millis"
 /** How long accounts are cached (`AgentCache.ts`). */
 const CACHED = "1 second"
-/** How long a node keeps its sockets while it neither hears from all other nodes nor can read the sockets' keys, in milliseconds. */
+/**
+ * How long a node keeps its sockets while it neither hears from all other nodes nor can read the sockets' keys, in
+ * milliseconds.
+ */
 const CUT_OFF_MS = 3_000
 
 const CUT_OFF: CloseReason = { code: 1013, text: "this server is cut off from the others: connect again" }
@@ -19,7 +22,9 @@ const CUT_OFF: CloseReason = { code: 1013, text: "this server is cut off from th
 export interface Keyed {
   readonly keyHash: string
   /** Undefined until the key has arrived and been checked. */
-  readonly session: { readonly agent: { readonly id: string }; readonly close: (reason: CloseReason) => void } | undefined
+  readonly session:
+    | { readonly agent: { readonly id: string }; readonly close: (reason: CloseReason) => void }
+    | undefined
 }
 
 export const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
@@ -35,7 +40,9 @@ export const closeDeadKeys = Effect.fnUntraced(function*<E>(
   connections: Iterable<Keyed>,
   keyHashes: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string>, E>
 ) {
-  const open = Array.from(connections).flatMap(({ keyHash, session }) => session === undefined ? [] : [{ keyHash, session }])
+  const open = Array.from(connections).flatMap(({ keyHash, session }) =>
+    session === undefined ? [] : [{ keyHash, session }]
+  )
   for (let from = 0; from < open.length; from += CHUNK) {
     const chunk = open.slice(from, from + CHUNK)
     const hashes = yield* keyHashes([...new Set(chunk.map(({ session }) => session.agent.id))])
@@ -46,49 +53,58 @@ export const closeDeadKeys = Effect.fnUntraced(function*<E>(
 })
 
 /**
- * With a notice of a new key, `LiveAgents` closes the sockets (`disconnect`). This watch closes sockets whose keys may have become
- * invalid without a notice: while other nodes cannot notify this node, and
- * after a line to another node has ended.
+ * With a notice of a new key, `LiveAgents` closes the sockets (`disconnect`). This watch closes sockets whose keys may
+ * have become invalid without a notice: while other nodes cannot notify this node, and after a line to another node has
+ * ended.
  */
-export const watchKeys = Effect.fnUntraced(function*({ agents, connections, fork, liveAgents, logDefect, now, presences }: {
-  readonly agents: Agents["Service"]
-  readonly connections: Iterable<Connection>
-  readonly fork: (effect: Effect.Effect<void>) => void
-  readonly liveAgents: LiveAgents["Service"]
-  readonly logDefect: (defect: unknown) => Effect.Effect<void>
-  /** Monotonic milliseconds. */
-  readonly now: () => number
-  readonly presences: Presences["Service"]
-}) {
-  const checkKeys = closeDeadKeys(connections, agents.keyHashes)
-  /** When all keys were known to be valid: by the notices of the other nodes, or by a read of the keys. */
-  let knownAt = now()
-  // A node that comes back to the cluster is ready before the others have its address again, and their notices do not
-  // reach it until then. A node that is cut off knows of no change at all, so its clients must connect to another node.
-  const watch = Effect.gen(function*() {
-    if (!liveAgents.hearsAll()) yield* Effect.timeout(checkKeys, CUT_OFF_MS)
-    knownAt = now()
-  }).pipe(
-    Effect.catchDefect(logDefect),
-    Effect.ignore,
-    Effect.andThen(Effect.sync(() => {
-      if (now() - knownAt < CUT_OFF_MS) return
-      for (const connection of connections) closeWith(connection, CUT_OFF)
-    }))
-  )
-  yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(TICK)))
+export const watchKeys = Effect.fnUntraced(
+  function*({ agents, connections, fork, liveAgents, logDefect, now, presences }: {
+    readonly agents: Agents["Service"]
+    readonly connections: Iterable<Connection>
+    readonly fork: (effect: Effect.Effect<void>) => void
+    readonly liveAgents: LiveAgents["Service"]
+    readonly logDefect: (defect: unknown) => Effect.Effect<void>
+    /** Monotonic milliseconds. */
+    readonly now: () => number
+    readonly presences: Presences["Service"]
+  }) {
+    const checkKeys = closeDeadKeys(connections, agents.keyHashes)
+    /** When all keys were known to be valid: by the notices of the other nodes, or by a read of the keys. */
+    let knownAt = now()
+    // A node that comes back to the cluster is ready before the others have its address again, and their notices do not
+    // reach it until then. A node that is cut off knows of no change at all, so its clients must connect to another
+    // node.
+    const watch = Effect.gen(function*() {
+      if (!liveAgents.hearsAll()) yield* Effect.timeout(checkKeys, CUT_OFF_MS)
+      knownAt = now()
+    }).pipe(
+      Effect.catchDefect(logDefect),
+      Effect.ignore,
+      Effect.andThen(Effect.sync(() => {
+        if (now() - knownAt < CUT_OFF_MS) return
+        for (const connection of connections) closeWith(connection, CUT_OFF)
+      }))
+    )
+    yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(TICK)))
 
-  /** Closes the sockets whose keys have become invalid without a notice, and reads the mutes again. */
-  const recheck = Effect.andThen(checkKeys, liveAgents.reloadMutes).pipe(
-    Effect.retry(readAgain),
-    Effect.catchCause((cause) => Effect.logWarning("The keys and mutes of the sockets could not be checked again", cause))
-  )
-  liveAgents.onParted((agentIds) =>
-    fork(Effect.gen(function*() {
-      yield* recheck
-      yield* Effect.forEach(agentIds, (agentId) => Effect.ignore(presences.sockets(agentId)), { concurrency: 8, discard: true })
-      // A socket may have been accepted meanwhile for an account that was cached before its key changed.
-      yield* Effect.sleep(CACHED)
-      yield* recheck
-    })))
-})
+    /** Closes the sockets whose keys have become invalid without a notice, and reads the mutes again. */
+    const recheck = Effect.andThen(checkKeys, liveAgents.reloadMutes).pipe(
+      Effect.retry(readAgain),
+      Effect.catchCause((cause) =>
+        Effect.logWarning("The keys and mutes of the sockets could not be checked again", cause)
+      )
+    )
+    liveAgents.onParted((agentIds) =>
+      fork(Effect.gen(function*() {
+        yield* recheck
+        yield* Effect.forEach(agentIds, (agentId) => Effect.ignore(presences.sockets(agentId)), {
+          concurrency: 8,
+          discard: true
+        })
+        // A socket may have been accepted meanwhile for an account that was cached before its key changed.
+        yield* Effect.sleep(CACHED)
+        yield* recheck
+      }))
+    )
+  }
+)

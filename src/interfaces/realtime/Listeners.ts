@@ -1,4 +1,3 @@
-import { Cause, Effect, Random, Schedule } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
 import type { CloseReason } from "#domain/agents/Sessions"
 import type { Principal } from "#domain/auth/Principal"
@@ -11,6 +10,7 @@ import type { SocketSlot } from "#domain/push/SocketPlaces"
 import { Config } from "#infrastructure/platform/Config"
 import { waitsOpen } from "#infrastructure/platform/Metrics"
 import { RateLimited, type Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
+import { Cause, Effect, Random, Schedule } from "effect"
 import { makeComparison } from "./Cursors.ts"
 import { readAgain } from "./SocketSession.ts"
 
@@ -19,8 +19,8 @@ const CHECK = "5 seconds"
 /** How long an agent stays online after a wait, so that one that waits in a loop is online all the time. */
 const BETWEEN_WAITS = "5 seconds"
 /**
- * The time over which a stopping server spreads the ends of its listeners, in milliseconds, because their clients go to the
- * other nodes.
+ * The time over which a stopping server spreads the ends of its listeners, in milliseconds, because their clients go to
+ * the other nodes.
  */
 const SPREAD_MS = 2_000
 
@@ -65,7 +65,8 @@ export class Listener implements LiveSession {
   }
 
   hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
-    // After a gap, the listener cannot know what came before. The next comparison with storage finds messages before the gap.
+    // After a gap, the listener cannot know what came before. The next comparison with storage finds messages before
+    // the gap.
     if (inboxNo === this.reached + 1) this.reached = inboxNo
     if (!muted && !this.over) this.inbox.message(rendered.conversationId, false)
   }
@@ -102,7 +103,9 @@ export const makeListeners = Effect.gen(function*() {
   const presences = yield* Presences
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const fork = (effect: Effect.Effect<void>): void => {
-    runFork(Effect.catchDefect(effect, (defect) => Effect.logError("Work for a waiting agent failed", Cause.die(defect))))
+    runFork(
+      Effect.catchDefect(effect, (defect) => Effect.logError("Work for a waiting agent failed", Cause.die(defect)))
+    )
   }
   const listeners = new Set<Listener>()
   yield* waitsOpen.readsIn(() => listeners.size)
@@ -119,7 +122,9 @@ export const makeListeners = Effect.gen(function*() {
     Effect.andThen(
       Effect.sleep(BETWEEN_WAITS),
       Effect.suspend(() =>
-        liveAgents.live(agentId) !== undefined ? Effect.void : Effect.andThen(liveAgents.reachable, updatePresence(agentId))
+        liveAgents.live(agentId) !== undefined
+          ? Effect.void
+          : Effect.andThen(liveAgents.reachable, updatePresence(agentId))
       )
     )
 
@@ -159,19 +164,26 @@ export const makeListeners = Effect.gen(function*() {
 
   /** Fails unless the credential is still valid and its agent is not suspended. */
   const admitted = (check: Principal["check"]) =>
-    Effect.flatMap(check, (agent) =>
-      agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
+    Effect.flatMap(check, (agent) => agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
 
   const comparison = makeComparison(listeners, deliveries.heads)
-  const compare = Effect.catchCause(comparison, (cause) => Effect.logWarning("Could not check for missed messages of waiting agents", cause))
+  const compare = Effect.catchCause(
+    comparison,
+    (cause) => Effect.logWarning("Could not check for missed messages of waiting agents", cause)
+  )
   yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
   liveAgents.onMissed(() => fork(compare))
 
   /** Ends all listeners within two seconds, because the server is about to stop. */
   const endAll = (): void => {
     for (const listener of listeners) {
-      fork(Effect.flatMap(Random.nextIntBetween(0, SPREAD_MS), (ms) =>
-        Effect.andThen(Effect.sleep(ms), Effect.sync(() => listener.end(undefined)))))
+      fork(
+        Effect.flatMap(Random.nextIntBetween(0, SPREAD_MS), (ms) =>
+          Effect.andThen(
+            Effect.sleep(ms),
+            Effect.sync(() => listener.end(undefined))
+          ))
+      )
     }
   }
 

@@ -1,8 +1,11 @@
-import { Effect } from "effect"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { WindowLog } from "#infrastructure/rates/SlidingWindows"
+import { Effect } from "effect"
 
-/** Look-ups of a socket that may be under way at once. While more of them wait, the server does not read from the socket. */
+/**
+ * Look-ups of a socket that may be under way at once. While more of them wait, the server does not read from the
+ * socket.
+ */
 const MAX_LOOKUPS = 4
 
 /**
@@ -52,10 +55,16 @@ export interface LookupDependencies {
 }
 
 /**
- * Runs the queries of frames that no limit counts or that may be slow: a few at once, and a hundred a second. The others wait in
- * order. While some wait, the server does not read from the socket. So a flood of frames delays only its sender, and nothing is dropped.
+ * Runs the queries of frames that no limit counts or that may be slow: a few at once, and a hundred a second. The
+ * others wait in order. While some wait, the server does not read from the socket. So a flood of frames delays only its
+ * sender, and nothing is dropped.
  */
-export const withBackpressure = (asking: Asking, asker: Asker, effect: Effect.Effect<void>, deps: LookupDependencies): void => {
+export const withBackpressure = (
+  asking: Asking,
+  asker: Asker,
+  effect: Effect.Effect<void>,
+  deps: LookupDependencies
+): void => {
   if (asking.waiting === undefined) {
     if (asking.lookups < MAX_LOOKUPS && placeIn(asker, deps.now()) === 0) return run(asking, asker, effect, deps)
     asking.waiting = []
@@ -91,13 +100,24 @@ const run = (asking: Asking, asker: Asker, effect: Effect.Effect<void>, deps: Lo
   ))
 }
 
-/** Runs the look-up that has waited longest as soon as there is a place. Reading goes on when the last one that waits begins. */
+/**
+ * Runs the look-up that has waited longest as soon as there is a place. Reading goes on when the last one that waits
+ * begins.
+ */
 const runNext = (asking: Asking, asker: Asker, deps: LookupDependencies): void =>
-  run(asking, asker, Effect.andThen(place(asker, deps.now), Effect.suspend(() => {
-    const next = asking.waiting?.shift()
-    if (asking.waiting?.length === 0) {
-      asking.waiting = undefined
-      letGo(asking)
-    }
-    return next ?? Effect.void
-  })), deps)
+  run(
+    asking,
+    asker,
+    Effect.andThen(
+      place(asker, deps.now),
+      Effect.suspend(() => {
+        const next = asking.waiting?.shift()
+        if (asking.waiting?.length === 0) {
+          asking.waiting = undefined
+          letGo(asking)
+        }
+        return next ?? Effect.void
+      })
+    ),
+    deps
+  )

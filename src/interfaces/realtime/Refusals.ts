@@ -5,10 +5,10 @@ const FLOOD_SECONDS = 10
 export const SLOWED_MS = 500
 
 /**
- * Counts the frames of one socket that were answered with an error. Each takes `1 / perSecond` seconds from an allowance that time
- * restores. A socket that has used a whole second in advance is slowed. A socket that has used ten seconds before the allowance was
- * full again is closed. So a faulty client gets an error for each frame, while a flood is read slowly and then ends with the close.
- * Times are monotonic milliseconds.
+ * Counts the frames of one socket that were answered with an error. Each takes `1 / perSecond` seconds from an
+ * allowance that time restores. A socket that has used a whole second in advance is slowed. A socket that has used ten
+ * seconds before the allowance was full again is closed. So a faulty client gets an error for each frame, while a flood
+ * is read slowly and then ends with the close. Times are monotonic milliseconds.
  */
 export class Refusals {
   /** When the allowance is full again. */

@@ -1,7 +1,3 @@
-import { Cause, Clock, Effect, Layer, Schedule, Semaphore } from "effect"
-import type { IncomingMessage } from "node:http"
-import type { Duplex } from "node:stream"
-import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from "ws"
 import { AgentSuspended } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import type { CloseReason } from "#domain/agents/Sessions"
@@ -20,6 +16,10 @@ import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { refuse } from "#infrastructure/wire/WireErrors"
+import { Cause, Clock, Effect, Layer, Schedule, Semaphore } from "effect"
+import type { IncomingMessage } from "node:http"
+import type { Duplex } from "node:stream"
+import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from "ws"
 import { makeAdmission, NO_HELLO, UNCHECKED } from "./Admission.ts"
 import { type FrameSource, makeClientFrames } from "./ClientFrames.ts"
 import { ClientNames } from "./ClientNames.ts"
@@ -32,10 +32,16 @@ import { Waiters } from "./Waiters.ts"
 const TICK = "500 millis"
 /** How often cursors are compared with storage. */
 const CHECK = "5 seconds"
-/** Bounds of a message's fragments, and of the pieces in which a frame arrives. Each takes some 400 bytes of memory besides its content. */
+/**
+ * Bounds of a message's fragments, and of the pieces in which a frame arrives. Each takes some 400 bytes of memory
+ * besides its content.
+ */
 const MAX_FRAGMENTS = 64
 const MAX_CHUNKS = 512
-/** How many sessions of the node read their backlog at once. Those of one agent also need a slot of the agent for each page. */
+/**
+ * How many sessions of the node read their backlog at once. Those of one agent also need a slot of the agent for each
+ * page.
+ */
 const READERS = 8
 /** The memory that a page of a backlog may take. */
 const BACKLOG_PAGE: LargeAnswer = { usual: 1, max: 1, bytes: 1_048_576 }
@@ -49,8 +55,8 @@ const CLOSE_MS = 10_000
 const LEAVING: CloseReason = { code: 1013, text: "the server is shutting down: try again" }
 
 /**
- * Serves `/v1/ws` (wire.md E): upgrades, heartbeats and the end of sockets. `Admission.ts` checks their keys, a SocketSession
- * decides what a socket shows, and `ClientFrames.ts` handles what its client sends.
+ * Serves `/v1/ws` (wire.md E): upgrades, heartbeats and the end of sockets. `Admission.ts` checks their keys, a
+ * SocketSession decides what a socket shows, and `ClientFrames.ts` handles what its client sends.
  */
 export const SocketServer = Layer.effect(
   UpgradeHandler,
@@ -78,7 +84,8 @@ export const SocketServer = Layer.effect(
       pingMs: config.SOCKETS_PING_SECONDS * 1_000,
       pongMs: config.SOCKETS_PONG_SECONDS * 1_000
     }
-    const forkFor = ({ requestId }: FrameSource) => (effect: Effect.Effect<void>): void => fork(forRequest(requestId, effect))
+    const forkFor = ({ requestId }: FrameSource) => (effect: Effect.Effect<void>): void =>
+      fork(forRequest(requestId, effect))
     const frames = makeClientFrames({
       conversations,
       deliveries,
@@ -100,7 +107,11 @@ export const SocketServer = Layer.effect(
       session: {
         deliveries,
         inSlot: (agentId, query) =>
-          Effect.catchTag(reads.during(agentId, BACKLOG_PAGE, readers.withPermits(1)(query)), "RateLimited", () => Effect.fail(new Unavailable())),
+          Effect.catchTag(
+            reads.during(agentId, BACKLOG_PAGE, readers.withPermits(1)(query)),
+            "RateLimited",
+            () => Effect.fail(new Unavailable())
+          ),
         fork,
         backlogBytes: config.SOCKETS_BACKLOG_BYTES,
         unsentBytes: config.SOCKETS_UNSENT_BYTES,
@@ -173,7 +184,12 @@ export const SocketServer = Layer.effect(
      * Completes an upgrade. Temporary failures are reported on the socket, because a client that gets a 503 for its
      * upgrade may never retry, but it does after a 1013.
      */
-    const accept = (request: IncomingMessage, socket: Duplex, head: Buffer, then: (connection: Connection) => void): void => {
+    const accept = (
+      request: IncomingMessage,
+      socket: Duplex,
+      head: Buffer,
+      then: (connection: Connection) => void
+    ): void => {
       if (socket.destroyed) return
       server.handleUpgrade(request, socket, head, (ws) => {
         const connection = opened(ws, requestIds.get(request), clients.of(request))
@@ -214,8 +230,12 @@ export const SocketServer = Layer.effect(
     /** Finds lost hints: a lost hint leaves a cursor behind the inbox. */
     const check = makeComparison(connections, deliveries.heads)
 
-    yield* Effect.forkScoped(Effect.repeat(Effect.sync(() => checkDeadlines(connections, now(), heartbeats)), Schedule.spaced(TICK)))
-    yield* Effect.forkScoped(Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefectOf), Schedule.spaced(CHECK)))
+    yield* Effect.forkScoped(
+      Effect.repeat(Effect.sync(() => checkDeadlines(connections, now(), heartbeats)), Schedule.spaced(TICK))
+    )
+    yield* Effect.forkScoped(
+      Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefectOf), Schedule.spaced(CHECK))
+    )
 
     yield* watchKeys({ agents, connections, fork, liveAgents, logDefect: logDefectOf, now, presences })
     // Compare twice, because only the second comparison acts.

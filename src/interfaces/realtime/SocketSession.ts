@@ -1,16 +1,19 @@
+import type { CloseReason } from "#domain/agents/Sessions"
+import type { Deliveries, Within } from "#domain/deliveries/Deliveries"
+import { messageFrame, type MessagePosition, type Rendered } from "#domain/messages/Message"
+import { turn } from "#domain/messages/MessagePage"
+import type { LiveAgent, LiveSession, SocketState } from "#domain/push/LiveAgent"
+import { isStorable } from "#infrastructure/wire/Text"
 import { Cause, Effect, Schedule } from "effect"
 import type { WebSocket } from "ws"
-import type { LiveAgent, LiveSession, SocketState } from "#domain/push/LiveAgent"
-import { turn } from "#domain/messages/MessagePage"
-import { messageFrame, type MessagePosition, type Rendered } from "#domain/messages/Message"
-import type { Deliveries, Within } from "#domain/deliveries/Deliveries"
-import { isStorable } from "#infrastructure/wire/Text"
-import type { CloseReason } from "#domain/agents/Sessions"
 import { SocketWriter, type UnsentBounds } from "./SocketWriter.ts"
 
 /** Rows read from storage at once. */
 const PAGE = 100
-/** How long a gap in the hints may last before storage is read, in milliseconds. Two commits may be answered out of order. */
+/**
+ * How long a gap in the hints may last before storage is read, in milliseconds. Two commits may be answered out of
+ * order.
+ */
 const REORDER_MS = 10
 const MAX_AHEAD = 256
 const MAX_ECHOES = 1_024
@@ -199,7 +202,9 @@ export class SocketSession implements LiveSession {
     return !this.live && !this.writer.closed
   }
 
-  /** Acknowledges a message that this socket has shown. For any other message, returns the look-up that acknowledges it. */
+  /**
+   * Acknowledges a message that this socket has shown. For any other message, returns the look-up that acknowledges it.
+   */
   acknowledge(messageId: string): Effect.Effect<void> | undefined {
     const inboxNo = this.unacked?.get(messageId)
     if (inboxNo === undefined) {
@@ -321,8 +326,12 @@ export class SocketSession implements LiveSession {
       while (!this.writer.closed) {
         // The slot covers only the query, so that a socket that accepts a page slowly does not keep others from
         // reading theirs. A socket may have closed while it waited.
-        const page = yield* deps.deliveries.page(agent.id, this.cursor, PAGE, (query) =>
-          deps.inSlot(agent.id, Effect.suspend(() => this.writer.closed ? Effect.undefined : query)))
+        const page = yield* deps.deliveries.page(
+          agent.id,
+          this.cursor,
+          PAGE,
+          (query) => deps.inSlot(agent.id, Effect.suspend(() => this.writer.closed ? Effect.undefined : query))
+        )
         if (page === undefined) return
         for (const row of yield* deps.deliveries.render(page)) {
           if (row.inboxNo <= this.cursor) continue

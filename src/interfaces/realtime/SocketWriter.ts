@@ -1,9 +1,9 @@
+import type { CloseReason } from "#domain/agents/Sessions"
+import { type BufferAccount, type BufferEntry, progressOf, UNCOUNTED } from "#infrastructure/http/BufferedBytes"
+import { pushes, slowSockets } from "#infrastructure/platform/Metrics"
 import { Effect } from "effect"
 import type { Socket } from "node:net"
 import type { WebSocket } from "ws"
-import type { CloseReason } from "#domain/agents/Sessions"
-import { type BufferEntry, type BufferAccount, progressOf, UNCOUNTED } from "#infrastructure/http/BufferedBytes"
-import { pushes, slowSockets } from "#infrastructure/platform/Metrics"
 
 /** The bounds of the bytes that a socket has not sent yet. */
 export interface UnsentBounds {
@@ -20,7 +20,8 @@ const streamOf = (socket: WebSocket): Socket => (socket as WebSocket & { readonl
 /** The bytes of memory that a part of a frame takes besides its content. Node knows how many parts wait to be sent. */
 const PART_BYTES = 256
 const partsOf = (stream: Socket): number =>
-  (stream as unknown as { readonly _writableState?: { readonly bufferedRequestCount?: number } })._writableState?.bufferedRequestCount ?? 0
+  (stream as unknown as { readonly _writableState?: { readonly bufferedRequestCount?: number } })._writableState
+    ?.bufferedRequestCount ?? 0
 
 const release = (writer: SocketWriter): void => writer.release()
 

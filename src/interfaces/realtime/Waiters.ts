@@ -1,4 +1,3 @@
-import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, type Scope } from "effect"
 import type { CloseReason } from "#domain/agents/Sessions"
 import type { Principal } from "#domain/auth/Principal"
 import { Deliveries } from "#domain/deliveries/Deliveries"
@@ -7,6 +6,7 @@ import { LiveAgents } from "#domain/push/LiveAgents"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { Unauthorized } from "#infrastructure/wire/WireError"
+import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, type Scope } from "effect"
 import { type InboxListener, Listener, makeListeners, TOO_MANY, type WaitRefusal } from "./Listeners.ts"
 
 /** How often deadlines of waits are checked: one fiber for all waits, instead of a timer for each. */
@@ -18,7 +18,9 @@ const SEARCH: LargeAnswer = { usual: PAGE, max: PAGE, bytes: 1_024 }
 /** How long a stopping server holds a new wait before it ends the wait, so that the caller goes to another node. */
 const TURNED_AWAY = "1 second"
 
-/** The result of a wait: messages, as the JSON texts of their SyncRows; a time-out; or `moved`, because the node stops. */
+/**
+ * The result of a wait: messages, as the JSON texts of their SyncRows; a time-out; or `moved`, because the node stops.
+ */
 export interface Waited {
   readonly outcome: "messages" | "timeout" | "moved"
   readonly rows: ReadonlyArray<string>
@@ -48,7 +50,13 @@ export class Wait implements InboxListener {
   /** Starts a look-up for a wait. */
   private readonly wake: (wait: Wait) => void
 
-  constructor(agent: LiveAgent, check: Principal["check"], limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
+  constructor(
+    agent: LiveAgent,
+    check: Principal["check"],
+    limit: number,
+    settled: Wait["settled"],
+    wake: (wait: Wait) => void
+  ) {
     this.listener = new Listener(agent, this)
     this.check = check
     this.limit = limit
@@ -120,7 +128,8 @@ export class Waiters extends Context.Service<Waiters, {
           const page = yield* deliveries.waiting(listener.agent.id, from, most)
           if (page === undefined) return { found: false, read: from }
           for (const { message } of page.rows) {
-            if (listener.agent.mutes?.covers(message.senderId, message.conversationId) !== true) return { found: true, read: from }
+            if (listener.agent.mutes?.covers(message.senderId, message.conversationId) !== true)
+              return { found: true, read: from }
           }
           const last = page.rows.at(-1)
           if (page.isLast || last === undefined) return { found: false, read: Math.max(from, page.lastInboxNo) }
@@ -130,7 +139,11 @@ export class Waiters extends Context.Service<Waiters, {
 
       /** The messages with which a wait ends. */
       const shown = ({ limit, listener: { agent } }: Wait) =>
-        reads.during(agent.id, { usual: limit, max: limit, bytes: "message" }, deliveries.sync(agent.id, undefined, limit))
+        reads.during(
+          agent.id,
+          { usual: limit, max: limit, bytes: "message" },
+          deliveries.sync(agent.id, undefined, limit)
+        )
 
       /** Returns the answer of a wait, or undefined if there is none yet. */
       const lookUp = Effect.fnUntraced(function*(wait: Wait) {
@@ -192,14 +205,22 @@ export class Waiters extends Context.Service<Waiters, {
         if (!wait.looking && waits.has(wait)) work(wait, lookUp(wait))
       }
 
-      const begin = ({ agentId, check }: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
+      const begin = (
+        { agentId, check }: Principal,
+        limit: number,
+        timeoutMs: number,
+        settled: Wait["settled"]
+      ): Wait => {
         const wait = new Wait(liveAgents.here(agentId), check, limit, settled, wake)
         waits.add(wait)
         some.openUnsafe()
-        work(wait, Effect.flatMap(join(wait.listener, check), () => {
-          wait.until = now() + timeoutMs
-          return lookUp(wait)
-        }))
+        work(
+          wait,
+          Effect.flatMap(join(wait.listener, check), () => {
+            wait.until = now() + timeoutMs
+            return lookUp(wait)
+          })
+        )
         return wait
       }
 
@@ -214,7 +235,9 @@ export class Waiters extends Context.Service<Waiters, {
         for (const wait of waits) if (at >= wait.until) wake(wait)
       })
       yield* Effect.andThen(some.await, Effect.sleep(TICK)).pipe(
-        Effect.andThen(Effect.catchDefect(tick, (defect) => Effect.logError("Waits could not be ended", Cause.die(defect)))),
+        Effect.andThen(
+          Effect.catchDefect(tick, (defect) => Effect.logError("Waits could not be ended", Cause.die(defect)))
+        ),
         Effect.forever,
         Effect.forkScoped
       )

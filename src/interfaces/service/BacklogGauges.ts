@@ -1,11 +1,13 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { backlogMessages, backlogWebhooks } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 
-/** The most deliveries that are counted for one webhook, so that a count is cheap for any number of waiting deliveries. */
+/**
+ * The most deliveries that are counted for one webhook, so that a count is cheap for any number of waiting deliveries.
+ */
 const MOST_PER_WEBHOOK = 1_000
 /** How long a node reports a count. If it has no newer count after that, another node runs the job. */
 const SHOWN_MS = 180_000
@@ -19,14 +21,20 @@ SELECT
     ) few
   ) d ON true WHERE w.active AND w.slot IS NOT NULL)::bigint AS deliveries`
 
-/** Counts the messages and webhook deliveries that wait on all nodes, for the metrics of the node that runs the job. It decides nothing. */
+/**
+ * Counts the messages and webhook deliveries that wait on all nodes, for the metrics of the node that runs the job. It
+ * decides nothing.
+ */
 export class BacklogGauges extends Context.Service<BacklogGauges, {
   readonly count: Effect.Effect<Batch, Unavailable>
 }>()("parley/service/BacklogGauges") {
   static readonly layer = Layer.effect(
     BacklogGauges,
     Effect.gen(function*() {
-      const read = (yield* Database).prepared<{ readonly messages: number; readonly deliveries: number }>("backlog", COUNT)
+      const read = (yield* Database).prepared<{ readonly messages: number; readonly deliveries: number }>(
+        "backlog",
+        COUNT
+      )
       const now = monotonicMillis(yield* Clock.Clock)
       let counted: { readonly messages: number; readonly deliveries: number; readonly at: number } | undefined
       const recent = () => counted !== undefined && now() - counted.at < SHOWN_MS ? counted : undefined

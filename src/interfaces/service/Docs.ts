@@ -1,9 +1,9 @@
+import { Budgets } from "#domain/auth/Budgets"
+import { sendStatic, type StaticBody, staticBody } from "#interfaces/pages/StaticBody"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest } from "effect/http"
 import { type HttpApi, type HttpApiGroup, HttpApiScalar, OpenApi } from "effect/http-api"
 import { createHash } from "node:crypto"
-import { Budgets } from "#domain/auth/Budgets"
-import { sendStatic, type StaticBody, staticBody } from "#interfaces/pages/StaticBody"
 
 /** Settings with which Scalar loads nothing from other servers and shows no button that leads to its own services. */
 const appearance = {
@@ -70,12 +70,16 @@ export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint
       Effect.gen(function*() {
         const budgets = yield* Budgets
         const made = yield* Effect.cached(make)
-        yield* router.add("GET", path, Effect.gen(function*() {
-          const request = yield* HttpServerRequest.HttpServerRequest
-          yield* budgets.ofAddress(request)
-          const { body, headers } = yield* made
-          return sendStatic(request, body, headers)
-        }))
+        yield* router.add(
+          "GET",
+          path,
+          Effect.gen(function*() {
+            const request = yield* HttpServerRequest.HttpServerRequest
+            yield* budgets.ofAddress(request)
+            const { body, headers } = yield* made
+            return sendStatic(request, body, headers)
+          })
+        )
       })
     )
   return Layer.mergeAll(route("/v1/openapi.json", document), route("/docs", makePage(api)))

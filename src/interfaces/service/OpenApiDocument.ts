@@ -1,6 +1,6 @@
-import { JsonSchema, Predicate, Schema } from "effect"
 import { MethodNotAllowed, NotFound } from "#infrastructure/wire/WireError"
 import { clientFrames, serverFrames } from "#interfaces/realtime/Frames"
+import { JsonSchema, Predicate, Schema } from "effect"
 import { Degraded } from "./ServiceApi.ts"
 
 type Json = Record<string, unknown>
@@ -12,8 +12,8 @@ const nameOf = (name: string): string => name.replace(/Encoded$/, "")
 
 /**
  * A schema as a caller should read it. No object is closed, because unknown fields are ignored and later versions may
- * add fields. The bounds of safe integers are left out, because every integer has them. The one schema of an `allOf` becomes part of the
- * schema around it. Names are those of the contract.
+ * add fields. The bounds of safe integers are left out, because every integer has them. The one schema of an `allOf`
+ * becomes part of the schema around it. Names are those of the contract.
  */
 const tidy = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(tidy)
@@ -59,7 +59,10 @@ const withHeaders = (response: unknown, status: string): unknown => {
   const headers: Json = { "x-request-id": { $ref: "#/components/headers/RequestId" } }
   if (status === "429" || status === "503") headers["retry-after"] = { $ref: "#/components/headers/RetryAfter" }
   if (status === "401") headers["www-authenticate"] = { schema: { type: "string", enum: ["Bearer"] }, required: true }
-  return { ...response, headers: { ...headers, ...(Predicate.isObject(response["headers"]) ? response["headers"] : {}) } }
+  return {
+    ...response,
+    headers: { ...headers, ...(Predicate.isObject(response["headers"]) ? response["headers"] : {}) }
+  }
 }
 
 const mentions = (response: unknown, error: string): boolean =>
@@ -75,15 +78,18 @@ const withIdempotencyKey = (operation: Json, responses: Json): Json => {
   return {
     ...operation,
     parameters: [...parameters, { $ref: "#/components/parameters/IdempotencyKey" }],
-    responses: mapValues(responses, (response, status) =>
-      !Predicate.isObject(response) || Number(status) >= 500 || status === "401" || status === "429" ? response : {
-        ...response,
-        headers: {
-          ...(Predicate.isObject(response["headers"]) ? response["headers"] : {}),
-          ...REPLAY_HEADERS,
-          ...(status === "409" ? { "retry-after": { $ref: "#/components/headers/RetryAfter" } } : {})
+    responses: mapValues(
+      responses,
+      (response, status) =>
+        !Predicate.isObject(response) || Number(status) >= 500 || status === "401" || status === "429" ? response : {
+          ...response,
+          headers: {
+            ...(Predicate.isObject(response["headers"]) ? response["headers"] : {}),
+            ...REPLAY_HEADERS,
+            ...(status === "409" ? { "retry-after": { $ref: "#/components/headers/RetryAfter" } } : {})
+          }
         }
-      })
+    )
   }
 }
 
@@ -109,7 +115,8 @@ const socketOf = (definitions: Json): Json => ({
     "1008": "The key is bad, suspended, rotated or deleted, or the first frame was not hello: do not connect again.",
     "1009": "A frame was too large.",
     "1011": "The server failed: connect again.",
-    "1013": "Too slow, too many sockets, too many bad frames, no hello in time, the server is about to stop, or the key " +
+    "1013":
+      "Too slow, too many sockets, too many bad frames, no hello in time, the server is about to stop, or the key " +
       "could not be checked: connect again later."
   }
 })
@@ -123,32 +130,40 @@ export const published = (spec: Json): Json => {
   }
   const extra = schemasOf({ NotFound, MethodNotAllowed, Degraded }, schemas)
   schemas["Degraded"] ??= extra["Degraded"]
-  const paths = mapValues(Predicate.isObject(spec["paths"]) ? spec["paths"] : {}, (item, path) =>
-    mapValues(Predicate.isObject(item) ? item : {}, (operation) => {
-      if (!Predicate.isObject(operation)) return operation
-      const tidied = Object.assign({}, tidy(operation))
-      const responses = { ...(Predicate.isObject(operation["responses"]) ? operation["responses"] : {}) }
-      if (path === "/v1/ws") {
-        delete responses["204"]
-        responses["101"] = { description: "The socket is open." }
-        for (const [status, error] of [["401", "Unauthorized"], ["403", "AgentSuspended"]] as const) {
-          responses[status] = jsonResponse("The key that came with the upgrade.", { $ref: `#/components/schemas/${error}` })
+  const paths = mapValues(
+    Predicate.isObject(spec["paths"]) ? spec["paths"] : {},
+    (item, path) =>
+      mapValues(Predicate.isObject(item) ? item : {}, (operation) => {
+        if (!Predicate.isObject(operation)) return operation
+        const tidied = Object.assign({}, tidy(operation))
+        const responses = { ...(Predicate.isObject(operation["responses"]) ? operation["responses"] : {}) }
+        if (path === "/v1/ws") {
+          delete responses["204"]
+          responses["101"] = { description: "The socket is open." }
+          for (const [status, error] of [["401", "Unauthorized"], ["403", "AgentSuspended"]] as const) {
+            responses[status] = jsonResponse("The key that came with the upgrade.", {
+              $ref: `#/components/schemas/${error}`
+            })
+          }
         }
-      }
-      if (path === "/v1/messages" && Predicate.isObject(responses["200"])) {
-        responses["200"] = {
-          ...responses["200"],
-          headers: { ...REPLAY_HEADERS, "x-client-msg-id-conflict": { $ref: "#/components/headers/ClientMsgIdConflict" } }
+        if (path === "/v1/messages" && Predicate.isObject(responses["200"])) {
+          responses["200"] = {
+            ...responses["200"],
+            headers: {
+              ...REPLAY_HEADERS,
+              "x-client-msg-id-conflict": { $ref: "#/components/headers/ClientMsgIdConflict" }
+            }
+          }
         }
-      }
-      if (path === "/v1/health") {
-        responses["503"] = jsonResponse("Storage cannot be reached.", { $ref: "#/components/schemas/Degraded" })
-      }
-      return withIdempotencyKey(
-        tidied,
-        mapValues(responses, (response, status) => withHeaders(tidy(response), status))
-      )
-    }))
+        if (path === "/v1/health") {
+          responses["503"] = jsonResponse("Storage cannot be reached.", { $ref: "#/components/schemas/Degraded" })
+        }
+        return withIdempotencyKey(
+          tidied,
+          mapValues(responses, (response, status) => withHeaders(tidy(response), status))
+        )
+      })
+  )
   const socket = socketOf(schemas)
   const info = Predicate.isObject(spec["info"]) ? spec["info"] : {}
   return {
@@ -172,12 +187,14 @@ export const published = (spec: Json): Json => {
           schema: { type: "integer", minimum: 1 }
         },
         IdempotentReplay: {
-          description: "`true` if the request repeats an earlier one with the same Idempotency-Key, or a send with the same client_msg_id. This is " +
+          description:
+            "`true` if the request repeats an earlier one with the same Idempotency-Key, or a send with the same client_msg_id. This is " +
             "the answer to the earlier request, and nothing was done again.",
           schema: { type: "string", enum: ["true"] }
         },
         ClientMsgIdConflict: {
-          description: "Present if the message is an earlier one in another conversation than the request names. The message of the request " +
+          description:
+            "Present if the message is an earlier one in another conversation than the request names. The message of the request " +
             "was not sent: send it with another client_msg_id.",
           schema: { type: "string", enum: ["conversation"] }
         }
@@ -187,7 +204,8 @@ export const published = (spec: Json): Json => {
           name: "Idempotency-Key",
           in: "header",
           required: false,
-          description: "A repeated request with the same key, path and body has no second effect and gets the same answer. Keys are stored for each " +
+          description:
+            "A repeated request with the same key, path and body has no second effect and gets the same answer. Keys are stored for each " +
             "agent; answers 401, 429 and 5xx are not stored.",
           schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[ -~]*$" }
         }

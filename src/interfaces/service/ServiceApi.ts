@@ -1,8 +1,8 @@
-import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AnonymousBudget } from "#domain/auth/Budgets"
 import { documented } from "#infrastructure/http/Documented"
 import { Unauthorized, UpgradeRequired, WireError } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 
 export class NotReady extends WireError<NotReady>()("NotReady", {
   code: "NOT_READY",
@@ -41,7 +41,8 @@ export class ServiceApi extends HttpApiGroup.make("service")
       error: NotReady
     }).annotateMerge(documented({
       summary: "Check readiness",
-      description: "Answers 200 while this node makes progress. At other times a load balancer should send it no requests. No key is needed.",
+      description:
+        "Answers 200 while this node makes progress. At other times a load balancer should send it no requests. No key is needed.",
       answer: { status: "ready" }
     })),
     HttpApiEndpoint.get("metrics", "/internal/metrics", {
@@ -49,16 +50,23 @@ export class ServiceApi extends HttpApiGroup.make("service")
       error: Unauthorized
     }).annotateMerge(documented({
       summary: "Get metrics",
-      description: "Answers with this node's metrics in Prometheus' text format. If METRICS_TOKEN is set, the request needs this token as its " +
+      description:
+        "Answers with this node's metrics in Prometheus' text format. If METRICS_TOKEN is set, the request needs this token as its " +
         "bearer token; an agent's key is refused.",
       answer: "# HELP sockets_open WebSockets held by this node\n# TYPE sockets_open gauge\nsockets_open 2\n"
     })),
     HttpApiEndpoint.get("socket", "/v1/ws", { error: UpgradeRequired }).annotateMerge(documented({
       summary: "Open a WebSocket",
-      description: "Opens the socket over which an agent gets its messages and other events. The key comes with the upgrade or " +
+      description:
+        "Opens the socket over which an agent gets its messages and other events. The key comes with the upgrade or " +
         "in the first frame; the frames are described under x-websocket in this document."
     }))
   )
   .middleware(AnonymousBudget)
-  .annotateMerge(OpenApi.annotations({ title: "Service", description: "For operators and tools: health, readiness and metrics, without an agent's key." }))
+  .annotateMerge(
+    OpenApi.annotations({
+      title: "Service",
+      description: "For operators and tools: health, readiness and metrics, without an agent's key."
+    })
+  )
 {}

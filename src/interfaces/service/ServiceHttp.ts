@@ -1,25 +1,25 @@
+import { Database } from "#infrastructure/database/Sql"
+import { noSpace } from "#infrastructure/database/SqlValues"
+import { apiOf } from "#infrastructure/http/Endpoints"
+import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
+import { Config } from "#infrastructure/platform/Config"
+import { saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
+import { sha256 } from "#infrastructure/platform/Ids"
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
+import { metricsText, socketsOpen } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
+import { Readiness } from "#infrastructure/platform/Readiness"
+import { bearerOf } from "#infrastructure/wire/Bearer"
+import { Unauthorized, UpgradeRequired } from "#infrastructure/wire/WireError"
+import { Pages, wantsPage } from "#interfaces/pages/Pages"
 import { Clock, Effect, Fiber, FiberSet, Redacted } from "effect"
 import { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
 import * as PrometheusMetrics from "effect/observability/PrometheusMetrics"
 import { SqlClient, SqlError } from "effect/sql"
 import { timingSafeEqual } from "node:crypto"
-import { HttpApiBuilder } from "effect/http-api"
-import { Config } from "#infrastructure/platform/Config"
-import { sha256 } from "#infrastructure/platform/Ids"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { Pages, wantsPage } from "#interfaces/pages/Pages"
-import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
-import { Readiness } from "#infrastructure/platform/Readiness"
-import { saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
-import { Database } from "#infrastructure/database/Sql"
-import { noSpace } from "#infrastructure/database/SqlValues"
-import { metricsText, socketsOpen } from "#infrastructure/platform/Metrics"
-import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
-import { bearerOf } from "#infrastructure/wire/Bearer"
-import { Unauthorized, UpgradeRequired } from "#infrastructure/wire/WireError"
-import { apiOf } from "#infrastructure/http/Endpoints"
-import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
-import { ServiceApi, NotReady } from "./ServiceApi.ts"
+import { NotReady, ServiceApi } from "./ServiceApi.ts"
 import { VERSION } from "./Version.ts"
 
 /** How long the database may take to answer before it counts as unreachable. */
@@ -48,9 +48,9 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
 
     /**
-     * The reason why the database cannot be used; undefined if it can. The probe does not queue behind requests, because a
-     * long queue is no reason to send requests to another node. At most once a second the probe also commits a message that
-     * nothing reads, because an unreachable synchronous standby or a full disk shows in commits only.
+     * The reason why the database cannot be used; undefined if it can. The probe does not queue behind requests,
+     * because a long queue is no reason to send requests to another node. At most once a second the probe also commits
+     * a message that nothing reads, because an unreachable synchronous standby or a full disk shows in commits only.
      */
     const lookAtStorage = Effect.suspend(() => {
       const commit = now() - committed > COMMIT_MS
@@ -61,14 +61,18 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
         Effect.tap(() =>
           Effect.sync(() => {
             if (commit) committed = now()
-          })),
+          })
+        ),
         Effect.timeout(STORAGE_TIMEOUT),
         Effect.match({
-          onFailure: (error) => SqlError.isSqlError(error) && noSpace(error) !== undefined
-            ? `The database cannot write: ${noSpace(error)}. Free some space.`
-            : "The database does not answer or does not commit. Check the database and the network to DATABASE_URL.",
+          onFailure: (error) =>
+            SqlError.isSqlError(error) && noSpace(error) !== undefined
+              ? `The database cannot write: ${noSpace(error)}. Free some space.`
+              : "The database does not answer or does not commit. Check the database and the network to DATABASE_URL.",
           onSuccess: ([row]) =>
-            row?.locked === true ? "The database takes no writes: DATABASE_URL leads to a standby, or it is read only." : undefined
+            row?.locked === true
+              ? "The database takes no writes: DATABASE_URL leads to a standby, or it is read only."
+              : undefined
         })
       )
     })
@@ -95,7 +99,8 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
               status: "degraded" as const,
               code: "STORAGE_UNAVAILABLE" as const,
               message: "Storage cannot be reached."
-            }))
+            })
+          )
         ))
       .handle("ready", () =>
         Effect.flatMap(storageProblem, (problem) => {
@@ -113,7 +118,9 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
         metrics.refresh()
         // The metrics of Effect's cluster are in a separate registry.
         return Effect.map(PrometheusMetrics.format(), (ofCluster) =>
-          HttpServerResponse.text(metricsText() + ofCluster, { contentType: "text/plain; version=0.0.4; charset=utf-8" }))
+          HttpServerResponse.text(metricsText() + ofCluster, {
+            contentType: "text/plain; version=0.0.4; charset=utf-8"
+          }))
       })
       .handle("socket", () => Effect.fail(new UpgradeRequired()))
   }))

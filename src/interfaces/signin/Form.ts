@@ -5,7 +5,10 @@ export const MAX_FORM_BYTES = 16_384
 export const readForm = (text: string): URLSearchParams | undefined =>
   text.length > MAX_FORM_BYTES || Buffer.byteLength(text) > MAX_FORM_BYTES ? undefined : new URLSearchParams(text)
 
-/** The first parameter, among all but `resource`, that is given more than once. The time is proportional to the number of parameters. */
+/**
+ * The first parameter, among all but `resource`, that is given more than once. The time is proportional to the number
+ * of parameters.
+ */
 export const repeatedIn = (form: URLSearchParams): string | undefined => {
   const seen = new Set<string>()
   for (const name of form.keys()) {

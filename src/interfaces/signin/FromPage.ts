@@ -1,11 +1,11 @@
-import { Context, Effect, Layer } from "effect"
-import { HttpServerRequest } from "effect/http"
-import { HttpApiMiddleware } from "effect/http-api"
 import { AuthorizationRequests, type Reference } from "#domain/oauth/AuthorizationRequests"
 import type { StoredRequest } from "#domain/oauth/RequestsRepo"
 import { ownOrigin } from "#infrastructure/http/Origins"
 import { Config } from "#infrastructure/platform/Config"
 import { NotFound, Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { HttpApiMiddleware } from "effect/http-api"
 import { COOKIE } from "./AuthorizeHttp.ts"
 
 /** The request for authorization that a call of the sign-in page is about. */
@@ -17,11 +17,13 @@ export class CurrentSignIn extends Context.Service<CurrentSignIn, {
 const ID = /^\/+oauth\/+requests\/+(orq_[A-Za-z0-9_-]+)/i
 
 const notThere = () =>
-  new NotFound({ message: "This sign-in is over, too old, or began in another browser. Go back to the program, and connect again." })
+  new NotFound({
+    message: "This sign-in is over, too old, or began in another browser. Go back to the program, and connect again."
+  })
 
 /**
- * Admits only the sign-in page in the browser in which the request began: by the request's cookie, and for changes by the page's origin
- * (wire.md P, Page API). To all others no request exists.
+ * Admits only the sign-in page in the browser in which the request began: by the request's cookie, and for changes by
+ * the page's origin (wire.md P, Page API). To all others no request exists.
  */
 export class FromPage extends HttpApiMiddleware.Service<FromPage, { provides: CurrentSignIn }>()(
   "parley/signin/FromPage",

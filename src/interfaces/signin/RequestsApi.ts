@@ -1,5 +1,3 @@
-import { Schema } from "effect"
-import { HttpApi, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { AgentStatusSchema } from "#domain/agents/Agent"
 import { AnonymousBudget } from "#domain/auth/Budgets"
 import { SCOPES } from "#domain/oauth/Scopes"
@@ -19,6 +17,8 @@ import { CodeAnswer, Email, NewAgent } from "#domain/registration/RegistrationAp
 import { DateTimeString } from "#infrastructure/wire/Text"
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { RateLimited, Unauthorized } from "#infrastructure/wire/WireError"
+import { Schema } from "effect"
+import { HttpApi, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { FromPage } from "./FromPage.ts"
 
 const ScopeSchema = Schema.Literals(SCOPES)
@@ -60,7 +60,11 @@ class RequestsGroup extends HttpApiGroup.make("requests")
       success: SignInRequest,
       error: [Unauthorized, RateLimited]
     }),
-    HttpApiEndpoint.post("code", at("/code"), { payload: Schema.Struct({ email: Email }), success: Pending, error: RateLimited }),
+    HttpApiEndpoint.post("code", at("/code"), {
+      payload: Schema.Struct({ email: Email }),
+      success: Pending,
+      error: RateLimited
+    }),
     HttpApiEndpoint.post("codeVerify", at("/code/verify"), {
       payload: CodeAnswer,
       success: SignInRequest,

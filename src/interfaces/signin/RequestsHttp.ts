@@ -1,5 +1,3 @@
-import { Effect, Layer } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { type Agent, maskEmail } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { Auth } from "#domain/auth/Auth"
@@ -12,6 +10,8 @@ import { toAnswer, toApplicant } from "#domain/registration/RegistrationApi"
 import { Config } from "#infrastructure/platform/Config"
 import { iso } from "#infrastructure/wire/Text"
 import { NotFound, Unauthorized } from "#infrastructure/wire/WireError"
+import { Effect, Layer } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
 import { CurrentSignIn, FromPage } from "./FromPage.ts"
 import { OAuthLimits } from "./OAuthLimits.ts"
 import { RequestsApi } from "./RequestsApi.ts"
@@ -29,7 +29,8 @@ const handlers = HttpApiBuilder.group(RequestsApi, "requests", (handlers) =>
     const show = ({ stored }: CurrentSignIn["Service"], agent: Agent | undefined) => ({
       client: { name: stored.clientName, host: stored.clientHost },
       // Another release may permit other schemes than the one in which the request began.
-      redirect: redirectUriOf(stored.redirectUri, config.OAUTH_REDIRECT_SCHEMES) ?? { kind: "private" as const, shown: stored.redirectUri },
+      redirect: redirectUriOf(stored.redirectUri, config.OAUTH_REDIRECT_SCHEMES) ??
+        { kind: "private" as const, shown: stored.redirectUri },
       scopes: scopesOf(stored.scopes),
       expires_at: iso(stored.expiresAt),
       agent: agent === undefined ? null : {
@@ -70,7 +71,10 @@ const handlers = HttpApiBuilder.group(RequestsApi, "requests", (handlers) =>
         return yield* signedIn(yield* CurrentSignIn, yield* registration.completeSignIn(request, toAnswer(payload)))
       }),
       register: Effect.fnUntraced(function*({ payload, request }) {
-        return mailed(yield* registration.register(request, toApplicant(payload)), "A code is on its way to your address.")
+        return mailed(
+          yield* registration.register(request, toApplicant(payload)),
+          "A code is on its way to your address."
+        )
       }),
       registerVerify: Effect.fnUntraced(function*({ payload, request }) {
         const current = yield* CurrentSignIn
@@ -81,7 +85,8 @@ const handlers = HttpApiBuilder.group(RequestsApi, "requests", (handlers) =>
       }),
       allow: Effect.fnUntraced(function*({ payload }) {
         const { reference, stored } = yield* CurrentSignIn
-        if (stored.agentId === null) return yield* new Unauthorized({ message: "Nobody has signed in on this page: sign in first." })
+        if (stored.agentId === null)
+          return yield* new Unauthorized({ message: "Nobody has signed in on this page: sign in first." })
         const url = yield* requests.allow(reference, payload.scopes ?? SCOPES)
         return url === undefined ? yield* new NotFound() : { redirect_to: url }
       }),
@@ -93,5 +98,9 @@ const handlers = HttpApiBuilder.group(RequestsApi, "requests", (handlers) =>
   }))
 
 /** The routes that the sign-in page calls. */
-export const RequestsHttp = Layer.unwrap(Effect.map(Config, (config) =>
-  offersOAuth(config) ? HttpApiBuilder.layer(RequestsApi).pipe(Layer.provide(handlers), Layer.provide(FromPage.layer)) : Layer.empty))
+export const RequestsHttp = Layer.unwrap(
+  Effect.map(Config, (config) =>
+    offersOAuth(config)
+      ? HttpApiBuilder.layer(RequestsApi).pipe(Layer.provide(handlers), Layer.provide(FromPage.layer))
+      : Layer.empty)
+)

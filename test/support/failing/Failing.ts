@@ -6,7 +6,11 @@ import { join } from "node:path"
 import { type Server, startServer } from "../Server.ts"
 
 const start = async (env: Readonly<Record<string, string>> = {}): Promise<Server> =>
-  startServer({ program: ["test/support/failing/Listener.ts"], dataDir: await mkdtemp(join(tmpdir(), "parley-failing-")), env })
+  startServer({
+    program: ["test/support/failing/Listener.ts"],
+    dataDir: await mkdtemp(join(tmpdir(), "parley-failing-")),
+    env
+  })
 
 const ask = (server: Server, path: string) => fetch(`${server.url}/${path}`)
 

@@ -9,7 +9,10 @@ export type FrameFault = "doubled" | "lost" | "cut" | "held"
 
 /** How long a held frame, and all frames behind it, are under way. */
 const HELD_MS = 2_000
-/** The size of the length field, the first field of a frame (PeerConnection.ts). The length does not count these four bytes. */
+/**
+ * The size of the length field, the first field of a frame (PeerConnection.ts). The length does not count these four
+ * bytes.
+ */
 const LENGTH = 4
 
 /** The members of a `net.Socket` that lines use, over the simulated network. */
@@ -123,7 +126,8 @@ export class Connections {
     return Effect.callback<Socket, string>((resume) => {
       const cancel = this.time.after(1 + this.random() * this.delayMs, () => {
         const accept = this.acceptors.get(node)
-        if (accept === undefined || this.apart.has(pair(from, node))) return resume(Effect.fail("nothing listens there"))
+        if (accept === undefined || this.apart.has(pair(from, node)))
+          return resume(Effect.fail("nothing listens there"))
         const [near, far] = [new End(this, from), new End(this, node)]
         near.peer = far
         far.peer = near
@@ -140,7 +144,10 @@ export class Connections {
     this.faults.set(`${from} ${to}`, fault)
   }
 
-  /** Breaks all connections of two nodes. Each side notices this after the bytes that were under way have arrived, or at once. */
+  /**
+   * Breaks all connections of two nodes. Each side notices this after the bytes that were under way have arrived, or at
+   * once.
+   */
   cut(one: string, other: string): void {
     for (const end of this.ends) {
       if (end.destroyed || pair(end.node, end.peer.node) !== pair(one, other)) continue

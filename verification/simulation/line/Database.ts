@@ -1,10 +1,10 @@
-import { Effect, Exit } from "effect"
 import type { Append, Appended } from "#domain/conversations/Conversation"
 import type { Dependencies } from "#domain/conversations/ConversationActor"
-import type { Settled } from "#infrastructure/database/CommitQueue"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
 import { messageJson, type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
+import type { Settled } from "#infrastructure/database/CommitQueue"
 import { Unavailable } from "#infrastructure/wire/WireError"
+import { Effect, Exit } from "effect"
 import type { Time } from "./Time.ts"
 
 /** One committed message, with the process that wrote it and the epoch. */
@@ -77,7 +77,9 @@ export class Database {
     return made
   }
 
-  /** Runs a function as a statement. It takes effect after half of a random delay, and is answered after the other half. */
+  /**
+   * Runs a function as a statement. It takes effect after half of a random delay, and is answered after the other half.
+   */
   private query<A>(run: () => A, slowness = 1): Effect.Effect<A> {
     return Effect.callback((resume) => {
       this.time.after(this.random() * this.delayMs * slowness, () => {
@@ -129,7 +131,14 @@ export class Database {
   }
 
   private stored({ inboxNo, senderId, seq }: Pick<Committed, "inboxNo" | "senderId" | "seq">): Appended {
-    return { _tag: "Stored", seq, inboxNo, undelivered: 0, senderLastInboxNo: this.inbox(senderId).length, senderNextInboxNo: null }
+    return {
+      _tag: "Stored",
+      seq,
+      inboxNo,
+      undelivered: 0,
+      senderLastInboxNo: this.inbox(senderId).length,
+      senderNextInboxNo: null
+    }
   }
 
   /** The database functions that the actors of one process use. */
@@ -153,7 +162,14 @@ export class Database {
         if (broken === "refused") return ends(FAILED)
         if (this.mutant.answersEarly === true) {
           const { seq } = this.row(append.conversationId)
-          ends({ _tag: "Done", value: this.stored({ seq: seq + 1, inboxNo: this.inbox(append.recipientId).length + 1, senderId: append.senderId }) })
+          ends({
+            _tag: "Done",
+            value: this.stored({
+              seq: seq + 1,
+              inboxNo: this.inbox(append.recipientId).length + 1,
+              senderId: append.senderId
+            })
+          })
           this.time.after(EARLY_MS, () => void this.append(append, process))
           return
         }
@@ -175,7 +191,9 @@ export class Database {
       original: (senderId, clientMsgId) =>
         this.query(() => {
           const found = this.byKey.get(`${senderId} ${clientMsgId}`)
-          return found === undefined ? undefined : { created: false, body: messageJson(found.rendered, null), backlog: null }
+          return found === undefined
+            ? undefined
+            : { created: false, body: messageJson(found.rendered, null), backlog: null }
         })
     }
   }
@@ -195,7 +213,9 @@ export class Database {
         return { lastInboxNo: inbox.length, undelivered: 0, rows, isLast: rows.length < limit }
       }, PAGE_SLOWNESS),
     render: (page: { readonly rows: ReadonlyArray<Committed> }) =>
-      Effect.succeed(page.rows.map(({ id, inboxNo, rendered, senderId }) => ({ inboxNo, messageId: id, senderId, rendered }))),
+      Effect.succeed(
+        page.rows.map(({ id, inboxNo, rendered, senderId }) => ({ inboxNo, messageId: id, senderId, rendered }))
+      ),
     acknowledge: () => {}
   } as unknown as Deliveries["Service"]
 }

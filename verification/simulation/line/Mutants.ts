@@ -1,8 +1,8 @@
-import { Effect } from "effect"
 import type { NodeCalls } from "#infrastructure/cluster/NodeCalls"
 import { PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import type { PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import { SocketSession } from "#interfaces/realtime/SocketSession"
+import { Effect } from "effect"
 import type { Mutant } from "./World.ts"
 
 /** The private members of a line that mutants change. */
@@ -27,7 +27,10 @@ type Hear = Parameters<PeerConnections["Service"]["handle"]>[1]
 
 /** Changes how the receiving node handles entries of one topic. */
 const hearing = (topic: string, change: (handler: Hear) => Hear): Mutant => ({
-  lines: (lines) => ({ ...lines, handle: (each, handler) => lines.handle(each, each === topic ? change(handler) : handler) })
+  lines: (lines) => ({
+    ...lines,
+    handle: (each, handler) => lines.handle(each, each === topic ? change(handler) : handler)
+  })
 })
 
 const calling = (change: (call: NodeCalls["Service"]["call"]) => NodeCalls["Service"]["call"]): Mutant => ({
@@ -38,8 +41,12 @@ const calling = (change: (call: NodeCalls["Service"]["call"]) => NodeCalls["Serv
 export const mutants: Readonly<Record<string, Mutant>> = {
   "a send is answered before its commit": { database: { answersEarly: true } },
   "a `missed` is lost": hearing("missed", () => () => {}),
-  "an answer comes before its echo": { publish: (publish, time) => (stored) => void time.after(3, () => publish(stored)) },
-  "an echo comes before the inbox that it follows": { hears: (push) => push._tag === "Echo" ? { ...push, after: 0 } : push },
+  "an answer comes before its echo": {
+    publish: (publish, time) => (stored) => void time.after(3, () => publish(stored))
+  },
+  "an echo comes before the inbox that it follows": {
+    hears: (push) => push._tag === "Echo" ? { ...push, after: 0 } : push
+  },
   "two owners write in one epoch": { database: { fences: false } },
   "a node that does not own the shard executes a call": { servesAll: true },
   "a frame that was doubled is taken twice": {
@@ -66,13 +73,16 @@ export const mutants: Readonly<Record<string, Mutant>> = {
       return {
         ...lines,
         handle: (topic, handler) =>
-          lines.handle(topic, topic !== "sockets" ? handler : (line, entry) => {
-            if (!again.delete(line)) handler(line, entry)
-          })
+          lines.handle(
+            topic,
+            topic !== "sockets" ? handler : (line, entry) => {
+              if (!again.delete(line)) handler(line, entry)
+            }
+          )
       }
     }
   },
-  "a call is executed and answered with \"absent\"": {
+  'a call is executed and answered with "absent"': {
     calls: (calls) => {
       let executed = 0
       return {
@@ -80,12 +90,16 @@ export const mutants: Readonly<Record<string, Mutant>> = {
         serve: (procedure, handler) =>
           calls.serve(procedure, (target, payload) => {
             const answer = handler(target, payload)
-            return answer === undefined || ++executed % 5 > 0 ? answer : Effect.as(answer, { ending: "absent" as const, value: null })
+            return answer === undefined || ++executed % 5 > 0
+              ? answer
+              : Effect.as(answer, { ending: "absent" as const, value: null })
           })
       }
     }
   },
-  "a call that was lost counts as unsent": calling((call) => (...args) => Effect.map(call(...args), (answer) => answer === "lost" ? "unsent" : answer)),
+  "a call that was lost counts as unsent": calling((call) => (...args) =>
+    Effect.map(call(...args), (answer) => answer === "lost" ? "unsent" : answer)
+  ),
   "a socket that is reading its inbox is not compared with storage": {
     patch: () => {
       const { check } = SocketSession.prototype

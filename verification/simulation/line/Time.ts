@@ -2,7 +2,10 @@ import { Clock, Duration, Effect } from "effect"
 
 /** Waits for one turn of the event loop. */
 const turn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve))
-/** The number of turns after each instant, in which the fibers, writes of lines and frames of sockets run that the instant caused. */
+/**
+ * The number of turns after each instant, in which the fibers, writes of lines and frames of sockets run that the
+ * instant caused.
+ */
 const TURNS = 6
 const BEGAN = 1_700_000_000_000
 

@@ -1,24 +1,24 @@
-import { Clock, Context, Effect, Exit, type Fiber, Layer, References, Scope } from "effect"
-import { type ShardId as ShardIds, Sharding, ShardId } from "effect/cluster"
-import { randomOf } from "../../../test/support/Random.ts"
-import { FakeSocket } from "../../../test/support/FakeSocket.ts"
-import { Members } from "#infrastructure/cluster/Members"
-import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
-import * as Lines from "#infrastructure/cluster/PeerConnections"
-import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { ConversationActor } from "#domain/conversations/ConversationActor"
-import type { Published } from "#domain/messages/Published"
 import { ConversationEntity, type Send, type SendCommand } from "#domain/conversations/ConversationEntity"
-import { boundless } from "#infrastructure/http/BufferedBytes"
+import type { Published } from "#domain/messages/Published"
 import type { Sent } from "#domain/messages/Sent"
-import { Config } from "#infrastructure/platform/Config"
-import { HELD_MS } from "#infrastructure/wire/WireError"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { LiveAgent, type Push } from "#domain/push/LiveAgent"
 import { PushRouter } from "#domain/push/PushRouter"
 import type { SocketSlot } from "#domain/push/SocketPlaces"
+import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { Members } from "#infrastructure/cluster/Members"
+import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
+import * as Lines from "#infrastructure/cluster/PeerConnections"
+import { boundless } from "#infrastructure/http/BufferedBytes"
+import { Config } from "#infrastructure/platform/Config"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
+import { HELD_MS } from "#infrastructure/wire/WireError"
 import { makeComparison } from "#interfaces/realtime/Cursors"
-import { SocketSession, type SessionDependencies } from "#interfaces/realtime/SocketSession"
+import { type SessionDependencies, SocketSession } from "#interfaces/realtime/SocketSession"
+import { Clock, Context, Effect, Exit, type Fiber, Layer, References, Scope } from "effect"
+import { ShardId, type ShardId as ShardIds, Sharding } from "effect/cluster"
+import { FakeSocket } from "../../../test/support/FakeSocket.ts"
+import { randomOf } from "../../../test/support/Random.ts"
 import type { Reaches } from "../Search.ts"
 import { check, same } from "../Violation.ts"
 import { AGENTS, type Command, NODES, type OneSend as OneCommand } from "./Commands.ts"
@@ -69,7 +69,10 @@ interface OpenSocket {
   readonly session: SocketSession
   readonly actor: LiveAgent
   readonly socket: ClientSocket
-  /** Whether a node received the socket's announcement too late. Only the regular comparison finds messages committed there before. */
+  /**
+   * Whether a node received the socket's announcement too late. Only the regular comparison finds messages committed
+   * there before.
+   */
   isLate: boolean
 }
 
@@ -87,10 +90,16 @@ class ClientSocket extends FakeSocket {
   }
 
   override send(frame: string): void {
-    if (!frame.startsWith("{\"type\":\"message.new\"")) return
-    const { conversation_id, delivery_id, id, seq } = (JSON.parse(frame) as { payload: { conversation_id: string; delivery_id: string | null; id: string; seq: number } }).payload
+    if (!frame.startsWith('{"type":"message.new"')) return
+    const { conversation_id, delivery_id, id, seq } = (JSON.parse(frame) as {
+      payload: { conversation_id: string; delivery_id: string | null; id: string; seq: number }
+    }).payload
     this.world.judge(() => {
-      check("pushedOnlyStored", this.world.database.byId.has(id), () => `${this.name} showed ${id}, which is not committed`)
+      check(
+        "pushedOnlyStored",
+        this.world.database.byId.has(id),
+        () => `${this.name} showed ${id}, which is not committed`
+      )
       const last = this.seqs.get(conversation_id) ?? 0
       check("pushedInOrder", seq > last, () => `${this.name} showed ${conversation_id} ${seq} after ${last}`)
       this.seqs.set(conversation_id, seq)
@@ -134,10 +143,10 @@ interface OneSend {
 
 /**
  * Nodes with the real lines, calls, procedures, actors of conversations, routers of pushes and sessions, over simulated
- * connections, a simulated database and a simulated clock. The list of nodes and the owners of shards are simulated too:
- * each node learns of a change at another time. The regular comparison of cursors with storage (SocketServer.ts) is left out, because it
- * would hide a lost push after ten seconds. Two cases need this comparison and are not checked: a commit whose node got no answer, and a
- * socket that opens while another node does not answer for a second.
+ * connections, a simulated database and a simulated clock. The list of nodes and the owners of shards are simulated
+ * too: each node learns of a change at another time. The regular comparison of cursors with storage (SocketServer.ts)
+ * is left out, because it would hide a lost push after ten seconds. Two cases need this comparison and are not checked:
+ * a commit whose node got no answer, and a socket that opens while another node does not answer for a second.
  */
 export class World {
   readonly time = new Time()
@@ -210,31 +219,47 @@ export class World {
   /** The shards that a node holds, and the owners that it knows. */
   private cluster(no: number, others: ReadonlyArray<string>) {
     return Layer.merge(
-      Layer.succeed(Sharding.Sharding, {
-        getShardId: (id: string) => ShardId.make("default", shardIn(id) + 1),
-        hasShardId: ({ id }: ShardIds.ShardId) => (this.isServing && this.mutant.servesAll === true) || this.held[no]!.has(id - 1)
-      } as unknown as Sharding.Sharding["Service"]),
-      Layer.succeed(Members, Members.of({
-        list: () => undefined,
-        belongs: () => true,
-        others: () => others,
-        ownersOf: ({ id }) => this.views[no]![id - 1]!.flatMap((owner) => owner === undefined ? [] : [nodeName(owner)]),
-        refresh: Effect.delay(Effect.sync(() => {
-          for (let shard = 0; shard < AGENTS; shard++) this.views[no]![shard] = [this.owners[shard]!, this.former[shard]]
-        }), LOOK_MS)
-      }))
+      Layer.succeed(
+        Sharding.Sharding,
+        {
+          getShardId: (id: string) => ShardId.make("default", shardIn(id) + 1),
+          hasShardId: ({ id }: ShardIds.ShardId) =>
+            (this.isServing && this.mutant.servesAll === true) || this.held[no]!.has(id - 1)
+        } as unknown as Sharding.Sharding["Service"]
+      ),
+      Layer.succeed(
+        Members,
+        Members.of({
+          list: () => undefined,
+          belongs: () => true,
+          others: () => others,
+          ownersOf: ({ id }) =>
+            this.views[no]![id - 1]!.flatMap((owner) => owner === undefined ? [] : [nodeName(owner)]),
+          refresh: Effect.delay(
+            Effect.sync(() => {
+              for (let shard = 0; shard < AGENTS; shard++)
+                this.views[no]![shard] = [this.owners[shard]!, this.former[shard]]
+            }),
+            LOOK_MS
+          )
+        })
+      )
     )
   }
 
   /** Pushes a committed message, as Conversations does. */
-  private publish(node: LiveNode, { envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo }: Published): void {
+  private publish(
+    node: LiveNode,
+    { envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo }: Published
+  ): void {
     const { agents, echoes, router } = node
     const { clientMsgId, id, senderId } = message
     const tell = (agentId: string, push: Push): void => {
       agents.get(agentId)?.push(push)
       router.push(agentId, push)
     }
-    for (const { inboxNo, recipientId } of envelopes) tell(recipientId, { _tag: "Hint", inboxNo, messageId: id, senderId, rendered })
+    for (const { inboxNo, recipientId } of envelopes)
+      tell(recipientId, { _tag: "Hint", inboxNo, messageId: id, senderId, rendered })
     if (senderLastInboxNo !== null) {
       echoes.add(id)
       tell(senderId, { _tag: "Echo", after: senderLastInboxNo, before: senderNextInboxNo, messageId: id, rendered })
@@ -243,7 +268,7 @@ export class World {
       this.floodedAt = this.time.now
       for (const { recipientId } of envelopes) {
         if (router.count(recipientId) > 0) this.met("flood")
-        for (let i = 0; i < FLOOD; i++) router.push(recipientId, { _tag: "Event", frame: "{\"type\":\"flood\"}" })
+        for (let i = 0; i < FLOOD; i++) router.push(recipientId, { _tag: "Event", frame: '{"type":"flood"}' })
       }
     }
   }
@@ -256,7 +281,9 @@ export class World {
       const incarnation = ++this.incarnations
       const process = `${name} ${incarnation}`
       const others = Array.from({ length: NODES }, (_, i) => nodeName(i)).filter((other) => other !== name)
-      const made = yield* Lines.make(name, incarnation, (node) => connections.dial(name, node)).pipe(Scope.provide(scope))
+      const made = yield* Lines.make(name, incarnation, (node) => connections.dial(name, node)).pipe(
+        Scope.provide(scope)
+      )
       const lines = mutant.lines?.(made) ?? made
       const fibers = new Set<Fiber.Fiber<unknown, unknown>>()
       const run = Effect.runForkWith(yield* Effect.context<never>())
@@ -267,7 +294,10 @@ export class World {
         return fiber
       }
 
-      const calls = Layer.effect(NodeCalls, Effect.map(NodeCalls, (real) => this.counted(no, mutant.calls?.(real) ?? real))).pipe(
+      const calls = Layer.effect(
+        NodeCalls,
+        Effect.map(NodeCalls, (real) => this.counted(no, mutant.calls?.(real) ?? real))
+      ).pipe(
         Layer.provide(NodeCalls.layer)
       )
       const context = yield* Layer.build(
@@ -299,7 +329,12 @@ export class World {
         Send: {
           run: (conversationId, { command }) => {
             this.judge(() =>
-              check("oneOwner", this.held[no]!.has(shardIn(conversationId)), () => `${process} executed a send of ${conversationId}, and does not hold its shard`))
+              check(
+                "oneOwner",
+                this.held[no]!.has(shardIn(conversationId)),
+                () => `${process} executed a send of ${conversationId}, and does not hold its shard`
+              )
+            )
             const known = actors.get(conversationId) ?? makeActor(conversationId)
             actors.set(conversationId, known)
             return known.send(command)
@@ -309,7 +344,20 @@ export class World {
         Unblock: { run: () => Effect.die("not simulated") }
       }).pipe(Effect.provide(context), Scope.provide(scope))
 
-      const node: LiveNode = { no, name, process, scope, lines, router, send: client.Send, agents, sockets: new Set(), fibers, fork, echoes: new Set() }
+      const node: LiveNode = {
+        no,
+        name,
+        process,
+        scope,
+        lines,
+        router,
+        send: client.Send,
+        agents,
+        sockets: new Set(),
+        fibers,
+        fork,
+        echoes: new Set()
+      }
       const compare = makeComparison(node.sockets, (agentIds) => database.heads(agentIds))
       router.listen({
         push: (agentId, pushed) => {
@@ -323,15 +371,21 @@ export class World {
         parted: () => {}
       })
       // SendQueues.ts does the same.
-      fork(Effect.forever(Effect.andThen(Effect.sleep(1_000), Effect.sync(() => {
-        for (const actor of actors.values()) if (!actor.idle) actor.timeOutCallers(time.now - HELD_MS)
-      }))))
+      fork(Effect.forever(Effect.andThen(
+        Effect.sleep(1_000),
+        Effect.sync(() => {
+          for (const actor of actors.values()) if (!actor.idle) actor.timeOutCallers(time.now - HELD_MS)
+        })
+      )))
       this.nodes.set(no, node)
       lines.watch({
         began: () => {
           const sends = this.whenAgain.get(name) ?? []
           this.whenAgain.delete(name)
-          time.after(0, () => this.sendAll(sends.map((send) => ({ ...send, node: this.owners[shardOf(send.from, send.to)]! }))))
+          time.after(
+            0,
+            () => this.sendAll(sends.map((send) => ({ ...send, node: this.owners[shardOf(send.from, send.to)]! })))
+          )
         },
         ended: () => {}
       })
@@ -368,13 +422,23 @@ export class World {
           return Effect.tap(real.call(node, procedure, target, payload, until), (answer) =>
             Effect.sync(() => {
               this.met(`call ${typeof answer === "string" ? answer : answer.ending}`)
-              if (answer === "unsent" || (typeof answer !== "string" && (answer.ending === "absent" || answer.ending === "busy"))) send.mayBeExecuted--
-              if (here === undefined || typeof answer === "string" || answer.ending !== "done" || this.floodedAt >= began) return
+              if (
+                answer === "unsent" ||
+                (typeof answer !== "string" && (answer.ending === "absent" || answer.ending === "busy"))
+              ) send.mayBeExecuted--
+              if (
+                here === undefined || typeof answer === "string" || answer.ending !== "done" || this.floodedAt >= began
+              ) return
               const sent = answer.value as Sent
               const { id } = JSON.parse(sent.body) as { readonly id: string }
-              const hasHadSocket = [...here.agents.get(agentName(send.from))?.sessions ?? []].some((session) => sessions.has(session))
+              const hasHadSocket = [...here.agents.get(agentName(send.from))?.sessions ?? []].some((session) =>
+                sessions.has(session)
+              )
               if (sent.created && hasHadSocket) {
-                this.judge(() => check("echoBeforeAnswer", here.echoes.has(id), () => `${here.process} had the answer to ${id} before its echo`))
+                this.judge(() =>
+                  check("echoBeforeAnswer", here.echoes.has(id), () =>
+                    `${here.process} had the answer to ${id} before its echo`)
+                )
               }
             }))
         })
@@ -457,13 +521,14 @@ export class World {
     const command: SendCommand = {
       sender: { id: agentName(from), handle: agentName(from), displayName: null },
       recipient: { id: agentName(to), handle: agentName(to) },
-      draft: { clientMsgId: key, type: "text", content: "{\"text\":\"any\"}", metadata: "{}", attachmentId: undefined }
+      draft: { clientMsgId: key, type: "text", content: '{"text":"any"}', metadata: "{}", attachmentId: undefined }
     }
     node.fork(node.send(conversationName(shardOf(from, to)), { command })).addObserver((exit) => {
       send.underWay--
       if (Exit.isFailure(exit)) {
         const [reason] = exit.cause.reasons
-        const isUnavailable = reason?._tag === "Interrupt" || (reason?._tag === "Fail" && (reason.error as { readonly _tag?: string })._tag === "Unavailable")
+        const isUnavailable = reason?._tag === "Interrupt" ||
+          (reason?._tag === "Fail" && (reason.error as { readonly _tag?: string })._tag === "Unavailable")
         this.judge(() => check("answered", isUnavailable, () => `a send ended with ${String(exit.cause)}`))
         this.met("send unanswered")
       } else {
@@ -476,7 +541,9 @@ export class World {
           same("stored", [answered.id, answered.seq], [stored?.id, stored?.seq], `the answer to ${id}`)
         })
       }
-      this.judge(() => check("answered", this.time.now - began <= ANSWERED_MS, () => `${id} waited ${this.time.now - began} ms`))
+      this.judge(() =>
+        check("answered", this.time.now - began <= ANSWERED_MS, () => `${id} waited ${this.time.now - began} ms`)
+      )
     })
   }
 
@@ -525,9 +592,12 @@ export class World {
         return Effect.sync(() => connections.idle(nodeName(command.node), command.ms))
       case "Kill":
         if (this.nodes.size < NODES) return Effect.void
-        return Effect.andThen(this.kill(command.node), Effect.sync(() => {
-          this.restartAt = { node: command.node, at: this.time.now + command.ms }
-        }))
+        return Effect.andThen(
+          this.kill(command.node),
+          Effect.sync(() => {
+            this.restartAt = { node: command.node, at: this.time.now + command.ms }
+          })
+        )
       case "Break":
         return Effect.sync(() => this.database.break(command.broken))
       case "Pass":
@@ -571,24 +641,41 @@ export class World {
     for (const [id, send] of this.sends) {
       check("answered", send.isAnswered && send.underWay === 0, () => `${id} has no answer`)
       check("stored", byKey.has(id), () => `${id} is not stored`)
-      check("oneOwner", send.executed <= send.mayBeExecuted, () => `${id} was executed ${send.executed} times for other nodes, and asked for ${send.mayBeExecuted} times`)
+      check(
+        "oneOwner",
+        send.executed <= send.mayBeExecuted,
+        () => `${id} was executed ${send.executed} times for other nodes, and asked for ${send.mayBeExecuted} times`
+      )
     }
     same("stored", new Set(log.map(({ key }) => key)).size, log.length, "messages with different keys")
     const epochs = new Map<string, { epoch: number; seq: number; writer: string }>()
     for (const { conversationId, epoch, seq, writer } of log) {
       const last = epochs.get(conversationId) ?? { epoch: 0, seq: 0, writer: "" }
       same("stored", seq, last.seq + 1, `the next message of ${conversationId}`)
-      check("oneOwner", epoch > last.epoch || (epoch === last.epoch && writer === last.writer), () =>
-        `${conversationId} ${seq} was written by ${writer} in epoch ${epoch}, after ${last.writer} had written in epoch ${last.epoch}`)
+      check(
+        "oneOwner",
+        epoch > last.epoch || (epoch === last.epoch && writer === last.writer),
+        () =>
+          `${conversationId} ${seq} was written by ${writer} in epoch ${epoch}, after ${last.writer} had written in epoch ${last.epoch}`
+      )
       epochs.set(conversationId, { epoch, seq, writer })
     }
     for (const node of this.nodes.values()) {
       for (const other of this.nodes.keys()) {
-        check("announced", other === node.no || node.lines.to(nodeName(other)) !== undefined, () => `${node.process} has no line with node ${other}`)
+        check(
+          "announced",
+          other === node.no || node.lines.to(nodeName(other)) !== undefined,
+          () => `${node.process} has no line with node ${other}`
+        )
       }
       for (let agent = 0; agent < AGENTS; agent++) {
         const elsewhere = this.sockets.filter((socket) => socket.agent === agent && socket.node !== node).length
-        same("announced", node.router.count(agentName(agent)), elsewhere, `the sockets of agent ${agent} elsewhere, as ${node.process} knows them`)
+        same(
+          "announced",
+          node.router.count(agentName(agent)),
+          elsewhere,
+          `the sockets of agent ${agent} elsewhere, as ${node.process} knows them`
+        )
       }
     }
     for (const one of this.sockets) {
@@ -598,8 +685,11 @@ export class World {
       // Only the regular comparison finds messages of which no node knows that they are committed.
       const pushed = inbox.findLast(({ isAnswered }) => isAnswered)?.inboxNo ?? 0
       const shown = socket.nextInboxNo - 1
-      check("pushedToAll", (isLate || shown >= pushed) && shown <= inbox.length, () =>
-        `a socket of agent ${one.agent} at ${one.node.process} has shown ${shown} messages of ${pushed}`)
+      check(
+        "pushedToAll",
+        (isLate || shown >= pushed) && shown <= inbox.length,
+        () => `a socket of agent ${one.agent} at ${one.node.process} has shown ${shown} messages of ${pushed}`
+      )
     }
   }
 
@@ -629,5 +719,7 @@ export class World {
 }
 
 /** Runs lists of commands, each in a world of its own. */
-export const makeRun = (coverage: Coverage, mutant: Mutant = {}) => (commands: ReadonlyArray<Command>, reaches?: Reaches): Effect.Effect<void> =>
-  Effect.suspend(() => new World(mutant, coverage).run(commands, reaches))
+export const makeRun =
+  (coverage: Coverage, mutant: Mutant = {}) =>
+  (commands: ReadonlyArray<Command>, reaches?: Reaches): Effect.Effect<void> =>
+    Effect.suspend(() => new World(mutant, coverage).run(commands, reaches))

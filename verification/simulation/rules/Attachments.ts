@@ -19,12 +19,24 @@ export class Attachments {
   readonly files: Array<File> = []
 
   reserve(uploader: number, scope: Scope, at: number): File {
-    const file = { name: this.files.length, uploader, scope, expires: at + UPLOAD, stored: false, references: 0, id: "", url: "" }
+    const file = {
+      name: this.files.length,
+      uploader,
+      scope,
+      expires: at + UPLOAD,
+      stored: false,
+      references: 0,
+      id: "",
+      url: ""
+    }
     this.files.push(file)
     return file
   }
 
-  /** Uploads the announced bytes, as many other bytes, or fewer. Returns the refusal, or undefined if the file is stored. */
+  /**
+   * Uploads the announced bytes, as many other bytes, or fewer. Returns the refusal, or undefined if the file is
+   * stored.
+   */
   put(file: File, bytes: "right" | "other" | "short", now: number): string | undefined {
     if (now > file.expires) return "Forbidden"
     if (file.stored) return "AlreadyUploaded"

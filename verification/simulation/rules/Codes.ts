@@ -3,7 +3,9 @@ import type { Purpose as AnyPurpose } from "#domain/registration/Code"
 /** The purposes that the model knows. A code to sign in follows the rules of a recovery, and changes nothing. */
 export type Purpose = Exclude<AnyPurpose, "sign_in">
 
-/** Limits of one-time codes. The mails per hour and the attempts per code are so few that a history reaches the limits. */
+/**
+ * Limits of one-time codes. The mails per hour and the attempts per code are so few that a history reaches the limits.
+ */
 export const CODES = { ttl: 600_000, attempts: 5, perCode: 6, cooldown: 60_000, perHour: 4, lifetime: 3 }
 
 const HOUR = 3_600_000
@@ -66,7 +68,10 @@ export type Tried =
   | { readonly remaining: number }
   | { readonly account: number }
 
-/** Codes by e-mail and the accounts that they create (wire.md C.2, D, F). Plain data, which is copied to try one order after another. */
+/**
+ * Codes by e-mail and the accounts that they create (wire.md C.2, D, F). Plain data, which is copied to try one order
+ * after another.
+ */
 export class Codes {
   readonly codes: Array<Code> = []
   readonly pendings: Array<Pending> = []
@@ -133,15 +138,20 @@ export class Codes {
 
   register(email: number, handle: number, now: number): Issued {
     if (this.accounts.some((account) => account.handle === handle)) return { refused: "HandleTaken", wait: 0 }
-    return this.module(email, "register", now) ?? { pending: this.issue("register", email, { handle, decoy: false }, now), bound: false }
+    return this.module(email, "register", now) ??
+      { pending: this.issue("register", email, { handle, decoy: false }, now), bound: false }
   }
 
   rotate(account: number, now: number): Issued {
     const { email } = this.accounts[account]!
-    return this.module(email, "rotate", now) ?? { pending: this.issue("rotate", email, { account, decoy: false }, now), bound: false }
+    return this.module(email, "rotate", now) ??
+      { pending: this.issue("rotate", email, { account, decoy: false }, now), bound: false }
   }
 
-  /** Begins a recovery, which is never refused. If no mail may be sent now, the new pending id stands for the last mailed code. */
+  /**
+   * Begins a recovery, which is never refused. If no mail may be sent now, the new pending id stands for the last
+   * mailed code.
+   */
   recover(email: number, now: number): { readonly pending: number; readonly bound: boolean } {
     if (this.module(email, "recover", now) !== undefined) {
       return { pending: this.stand(this.addresses.get(`${email} recover`)!.code), bound: true }
@@ -176,7 +186,8 @@ export class Codes {
       return this.accounts[account]!.alive ? { account } : "CodeExpired"
     }
     if (this.live(code.email) !== undefined) return "EmailTaken"
-    if (this.accounts.filter((account) => account.email === code.email).length >= CODES.lifetime) return "EmailExhausted"
+    if (this.accounts.filter((account) => account.email === code.email).length >= CODES.lifetime)
+      return "EmailExhausted"
     if (this.accounts.some((account) => account.handle === code.handle)) return "HandleTaken"
     this.accounts.push({ email: code.email, handle: code.handle!, alive: true, id: "" })
     return { account: this.accounts.length - 1 }
@@ -186,7 +197,9 @@ export class Codes {
   edges(): ReadonlyArray<number> {
     return [
       ...this.codes.filter(({ state }) => state === "open").map(({ expires }) => expires),
-      ...[...this.addresses.values()].flatMap(({ last, sent }) => [last + CODES.cooldown, ...sent.map((at) => at + HOUR)])
+      ...[...this.addresses.values()].flatMap((
+        { last, sent }
+      ) => [last + CODES.cooldown, ...sent.map((at) => at + HOUR)])
     ]
   }
 }

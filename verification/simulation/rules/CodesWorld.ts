@@ -1,23 +1,24 @@
+import { Accounts, type Issued } from "#domain/agents/Accounts"
+import { Registration } from "#domain/registration/Registration"
+import type { Settings } from "#infrastructure/platform/Config"
 import { Clock, Effect, Exit, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { Accounts, type Issued } from "#domain/agents/Accounts"
-import type { Settings } from "#infrastructure/platform/Config"
-import { Registration } from "#domain/registration/Registration"
 import { layerRoom, Neighbours, other } from "../../../test/registration/Module.ts"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { layerLeapingClock, leap } from "../../../test/support/Leap.ts"
 import type { Reaches } from "../Search.ts"
 import { check, same, Violation } from "../Violation.ts"
 import { inWordsBy } from "../Words.ts"
-import { Codes, CODES, type Tried, type Purpose } from "./Codes.ts"
+import { CODES, Codes, type Purpose, type Tried } from "./Codes.ts"
 import type { Ledger } from "./Ledger.ts"
 
 const EMAILS = 2
 const HANDLES = 10
 
 export const layerCodes = (database: TestDatabase, changes: Partial<Settings> = {}) =>
-  layerRoom(database, { LIMITS_OTP_PER_HOUR: CODES.perHour, LIMITS_OTP_ATTEMPTS_PER_CODE: CODES.perCode, ...changes }).pipe(Layer.provideMerge(layerLeapingClock))
+  layerRoom(database, { LIMITS_OTP_PER_HOUR: CODES.perHour, LIMITS_OTP_ATTEMPTS_PER_CODE: CODES.perCode, ...changes })
+    .pipe(Layer.provideMerge(layerLeapingClock))
 
 export type CodeStep =
   | { readonly _tag: "Jump"; readonly ms: number }
@@ -25,29 +26,51 @@ export type CodeStep =
   | { readonly _tag: "Register"; readonly email: number; readonly handle: number }
   | { readonly _tag: "Recover"; readonly email: number }
   | { readonly _tag: "Rotate"; readonly pick: number }
-  /** Several attempts with wrong codes, or one with the right code; sometimes for another purpose, or by another account. */
-  | { readonly _tag: "Try"; readonly pick: number; readonly right: boolean; readonly times: number; readonly wild: number }
+  /**
+   * Several attempts with wrong codes, or one with the right code; sometimes for another purpose, or by another
+   * account.
+   */
+  | {
+    readonly _tag: "Try"
+    readonly pick: number
+    readonly right: boolean
+    readonly times: number
+    readonly wild: number
+  }
   /** Two attempts with right codes at once. */
   | { readonly _tag: "Race"; readonly pick: number; readonly other: number }
   | { readonly _tag: "Delete"; readonly pick: number }
 
 const pick = fc.nat(10_000)
-const step = <T extends CodeStep["_tag"], R>(tag: T, fields: fc.Arbitrary<R>) => fields.map((rest) => ({ _tag: tag, ...rest }))
+const step = <T extends CodeStep["_tag"], R>(tag: T, fields: fc.Arbitrary<R>) =>
+  fields.map((rest) => ({ _tag: tag, ...rest }))
 const email = fc.nat(EMAILS - 1)
 
 const steps = fc.oneof(
   { weight: 3, arbitrary: step("Jump", fc.record({ ms: fc.constantFrom(1, 1_000, 30_000, 61_000, 61_000, 300_000) })) },
-  { weight: 5, arbitrary: step("Edge", fc.record({ pick, offset: fc.constantFrom(-1 as const, 0 as const, 1 as const) })) },
+  {
+    weight: 5,
+    arbitrary: step("Edge", fc.record({ pick, offset: fc.constantFrom(-1 as const, 0 as const, 1 as const) }))
+  },
   { weight: 9, arbitrary: step("Register", fc.record({ email, handle: fc.nat(HANDLES - 1) })) },
   { weight: 7, arbitrary: step("Recover", fc.record({ email })) },
   { weight: 5, arbitrary: step("Rotate", fc.record({ pick })) },
-  { weight: 12, arbitrary: step("Try", fc.record({ pick, right: fc.boolean(), times: fc.integer({ min: 1, max: 7 }), wild: fc.nat(11) })) },
+  {
+    weight: 12,
+    arbitrary: step(
+      "Try",
+      fc.record({ pick, right: fc.boolean(), times: fc.integer({ min: 1, max: 7 }), wild: fc.nat(11) })
+    )
+  },
   { weight: 3, arbitrary: step("Race", fc.record({ pick, other: pick })) },
   { weight: 5, arbitrary: step("Delete", fc.record({ pick })) }
 ) as fc.Arbitrary<CodeStep>
 
 export const codeStepsOf = (seed: number, length: number): ReadonlyArray<CodeStep> =>
-  fc.sample(fc.noBias(fc.array(steps, { minLength: length, maxLength: length + 20, size: "max" })), { numRuns: 1, seed })[0] ?? []
+  fc.sample(fc.noBias(fc.array(steps, { minLength: length, maxLength: length + 20, size: "max" })), {
+    numRuns: 1,
+    seed
+  })[0] ?? []
 
 export const codeStepInWords = inWordsBy<CodeStep>({
   Jump: "the clock advances by {ms} ms",
@@ -84,7 +107,9 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     /** Pending ids that have expired and were not used since. */
     const expired = new Set<number>()
 
-    const failureOf = (exit: Exit.Exit<unknown, unknown>): { readonly _tag?: string; readonly details?: Record<string, unknown> } | undefined => {
+    const failureOf = (
+      exit: Exit.Exit<unknown, unknown>
+    ): { readonly _tag?: string; readonly details?: Record<string, unknown> } | undefined => {
       if (Exit.isSuccess(exit)) return undefined
       const reason = exit.cause.reasons.find((one) => one._tag === "Fail")
       if (reason === undefined) throw new Violation("answered", `died: ${String(exit.cause)}`)
@@ -93,7 +118,11 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const expect = (exit: Exit.Exit<unknown, unknown>, refused: string | undefined, what: string): boolean => {
       const failure = failureOf(exit)
-      check("codes", failure?._tag === refused, () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`)
+      check(
+        "codes",
+        failure?._tag === refused,
+        () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`
+      )
       ledger.answered(`${what}: ${refused ?? "done"}`)
       return refused === undefined
     }
@@ -107,7 +136,8 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const exit = yield* Effect.exit(ask)
       if ("refused" in outcome) {
         expect(exit, outcome.refused, what)
-        if (outcome.wait > 0) same("codes", failureOf(exit)?.details?.["retry_after_ms"], outcome.wait, `${outcome.refused}: the wait`)
+        if (outcome.wait > 0)
+          same("codes", failureOf(exit)?.details?.["retry_after_ms"], outcome.wait, `${outcome.refused}: the wait`)
         same("codes", mails.length, before, "mails of what is refused")
         return
       }
@@ -119,7 +149,12 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       // The mail of a recovery is sent a moment after the answer.
       if (what === "recover") yield* TestClock.adjust(400)
       const fresh = mails.slice(before)
-      same("codes", fresh.map((mail) => mail.to), outcome.bound || code.decoy ? [] : [addressOf(code.email)], "who is mailed")
+      same(
+        "codes",
+        fresh.map((mail) => mail.to),
+        outcome.bound || code.decoy ? [] : [addressOf(code.email)],
+        "who is mailed"
+      )
       if (outcome.bound) ledger.add("Pending code", "none → open: bound to the code already mailed")
       else if (code.decoy) ledger.add("Pending code", "none → open: decoy")
       else {
@@ -145,16 +180,25 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       }
     }
 
-    const agrees = (tried: Tried, exit: Exit.Exit<{ readonly agent: { readonly id: string; readonly handle: string } }, unknown>): boolean => {
+    const agrees = (
+      tried: Tried,
+      exit: Exit.Exit<{ readonly agent: { readonly id: string; readonly handle: string } }, unknown>
+    ): boolean => {
       const failure = failureOf(exit)
       if (typeof tried === "string") return failure?._tag === tried
-      if ("remaining" in tried) return failure?._tag === "CodeInvalid" && failure.details?.["attempts_remaining"] === tried.remaining
+      if ("remaining" in tried)
+        return failure?._tag === "CodeInvalid" && failure.details?.["attempts_remaining"] === tried.remaining
       return Exit.isSuccess(exit) && exit.value.agent.handle === handleOf(model.accounts[tried.account]?.handle ?? -1)
     }
 
     const settle = (tried: Tried, exit: Exit.Exit<{ readonly agent: { readonly id: string } }, unknown>): void => {
-      if (typeof tried === "object" && "account" in tried && Exit.isSuccess(exit)) model.accounts[tried.account]!.id = exit.value.agent.id
-      ledger.answered(`try: ${typeof tried === "string" ? tried : "remaining" in tried ? `CodeInvalid, ${tried.remaining} left` : "done"}`)
+      if (typeof tried === "object" && "account" in tried && Exit.isSuccess(exit))
+        model.accounts[tried.account]!.id = exit.value.agent.id
+      ledger.answered(
+        `try: ${
+          typeof tried === "string" ? tried : "remaining" in tried ? `CodeInvalid, ${tried.remaining} left` : "done"
+        }`
+      )
     }
 
     const attempt = Effect.fnUntraced(function*(n: number, purpose: Purpose, digits: string, by: number | undefined) {
@@ -163,14 +207,22 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const late = was === "open" && code.expires <= now()
       const exit = yield* Effect.exit(complete(purpose, ids[n]!, digits, by))
       const tried = model.attempt(n, purpose, digits, by, now())
-      check("codes", agrees(tried, exit), () =>
-        `a try of a code for ${purpose}: got ${JSON.stringify(failureOf(exit) ?? "a success")}, expected ${JSON.stringify(tried)}`)
+      check(
+        "codes",
+        agrees(tried, exit),
+        () =>
+          `a try of a code for ${purpose}: got ${JSON.stringify(failureOf(exit) ?? "a success")}, expected ${
+            JSON.stringify(tried)
+          }`
+      )
       settle(tried, exit)
       if (code.purpose !== purpose) return
       if (tried === "OtpAttemptsExhausted") {
-        ledger.add("Pending code", code.state === "exhausted" ? "open → exhausted: all tries of its code" : "open → exhausted: its own tries")
-      }
-      else if (was === "open" && code.state === "used") ledger.add("Pending code", "open → used")
+        ledger.add(
+          "Pending code",
+          code.state === "exhausted" ? "open → exhausted: all tries of its code" : "open → exhausted: its own tries"
+        )
+      } else if (was === "open" && code.state === "used") ledger.add("Pending code", "open → used")
       if (tried !== "CodeExpired") return
       if (late) {
         if (!expired.has(n)) ledger.add("Pending code", "open → expired")
@@ -192,8 +244,17 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         case "Edge":
           return
         case "Register": {
-          const applicant = { email: addressOf(one.email), handle: handleOf(one.handle), displayName: null, description: null }
-          return yield* asked("register", registration.register(applicant), model.register(one.email, one.handle, now()))
+          const applicant = {
+            email: addressOf(one.email),
+            handle: handleOf(one.handle),
+            displayName: null,
+            description: null
+          }
+          return yield* asked(
+            "register",
+            registration.register(applicant),
+            model.register(one.email, one.handle, now())
+          )
         }
         case "Recover":
           return yield* asked("recover", registration.recover(addressOf(one.email)), model.recover(one.email, now()))
@@ -202,7 +263,11 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const n = choose(live, one.pick)
           if (n === undefined) return
           const { email, handle, id } = model.accounts[n]!
-          return yield* asked("rotate", registration.rotate({ id, handle: handleOf(handle), email: addressOf(email) }), model.rotate(n, now()))
+          return yield* asked(
+            "rotate",
+            registration.rotate({ id, handle: handleOf(handle), email: addressOf(email) }),
+            model.rotate(n, now())
+          )
         }
         case "Try": {
           // Mostly, an open pending id is chosen.
@@ -227,7 +292,9 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const racers = [first, second].flatMap((n) => {
             const { digits, purpose } = model.codeOf(n)
             const by = purpose === "rotate" ? rotator(n, false) : undefined
-            return purpose === "rotate" && by === undefined ? [] : [{ id: ids[n]!, n, purpose, by, digits: digits === "" ? "123456" : digits }]
+            return purpose === "rotate" && by === undefined
+              ? []
+              : [{ id: ids[n]!, n, purpose, by, digits: digits === "" ? "123456" : digits }]
           })
           const exits = yield* Effect.all(
             racers.map((racer) => Effect.exit(complete(racer.purpose, racer.id, racer.digits, racer.by))),
@@ -242,13 +309,19 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             if (!order.every(({ exit }, i) => agrees(outcomes[i]!, exit))) continue
             order.forEach(({ exit }, i) => settle(outcomes[i]!, exit))
             for (const n of new Set(order.map((racer) => model.pendings[racer.n]!.code))) {
-              if (before.codes[n]!.state === "open" && model.codes[n]!.state === "used") ledger.add("Pending code", "open → used")
+              if (before.codes[n]!.state === "open" && model.codes[n]!.state === "used")
+                ledger.add("Pending code", "open → used")
             }
             ledger.answered("race")
             return
           }
           model = before
-          throw new Violation("concurrent", `no order explains a race: ${exits.map((exit) => JSON.stringify(failureOf(exit) ?? "a success")).join(", ")}`)
+          throw new Violation(
+            "concurrent",
+            `no order explains a race: ${
+              exits.map((exit) => JSON.stringify(failureOf(exit) ?? "a success")).join(", ")
+            }`
+          )
         }
         case "Delete": {
           const account = choose(model.accounts.filter(({ alive }) => alive), one.pick)

@@ -1,6 +1,3 @@
-import { Clock, Context, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import * as fc from "fast-check"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Mutes } from "#domain/mutes/Mutes"
@@ -9,9 +6,12 @@ import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { ChallengeClient, type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
+import { Database } from "#infrastructure/database/Sql"
 import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
 import { type EventType, eventTypeOf } from "#interfaces/mcp/events/EventTypes"
-import { Database } from "#infrastructure/database/Sql"
+import { Clock, Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import * as fc from "fast-check"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { leap } from "../../../test/support/Leap.ts"
 import { draft, layerModules, newAgent } from "../../../test/support/Modules.ts"
@@ -59,7 +59,10 @@ const step: fc.Arbitrary<EventStep> = fc.oneof(
   { weight: 3, arbitrary: fc.record({ kind: fc.constant("acknowledge"), nth: fc.nat(20) }) },
   { weight: 3, arbitrary: fc.record({ kind: fc.constant("mute"), sender }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant("lease"), seconds: fc.constantFrom(0, 0, 10, 60, 300) }) },
-  { weight: 4, arbitrary: fc.record({ kind: fc.constant("receiver"), status: fc.constantFrom(200, 200, 500, 500, 410, 413) }) },
+  {
+    weight: 4,
+    arbitrary: fc.record({ kind: fc.constant("receiver"), status: fc.constantFrom(200, 200, 500, 500, 410, 413) })
+  },
   {
     weight: 3,
     arbitrary: fc.record({
@@ -67,13 +70,25 @@ const step: fc.Arbitrary<EventStep> = fc.oneof(
       crash: fc.record({ statement: fc.constantFrom(...STATEMENTS, "post" as const), after: fc.boolean() })
     })
   },
-  { weight: 2, arbitrary: fc.record({ kind: fc.constant("refresh"), ttlMs: fc.constantFrom(MINUTE, 10 * MINUTE, DAY, DAY) }) },
-  { weight: 5, arbitrary: fc.record({ kind: fc.constant("wait"), ms: fc.constantFrom(5 * SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 16 * MINUTE) }) }
+  {
+    weight: 2,
+    arbitrary: fc.record({ kind: fc.constant("refresh"), ttlMs: fc.constantFrom(MINUTE, 10 * MINUTE, DAY, DAY) })
+  },
+  {
+    weight: 5,
+    arbitrary: fc.record({
+      kind: fc.constant("wait"),
+      ms: fc.constantFrom(5 * SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 16 * MINUTE)
+    })
+  }
 )
 
 /** The steps of one history. */
 export const eventStepsOf = (seed: number, length: number): ReadonlyArray<EventStep> =>
-  fc.sample(fc.noBias(fc.array(step, { minLength: length, maxLength: length + 10, size: "max" })), { numRuns: 1, seed })[0] ?? []
+  fc.sample(fc.noBias(fc.array(step, { minLength: length, maxLength: length + 10, size: "max" })), {
+    numRuns: 1,
+    seed
+  })[0] ?? []
 
 /** A message in the inbox of the subscriber, as the model knows it. */
 interface Mail {
@@ -84,7 +99,10 @@ interface Mail {
   delivered: boolean
   /** The receiver took the event, or refused it as too large. */
   finished: boolean
-  /** The subscription passed over the message while it was delivered or muted, so the message need not be reported any more. */
+  /**
+   * The subscription passed over the message while it was delivered or muted, so the message need not be reported any
+   * more.
+   */
   passed: boolean
 }
 
@@ -133,9 +151,13 @@ class Model {
 
   /** Compares a post with the rules, and returns the status of the receiver's answer. */
   posted({ body, headers }: Post, now: number): number {
-    const { data, eventId } = JSON.parse(body) as { readonly data: { readonly delivery_id: string }; readonly eventId: string }
+    const { data, eventId } = JSON.parse(body) as {
+      readonly data: { readonly delivery_id: string }
+      readonly eventId: string
+    }
     const mail = this.inbox.find(({ id }) => id === data.delivery_id)
-    const rule = (holds: boolean, what: string): void => check("eventPosts", holds, () => `message ${mail?.no}: ${what}`)
+    const rule = (holds: boolean, what: string): void =>
+      check("eventPosts", holds, () => `message ${mail?.no}: ${what}`)
     rule(mail !== undefined, "it is no message to the subscriber")
     if (mail === undefined) return 500
     rule(eventId === mail?.id && headers["webhook-id"] === eventId, `it has the event id ${eventId}`)
@@ -199,15 +221,18 @@ const internet = Layer.mergeAll(
       Effect.suspend(() => {
         const { model } = watch
         if (model === undefined) return Effect.succeed(200)
-        if (model.crash?.statement === "post" && !model.crash.after) return Effect.andThen(Effect.sync(() => model.crashed()), crash)
+        if (model.crash?.statement === "post" && !model.crash.after)
+          return Effect.andThen(Effect.sync(() => model.crashed()), crash)
         return Effect.flatMap(Clock.currentTimeMillis, (now) => {
           try {
             const status = model.posted(post, now)
-            if (model.crash?.statement !== "post") return Effect.succeed(status)
+            if (model.crash?.statement !== "post")
+              return Effect.succeed(status)
             model.crashed()
             return crash
           } catch (error) {
-            if (!(error instanceof Violation)) throw error
+            if (!(error instanceof Violation))
+              throw error
             model.broken ??= error
             return Effect.succeed(200)
           }
@@ -234,8 +259,8 @@ export interface Heard {
 }
 
 /**
- * Runs histories of a subscriber to `message.received`, whose receiver fails, whose server crashes, and who is busy elsewhere at times.
- * `heard` gets each post. The messages of a history have the numbers from 1.
+ * Runs histories of a subscriber to `message.received`, whose receiver fails, whose server crashes, and who is busy
+ * elsewhere at times. `heard` gets each post. The messages of a history have the numbers from 1.
  */
 export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) => void = () => {}) {
   const actors = yield* WebhookActors
@@ -260,10 +285,16 @@ export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) 
   return Effect.fnUntraced(function*(steps: ReadonlyArray<EventStep>, reaches: Reaches = () => {}, defers?: boolean) {
     const name = `events${serial++}`
     const began = yield* Clock.currentTimeMillis
-    const model = new Model(defers ?? serial % 2 === 0, ({ at, no, status }) => heard({ no: no - SENDERS, at: at - began, status }))
+    const model = new Model(
+      defers ?? serial % 2 === 0,
+      ({ at, no, status }) => heard({ no: no - SENDERS, at: at - began, status })
+    )
     const type = eventTypeOf("message.received", { defer_if_active: model.defers }) as EventType
     const bob = yield* newAgent(`${name}-bob`)
-    const senders = yield* Effect.forEach(Array.from({ length: SENDERS }, (_, i) => i), (i) => newAgent(`${name}-s${i}`))
+    const senders = yield* Effect.forEach(
+      Array.from({ length: SENDERS }, (_, i) => i),
+      (i) => newAgent(`${name}-s${i}`)
+    )
     let sent = 0
     const send = (from: typeof bob, to: typeof bob) =>
       conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(`${name}-${sent++}`))
@@ -278,11 +309,22 @@ export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) 
     const url = `https://${name}.example.com/`
     const refresh = Effect.fnUntraced(function*(ttlMs: number) {
       const start = { position: { no: model.reached, reportedAt: null }, truncated: false }
-      const { expiresAt, position, status } = yield* subscriptions.subscribe(bob, undefined, type, { url, secret: `whsec_${"a".repeat(32)}` }, start, ttlMs)
+      const { expiresAt, position, status } = yield* subscriptions.subscribe(
+        bob,
+        undefined,
+        type,
+        { url, secret: `whsec_${"a".repeat(32)}` },
+        start,
+        ttlMs
+      )
       model.expiresAt = expiresAt
       if (status === undefined) model.began()
       const before = model.due.find(({ no }) => no <= position.no)
-      check("eventsAll", before === undefined, () => `a client that begins again after ${position.no} misses message ${before?.no}`)
+      check(
+        "eventsAll",
+        before === undefined,
+        () => `a client that begins again after ${position.no} misses message ${before?.no}`
+      )
     })
     yield* refresh(DAY)
 
@@ -303,7 +345,8 @@ export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) 
       const leased = model.defers && now < model.leasedUntil
       // After a crash, the sweep leaves a webhook alone until the pause of its circuit ends.
       const paused = paused_until !== null && now < paused_until
-      if (active && !waits && !leased && !paused) check("eventsAll", model.due.length === 0, () => `message ${model.due[0]?.no} was not reported`)
+      if (active && !waits && !leased && !paused)
+        check("eventsAll", model.due.length === 0, () => `message ${model.due[0]?.no} was not reported`)
     })
 
     const run = (given: EventStep) =>
@@ -313,7 +356,14 @@ export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) 
             const from = senders[given.sender]!
             const no = SENDERS + model.inbox.length + 1
             // The event may be posted before the send is answered.
-            model.inbox.push({ id: deliveries.ids.encode(bob.id, no), no, sender: given.sender, delivered: false, finished: false, passed: false })
+            model.inbox.push({
+              id: deliveries.ids.encode(bob.id, no),
+              no,
+              sender: given.sender,
+              delivered: false,
+              finished: false,
+              passed: false
+            })
             return yield* send(from, bob)
           }
           case "acknowledge": {
@@ -331,7 +381,9 @@ export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) 
           }
           case "lease": {
             model.leasedUntil = (yield* Clock.currentTimeMillis) + given.seconds * SECOND
-            return yield* given.seconds === 0 ? replies.end(bob.id, null) : replies.begin(bob.id, null, given.seconds * SECOND)
+            return yield* given.seconds === 0
+              ? replies.end(bob.id, null)
+              : replies.begin(bob.id, null, given.seconds * SECOND)
           }
           case "receiver":
             model.status = given.status

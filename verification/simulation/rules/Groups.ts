@@ -130,7 +130,12 @@ export class Groups {
     }
   }
 
-  add(group: Group, by: number, agent: number, at: number): Refused | "member" | { readonly invite: Invite; readonly fresh: boolean } {
+  add(
+    group: Group,
+    by: number,
+    agent: number,
+    at: number
+  ): Refused | "member" | { readonly invite: Invite; readonly fresh: boolean } {
     const denied = this.asAdmin(group, by)
     if (denied !== undefined) return denied
     if (this.memberOf(group, agent) !== undefined) return "member"
@@ -158,7 +163,8 @@ export class Groups {
   private promote(group: Group, except: number): number | undefined {
     const rest = group.members.filter((member) => member.agent !== except)
     if (rest.some((member) => this.leads(member))) return undefined
-    const heir = rest.find((member) => !this.isSuspended(member.agent)) ?? rest.find((member) => member.role !== "admin")
+    const heir = rest.find((member) => !this.isSuspended(member.agent)) ??
+      rest.find((member) => member.role !== "admin")
     if (heir === undefined || heir.role === "admin") return undefined
     heir.role = "admin"
     return heir.agent
@@ -236,7 +242,12 @@ export class Groups {
     if (agent === group.creator && group.owned) return refused("Forbidden")
     const told = [...this.others(group, by, agent), agent]
     group.members = group.members.filter((one) => one !== member)
-    return { notices: [{ group, sender: by, event: "member_removed", recipients: told }], flushed: [agent], cancelled: [], promoted: undefined }
+    return {
+      notices: [{ group, sender: by, event: "member_removed", recipients: told }],
+      flushed: [agent],
+      cancelled: [],
+      promoted: undefined
+    }
   }
 
   setRole(group: Group, by: number, agent: number, role: "admin" | "member"): Refused | Change {

@@ -67,7 +67,10 @@ export class Inboxes {
     return was
   }
 
-  /** The delivery times of a message, as its recipient or its sender sees them. A sender sees the least advanced of all envelopes. */
+  /**
+   * The delivery times of a message, as its recipient or its sender sees them. A sender sees the least advanced of all
+   * envelopes.
+   */
   shownTo(viewer: number, letter: Letter): { readonly deliveredAt: number | null; readonly readAt: number | null } {
     const own = letter.sender === viewer ? undefined : this.slip(viewer, letter)
     if (own !== undefined) return own

@@ -88,7 +88,9 @@ export class Ledger {
     this.answers.set(what, (this.answers.get(what) ?? 0) + 1)
   }
 
-  rows(machines: ReadonlyArray<Machine>): ReadonlyArray<{ readonly machine: Machine; readonly transition: string; readonly times: number }> {
+  rows(
+    machines: ReadonlyArray<Machine>
+  ): ReadonlyArray<{ readonly machine: Machine; readonly transition: string; readonly times: number }> {
     return machines.flatMap((machine) =>
       MACHINES[machine].map((transition) => ({
         machine,
@@ -104,7 +106,9 @@ export class Ledger {
       `${machine.padEnd(20)} | ${transition.padEnd(50)} | ${String(times).padStart(7)}`
     )
     return [
-      ...rows.length === 0 ? [] : ["machine              | transition                                         |   times", ...rows],
+      ...rows.length === 0
+        ? []
+        : ["machine              | transition                                         |   times", ...rows],
       ...answers.length === 0 ? [] : ["", "answers", ...answers.map(([name, n]) => `${String(n).padStart(8)}  ${name}`)]
     ].join("\n")
   }

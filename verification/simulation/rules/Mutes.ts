@@ -1,4 +1,7 @@
-/** The agents and conversations that each agent has muted, and until when (wire.md G.11). Agents are numbers, conversations are names. */
+/**
+ * The agents and conversations that each agent has muted, and until when (wire.md G.11). Agents are numbers,
+ * conversations are names.
+ */
 export class Mutes {
   private until = new Map<string, number>()
 

@@ -1,15 +1,15 @@
+import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
+import { Avatars } from "#domain/avatars/Avatars"
+import { Conversations } from "#domain/conversations/Conversations"
+import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
+import { AddressLimits, type LimitedRoute } from "#domain/registration/AddressLimits"
+import type { RateRule } from "#infrastructure/rates/RateRule"
+import type { RateLimited } from "#infrastructure/wire/WireError"
 import { Clock, Effect, Exit, Layer, Option } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { Avatars } from "#domain/avatars/Avatars"
-import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
-import { Conversations } from "#domain/conversations/Conversations"
-import { DirectoryBudget } from "#domain/directory/DirectoryBudget"
-import type { RateRule } from "#infrastructure/rates/RateRule"
-import type { RateLimited } from "#infrastructure/wire/WireError"
-import { AddressLimits, type LimitedRoute } from "#domain/registration/AddressLimits"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { leap } from "../../../test/support/Leap.ts"
 import { draft, layerModules, newAgent } from "../../../test/support/Modules.ts"
@@ -56,7 +56,10 @@ export interface RateStep {
   readonly meter: Meter
   readonly who: 0 | 1
   readonly times: number
-  /** The time before the step: a number of parts of the meter's window, or the wait that the meter reports, plus `more` milliseconds. */
+  /**
+   * The time before the step: a number of parts of the meter's window, or the wait that the meter reports, plus `more`
+   * milliseconds.
+   */
   readonly pause: { readonly parts: number } | { readonly more: -1 | 0 | 1 }
 }
 
@@ -73,16 +76,24 @@ const rateStep = fc.record<RateStep>({
 /** The steps of one history. It uses only a few meters, because with more of them none would ever be full. */
 export const rateStepsOf = (seed: number, length: number): ReadonlyArray<RateStep> => {
   const some = [NAMES[seed % NAMES.length]!, NAMES[(seed * 7 + 3) % NAMES.length]!]
-  const steps = fc.sample(fc.noBias(fc.array(rateStep, { minLength: length, maxLength: length + 20, size: "max" })), { numRuns: 1, seed })[0] ?? []
+  const steps = fc.sample(fc.noBias(fc.array(rateStep, { minLength: length, maxLength: length + 20, size: "max" })), {
+    numRuns: 1,
+    seed
+  })[0] ?? []
   return steps.map((step) => ({ ...step, meter: some[NAMES.indexOf(step.meter) % 2] ?? step.meter }))
 }
 
 export const rateStepInWords = ({ meter, times, who }: RateStep): string =>
-  `after a pause, ${meter} is asked for ${times} times by ${meter === "anonymous directory" ? "address" : "agent or address"} ${who}`
+  `after a pause, ${meter} is asked for ${times} times by ${
+    meter === "anonymous directory" ? "address" : "agent or address"
+  } ${who}`
 
 let serial = 0
 
-/** Runs histories of limited operations with pauses of all lengths. Every answer and every wait must follow the definition of the limit. */
+/**
+ * Runs histories of limited operations with pauses of all lengths. Every answer and every wait must follow the
+ * definition of the limit.
+ */
 export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const addresses = yield* AddressLimits
   const avatars = yield* Avatars
@@ -91,7 +102,11 @@ export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   // The router calls it like this. It reads only the request and its caller.
   const budget = (yield* DirectoryBudget) as unknown as (
     effect: Effect.Effect<HttpServerResponse.HttpServerResponse>
-  ) => Effect.Effect<HttpServerResponse.HttpServerResponse, RateLimited, CurrentCaller | HttpServerRequest.HttpServerRequest>
+  ) => Effect.Effect<
+    HttpServerResponse.HttpServerResponse,
+    RateLimited,
+    CurrentCaller | HttpServerRequest.HttpServerRequest
+  >
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
   // TestClock prints a warning if a test never moves its clock.
@@ -124,7 +139,10 @@ export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       )
     let sends = 0
 
-    const attempt = (meter: Meter, who: 0 | 1): Effect.Effect<unknown, { readonly _tag: string; readonly details?: unknown }> => {
+    const attempt = (
+      meter: Meter,
+      who: 0 | 1
+    ): Effect.Effect<unknown, { readonly _tag: string; readonly details?: unknown }> => {
       const agent = agents[who]
       switch (meter) {
         case "send":
@@ -152,18 +170,23 @@ export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const windows = modelsOf(meter, who)
       const waits = () => windows.map(({ model, window }) => ({ window, ms: model.wait(now()) }))
       const longest = () => waits().reduce((a, b) => b.ms > a.ms ? b : a)
-      const ms = "more" in pause ? longest().ms + pause.more : Math.floor(METERS[meter].windows[0].windowMs * pause.parts)
+      const ms = "more" in pause
+        ? longest().ms + pause.more
+        : Math.floor(METERS[meter].windows[0].windowMs * pause.parts)
       if (ms > 0) yield* leap(ms)
       for (let i = 0; i < times; i++) {
         const wait = longest()
         const exit = yield* Effect.exit(attempt(meter, who))
         const failure = Exit.isSuccess(exit) ? undefined : exit.cause.reasons.find((one) => one._tag === "Fail")?.error
-        if (!Exit.isSuccess(exit) && failure === undefined) throw new Violation("answered", `died: ${String(exit.cause)}`)
+        if (!Exit.isSuccess(exit) && failure === undefined)
+          throw new Violation("answered", `died: ${String(exit.cause)}`)
         const details = failure?.details as { readonly retry_after_ms?: number; readonly window?: string } | undefined
-        const got = failure === undefined ? "done" : `${failure._tag}, window ${details?.window}, wait ${details?.retry_after_ms}`
+        const got = failure === undefined
+          ? "done"
+          : `${failure._tag}, window ${details?.window}, wait ${details?.retry_after_ms}`
         const expected = wait.ms === 0 ? "done" : `RateLimited, window ${wait.window}, wait ${wait.ms}`
         check("limits", got === expected, () => `${meter} of ${who}: got ${got}, expected ${expected}`)
-        if (wait.ms === 0) for (const { model } of windows) model.add(now())
+        if (wait.ms === 0) { for (const { model } of windows) model.add(now()) }
         ledger.answered(`${meter}: ${wait.ms === 0 ? "passed" : `limited by the ${wait.window}`}`)
       }
     }

@@ -11,7 +11,9 @@ const LEAST = 50
 
 export { TIMEOUT_MS }
 
-/** Runs histories until one fails, and prints what all of them went through; `part` of the time that a long search has. */
+/**
+ * Runs histories until one fails, and prints what all of them went through; `part` of the time that a long search has.
+ */
 export const inHistories = <C, R, R2>(
   machines: ReadonlyArray<Machine>,
   commandsOf: (seed: number) => ReadonlyArray<C>,

@@ -36,7 +36,11 @@ export type Sent =
   | { readonly _tag: "Replayed"; readonly letter: Letter }
   | { readonly _tag: "Refused"; readonly failure: string; readonly figures: Readonly<Record<string, unknown>> }
 
-const refusal = (failure: string, figures: Readonly<Record<string, unknown>> = {}): Sent => ({ _tag: "Refused", failure, figures })
+const refusal = (failure: string, figures: Readonly<Record<string, unknown>> = {}): Sent => ({
+  _tag: "Refused",
+  failure,
+  figures
+})
 
 export const nameOf = (one: number, other: number): string => one < other ? `${one}-${other}` : `${other}-${one}`
 
@@ -67,16 +71,20 @@ export class Society {
 
   constructor() {
     this.standing = new Standing(LIMITS, (one, other) => this.talks.get(nameOf(one, other))?.initiator === one)
-    this.groups = new Groups(LIMITS, (agent) => this.statusOf(agent) === "suspended", (inviter, invitee) =>
-      this.deleted.has(invitee)
-        ? "AgentNotFound"
-        : this.standing.apart(inviter, invitee)
-        ? "Blocked"
-        : this.statusOf(inviter) === "restricted" && !this.contacts.has(`${inviter} ${invitee}`)
-        ? "AgentRestricted"
-        : invitee === RESERVED && !this.contacts.has(`${invitee} ${inviter}`)
-        ? "InboxRestricted"
-        : undefined)
+    this.groups = new Groups(
+      LIMITS,
+      (agent) => this.statusOf(agent) === "suspended",
+      (inviter, invitee) =>
+        this.deleted.has(invitee)
+          ? "AgentNotFound"
+          : this.standing.apart(inviter, invitee)
+          ? "Blocked"
+          : this.statusOf(inviter) === "restricted" && !this.contacts.has(`${inviter} ${invitee}`)
+          ? "AgentRestricted"
+          : invitee === RESERVED && !this.contacts.has(`${invitee} ${inviter}`)
+          ? "InboxRestricted"
+          : undefined
+    )
   }
 
   statusOf(agent: number): Status {
@@ -104,7 +112,9 @@ export class Society {
     if (this.statusOf(from) === "suspended") return refusal("AgentSuspended")
     const known = this.keys.get(`${from} ${key}`)
     if (known !== undefined) return { _tag: "Replayed", letter: known }
-    const sent = typeof to === "number" ? this.direct(from, to, key, text, file) : this.toGroup(from, to, key, text, file)
+    const sent = typeof to === "number"
+      ? this.direct(from, to, key, text, file)
+      : this.toGroup(from, to, key, text, file)
     if (sent._tag === "Created" && file !== undefined) file.references++
     return sent
   }
@@ -117,7 +127,8 @@ export class Society {
     const waits = talk !== undefined && !talk.established && talk.initiator === from
     if (this.standing.apart(from, to)) return refusal("Blocked")
     if (talk === undefined && this.statusOf(from) === "restricted") return refusal("AgentRestricted")
-    if (to === RESERVED && !this.contacts.has(`${to} ${from}`) && (talk === undefined || waits)) return refusal("InboxRestricted")
+    if (to === RESERVED && !this.contacts.has(`${to} ${from}`) && (talk === undefined || waits))
+      return refusal("InboxRestricted")
     if (waits) return refusal("AwaitingReply", { waiting_since: new Date(talk.began).toISOString() })
     const full = talk === undefined ? this.cold.refusal(from, this.now) : undefined
     if (full !== undefined) return refusal("ColdCapExceeded", full)
@@ -174,7 +185,9 @@ export class Society {
   }
 
   talksOf(agent: number): ReadonlyArray<string> {
-    return [...this.talks.keys(), ...this.groups.all.map(({ name }) => name)].filter((talk) => this.isParticipant(agent, talk))
+    return [...this.talks.keys(), ...this.groups.all.map(({ name }) => name)].filter((talk) =>
+      this.isParticipant(agent, talk)
+    )
   }
 
   /** The messages that a participant's history shows. */
@@ -184,7 +197,9 @@ export class Society {
       group === undefined ? 0 : this.groups.memberOf(group, agent)?.from ?? 0,
       this.hiddenThrough.get(`${agent} ${talk}`) ?? 0
     )
-    return this.lettersOf(talk).filter((letter) => letter.seq > from && !this.hidden.has(`${agent} ${talk} ${letter.seq}`))
+    return this.lettersOf(talk).filter((letter) =>
+      letter.seq > from && !this.hidden.has(`${agent} ${talk} ${letter.seq}`)
+    )
   }
 
   /** The times at which something changes without a request. */

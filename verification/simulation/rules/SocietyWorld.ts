@@ -1,14 +1,4 @@
-import { Clock, Effect, Exit, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
-import { createHash } from "node:crypto"
-import { mkdtemp, rm } from "node:fs/promises"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
-import { Readable } from "node:stream"
 import { Accounts } from "#domain/agents/Accounts"
-import type { LiveSession } from "#domain/push/LiveAgent"
-import { LiveAgents } from "#domain/push/LiveAgents"
 import { Agents } from "#domain/agents/Agents"
 import { Attachments } from "#domain/attachments/Attachments"
 import { Contacts } from "#domain/contacts/Contacts"
@@ -19,13 +9,23 @@ import { Enforcement } from "#domain/enforcement/Enforcement"
 import { EnforcementWatch } from "#domain/enforcement/EnforcementWatch"
 import { Groups } from "#domain/groups/Groups"
 import { Mutes } from "#domain/mutes/Mutes"
+import type { LiveSession } from "#domain/push/LiveAgent"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
+import { WebhookClient } from "#domain/webhooks/WebhookClient"
+import { Webhooks } from "#domain/webhooks/Webhooks"
+import { Secrets } from "#infrastructure/database/Secrets"
 import { Blobs } from "#infrastructure/files/Blobs"
 import { Ids } from "#infrastructure/platform/Ids"
-import { Secrets } from "#infrastructure/database/Secrets"
 import { SocketSession } from "#interfaces/realtime/SocketSession"
-import { WebhookClient } from "#domain/webhooks/WebhookClient"
-import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
-import { Webhooks } from "#domain/webhooks/Webhooks"
+import { Clock, Effect, Exit, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { createHash } from "node:crypto"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Readable } from "node:stream"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { FakeSocket } from "../../../test/support/FakeSocket.ts"
 import { leap } from "../../../test/support/Leap.ts"
@@ -120,7 +120,10 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const society = new Society()
     society.now = now()
     const mark = (serial++).toString(36)
-    const agents = Array.from({ length: AGENTS }, (_, i) => ({ id: ids.make("agt"), handle: `r${mark}-${"abcdefgh"[i]}`, displayName: null }))
+    const agents = Array.from(
+      { length: AGENTS },
+      (_, i) => ({ id: ids.make("agt"), handle: `r${mark}-${"abcdefgh"[i]}`, displayName: null })
+    )
     yield* sql`
       INSERT INTO agents (id, handle, email, inbox_mode, group_invite_policy, created_at, updated_at)
       SELECT x.id, x.handle, x.handle || '@example.com', x.mode, x.mode, 0, 0
@@ -160,7 +163,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       society.visible(agent, talk).some((letter) =>
         stateOf(society.inboxes.shownTo(agent, letter)) !== (shown.get(`${agent} ${talk} ${letter.seq}`) ?? "stored")
       )
-    const storedOf = (agent: number): ReadonlyArray<Slip> => society.inboxes.of[agent]!.filter((slip) => slip.deliveredAt === null)
+    const storedOf = (agent: number): ReadonlyArray<Slip> =>
+      society.inboxes.of[agent]!.filter((slip) => slip.deliveredAt === null)
     const waits = (agent: number): boolean => storedOf(agent).length > 0
     const idOf = (talk: string): string => talkIds.get(talk) ?? ""
     const deliveryId = (slip: Slip): string => deliveries.ids.encode(the(slip.recipient).id, slip.inboxNo)
@@ -174,14 +178,28 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     }
 
     /** Checks that the answer is this refusal, or a success if `refused` is undefined. */
-    const expect = (rule: Rule, exit: Exit.Exit<unknown, unknown>, refused: string | undefined, what: string): boolean => {
+    const expect = (
+      rule: Rule,
+      exit: Exit.Exit<unknown, unknown>,
+      refused: string | undefined,
+      what: string
+    ): boolean => {
       const failure = failureOf(exit)
-      check(ruleOfRefusal(refused, rule), failure?.["_tag"] === refused, () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`)
+      check(
+        ruleOfRefusal(refused, rule),
+        failure?.["_tag"] === refused,
+        () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`
+      )
       ledger.answered(`${what}: ${refused ?? "done"}`)
       return refused === undefined
     }
 
-    const expectWait = (rule: Rule, exit: Exit.Exit<unknown, unknown>, wait: number | undefined, what: string): void => {
+    const expectWait = (
+      rule: Rule,
+      exit: Exit.Exit<unknown, unknown>,
+      wait: number | undefined,
+      what: string
+    ): void => {
       if (wait === undefined) return
       same(rule, (failureOf(exit)?.["details"] as Json | undefined)?.["retry_after_ms"], wait, `${what}: the wait`)
     }
@@ -191,11 +209,17 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       fresh.push(...slips)
     }
 
-    /** Takes the inbox numbers from storage, because several groups that change at once do so in no particular order. */
+    /**
+     * Takes the inbox numbers from storage, because several groups that change at once do so in no particular order.
+     */
     const renumber = Effect.gen(function*() {
       const rows = yield* sql<{ recipient_id: string; no: number; conversation_id: string; seq: number }>`
-        SELECT recipient_id, no, conversation_id, seq FROM envelopes WHERE ${sql.in("recipient_id", agents.map(({ id }) => id))}`
-      const numbers = new Map(rows.map((row) => [`${agentOf.get(row.recipient_id)} ${talkNames.get(row.conversation_id)} ${row.seq}`, row.no]))
+        SELECT recipient_id, no, conversation_id, seq FROM envelopes WHERE ${
+        sql.in("recipient_id", agents.map(({ id }) => id))
+      }`
+      const numbers = new Map(
+        rows.map((row) => [`${agentOf.get(row.recipient_id)} ${talkNames.get(row.conversation_id)} ${row.seq}`, row.no])
+      )
       for (const inbox of society.inboxes.of) {
         for (const slip of inbox) {
           slip.inboxNo = numbers.get(`${slip.recipient} ${slip.letter.talk} ${slip.letter.seq}`) ?? slip.inboxNo
@@ -230,7 +254,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       }
     }
 
-    const isMuted = (agent: number, letter: Letter): boolean => society.mutes.covers(agent, letter.sender, letter.talk, now())
+    const isMuted = (agent: number, letter: Letter): boolean =>
+      society.mutes.covers(agent, letter.sender, letter.talk, now())
 
     /** Notes that each new envelope is due on every socket of its recipient, unless it is muted now. */
     const push = (): void => {
@@ -242,7 +267,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           }
           ledger.answered("push: shown")
           connected.due.push(slip)
-          if (!connected.acknowledges && society.inboxes.deliver(slip, now())) add("Envelope", "stored → delivered: legacy socket")
+          if (!connected.acknowledges && society.inboxes.deliver(slip, now()))
+            add("Envelope", "stored → delivered: legacy socket")
         }
       }
     }
@@ -255,14 +281,27 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const { payload, type } = parse(frame) as { readonly payload: Json; readonly type: string }
           if (type === "message.new" && payload["sender"] !== the(connected.agent).handle) {
             same("shown", payload["status"], "stored", "a frame's status")
-            said.push(`${talkNames.get(String(payload["conversation_id"]))} ${String(payload["seq"])} ${String(payload["delivery_id"])}`)
+            said.push(
+              `${talkNames.get(String(payload["conversation_id"]))} ${String(payload["seq"])} ${
+                String(payload["delivery_id"])
+              }`
+            )
           } else if (type === "group.invite.received") events.push(`invite ${String(payload["id"])}`)
           else if (type === "group.deleted") events.push(`deleted ${String(payload["group_id"])}`)
         }
         connected.seen = connected.socket.sent.length
-        same("pushedToAll", said, connected.due.map((slip) => `${slip.letter.talk} ${slip.letter.seq} ${deliveryId(slip)}`), `what ${connected.agent} was shown`)
+        same(
+          "pushedToAll",
+          said,
+          connected.due.map((slip) => `${slip.letter.talk} ${slip.letter.seq} ${deliveryId(slip)}`),
+          `what ${connected.agent} was shown`
+        )
         same("events", events, connected.events, `what ${connected.agent} was told`)
-        check("socketsStayOpen", connected.socket.closedWith === undefined, () => `a socket of ${connected.agent} was closed with ${connected.socket.closedWith}`)
+        check(
+          "socketsStayOpen",
+          connected.socket.closedWith === undefined,
+          () => `a socket of ${connected.agent} was closed with ${connected.socket.closedWith}`
+        )
         connected.due = []
         connected.events = []
       }
@@ -289,7 +328,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         else if (was === "restricted" && is === "active") {
           add("Agent", `restricted → active: ${cause === "unblock" || cause === "operator" ? cause : "clock"}`)
         } else if (was === "suspended") add("Agent", "suspended → active: operator")
-        else if (cause !== "clock" && cause !== "unblock") add("Agent", `${was as "active" | "restricted"} → suspended: ${cause}`)
+        else if (cause !== "clock" && cause !== "unblock")
+          add("Agent", `${was as "active" | "restricted"} → suspended: ${cause}`)
         else if (cause === "unblock") ledger.answered("suspended by a recount after an unblock")
       }
       observed = actual
@@ -325,7 +365,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         const rule = ruleOfRefusal(outcome.failure, what === "send" ? "refused" : "files")
         expect(rule, exit, outcome.failure, what)
         const details = (failureOf(exit)?.["details"] ?? {}) as Json
-        for (const [name, value] of Object.entries(outcome.figures)) same(rule, details[name], value, `${outcome.failure}: ${name}`)
+        for (const [name, value] of Object.entries(outcome.figures))
+          same(rule, details[name], value, `${outcome.failure}: ${name}`)
         return undefined
       }
       const rule = outcome._tag === "Replayed" ? "replayed" : "stored"
@@ -341,7 +382,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         what
       )
       if (outcome._tag === "Replayed") {
-        same("shown", message["status"], stateOf(society.inboxes.shownTo(letter.sender, letter)), "the status of a replay")
+        same(
+          "shown",
+          message["status"],
+          stateOf(society.inboxes.shownTo(letter.sender, letter)),
+          "the status of a replay"
+        )
         ledger.answered(`${what}: replayed`)
         return letter
       }
@@ -352,7 +398,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     }
 
     const send = Effect.fnUntraced(function*(from: number, to: number | string, key: string, file?: File) {
-      // The server refuses all requests of a suspended agent before they reach a module. Here, only modules with a check of their own refuse.
+      // The server refuses all requests of a suspended agent before they reach a module. Here, only modules with a
+      // check of their own refuse.
       if (!alive(from)) return
       // A group checks the file before its commit checks the sender.
       if (!able(from) && typeof to === "string" && file !== undefined) return
@@ -365,7 +412,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const before = file?.references ?? 0
       const outcome = society.send(from, to, key, key, file)
       said(exit, outcome, file === undefined ? "send" : "send with a file")
-      if (outcome._tag === "Created" && file !== undefined) add("Attachment", before === 0 ? "stored → referenced" : "referenced → referenced")
+      if (outcome._tag === "Created" && file !== undefined)
+        add("Attachment", before === 0 ? "stored → referenced" : "referenced → referenced")
     })
 
     const groupOf = (agent: number, pick: number): Group | undefined => {
@@ -376,7 +424,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     /** A group and one of its admins. */
     const ledBy = (agent: number, pick: number): { readonly group: Group | undefined; readonly by: number } => {
-      const group = pick % 8 === 0 ? groupOf(agent, pick) : choose(society.groups.all.filter((one) => one.deleted === undefined), pick >> 4)
+      const group = pick % 8 === 0
+        ? groupOf(agent, pick)
+        : choose(society.groups.all.filter((one) => one.deleted === undefined), pick >> 4)
       const admins = group === undefined ? [] : group.members.filter((one) => one.role === "admin" && able(one.agent))
       return { group, by: pick % 8 === 0 ? agent : choose(admins, agent)?.agent ?? agent }
     }
@@ -412,13 +462,19 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       // Mostly, the complaint is one that counts, against the agent that began the most conversations.
       const counting = [...society.talks.values()].flatMap((talk) => {
         const by = pairOf(talk.name).find((one) => one !== talk.initiator)!
-        const done = step._tag === "Report" ? society.standing.reported(by, talk.initiator) : society.standing.blocking(by, talk.initiator)
-        return able(by) && alive(talk.initiator) && done === (step._tag === "Unblock") ? [{ by, on: talk.initiator }] : []
+        const done = step._tag === "Report"
+          ? society.standing.reported(by, talk.initiator)
+          : society.standing.blocking(by, talk.initiator)
+        return able(by) && alive(talk.initiator) && done === (step._tag === "Unblock")
+          ? [{ by, on: talk.initiator }]
+          : []
       })
       const worst = counting.toSorted((a, b) => began(b.on) - began(a.on))[0]?.on
       const against = pick % 3 === 0 ? counting : counting.filter(({ on }) => on === worst)
       // An agent that has blocked another one may also report it.
-      const both = step._tag === "Report" && pick % 2 === 0 ? against.filter(({ by, on }) => society.standing.blocking(by, on)) : []
+      const both = step._tag === "Report" && pick % 2 === 0
+        ? against.filter(({ by, on }) => society.standing.blocking(by, on))
+        : []
       const { by, on } = wild || against.length === 0
         ? { by: step.by, on: pick % AGENTS }
         : choose(both.length === 0 ? against : both, pick >> 3)!
@@ -430,7 +486,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (kind === "Unblock") {
         const blocks = society.standing.blocking(by, on)
         const exit = yield* Effect.exit(contacts.unblock(the(by).id, handle))
-        if (!expect("complaints", exit, !alive(on) ? "AgentNotFound" : blocks ? undefined : "NotFound", "unblock")) return
+        if (!expect("complaints", exit, !alive(on) ? "AgentNotFound" : blocks ? undefined : "NotFound", "unblock"))
+          return
         society.standing.unblock(by, on)
         cause = "unblock"
       } else {
@@ -463,7 +520,11 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     })
 
     const restore = Effect.fnUntraced(function*(on: number) {
-      check("standing", yield* enforcement.restore({ agentId: the(on).id, operator: "ops", reason: null }), () => "a restore did nothing")
+      check(
+        "standing",
+        yield* enforcement.restore({ agentId: the(on).id, operator: "ops", reason: null }),
+        () => "a restore did nothing"
+      )
       society.standing.restore(on, now())
       cause = "operator"
     })
@@ -480,54 +541,64 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     /** Advances to a later moment of the same step. */
     const later = (ms: number) =>
-      Effect.andThen(leap(ms), Effect.sync(() => {
-        cause = "clock"
-        fresh = []
-        society.now = now()
-      }))
+      Effect.andThen(
+        leap(ms),
+        Effect.sync(() => {
+          cause = "clock"
+          fresh = []
+          society.now = now()
+        })
+      )
 
     /** The number of conversations that an agent began. */
-    const began = (agent: number): number => [...society.talks.values()].filter((talk) => talk.initiator === agent).length
+    const began = (agent: number): number =>
+      [...society.talks.values()].filter((talk) => talk.initiator === agent).length
 
-    const mob = Effect.fnUntraced(function*({ agent: named, complaints, end }: Extract<Step, { readonly _tag: "Mob" }>) {
-      const agent = someone(named, (one) => began(one) >= 2)
-      for (const other of all) {
-        if (other !== agent && alive(other) && !society.talks.has(nameOf(agent, other))) yield* send(agent, other, `m${keys++}`)
-      }
-      for (const { hours, kind, victim } of complaints) {
-        yield* conclude
-        yield* later(1 + hours * 3_600_000)
-        // The end of this step needs a restricted agent, so no further complaints follow.
-        if (end !== "nothing" && society.statusOf(agent) === "restricted") break
-        const done = (one: number) =>
-          kind === "Block" ? society.standing.blocking(one, agent) : society.standing.reported(one, agent)
-        const may = (one: number) => society.talks.get(nameOf(one, agent))?.initiator === agent && !done(one)
-        // An agent that has blocked already may also report. Its report adds no block.
-        const blocker = kind === "Report" && victim % 3 < 2
-          ? all.find((one) => able(one) && may(one) && society.standing.blocking(one, agent))
-          : undefined
-        const by = blocker ?? someone(victim, may)
-        if (alive(agent) && able(by) && by !== agent) yield* complainOf(kind, by, agent)
-      }
-      if (end === "nothing") return
-      for (const by of all) {
-        if (!alive(agent) || society.statusOf(agent) !== "active") break
-        if (able(by) && !society.standing.blocking(by, agent) && society.talks.get(nameOf(by, agent))?.initiator === agent) {
-          yield* complainOf("Block", by, agent)
+    const mob = Effect.fnUntraced(
+      function*({ agent: named, complaints, end }: Extract<Step, { readonly _tag: "Mob" }>) {
+        const agent = someone(named, (one) => began(one) >= 2)
+        for (const other of all) {
+          if (other !== agent && alive(other) && !society.talks.has(nameOf(agent, other)))
+            yield* send(agent, other, `m${keys++}`)
         }
-      }
-      if (!alive(agent)) return
-      yield* conclude
-      yield* later(1)
-      if (end === "unblock") {
+        for (const { hours, kind, victim } of complaints) {
+          yield* conclude
+          yield* later(1 + hours * 3_600_000)
+          // The end of this step needs a restricted agent, so no further complaints follow.
+          if (end !== "nothing" && society.statusOf(agent) === "restricted") break
+          const done = (one: number) =>
+            kind === "Block" ? society.standing.blocking(one, agent) : society.standing.reported(one, agent)
+          const may = (one: number) => society.talks.get(nameOf(one, agent))?.initiator === agent && !done(one)
+          // An agent that has blocked already may also report. Its report adds no block.
+          const blocker = kind === "Report" && victim % 3 < 2
+            ? all.find((one) => able(one) && may(one) && society.standing.blocking(one, agent))
+            : undefined
+          const by = blocker ?? someone(victim, may)
+          if (alive(agent) && able(by) && by !== agent) yield* complainOf(kind, by, agent)
+        }
+        if (end === "nothing") return
         for (const by of all) {
-          if (society.statusOf(agent) !== "restricted") break
-          if (able(by) && society.standing.blocking(by, agent)) yield* complainOf("Unblock", by, agent)
+          if (!alive(agent) || society.statusOf(agent) !== "active") break
+          if (
+            able(by) && !society.standing.blocking(by, agent) &&
+            society.talks.get(nameOf(by, agent))?.initiator === agent
+          ) {
+            yield* complainOf("Block", by, agent)
+          }
         }
-      } else if (end === "suspend") yield* suspend(agent)
-      else if (end === "delete") yield* remove(agent)
-      else yield* restore(agent)
-    })
+        if (!alive(agent)) return
+        yield* conclude
+        yield* later(1)
+        if (end === "unblock") {
+          for (const by of all) {
+            if (society.statusOf(agent) !== "restricted") break
+            if (able(by) && society.standing.blocking(by, agent)) yield* complainOf("Unblock", by, agent)
+          }
+        } else if (end === "suspend") yield* suspend(agent)
+        else if (end === "delete") yield* remove(agent)
+        else yield* restore(agent)
+      }
+    )
 
     const follow = Effect.fnUntraced(function*(pick: number) {
       const letters = [...society.letters.values()].flat().filter((letter) =>
@@ -544,7 +615,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (pick % 3 > 0) {
         for (const slip of slips) yield* acknowledge(slip)
         yield* lookAt(letter.sender, letter.talk)
-        for (const slip of slips) if (society.isParticipant(slip.recipient, letter.talk)) yield* lookAt(slip.recipient, letter.talk)
+        for (const slip of slips)
+          if (society.isParticipant(slip.recipient, letter.talk)) yield* lookAt(slip.recipient, letter.talk)
         yield* conclude
         yield* later(1)
       }
@@ -552,14 +624,17 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         yield* read(slip)
         yield* lookAt(letter.sender, letter.talk)
       }
-      for (const slip of slips) if (society.isParticipant(slip.recipient, letter.talk)) yield* lookAt(slip.recipient, letter.talk)
+      for (const slip of slips)
+        if (society.isParticipant(slip.recipient, letter.talk)) yield* lookAt(slip.recipient, letter.talk)
     })
 
     /** Advances to half an hour before a time, or to exactly that time, or to a moment before or after it. */
-    const until = Effect.fnUntraced(function*(at: number, { early, offset }: Extract<Step, { readonly _tag: "Probe" }>) {
-      yield* conclude
-      yield* later(Math.max(1, at - (early ? 1_800_000 : 0) + offset - now()))
-    })
+    const until = Effect.fnUntraced(
+      function*(at: number, { early, offset }: Extract<Step, { readonly _tag: "Probe" }>) {
+        yield* conclude
+        yield* later(Math.max(1, at - (early ? 1_800_000 : 0) + offset - now()))
+      }
+    )
 
     const probe = Effect.fnUntraced(function*(step: Extract<Step, { readonly _tag: "Probe" }>) {
       const { pick } = step
@@ -568,7 +643,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           // In this case, an agent begins as many conversations as it may.
           const strangers = (agent: number) =>
             all.filter((other) =>
-              other !== agent && alive(other) && !society.talks.has(nameOf(agent, other)) && !society.standing.apart(agent, other)
+              other !== agent && alive(other) && !society.talks.has(nameOf(agent, other)) &&
+              !society.standing.apart(agent, other)
             )
           const agent = someone(step.agent, (one) => society.statusOf(one) === "active" && strangers(one).length > 1)
           if (!able(agent)) return
@@ -591,7 +667,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           if (group === undefined || by === undefined) return
           const other = someone(step.agent, (one) => society.groups.memberOf(group, one) === undefined)
           yield* addTo(group, by, other, true)
-          const invite = society.groups.invites.find((one) => one.group === group.name && one.invitee === other && able(other))
+          const invite = society.groups.invites.find((one) =>
+            one.group === group.name && one.invitee === other && able(other)
+          )
           if (invite === undefined) return
           yield* answerInvite({ _tag: "Reject", pick: 1 }, invite)
           const at = now()
@@ -602,7 +680,10 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         }
         default: {
           // In this case, an agent with a socket mutes another one for an hour.
-          const talk = choose([...society.talks.values()].filter((one) => one.established && pairOf(one.name).every(able)), pick >> 2)
+          const talk = choose(
+            [...society.talks.values()].filter((one) => one.established && pairOf(one.name).every(able)),
+            pick >> 2
+          )
           if (talk === undefined) return
           const [one, other] = pick % 2 === 0 ? pairOf(talk.name) : pairOf(talk.name).toReversed() as [number, number]
           if (!sessions.some((connected) => connected.agent === one)) yield* attach(one, pick % 4 < 2)
@@ -647,7 +728,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (pick % 6 > 1) {
         const group = choose(several, pick >> 4)
         const by = group?.members.find((member) => member.role === "admin" && able(member.agent))?.agent
-        const outsiders = living.filter((agent) => group !== undefined && society.groups.memberOf(group, agent) === undefined)
+        const outsiders = living.filter((agent) =>
+          group !== undefined && society.groups.memberOf(group, agent) === undefined
+        )
         for (const other of outsiders.slice(0, 3)) {
           if (group === undefined || by === undefined) break
           yield* addTo(group, by, other, true)
@@ -672,13 +755,22 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       yield* accounts.remove(the(agent).id)
       expelled(agent)
       society.remove(agent)
-      add("Envelope", "stored → delivered: deletion of the recipient", society.inboxes.deliverAll(agent, () => true, now()))
+      add(
+        "Envelope",
+        "stored → delivered: deletion of the recipient",
+        society.inboxes.deliverAll(agent, () => true, now())
+      )
       for (const group of society.groups.all) {
-        const change = society.groups.memberOf(group, agent) === undefined ? undefined : society.groups.leave(group, agent, now())
+        const change = society.groups.memberOf(group, agent) === undefined
+          ? undefined
+          : society.groups.leave(group, agent, now())
         if (change !== undefined && !isRefused(change)) changed(change, group)
       }
       for (const invite of society.groups.withdraw(agent)) {
-        add("Group invite", invite.invitee === agent ? "pending → cancelled: invitee deleted" : "pending → cancelled: inviter deleted")
+        add(
+          "Group invite",
+          invite.invitee === agent ? "pending → cancelled: invitee deleted" : "pending → cancelled: inviter deleted"
+        )
       }
       yield* renumber
     })
@@ -701,7 +793,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       outcome.group.id = group.id
       talkNames.set(group.id, outcome.group.name)
       talkIds.set(outcome.group.name, group.id)
-      same("invites", add_results.map((one) => one.handle), outcome.invites.map((invite) => the(invite.invitee).handle), "who is invited")
+      same(
+        "invites",
+        add_results.map((one) => one.handle),
+        outcome.invites.map((invite) => the(invite.invitee).handle),
+        "who is invited"
+      )
       same("invites", skipped.length, outcome.skipped.length, "how many are skipped")
       outcome.invites.forEach((invite, i) => {
         invite.id = add_results[i]?.invite_id ?? ""
@@ -719,7 +816,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const addMember = Effect.fnUntraced(function*(step: Extract<Step, { readonly _tag: "Add" }>) {
       const { by, group } = ledBy(step.agent, step.pick)
       if (group === undefined || !able(by)) return
-      const former = [...group.ever].filter((agent) => alive(agent) && society.groups.memberOf(group, agent) === undefined)
+      const former = [...group.ever].filter((agent) =>
+        alive(agent) && society.groups.memberOf(group, agent) === undefined
+      )
       const other = step.pick % 3 > 0 ? choose(former, step.other) ?? step.other : step.other
       yield* addTo(group, by, other, step.pick % 4 === 0)
     })
@@ -765,34 +864,49 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       return outcome as Change
     }
 
-    const answerInvite = Effect.fnUntraced(function*(step: Extract<Step, { readonly _tag: "Accept" | "Reject" }>, known?: Invite) {
-      const open = society.groups.invites.filter((one) => able(one.invitee))
-      const invite = known ?? (step.pick % 2 === 1 ? open.find((one) => one.again) : undefined) ?? choose(open, step.pick >> 3)
-      if (invite === undefined) return
-      const group = society.groups.all.find((one) => one.name === invite.group)!
-      // Sometimes, another agent than the invitee uses the invite.
-      const agent = step.pick % 8 === 0 ? choose(all.filter((one) => able(one) && one !== invite.invitee), step.pick >> 3) : invite.invitee
-      if (agent === undefined) return
-      const exit = yield* Effect.exit(
-        Effect.asVoid(step._tag === "Accept" ? groups.accept(the(agent), invite.id) : groups.reject(the(agent).id, invite.id))
-      )
-      if (agent !== invite.invitee) {
-        expect("masked", exit, "InviteNotFound", "another's invite")
-        return
+    const answerInvite = Effect.fnUntraced(
+      function*(step: Extract<Step, { readonly _tag: "Accept" | "Reject" }>, known?: Invite) {
+        const open = society.groups.invites.filter((one) => able(one.invitee))
+        const invite = known ?? (step.pick % 2 === 1 ? open.find((one) => one.again) : undefined) ??
+          choose(open, step.pick >> 3)
+        if (invite === undefined) return
+        const group = society.groups.all.find((one) => one.name === invite.group)!
+        // Sometimes, another agent than the invitee uses the invite.
+        const agent = step.pick % 8 === 0
+          ? choose(all.filter((one) => able(one) && one !== invite.invitee), step.pick >> 3)
+          : invite.invitee
+        if (agent === undefined) return
+        const exit = yield* Effect.exit(
+          Effect.asVoid(
+            step._tag === "Accept" ? groups.accept(the(agent), invite.id) : groups.reject(the(agent).id, invite.id)
+          )
+        )
+        if (agent !== invite.invitee) {
+          expect("masked", exit, "InviteNotFound", "another's invite")
+          return
+        }
+        if (step._tag === "Reject") {
+          expect("invites", exit, undefined, "reject")
+          society.groups.reject(invite, now())
+          add("Group invite", "pending → rejected")
+          expect(
+            "invites",
+            yield* Effect.exit(groups.accept(the(agent), invite.id)),
+            "InviteNotFound",
+            "accept what was rejected"
+          )
+          return
+        }
+        if (groupChange(exit, society.groups.accept(invite, now()), group, "accept") !== undefined)
+          invitesAgain(invite, "accepted")
       }
-      if (step._tag === "Reject") {
-        expect("invites", exit, undefined, "reject")
-        society.groups.reject(invite, now())
-        add("Group invite", "pending → rejected")
-        expect("invites", yield* Effect.exit(groups.accept(the(agent), invite.id)), "InviteNotFound", "accept what was rejected")
-        return
-      }
-      if (groupChange(exit, society.groups.accept(invite, now()), group, "accept") !== undefined) invitesAgain(invite, "accepted")
-    })
+    )
 
     const hooked = Effect.fnUntraced(function*(agent: number, pick: number) {
       if (!able(agent) || sessions.some((one) => one.agent === agent && !one.acknowledges)) return
-      const talks = society.talksOf(agent).filter((talk) => isGroup(talk) || society.talks.get(talk)?.established === true)
+      const talks = society.talksOf(agent).filter((talk) =>
+        isGroup(talk) || society.talks.get(talk)?.established === true
+      )
       const talk = choose(talks, pick)
       if (talk === undefined) return
       const group = society.groups.all.find(({ name }) => name === talk)
@@ -800,7 +914,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const others = present.filter((one) => one !== agent && able(one))
       const sender = choose(others, pick >> 6)
       if (sender === undefined) return
-      const { webhook } = yield* webhooks.create(the(agent).id, `https://hook-${mark}.example/`, ["message.new"], undefined)
+      const { webhook } = yield* webhooks.create(
+        the(agent).id,
+        `https://hook-${mark}.example/`,
+        ["message.new"],
+        undefined
+      )
       yield* send(sender, group === undefined ? agent : talk, `h${keys++}`)
       const slip = fresh.find((one) => one.recipient === agent)
       if (slip !== undefined && !isMuted(agent, slip.letter)) {
@@ -832,9 +951,19 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     })
 
     const lookAt = Effect.fnUntraced(function*(agent: number, talk: string) {
-      const rows = yield* conversations.history(the(agent).id, idOf(talk), { limit: 100, before: null, after: null, around: null })
+      const rows = yield* conversations.history(the(agent).id, idOf(talk), {
+        limit: 100,
+        before: null,
+        after: null,
+        around: null
+      })
       const letters = society.visible(agent, talk).toReversed()
-      same("history", rows.map((row) => parse(row)["seq"]), letters.map((letter) => letter.seq), `history of ${talk} for ${agent}`)
+      same(
+        "history",
+        rows.map((row) => parse(row)["seq"]),
+        letters.map((letter) => letter.seq),
+        `history of ${talk} for ${agent}`
+      )
       rows.forEach((row, i) => {
         const message = parse(row)
         const letter = letters[i]!
@@ -844,7 +973,13 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         same(
           "shown",
           [message["id"], message["status"], message["delivered_at"], message["read_at"], message["delivery_id"]],
-          [letter.id, stateOf(expected), iso(expected.deliveredAt), iso(expected.readAt), slip === undefined ? null : deliveryId(slip)],
+          [
+            letter.id,
+            stateOf(expected),
+            iso(expected.deliveredAt),
+            iso(expected.readAt),
+            slip === undefined ? null : deliveryId(slip)
+          ],
           `message ${talk} ${letter.seq} as ${agent} sees it`
         )
         const viewing = `${agent} ${talk} ${letter.seq}`
@@ -853,7 +988,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         shown.set(viewing, is)
         if (was === is || is === "stored" || was === "read") return
         const to = letter.sender !== agent ? "its recipient" : isGroup(talk) ? "a group sender" : "a direct sender"
-        if (was === "stored") add("Message as shown", is === "read" ? `to ${to}: stored → read` : `to ${to}: stored → delivered`)
+        if (was === "stored")
+          add("Message as shown", is === "read" ? `to ${to}: stored → read` : `to ${to}: stored → delivered`)
         else add("Message as shown", `to ${to}: delivered → read`)
       })
       const direct = society.talks.get(talk)
@@ -869,13 +1005,16 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const checkMutes = Effect.fnUntraced(function*(agent: number) {
       if (!able(agent)) return
-      const nameOfTarget = (kind: string, id: string): string => kind === "agent" ? String(agentOf.get(id)) : talkNames.get(id) ?? id
+      const nameOfTarget = (kind: string, id: string): string =>
+        kind === "agent" ? String(agentOf.get(id)) : talkNames.get(id) ?? id
       const listed = yield* mutes.list(the(agent).id, undefined, { limit: 200 })
       const active = society.mutes.active(agent, now())
       same(
         "mutes",
         listed.items.map((mute) => `${nameOfTarget(mute.kind, mute.targetId)} ${mute.mutedUntil}`).toSorted(),
-        active.map((target) => `${target} ${society.mutes.end(agent, /^\d+$/.test(target) ? Number(target) : target, now()) ?? null}`).toSorted(),
+        active.map((target) =>
+          `${target} ${society.mutes.end(agent, /^\d+$/.test(target) ? Number(target) : target, now()) ?? null}`
+        ).toSorted(),
         "mutes"
       )
       const page = yield* conversations.list(the(agent).id, { limit: 200 })
@@ -894,7 +1033,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const bytes = Buffer.from(kind === "right" ? text : kind === "other" ? text.replace("file", "elif") : "f")
       const { signedFiles } = blobs
       if (signedFiles === undefined) throw new Violation("files", "no signed files")
-      const exit = yield* Effect.exit(signedFiles.accept(file.url.replace(/^.*\//, ""), Readable.from([bytes]), bytes.length))
+      const exit = yield* Effect.exit(
+        signedFiles.accept(file.url.replace(/^.*\//, ""), Readable.from([bytes]), bytes.length)
+      )
       if (expect("files", exit, society.files.put(file, kind, now()), "put")) add("Attachment", "reserved → stored")
     })
 
@@ -905,13 +1046,16 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           return
         case "Send": {
           // Every second send goes to an agent without a conversation yet.
-          const strangers = all.filter((agent) => agent !== step.from && alive(agent) && !society.talks.has(nameOf(step.from, agent)))
+          const strangers = all.filter((agent) =>
+            agent !== step.from && alive(agent) && !society.talks.has(nameOf(step.from, agent))
+          )
           const to = step.key % 2 === 0 ? choose(strangers, step.to) ?? step.to : step.to
           return yield* send(step.from, to, `k${step.key}`)
         }
         case "Reply": {
           const waiting = [...society.talks.values()].filter((talk) =>
-            pairOf(talk.name).includes(step.agent) && (step.pick % 3 !== 0 || !talk.established) && talk.initiator !== step.agent
+            pairOf(talk.name).includes(step.agent) && (step.pick % 3 !== 0 || !talk.established) &&
+            talk.initiator !== step.agent
           )
           const talk = choose(waiting, step.pick)
           if (talk === undefined) return yield* send(step.agent, step.pick % AGENTS, `o${keys++}`)
@@ -957,7 +1101,11 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         case "Contact": {
           if (!able(step.agent)) return
           const exit = yield* Effect.exit(contacts.add(the(step.agent).id, the(step.other).handle, null))
-          const refused = !alive(step.other) ? "AgentNotFound" : step.agent === step.other ? "ValidationFailed" : undefined
+          const refused = !alive(step.other)
+            ? "AgentNotFound"
+            : step.agent === step.other
+            ? "ValidationFailed"
+            : undefined
           if (expect("contacts", exit, refused, "add a contact")) society.contacts.add(`${step.agent} ${step.other}`)
           return
         }
@@ -977,7 +1125,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           if (!able(by)) return
           const exit = yield* Effect.exit(groups.cancel(the(by).id, group.id, invite.id))
           const outcome = society.groups.cancel(group, by, invite)
-          if (expect("invites", exit, outcome?.refused, "cancel")) add("Group invite", "pending → cancelled: by an admin")
+          if (expect("invites", exit, outcome?.refused, "cancel"))
+            add("Group invite", "pending → cancelled: by an admin")
           return
         }
         case "Leave": {
@@ -988,7 +1137,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const outcome = society.groups.leave(group, agent, now())
           const change = groupChange(exit, outcome, group, "leave", "stored → delivered: leaving the group")
           if (change !== undefined && Exit.isSuccess(exit)) {
-            same("groups", exit.value, change.promoted === undefined ? null : the(change.promoted).handle, "who is promoted")
+            same(
+              "groups",
+              exit.value,
+              change.promoted === undefined ? null : the(change.promoted).handle,
+              "who is promoted"
+            )
           }
           return
         }
@@ -1001,8 +1155,18 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const members = group.members.map(({ agent }) => agent)
           const exit = yield* Effect.exit(groups.remove(the(by).id, group.id))
           const outcome = society.groups.delete(group, by, now())
-          const change = groupChange(exit, outcome, group, "delete a group", "stored → delivered: deletion of the group")
-          if (change !== undefined) for (const agent of members) if (agent !== by) tell(agent, `deleted ${group.id}`)
+          const change = groupChange(
+            exit,
+            outcome,
+            group,
+            "delete a group",
+            "stored → delivered: deletion of the group"
+          )
+          if (change !== undefined) {
+            for (const agent of members)
+              if (agent !== by)
+                tell(agent, `deleted ${group.id}`)
+          }
           return
         }
         case "Remove":
@@ -1014,27 +1178,41 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const waiting = group.members.filter((one) =>
             one.agent !== by && storedOf(one.agent).some((slip) => slip.letter.talk === group.name)
           )
-          const member = choose(step._tag === "Remove" && waiting.length > 0 ? waiting : group.members, step.other)?.agent
+          const member = choose(step._tag === "Remove" && waiting.length > 0 ? waiting : group.members, step.other)
+            ?.agent
           const on = step.pick % 5 === 0 || member === undefined ? step.other : member
           // A group does not know a deleted account.
           if (!alive(on)) return
           const { handle } = the(on)
           if (step._tag === "Remove") {
             const exit = yield* Effect.exit(groups.removeMember(the(by).id, group.id, handle))
-            groupChange(exit, society.groups.remove(group, by, on), group, "remove", "stored → delivered: removal from the group")
+            groupChange(
+              exit,
+              society.groups.remove(group, by, on),
+              group,
+              "remove",
+              "stored → delivered: removal from the group"
+            )
           } else {
             const promotes = step._tag === "Promote"
             const exit = yield* Effect.exit((promotes ? groups.promote : groups.demote)(the(by).id, group.id, handle))
-            groupChange(exit, society.groups.setRole(group, by, on, promotes ? "admin" : "member"), group, step._tag.toLowerCase())
+            groupChange(
+              exit,
+              society.groups.setRole(group, by, on, promotes ? "admin" : "member"),
+              group,
+              step._tag.toLowerCase()
+            )
           }
           return
         }
         case "Attach":
-          if (able(step.agent) && sessions.filter((one) => one.agent === step.agent).length < 2) yield* attach(step.agent, step.acknowledges)
+          if (able(step.agent) && sessions.filter((one) => one.agent === step.agent).length < 2)
+            yield* attach(step.agent, step.acknowledges)
           return
         case "Detach": {
           const connected = choose(sessions, step.pick)
-          if (connected !== undefined) drop(connected)
+          if (connected !== undefined)
+            drop(connected)
           return
         }
         case "AckFrame": {
@@ -1047,7 +1225,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             return
           }
           const inbox = society.inboxes.of[connected.agent]!
-          const slip = step.pick % 5 === 0 ? choose(inbox, step.pick >> 3) : choose(storedOf(connected.agent), step.pick >> 3)
+          const slip = step.pick % 5 === 0
+            ? choose(inbox, step.pick >> 3)
+            : choose(storedOf(connected.agent), step.pick >> 3)
           if (slip?.letter.id === undefined) return
           yield* connected.session.acknowledge(slip.letter.id) ?? Effect.void
           add("Envelope", "stored → delivered: ack frame", Number(society.inboxes.deliver(slip, now())))
@@ -1071,9 +1251,13 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         }
         case "ReadThrough": {
           const agent = someone(step.agent, (one) => society.inboxes.of[one]!.some((slip) => slip.readAt === null))
-          const unread = society.inboxes.of[agent]!.filter((slip) => slip.readAt === null).map((slip) => slip.letter.talk)
+          const unread = society.inboxes.of[agent]!.filter((slip) => slip.readAt === null).map((slip) =>
+            slip.letter.talk
+          )
           const own = society.talksOf(agent)
-          const talk = step.pick % 4 === 0 ? choose(own, step.pick >> 2) : choose(own.filter((one) => unread.includes(one)), step.pick >> 2)
+          const talk = step.pick % 4 === 0
+            ? choose(own, step.pick >> 2)
+            : choose(own.filter((one) => unread.includes(one)), step.pick >> 2)
           if (talk === undefined || !able(agent)) return
           const through = 1 + ((step.pick >> 4) % Math.max(1, society.lettersOf(talk).length))
           yield* deliveries.readThrough(the(agent).id, the(agent).handle, idOf(talk), through)
@@ -1093,14 +1277,17 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           yield* conversations.hideMessage(the(agent).id, letter.id)
           society.hidden.add(`${agent} ${letter.talk} ${letter.seq}`)
           const slip = society.inboxes.slip(agent, letter)
-          if (slip !== undefined) add("Envelope", "stored → delivered: hide message", Number(society.inboxes.deliver(slip, now())))
+          if (slip !== undefined)
+            add("Envelope", "stored → delivered: hide message", Number(society.inboxes.deliver(slip, now())))
           return
         }
         case "Hide": {
           const agent = someone(step.agent, waits)
           const waiting = storedOf(agent).map((slip) => slip.letter.talk)
           const own = society.talksOf(agent)
-          const talk = step.pick % 3 === 0 ? choose(own, step.pick) : choose(own.filter((one) => waiting.includes(one)), step.pick)
+          const talk = step.pick % 3 === 0
+            ? choose(own, step.pick)
+            : choose(own.filter((one) => waiting.includes(one)), step.pick)
           if (talk === undefined || !able(agent)) return
           yield* conversations.hide(the(agent).id, idOf(talk))
           society.hiddenThrough.set(`${agent} ${talk}`, society.lettersOf(talk).length)
@@ -1111,30 +1298,46 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         case "Mute": {
           if (!able(step.agent)) return
           const talk = choose(society.talksOf(step.agent), step.pick)
-          const partner = talk === undefined || isGroup(talk) ? undefined : pairOf(talk).find((one) => one !== step.agent)
-          const target = step.group && talk !== undefined ? talk : step.pick % 3 === 0 ? step.pick % AGENTS : partner ?? step.pick % AGENTS
+          const partner = talk === undefined || isGroup(talk)
+            ? undefined
+            : pairOf(talk).find((one) => one !== step.agent)
+          const target = step.group && talk !== undefined
+            ? talk
+            : step.pick % 3 === 0
+            ? step.pick % AGENTS
+            : partner ?? step.pick % AGENTS
           const until = step.ms === null ? null : now() + step.ms
           const exit = yield* Effect.exit(mutes.mute(
             the(step.agent).id,
-            typeof target === "string" ? { kind: "conversation", id: idOf(target) } : { kind: "agent", handle: the(target).handle },
+            typeof target === "string"
+              ? { kind: "conversation", id: idOf(target) }
+              : { kind: "agent", handle: the(target).handle },
             until
           ))
           const refused = typeof target === "string"
             ? undefined
-            : !alive(target) ? "AgentNotFound" : target === step.agent ? "SelfMute" : undefined
+            : !alive(target)
+            ? "AgentNotFound"
+            : target === step.agent
+            ? "SelfMute"
+            : undefined
           if (expect("mutes", exit, refused, "mute")) society.mutes.set(step.agent, target, until)
-          if (step.pick % 2 === 0 && !sessions.some((one) => one.agent === step.agent)) yield* attach(step.agent, step.pick % 4 === 0)
+          if (step.pick % 2 === 0 && !sessions.some((one) => one.agent === step.agent))
+            yield* attach(step.agent, step.pick % 4 === 0)
           return
         }
         case "Unmute": {
           const agent = someone(step.agent, (one) => society.mutes.active(one, now()).length > 0)
-          if (!able(agent)) return
+          if (!able(agent))
+            return
           const active = society.mutes.active(agent, now())
           const name = step.pick % 4 === 0 ? String(step.pick % AGENTS) : choose(active, step.pick) ?? "0"
           const target = /^\d+$/.test(name) ? Number(name) : name
           const exit = yield* Effect.exit(mutes.lift(
             the(agent).id,
-            typeof target === "string" ? { kind: "conversation", id: idOf(target) } : { kind: "agent", handle: the(target).handle }
+            typeof target === "string"
+              ? { kind: "conversation", id: idOf(target) }
+              : { kind: "agent", handle: the(target).handle }
           ))
           expect("mutes", exit, society.mutes.lift(agent, target, now()) ? undefined : "NotFound", "unmute")
           return
@@ -1143,7 +1346,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           return yield* checkMutes(someone(step.agent, (agent) => society.mutes.active(agent, now()).length > 0))
         case "Look":
           for (const from of [step.agent, step.agent + 1]) {
-            const curious = (agent: number) => step.pick % 6 === 0 || society.talksOf(agent).some((talk) => isStale(agent, talk))
+            const curious = (agent: number) =>
+              step.pick % 6 === 0 || society.talksOf(agent).some((talk) => isStale(agent, talk))
             yield* look(someone(from % AGENTS, curious), step.pick)
           }
           return
@@ -1152,21 +1356,28 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const agent = pick % 5 === 0 ? step.agent : someone(step.agent, isInGroup)
           if (!able(agent)) return
           const group = groupOf(agent, pick)
-          const friend = choose([...society.talks.values()].filter((talk) => talk.established && pairOf(talk.name).includes(agent)), pick >> 4)
+          const friend = choose(
+            [...society.talks.values()].filter((talk) => talk.established && pairOf(talk.name).includes(agent)),
+            pick >> 4
+          )
           const scope: Scope = step.group && group !== undefined
             ? group.name
             : (pick % 3 === 0 || friend === undefined ? undefined : pairOf(friend.name).find((one) => one !== agent)) ??
               (pick >> 4) % AGENTS
           const bytes = Buffer.from(`file ${society.files.files.length} of ${mark}`)
           const exit = yield* Effect.exit(attachments.reserve(the(agent).id, {
-            to: typeof scope === "string" ? { _tag: "Group", groupId: idOf(scope) } : { _tag: "Handle", handle: the(scope).handle },
+            to: typeof scope === "string"
+              ? { _tag: "Group", groupId: idOf(scope) }
+              : { _tag: "Handle", handle: the(scope).handle },
             filename: "a.txt",
             contentType: "text/plain",
             size: bytes.length,
             sha256: createHash("sha256").update(bytes).digest("hex")
           }))
           const refused = typeof scope === "string"
-            ? society.isParticipant(agent, scope) || group === undefined ? undefined : society.groups.outside(group, agent).refused
+            ? society.isParticipant(agent, scope) || group === undefined
+              ? undefined
+              : society.groups.outside(group, agent).refused
             : !alive(scope)
             ? "AgentNotFound"
             : scope === agent
@@ -1184,7 +1395,10 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         }
         case "Put": {
           const waiting = society.files.files.filter((file) => !file.stored && file.expires >= now() - 1)
-          const file = choose(step.pick % 5 === 0 || waiting.length === 0 ? society.files.files : waiting, step.pick >> 3)
+          const file = choose(
+            step.pick % 5 === 0 || waiting.length === 0 ? society.files.files : waiting,
+            step.pick >> 3
+          )
           return file === undefined ? undefined : yield* put(file, step.bytes)
         }
         case "Carry": {
@@ -1209,11 +1423,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const outside = group === undefined || society.isParticipant(step.agent, group.name)
             ? undefined
             : society.groups.outside(group, step.agent).refused
-          const refused = step.agent !== file.uploader && (group === undefined ? scope !== step.agent : outside !== undefined)
-            ? outside === "GroupDeleted" ? outside : "NotFound"
-            : file.stored
-            ? undefined
-            : "NotFound"
+          const refused =
+            step.agent !== file.uploader && (group === undefined ? scope !== step.agent : outside !== undefined)
+              ? outside === "GroupDeleted" ? outside : "NotFound"
+              : file.stored
+              ? undefined
+              : "NotFound"
           expect("files", yield* Effect.exit(attachments.downloadUrl(the(step.agent).id, file.id)), refused, "download")
         }
       }
@@ -1223,7 +1438,14 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const audit = Effect.gen(function*() {
       const mine = agents.map(({ id }) => id)
       const envelopes = yield* sql<
-        { recipient_id: string; no: number; conversation_id: string; seq: number; delivered_at: number | null; read_at: number | null }
+        {
+          recipient_id: string
+          no: number
+          conversation_id: string
+          seq: number
+          delivered_at: number | null
+          read_at: number | null
+        }
       >`SELECT * FROM envelopes WHERE ${sql.in("recipient_id", mine)} ORDER BY recipient_id, no`
       const counters = yield* sql<{ agent_id: string; last_no: number; undelivered: number }>`
         SELECT agent_id, last_no, undelivered FROM inboxes WHERE ${sql.in("agent_id", mine)}`
@@ -1232,7 +1454,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           "envelopes",
           envelopes.filter((row) => row.recipient_id === id)
             .map((row) => [row.no, talkNames.get(row.conversation_id), row.seq, row.delivered_at, row.read_at]),
-          society.inboxes.of[i]!.map((slip) => [slip.inboxNo, slip.letter.talk, slip.letter.seq, slip.deliveredAt, slip.readAt]),
+          society.inboxes.of[i]!.map((
+            slip
+          ) => [slip.inboxNo, slip.letter.talk, slip.letter.seq, slip.deliveredAt, slip.readAt]),
           `envelopes of ${i}`
         )
         const counter = counters.find((row) => row.agent_id === id)
@@ -1269,11 +1493,17 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         members.filter((row) => open.has(row.group_id)).map((row) =>
           `${talkNames.get(row.group_id)} ${agentOf.get(row.agent_id)} ${row.role}`
         ).toSorted(),
-        society.groups.all.flatMap((group) => group.members.map((one) => `${group.name} ${one.agent} ${one.role}`)).toSorted(),
+        society.groups.all.flatMap((group) => group.members.map((one) => `${group.name} ${one.agent} ${one.role}`))
+          .toSorted(),
         "members"
       )
       const invites = yield* sql<{ id: string }>`SELECT id FROM group_invites WHERE ${sql.in("group_id", groupIds)}`
-      same("invites", invites.map(({ id }) => id).toSorted(), society.groups.invites.map(({ id }) => id).toSorted(), "invites")
+      same(
+        "invites",
+        invites.map(({ id }) => id).toSorted(),
+        society.groups.invites.map(({ id }) => id).toSorted(),
+        "invites"
+      )
     })
 
     yield* Effect.gen(function*() {
@@ -1284,7 +1514,10 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         let ms = 1
         if (step._tag === "Jump") ms = step.ms
         if (step._tag === "Edge") {
-          const edge = choose(society.edges().filter((at) => at + step.offset > now()).toSorted((a, b) => a - b), step.pick)
+          const edge = choose(
+            society.edges().filter((at) => at + step.offset > now()).toSorted((a, b) => a - b),
+            step.pick
+          )
           if (edge !== undefined) ms = edge + step.offset - now()
         }
         yield* leap(ms)
@@ -1299,4 +1532,3 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     })))
   })
 })
-

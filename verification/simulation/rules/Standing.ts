@@ -70,7 +70,10 @@ export class Standing {
     return this.counted(this.blocks, agent, DAY, now) >= this.thresholds.restrictBlocks ? "restricted" : "active"
   }
 
-  /** Decides, after a block or a report was committed or undone, whether the agent is suspended and for which complaints. */
+  /**
+   * Decides, after a block or a report was committed or undone, whether the agent is suspended and for which
+   * complaints.
+   */
   judge(agent: number, now: number): "blocks" | "reports" | undefined {
     if (this.suspended.has(agent)) return undefined
     const grounds = this.counted(this.blocks, agent, WEEK, now) >= this.thresholds.suspendBlocks

@@ -3,13 +3,18 @@ import { extname, join } from "node:path"
 /** Which object of the output counts: one with each of these values, by path (`item.type`). */
 export type Where = Readonly<Record<string, unknown>>
 
-/** A value in the objects of the output that match `where`. `at` is a path; a negative number in it counts from the end of an array. */
+/**
+ * A value in the objects of the output that match `where`. `at` is a path; a negative number in it counts from the end
+ * of an array.
+ */
 export interface Found {
   readonly where?: Where
   readonly at: string
 }
 
-/** How a program's output is read. `json` is one object, possibly after other text; `lines` is one object on each line. */
+/**
+ * How a program's output is read. `json` is one object, possibly after other text; `lines` is one object on each line.
+ */
 export interface JsonReading {
   readonly format: "json" | "lines"
   readonly text: Found
@@ -37,11 +42,14 @@ export interface Adapter {
   /** The version that was tried, or null if the adapter follows the program's documentation and was not tried. */
   readonly tried: string | null
   /**
-   * Arguments are passed as they are, without a shell. `{args}` stands for the user's own, and `{tools}` for those in `tools`. The prompt
-   * is on standard input.
+   * Arguments are passed as they are, without a shell. `{args}` stands for the user's own, and `{tools}` for those in
+   * `tools`. The prompt is on standard input.
    */
   readonly new: ReadonlyArray<string>
-  /** The command for a conversation with an earlier run, whose session replaces `{session}`; null to begin again each time. */
+  /**
+   * The command for a conversation with an earlier run, whose session replaces `{session}`; null to begin again each
+   * time.
+   */
   readonly resume: ReadonlyArray<string> | null
   readonly reading: "text" | JsonReading
   /** Variables that a run inherits from the connector. */
@@ -55,11 +63,23 @@ export interface Adapter {
   readonly tools: ToolAccess | null
   /** Whether a run gives its final text back. Otherwise it can only send by itself. */
   readonly returnsText: boolean
-  /** Whether the program may read the user's files although its tools are switched off. Such a program needs `allowReads`. */
+  /**
+   * Whether the program may read the user's files although its tools are switched off. Such a program needs
+   * `allowReads`.
+   */
   readonly readsFiles: boolean
 }
 
-export const ADAPTER_NAMES = ["claude", "codex", "gemini", "opencode", "goose", "cursor", "openclaw", "command"] as const
+export const ADAPTER_NAMES = [
+  "claude",
+  "codex",
+  "gemini",
+  "opencode",
+  "goose",
+  "cursor",
+  "openclaw",
+  "command"
+] as const
 export type AdapterName = (typeof ADAPTER_NAMES)[number]
 
 const CLAUDE = [
@@ -96,14 +116,23 @@ const CODEX_FEATURES = [
   "hooks"
 ]
 
-/** Codex without tools, MCP servers and rules. A resumed session forgets its sandbox, so it needs these as much as a new one. */
+/**
+ * Codex without tools, MCP servers and rules. A resumed session forgets its sandbox, so it needs these as much as a new
+ * one.
+ */
 const CODEX_OPTIONS = [
   "--json",
   "--skip-git-repo-check",
   "--ignore-user-config",
   "--ignore-rules",
   ...CODEX_FEATURES.flatMap((feature) => ["--disable", feature]),
-  ...["sandbox_mode=\"read-only\"", "approval_policy=\"never\"", "web_search=\"disabled\"", "include_apply_patch_tool=false", "project_doc_max_bytes=0"]
+  ...[
+    'sandbox_mode="read-only"',
+    'approval_policy="never"',
+    'web_search="disabled"',
+    "include_apply_patch_tool=false",
+    "project_doc_max_bytes=0"
+  ]
     .flatMap((setting) => ["-c", setting]),
   "{tools}",
   "{args}"
@@ -135,13 +164,29 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
       session: { where: { type: "result" }, at: "session_id" },
       success: { type: "result", subtype: "success", is_error: false }
     },
-    passes: ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "CLAUDE_CODE_OAUTH_TOKEN"],
-    sets: { CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", CLAUDE_CODE_DISABLE_AUTO_MEMORY: "1", DISABLE_AUTOUPDATER: "1" },
+    passes: [
+      "ANTHROPIC_API_KEY",
+      "ANTHROPIC_AUTH_TOKEN",
+      "ANTHROPIC_BASE_URL",
+      "ANTHROPIC_MODEL",
+      "CLAUDE_CODE_OAUTH_TOKEN"
+    ],
+    sets: {
+      CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1",
+      CLAUDE_CODE_DISABLE_AUTO_MEMORY: "1",
+      DISABLE_AUTOUPDATER: "1"
+    },
     files: {},
     signIn: ["claude", "auth", "login"],
     tools: {
       args: [
-        `--mcp-config=${JSON.stringify({ mcpServers: { parley: { type: "http", url: "{url}", headers: { Authorization: `Bearer \${${TOOLS_TOKEN}}` } } } })}`,
+        `--mcp-config=${
+          JSON.stringify({
+            mcpServers: {
+              parley: { type: "http", url: "{url}", headers: { Authorization: `Bearer \${${TOOLS_TOKEN}}` } }
+            }
+          })
+        }`,
         "--allowedTools=mcp__parley"
       ]
     },
@@ -165,9 +210,9 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     signIn: ["codex", "login"],
     tools: {
       args: [
-        "mcp_servers.parley.url=\"{url}\"",
+        'mcp_servers.parley.url="{url}"',
         `mcp_servers.parley.bearer_token_env_var="${TOOLS_TOKEN}"`,
-        "mcp_servers.parley.default_tools_approval_mode=\"approve\"",
+        'mcp_servers.parley.default_tools_approval_mode="approve"',
         "mcp_servers.parley.required=true"
       ].flatMap((setting) => ["-c", setting])
     },
@@ -177,7 +222,15 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
   gemini: {
     tried: "0.61.0",
     new: ["gemini", "--output-format=json", "--approval-mode=default", "--skip-trust", "--extensions=none", "{args}"],
-    resume: ["gemini", "--output-format=json", "--approval-mode=default", "--skip-trust", "--extensions=none", "--resume={session}", "{args}"],
+    resume: [
+      "gemini",
+      "--output-format=json",
+      "--approval-mode=default",
+      "--skip-trust",
+      "--extensions=none",
+      "--resume={session}",
+      "{args}"
+    ],
     reading: {
       format: "json",
       text: { at: "response" },
@@ -193,7 +246,9 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
       files: {
         ".gemini/settings.json": geminiSettings("mcp_parley_*", {
           mcp: { allowed: ["parley"] },
-          mcpServers: { parley: { httpUrl: "{url}", headers: { Authorization: `Bearer $${TOOLS_TOKEN}` }, trust: true } }
+          mcpServers: {
+            parley: { httpUrl: "{url}", headers: { Authorization: `Bearer $${TOOLS_TOKEN}` }, trust: true }
+          }
         })
       }
     },
@@ -225,7 +280,14 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
       sets: { OPENCODE_PERMISSION: JSON.stringify({ "*": "deny", "parley_*": "allow" }) },
       files: {
         ".config/opencode/opencode.json": JSON.stringify({
-          mcp: { parley: { type: "remote", url: "{url}", oauth: false, headers: { Authorization: `Bearer {env:${TOOLS_TOKEN}}` } } }
+          mcp: {
+            parley: {
+              type: "remote",
+              url: "{url}",
+              oauth: false,
+              headers: { Authorization: `Bearer {env:${TOOLS_TOKEN}}` }
+            }
+          }
         })
       }
     },
@@ -235,7 +297,16 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
   goose: {
     tried: null,
     // Goose has no way to resume a session that is named by its output, so each run begins a session.
-    new: ["goose", "run", "--no-session", "--no-profile", "--quiet", "--output-format=json", "--instructions=-", "{args}"],
+    new: [
+      "goose",
+      "run",
+      "--no-session",
+      "--no-profile",
+      "--quiet",
+      "--output-format=json",
+      "--instructions=-",
+      "{args}"
+    ],
     resume: null,
     reading: {
       format: "json",
@@ -273,7 +344,8 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
   },
   openclaw: {
     tried: null,
-    // OpenClaw runs in its gateway, which takes a prompt by HTTP. PostHook.ts posts it and waits for the end of the run.
+    // OpenClaw runs in its gateway, which takes a prompt by HTTP. PostHook.ts posts it and waits for the end of the
+    // run.
     new: [process.execPath, POST_HOOK],
     resume: null,
     reading: { format: "json", text: { at: "text" }, session: { at: "session" }, success: { text: true } },
@@ -321,7 +393,8 @@ export const adapterOf = (name: AdapterName, command: Command | undefined): Adap
 export const givenTools = (adapter: Adapter, url: string | null): Adapter => {
   const { args = [], files = {}, sets = {} } = url === null ? {} : adapter.tools ?? {}
   const filled = (text: string): string => text.replaceAll("{url}", url ?? "")
-  const words = (command: ReadonlyArray<string>) => command.flatMap((word) => word === "{tools}" ? args.map(filled) : [word])
+  const words = (command: ReadonlyArray<string>) =>
+    command.flatMap((word) => word === "{tools}" ? args.map(filled) : [word])
   const written = Object.fromEntries(Object.entries(files).map(([name, text]) => [name, filled(text)]))
   return {
     ...adapter,
@@ -333,7 +406,13 @@ export const givenTools = (adapter: Adapter, url: string | null): Adapter => {
 }
 
 /** The command line of a run, with the user's own arguments in the place of `{args}`. */
-export const argvOf = (adapter: Adapter, session: string | null, args: ReadonlyArray<string>): ReadonlyArray<string> => {
-  const words = session === null || adapter.resume === null ? adapter.new : adapter.resume.map((word) => word.replaceAll("{session}", session))
+export const argvOf = (
+  adapter: Adapter,
+  session: string | null,
+  args: ReadonlyArray<string>
+): ReadonlyArray<string> => {
+  const words = session === null || adapter.resume === null
+    ? adapter.new
+    : adapter.resume.map((word) => word.replaceAll("{session}", session))
   return words.flatMap((word) => word === "{args}" ? args : [word])
 }

@@ -22,8 +22,9 @@ const fromPs = async (entry: string): Promise<ReadonlyArray<number>> => {
 }
 
 /**
- * Ends the processes of a run that are left, with SIGKILL. They are found by the variable in their environment. So no process is missed if
- * the connector crashed before it stored a process id, and no process of another program is ended because it reuses an id.
+ * Ends the processes of a run that are left, with SIGKILL. They are found by the variable in their environment. So no
+ * process is missed if the connector crashed before it stored a process id, and no process of another program is ended
+ * because it reuses an id.
  */
 export const endLeftovers = async (run: string): Promise<void> => {
   const entry = `${MARK}=${run}`

@@ -33,17 +33,24 @@ const parsed = (text: string): ReadonlyArray<unknown> => {
   }
 }
 
-/** The objects in the output. Programs write warnings before their JSON, so the text before the first line with `{` is skipped. */
+/**
+ * The objects in the output. Programs write warnings before their JSON, so the text before the first line with `{` is
+ * skipped.
+ */
 const objectsIn = (stdout: string, format: JsonReading["format"]): ReadonlyArray<unknown> => {
   const lines = stdout.split("\n")
   if (format === "lines") return lines.flatMap(parsed)
   const whole = parsed(stdout)
   if (whole.length > 0) return whole
-  return lines.flatMap((line, at) => line.startsWith("{") ? [lines.slice(at).join("\n")] : []).map(parsed).find((found) => found.length > 0) ?? []
+  return lines.flatMap((line, at) => line.startsWith("{") ? [lines.slice(at).join("\n")] : []).map(parsed).find((
+    found
+  ) => found.length > 0) ?? []
 }
 
 const lastText = (objects: ReadonlyArray<unknown>, { at, where = {} }: Found): string | undefined =>
-  objects.filter((object) => matches(object, where)).map((object) => valueAt(object, at)).findLast((value) => typeof value === "string")
+  objects.filter((object) => matches(object, where)).map((object) => valueAt(object, at)).findLast((value) =>
+    typeof value === "string"
+  )
 
 /** Reads how a run ended. A program that exits with 0 has failed if its output does not report success. */
 export const readOutcome = (adapter: Adapter, ended: Ended, session: string | null): Outcome => {

@@ -29,7 +29,9 @@ export interface RunPlace {
   readonly runSeconds: number
 }
 
-/** The most that a run may write to standard output, in bytes. JSON formats wrap the reply into much more than its text. */
+/**
+ * The most that a run may write to standard output, in bytes. JSON formats wrap the reply into much more than its text.
+ */
 const MOST_OUTPUT = 16_777_216
 /** The time between SIGTERM and SIGKILL. */
 const TERM_MS = 10_000
@@ -38,7 +40,10 @@ const CLOSE_MS = 1_000
 const SECOND_MS = 1_000
 
 /** The environment of a run: PATH, LANG, a HOME of its own, and what the adapter and the settings name. */
-export const environmentOf = ({ adapter, env, home }: Pick<RunPlace, "adapter" | "env" | "home">, inherited: Readonly<Record<string, string | undefined>>): Record<string, string> => {
+export const environmentOf = (
+  { adapter, env, home }: Pick<RunPlace, "adapter" | "env" | "home">,
+  inherited: Readonly<Record<string, string | undefined>>
+): Record<string, string> => {
   const passed = ["PATH", "LANG", ...adapter.passes].flatMap((name) => {
     const value = inherited[name]
     return value === undefined ? [] : [[name, value] as const]
@@ -87,7 +92,12 @@ const ending = (
   runSeconds: number
 ): Effect.Effect<Ended> =>
   Effect.callback<Ended>((resume) => {
-    const child = spawn(program, args, { cwd, env: { ...env, [MARK]: run }, detached: true, stdio: ["pipe", "pipe", "ignore"] })
+    const child = spawn(program, args, {
+      cwd,
+      env: { ...env, [MARK]: run },
+      detached: true,
+      stdio: ["pipe", "pipe", "ignore"]
+    })
     const toGroup = (signal: NodeJS.Signals): void => {
       try {
         if (child.pid !== undefined) process.kill(-child.pid, signal)

@@ -1,8 +1,8 @@
+import { bearerOf } from "#infrastructure/wire/Bearer"
 import { Effect, Option, Schema } from "effect"
 import { randomBytes, timingSafeEqual } from "node:crypto"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
-import { bearerOf } from "#infrastructure/wire/Bearer"
 
 /** Where a run finds Parley's tools by MCP. The token is valid for this run alone. */
 export interface Tools {
@@ -40,12 +40,17 @@ const Rpc = Schema.Struct({
 })
 const SendCall = Schema.Struct({
   name: Schema.Literal(SEND),
-  arguments: Schema.Struct({ to: Schema.NonEmptyString, text: Schema.NonEmptyString, reply_to: Schema.optionalKey(Schema.String) })
+  arguments: Schema.Struct({
+    to: Schema.NonEmptyString,
+    text: Schema.NonEmptyString,
+    reply_to: Schema.optionalKey(Schema.String)
+  })
 })
 const decodeRpc = Schema.decodeUnknownOption(Schema.fromJsonString(Rpc))
 const decodeSend = Schema.decodeUnknownOption(SendCall)
 
-const nameIn = (params: unknown): unknown => typeof params === "object" && params !== null ? Reflect.get(params, "name") : undefined
+const nameIn = (params: unknown): unknown =>
+  typeof params === "object" && params !== null ? Reflect.get(params, "name") : undefined
 
 const bodyOf = async (request: IncomingMessage): Promise<string | undefined> => {
   const parts: Array<Buffer> = []
@@ -68,9 +73,9 @@ const json = (response: ServerResponse, body: unknown): void => {
 }
 
 /**
- * Opens a port of 127.0.0.1 that gives one run access to `/mcp`, until the scope ends. The run has a token for this port and never the agent's
- * key. It gets the tools of the set `answer` (wire.md M), which neither wait nor acknowledge. The connector itself carries out
- * `agentchat_send_message` with `send`; the other calls go to the server.
+ * Opens a port of 127.0.0.1 that gives one run access to `/mcp`, until the scope ends. The run has a token for this
+ * port and never the agent's key. It gets the tools of the set `answer` (wire.md M), which neither wait nor
+ * acknowledge. The connector itself carries out `agentchat_send_message` with `send`; the other calls go to the server.
  */
 export const openTools = Effect.fnUntraced(function*(
   { key, server }: { readonly key: string; readonly server: string },
@@ -80,7 +85,9 @@ export const openTools = Effect.fnUntraced(function*(
   const run = Effect.runPromiseWith(yield* Effect.context<never>())
 
   const forward = async (request: IncomingMessage, body: string, response: ServerResponse): Promise<void> => {
-    const headers = Object.fromEntries(HEADERS.flatMap((name) => typeof request.headers[name] === "string" ? [[name, request.headers[name]]] : []))
+    const headers = Object.fromEntries(
+      HEADERS.flatMap((name) => typeof request.headers[name] === "string" ? [[name, request.headers[name]]] : [])
+    )
     const answer = await fetch(`${server}/mcp?tools=answer`, {
       method: "POST",
       headers: { ...headers, authorization: `Bearer ${key}` },
@@ -89,7 +96,9 @@ export const openTools = Effect.fnUntraced(function*(
       signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS)
     })
     const text = await answer.text()
-    response.writeHead(answer.status, { "content-type": answer.headers.get("content-type") ?? "application/json" }).end(text)
+    response.writeHead(answer.status, { "content-type": answer.headers.get("content-type") ?? "application/json" }).end(
+      text
+    )
   }
 
   const handle = async (request: IncomingMessage, response: ServerResponse, port: number): Promise<void> => {
@@ -102,7 +111,9 @@ export const openTools = Effect.fnUntraced(function*(
     if (body === undefined || rpc === undefined) return void response.writeHead(400).end()
     const { id, method, params } = rpc
     const fail = (code: number, message: string) =>
-      id === undefined ? void response.writeHead(202).end() : json(response, { jsonrpc: "2.0", id, error: { code, message } })
+      id === undefined
+        ? void response.writeHead(202).end()
+        : json(response, { jsonrpc: "2.0", id, error: { code, message } })
     if (!METHODS.test(method)) return fail(-32601, "Method not found")
     if (method !== "tools/call" || nameIn(params) !== SEND) return forward(request, body, response)
     const call = Option.getOrUndefined(decodeSend(params))
@@ -110,22 +121,29 @@ export const openTools = Effect.fnUntraced(function*(
     const { reply_to: replyTo, text, to } = call.arguments
     const answer = await run(send({ to, text, replyTo }))
     const result = { content: [{ type: "text", text: answer.text }], isError: answer.refused }
-    json(response, { jsonrpc: "2.0", id, result: request.headers["mcp-protocol-version"] === MODERN ? { ...result, resultType: "complete" } : result })
+    json(response, {
+      jsonrpc: "2.0",
+      id,
+      result: request.headers["mcp-protocol-version"] === MODERN ? { ...result, resultType: "complete" } : result
+    })
   }
 
   const listening = yield* Effect.acquireRelease(
     Effect.callback<ReturnType<typeof createServer>>((resume) => {
       const gate = createServer((request, response) => {
         const { port } = gate.address() as AddressInfo
-        handle(request, response, port).catch(() => response.headersSent ? response.destroy() : response.writeHead(502).end())
+        handle(request, response, port).catch(() =>
+          response.headersSent ? response.destroy() : response.writeHead(502).end()
+        )
       })
       gate.once("error", (error) => resume(Effect.die(error)))
       gate.listen(0, "127.0.0.1", () => resume(Effect.succeed(gate)))
     }),
-    (gate) => Effect.sync(() => {
-      gate.close()
-      gate.closeAllConnections()
-    })
+    (gate) =>
+      Effect.sync(() => {
+        gate.close()
+        gate.closeAllConnections()
+      })
   )
   const tools: Tools = { url: `http://127.0.0.1:${(listening.address() as AddressInfo).port}/mcp`, token }
   return tools

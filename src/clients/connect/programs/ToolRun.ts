@@ -19,13 +19,17 @@ const whyNot = (failure: Failure): string =>
     : "The server did not answer, so the outcome is unknown. Repeat the call: the message is sent once."
 
 /**
- * Sends the messages of one run with `"reply": "tools"`. A message to the run's conversation names the batch in its metadata, as a reply in
- * mode `output` does, so the history shows that the batch is answered. The `client_msg_id` depends on the agent, the oldest message of the
- * batch, the recipient, and how many messages the run has sent to this recipient. A run that is repeated after a crash therefore sends
- * nothing twice.
+ * Sends the messages of one run with `"reply": "tools"`. A message to the run's conversation names the batch in its
+ * metadata, as a reply in mode `output` does, so the history shows that the batch is answered. The `client_msg_id`
+ * depends on the agent, the oldest message of the batch, the recipient, and how many messages the run has sent to this
+ * recipient. A run that is repeated after a crash therefore sends nothing twice.
  */
 export const makeSender = Effect.fnUntraced(function*(
-  { batch, handle, hop }: { readonly handle: string; readonly batch: readonly [Message, ...ReadonlyArray<Message>]; readonly hop: number },
+  { batch, handle, hop }: {
+    readonly handle: string
+    readonly batch: readonly [Message, ...ReadonlyArray<Message>]
+    readonly hop: number
+  },
   claimAgain: Effect.Effect<Claim, Failure>
 ) {
   const api = yield* ParleyApi
@@ -44,18 +48,29 @@ export const makeSender = Effect.fnUntraced(function*(
   const send = ({ replyTo, text, to: given }: ToSend): Effect.Effect<ToolAnswer> =>
     Effect.gen(function*() {
       const to = recipientOf(given)
-      if (count() >= MOST_SENDS) return refusal(`This run has sent ${MOST_SENDS} messages and may send no more. End now.`)
+      if (count() >= MOST_SENDS)
+        return refusal(`This run has sent ${MOST_SENDS} messages and may send no more. End now.`)
       const claim = yield* claimAgain
-      if (claim.count < ids.length) return refusal("Another session of this agent answers these messages. Send nothing more, and end now.")
+      if (claim.count < ids.length)
+        return refusal("Another session of this agent answers these messages. Send nothing more, and end now.")
       const { message } = yield* api.send({
         ...(to.startsWith("grp_") ? { conversation_id: to } : { to }),
-        client_msg_id: clientMsgIdOf(handle, first.id, ...(to === here && !sent.has(here) ? [] : [to, sent.get(to) ?? 0])),
+        client_msg_id: clientMsgIdOf(
+          handle,
+          first.id,
+          ...(to === here && !sent.has(here) ? [] : [to, sent.get(to) ?? 0])
+        ),
         type: "text",
         content: { text },
-        metadata: { ...replyMetadata(hop, to === here ? ids : []), ...(replyTo === undefined ? {} : { reply_to: replyTo }) }
+        metadata: {
+          ...replyMetadata(hop, to === here ? ids : []),
+          ...(replyTo === undefined ? {} : { reply_to: replyTo })
+        }
       })
       sent.set(to, (sent.get(to) ?? 0) + 1)
-      return answer(JSON.stringify({ ok: true, message_id: message.id, conversation_id: message.conversation_id, seq: message.seq }))
+      return answer(
+        JSON.stringify({ ok: true, message_id: message.id, conversation_id: message.conversation_id, seq: message.seq })
+      )
     }).pipe(Effect.catch((failure) => Effect.succeed(refusal(whyNot(failure)))), inTurn)
 
   return {
@@ -74,9 +89,9 @@ export interface ToolOutcome {
 }
 
 /**
- * Runs a program that sends by itself. A message to the conversation is the answer, also if the run fails after it. A program with an entry
- * of its own for `/mcp` sends past the connector, so the history is read too. A run that sent nothing must end with NO_REPLY. Otherwise it
- * has failed, because a final text is not sent in this mode.
+ * Runs a program that sends by itself. A message to the conversation is the answer, also if the run fails after it. A
+ * program with an entry of its own for `/mcp` sends past the connector, so the history is read too. A run that sent
+ * nothing must end with NO_REPLY. Otherwise it has failed, because a final text is not sent in this mode.
  */
 export const withTools = (
   settings: { readonly handle: string; readonly key: string; readonly server: string },
@@ -92,7 +107,10 @@ export const withTools = (
     const session = outcome._tag === "Said" ? outcome.session : null
     const sent = sender.count()
     if (sender.hasAnswered() || (sent > 0 && outcome._tag === "Said")) return { _tag: "Done", sent, session }
-    const history = yield* Effect.orElseSucceed(api.history(first.conversation_id, first.seq), (): ReadonlyArray<Message> => [])
+    const history = yield* Effect.orElseSucceed(
+      api.history(first.conversation_id, first.seq),
+      (): ReadonlyArray<Message> => []
+    )
     const { answered } = sortOut(about.batch.map(({ id }) => id), history, settings.handle)
     if (answered.length > 0) return { _tag: "Done", sent: answered.length, session }
     return outcome._tag === "Failed" || isSilent(outcome.text)

@@ -1,8 +1,8 @@
 import { Clock, Context, Data, Effect, Layer } from "effect"
 import * as fs from "node:fs"
 import { hostname } from "node:os"
-import { DatabaseSync } from "node:sqlite"
 import * as path from "node:path"
+import { DatabaseSync } from "node:sqlite"
 import { Config } from "../Config.ts"
 import { closedTo, closeToOthers, foreignTo, makeFolder, reasonOf, staysOpen } from "./Folder.ts"
 
@@ -23,7 +23,9 @@ export class DataDirInUse extends Data.TaggedError("DataDirInUse")<{
   readonly holder: string | undefined
 }> {
   override get message(): string {
-    return `DATA_DIR ${this.path} is in use by another server${this.holder === undefined ? "" : ` (${this.holder})`}: ` +
+    return `DATA_DIR ${this.path} is in use by another server${
+      this.holder === undefined ? "" : ` (${this.holder})`
+    }: ` +
       "stop that server, or give this one another DATA_DIR"
   }
 }
@@ -54,18 +56,23 @@ export class DataDir extends Context.Service<DataDir, {
         const absolute = path.resolve(folder)
         yield* Effect.try({
           try: () => prepare(absolute, 0o700),
-          catch: (error) => new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason: closedTo(absolute) ?? reasonOf(error) })
+          catch: (error) =>
+            new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason: closedTo(absolute) ?? reasonOf(error) })
         }).pipe(Effect.flatMap((self) => {
           const reason = foreignTo(absolute, self)
-          return reason === undefined ? Effect.void : new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason })
+          return reason === undefined
+            ? Effect.void
+            : new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason })
         }))
         const has = (name: string): boolean => fs.existsSync(path.join(absolute, name))
-        // A restoration moves the database into DATA_DIR last. Without this check, the server would create an empty database.
+        // A restoration moves the database into DATA_DIR last. Without this check, the server would create an empty
+        // database.
         if (has(RESTORING) && !has("database")) {
           return yield* new FolderUnusable({
             setting: "DATA_DIR",
             path: absolute,
-            reason: `a restoration into it is not complete: run the same restore command again, or remove the folder ${RESTORING} in it`
+            reason:
+              `a restoration into it is not complete: run the same restore command again, or remove the folder ${RESTORING} in it`
           })
         }
         const since = new Date(yield* Clock.currentTimeMillis).toISOString()
@@ -84,7 +91,10 @@ export class DataDir extends Context.Service<DataDir, {
 
 const holderFile = (folder: string): string => path.join(folder, "lock.holder")
 
-/** Creates a folder if it does not exist, and returns the id of the user to whom the files belong that this process creates there. */
+/**
+ * Creates a folder if it does not exist, and returns the id of the user to whom the files belong that this process
+ * creates there.
+ */
 const prepare = (folder: string, mode?: number): number => {
   makeFolder(folder, mode)
   // The host name is included because processes in different containers may have the same process id.
@@ -101,8 +111,8 @@ const PRIVATE = ["database", "database.creating", "blobs", "outbox", "cluster", 
 const LOCKS = ["lock", "lock.holder", "admin.sock"]
 
 /**
- * Closes the server's own entries to the other users of the machine. Earlier versions left the database open to them in a DATA_DIR that
- * somebody else had created. The log says it once, because afterwards nothing is open.
+ * Closes the server's own entries to the other users of the machine. Earlier versions left the database open to them in
+ * a DATA_DIR that somebody else had created. The log says it once, because afterwards nothing is open.
  */
 const close = (folder: string) =>
   Effect.gen(function*() {
@@ -117,7 +127,9 @@ const close = (folder: string) =>
         return new FolderUnusable({
           setting: "DATA_DIR",
           path: folder,
-          reason: `${file} cannot be closed to other users (${reasonOf(error)}): give all files in it to the server's user, with chown -R`
+          reason: `${file} cannot be closed to other users (${
+            reasonOf(error)
+          }): give all files in it to the server's user, with chown -R`
         })
       }
     })
@@ -155,7 +167,9 @@ const lock = (folder: string, since: string) =>
       }
     },
     catch: (error) =>
-      error instanceof DataDirInUse ? error : new FolderUnusable({ setting: "DATA_DIR", path: folder, reason: reasonOf(error) })
+      error instanceof DataDirInUse
+        ? error
+        : new FolderUnusable({ setting: "DATA_DIR", path: folder, reason: reasonOf(error) })
   })
 
 const holder = (folder: string): string | undefined => {
@@ -174,13 +188,14 @@ export interface FileLock {
 }
 
 /**
- * Locks a file, and creates the file if it does not exist. Returns undefined if another process still holds the lock after
- * `wait` milliseconds.
+ * Locks a file, and creates the file if it does not exist. Returns undefined if another process still holds the lock
+ * after `wait` milliseconds.
  *
- * Node has no flock but includes SQLite, whose exclusive lock is a kernel lock on the file itself. So the lock is released
- * however the process ends, every process on the machine sees it whatever its container or mount, and the kernel decides
- * between two processes that try at once. (A socket lacks the first two properties, or leaves a file to clean up.) Nothing
- * else in this process may open the file, because closing any descriptor of the file would release the lock.
+ * Node has no flock but includes SQLite, whose exclusive lock is a kernel lock on the file itself. So the lock is
+ * released however the process ends, every process on the machine sees it whatever its container or mount, and the
+ * kernel decides between two processes that try at once. (A socket lacks the first two properties, or leaves a file to
+ * clean up.) Nothing else in this process may open the file, because closing any descriptor of the file would release
+ * the lock.
  */
 export const lockFile = (file: string, wait: number): FileLock | undefined => {
   const held = new DatabaseSync(file, { timeout: wait })

@@ -21,15 +21,20 @@ const bytesOf = ({ bavail, blocks, bsize }: Sizes): number => blocks === 0 ? Inf
 export const freeBytes = (folder: string): number => bytesOf(statfsSync(folder))
 
 /** `freeBytes`, replaceable for tests. Infinity for no folder. */
-export const FreeDisk = Context.Reference<(folder: string | undefined) => number>("parley/platform/disk/DiskSpace/FreeDisk", {
-  defaultValue: () => (folder) => folder === undefined ? Infinity : freeBytes(folder)
-})
+export const FreeDisk = Context.Reference<(folder: string | undefined) => number>(
+  "parley/platform/disk/DiskSpace/FreeDisk",
+  {
+    defaultValue: () => (folder) => folder === undefined ? Infinity : freeBytes(folder)
+  }
+)
 
 /** Megabytes, with one decimal below ten. */
-const megabytes = (bytes: number): string => `${bytes < 10_000_000 ? (bytes / 1e6).toFixed(1) : Math.floor(bytes / 1e6)} MB`
+const megabytes = (bytes: number): string =>
+  `${bytes < 10_000_000 ? (bytes / 1e6).toFixed(1) : Math.floor(bytes / 1e6)} MB`
 
 /** Says that a folder has no space left, and how much is free. */
-export const noSpaceLeftOn = (folder: string, free: number): string => `no space left on ${folder} (${megabytes(free)} free)`
+export const noSpaceLeftOn = (folder: string, free: number): string =>
+  `no space left on ${folder} (${megabytes(free)} free)`
 
 const NO_SPACE = /(?:no space left on|disk quota exceeded)[^\n]*/i
 
@@ -40,7 +45,8 @@ export const saysNoSpace = (message: string): boolean => NO_SPACE.test(message)
 export const noSpaceIn = (text: string): string | undefined => NO_SPACE.exec(text)?.[0]
 
 /** Whether an error of Node says that a disk, or a quota, is full. */
-export const isNoSpace = (error: unknown): boolean => ["ENOSPC", "EDQUOT"].includes(String(Reflect.get(Object(error), "code")))
+export const isNoSpace = (error: unknown): boolean =>
+  ["ENOSPC", "EDQUOT"].includes(String(Reflect.get(Object(error), "code")))
 
 /** What could not be written. */
 export type Written = "database" | "files" | "mail"
@@ -49,8 +55,8 @@ export type Written = "database" | "files" | "mail"
 const RECENT_MS = 10_000
 
 /**
- * The failures for lack of space of this process. They repeat with every request, so each kind has one error line a minute, which
- * stands for the lines that other failures have.
+ * The failures for lack of space of this process. They repeat with every request, so each kind has one error line a
+ * minute, which stands for the lines that other failures have.
  */
 export class FullDisks {
   readonly #lines = new LogThrottle(MINUTE_MS)
@@ -76,11 +82,13 @@ const LOST: Readonly<Record<Written, string>> = {
   mail: "Mail cannot be written to the outbox"
 }
 
-export const FullDisk = Context.Reference<FullDisks>("parley/platform/disk/DiskSpace/FullDisk", { defaultValue: () => new FullDisks() })
+export const FullDisk = Context.Reference<FullDisks>("parley/platform/disk/DiskSpace/FullDisk", {
+  defaultValue: () => new FullDisks()
+})
 
 /**
- * The free bytes of DATA_DIR below which a server with PGlite is not ready: two files of the write-ahead log. PGlite crashes if the
- * next file does not fit.
+ * The free bytes of DATA_DIR below which a server with PGlite is not ready: two files of the write-ahead log. PGlite
+ * crashes if the next file does not fit.
  */
 export const LEAST_FREE_BYTES = 32_000_000
 
@@ -88,8 +96,8 @@ export const LEAST_FREE_BYTES = 32_000_000
 const STALE_MS = 60_000
 
 /**
- * Measures the free space of DATA_DIR and SHARED_DIR, and takes the server out of service while its database has no space. The space of
- * SHARED_DIR is never a reason, because all nodes have the same one, and messages need no files.
+ * Measures the free space of DATA_DIR and SHARED_DIR, and takes the server out of service while its database has no
+ * space. The space of SHARED_DIR is never a reason, because all nodes have the same one, and messages need no files.
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { DATABASE_URL, DATA_DIR, SHARED_DIR } = yield* Config
@@ -106,14 +114,17 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   for (const [name, folder] of [["DATA_DIR", dataDir], ["SHARED_DIR", SHARED_DIR]] as const) {
     if (folder === undefined) continue
     let measured: { readonly free: number; readonly at: number } | undefined
-    yield* diskFree.at(name).readsIn(() => measured !== undefined && now() - measured.at < STALE_MS ? measured.free : undefined)
+    yield* diskFree.at(name).readsIn(() =>
+      measured !== undefined && now() - measured.at < STALE_MS ? measured.free : undefined
+    )
     // In another thread, because a network file system may hang.
     yield* Effect.tryPromise(() => statfs(folder)).pipe(
       Effect.tap((sizes) =>
         Effect.sync(() => {
           const free = bytesOf(sizes)
           measured = Number.isFinite(free) ? { free, at: now() } : undefined
-        })),
+        })
+      ),
       Effect.ignore,
       Effect.repeat(Schedule.spaced("10 seconds")),
       Effect.forkScoped

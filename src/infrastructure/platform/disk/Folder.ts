@@ -18,7 +18,8 @@ const codeOf = (error: unknown): unknown => Reflect.get(Object(error), "code")
 /** Why an operation on a folder failed, in a few words. */
 export const reasonOf = (error: unknown): string => {
   const code = codeOf(error)
-  return (typeof code === "string" ? REASONS[code] : undefined) ?? (error instanceof Error ? error.message : String(error))
+  return (typeof code === "string" ? REASONS[code] : undefined) ??
+    (error instanceof Error ? error.message : String(error))
 }
 
 const statOf = (file: string): fs.Stats | undefined => {
@@ -32,8 +33,8 @@ const statOf = (file: string): fs.Stats | undefined => {
 const isFolder = (file: string): boolean => statOf(file)?.isDirectory() === true
 
 /**
- * Creates a folder and its missing parents. Does nothing if the folder exists. Node's own `recursive` never returns for a path
- * such as `/proc/x`, where the parent exists and the kernel answers ENOENT.
+ * Creates a folder and its missing parents. Does nothing if the folder exists. Node's own `recursive` never returns for
+ * a path such as `/proc/x`, where the parent exists and the kernel answers ENOENT.
  */
 export const makeFolder = (folder: string, mode = 0o777): void => {
   try {
@@ -55,7 +56,8 @@ export const makeFolder = (folder: string, mode = 0o777): void => {
 /** The name of a user of this machine; undefined if the user has none, as in containers. */
 const nameOf = (uid: number): string | undefined => {
   try {
-    return execFileSync("id", ["-nu", String(uid)], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim() || undefined
+    return execFileSync("id", ["-nu", String(uid)], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim() ||
+      undefined
   } catch {
     return undefined
   }
@@ -78,8 +80,9 @@ const quoted = (uid: number): string => {
 const VITAL = ["database", "lock"]
 
 /**
- * Why a user must not write into the DATA_DIR of a server, in a sentence. Undefined if the user may. `self` is the user to which
- * files belong that this process creates there. A server cannot read the files that another user, such as root, leaves in its folder.
+ * Why a user must not write into the DATA_DIR of a server, in a sentence. Undefined if the user may. `self` is the user
+ * to which files belong that this process creates there. A server cannot read the files that another user, such as
+ * root, leaves in its folder.
  */
 export const foreignTo = (folder: string, self: number): string | undefined => {
   const owner = statOf(folder)?.uid
@@ -87,16 +90,24 @@ export const foreignTo = (folder: string, self: number): string | undefined => {
     const found = statOf(path.join(folder, name))?.uid
     if (found === undefined || found === self) continue
     return found === 0 && owner === self
-      ? `${name} in it belongs to ${quoted(0)}, who has run a command there: give it back with chown -R ${nameOf(self) ?? self} ${folder}`
-      : `${name} in it belongs to ${quoted(found)}, who could not read the files that ${quoted(self)} creates: ${becoming(found)}`
+      ? `${name} in it belongs to ${quoted(0)}, who has run a command there: give it back with chown -R ${
+        nameOf(self) ?? self
+      } ${folder}`
+      : `${name} in it belongs to ${quoted(found)}, who could not read the files that ${quoted(self)} creates: ${
+        becoming(found)
+      }`
   }
-  // Other users than root may have been given a folder without owning it, for example by the group of a Kubernetes volume.
+  // Other users than root may have been given a folder without owning it, for example by the group of a Kubernetes
+  // volume.
   return self === 0 && owner !== undefined && owner !== 0
     ? `it belongs to ${quoted(owner)}, who could not read the files that ${quoted(0)} creates: ${becoming(owner)}`
     : undefined
 }
 
-/** The user that must be used instead, if the folder belongs to another user who lets nobody else in. Undefined otherwise. */
+/**
+ * The user that must be used instead, if the folder belongs to another user who lets nobody else in. Undefined
+ * otherwise.
+ */
 export const closedTo = (folder: string): string | undefined => {
   const owner = statOf(folder)?.uid
   if (owner === undefined || owner === process.geteuid?.()) return undefined
@@ -131,8 +142,8 @@ const close = (file: string, stats: fs.Stats): void => {
 export const closeTree = (folder: string): void => close(folder, fs.statSync(folder))
 
 /**
- * Closes these entries of a folder to the other users of the machine. Returns those that were open. An entry that is closed itself is
- * not searched, because nobody else can reach what is below it.
+ * Closes these entries of a folder to the other users of the machine. Returns those that were open. An entry that is
+ * closed itself is not searched, because nobody else can reach what is below it.
  */
 export const closeToOthers = (folder: string, names: ReadonlyArray<string>): ReadonlyArray<string> =>
   names.filter((name) => {

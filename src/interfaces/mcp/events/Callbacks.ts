@@ -1,13 +1,13 @@
-import { Clock, Context, Effect, Layer, Option } from "effect"
-import { timingSafeEqual } from "node:crypto"
-import { Config } from "#infrastructure/platform/Config"
-import { Ids } from "#infrastructure/platform/Ids"
-import { checkedAddresses, hostOf, NameLookup, parseTarget, placeOf } from "#domain/webhooks/PrivateAddressGuard"
 import { makePostQueue } from "#domain/webhooks/PostQueue"
+import { checkedAddresses, hostOf, NameLookup, parseTarget, placeOf } from "#domain/webhooks/PrivateAddressGuard"
 import { ChallengeClient } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { Config } from "#infrastructure/platform/Config"
+import { Ids } from "#infrastructure/platform/Ids"
 import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 import { Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer, Option } from "effect"
+import { timingSafeEqual } from "node:crypto"
 import type { CallbackReason } from "./EventErrors.ts"
 
 const MAX_ANSWER_BYTES = 4_096
@@ -32,7 +32,9 @@ const repeats = (text: string | undefined, challenge: string): boolean => {
 }
 
 /** The headers of a challenge, which sign it. `at` is in seconds. */
-type Headers = (message: { readonly id: string; readonly at: number; readonly body: string }) => Readonly<Record<string, string>>
+type Headers = (
+  message: { readonly id: string; readonly at: number; readonly body: string }
+) => Readonly<Record<string, string>>
 
 /** The URLs to which events are posted. */
 export class Callbacks extends Context.Service<Callbacks, {
@@ -41,9 +43,9 @@ export class Callbacks extends Context.Service<Callbacks, {
   /** Whether a URL is https, or http on a loopback address that the settings allow. */
   readonly isSecure: (url: string) => boolean
   /**
-   * Posts a challenge once. Returns undefined if the answer repeats the challenge, otherwise the reason of the failure. The server posts
-   * events only to URLs that repeat it, so that nobody can make the server post to a stranger's URL. Fails if too many challenges are under
-   * way.
+   * Posts a challenge once. Returns undefined if the answer repeats the challenge, otherwise the reason of the failure.
+   * The server posts events only to URLs that repeat it, so that nobody can make the server post to a stranger's URL.
+   * Fails if too many challenges are under way.
    */
   readonly challenge: (
     agentId: string,
@@ -68,15 +70,24 @@ export class Callbacks extends Context.Service<Callbacks, {
         const body = JSON.stringify({ type: "verification", challenge })
         const id = `msg_verification_${ids.bytes(12).toString("base64url")}`
         const at = Math.floor(clock.currentTimeMillisUnsafe() / 1_000)
-        const { status, text: answered } = yield* client({ url, addresses, headers: headers({ id, at, body }), body }, MAX_ANSWER_BYTES)
+        const { status, text: answered } = yield* client(
+          { url, addresses, headers: headers({ id, at, body }), body },
+          MAX_ANSWER_BYTES
+        )
         if (status >= 500) return "http_5xx" as const
         if (status >= 400) return "http_4xx" as const
         return status >= 200 && status < 300 && repeats(answered, challenge) ? undefined : "challenge_failed" as const
       }, (effect) =>
         effect.pipe(
-          Effect.timeoutOrElse({ duration: ANSWER_TIMEOUT, orElse: () => Effect.succeed<CallbackReason | undefined>("timeout") }),
+          Effect.timeoutOrElse({
+            duration: ANSWER_TIMEOUT,
+            orElse: () => Effect.succeed<CallbackReason | undefined>("timeout")
+          }),
           Effect.catch((failure) =>
-            Effect.succeed<CallbackReason | undefined>(failure._tag === "PostFailed" && failure.isOfTls ? "tls_error" : "connection_refused"))
+            Effect.succeed<CallbackReason | undefined>(
+              failure._tag === "PostFailed" && failure.isOfTls ? "tls_error" : "connection_refused"
+            )
+          )
         ))
 
       return Callbacks.of({
@@ -89,7 +100,9 @@ export class Callbacks extends Context.Service<Callbacks, {
         },
         challenge: Effect.fn("Callbacks.challenge")(function*(agentId, text, headers) {
           const url = yield* Effect.orDie(parseTarget(text))
-          const answer = yield* places.run({ agentId, host: url.host })(() => challenge(url, headers)).pipe(Effect.timeoutOption(CHALLENGE_TIMEOUT))
+          const answer = yield* places.run({ agentId, host: url.host })(() => challenge(url, headers)).pipe(
+            Effect.timeoutOption(CHALLENGE_TIMEOUT)
+          )
           return yield* Effect.mapError(Effect.fromOption(Option.flatten(answer)), () => new Unavailable())
         })
       })

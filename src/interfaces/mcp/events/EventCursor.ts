@@ -10,14 +10,20 @@ export interface Position {
 
 const [OWN, DELIVERY] = ["evc_", "del_"]
 
-/** The opaque text of a position: the number, masked as in the agent's delivery ids, and the time in whole seconds if there is one. */
+/**
+ * The opaque text of a position: the number, masked as in the agent's delivery ids, and the time in whole seconds if
+ * there is one.
+ */
 export const encodeCursor = (ids: DeliveryIds, agentId: string, { no, reportedAt }: Position): string =>
-  OWN + ids.encode(agentId, no).slice(DELIVERY.length) + (reportedAt === null ? "" : `.${Math.floor(reportedAt / 1_000).toString(36)}`)
+  OWN + ids.encode(agentId, no).slice(DELIVERY.length) +
+  (reportedAt === null ? "" : `.${Math.floor(reportedAt / 1_000).toString(36)}`)
 
 /** The position; undefined if the text is not a cursor of this agent. */
 export const decodeCursor = (ids: DeliveryIds, agentId: string, cursor: string): Position | undefined => {
   const [, masked, seconds] = /^evc_([0-9a-f]{32})(?:\.([0-9a-z]{1,8}))?$/.exec(cursor) ?? []
   if (masked === undefined) return undefined
   const no = ids.decode(agentId, DELIVERY + masked)
-  return no === undefined ? undefined : { no, reportedAt: seconds === undefined ? null : Number.parseInt(seconds, 36) * 1_000 }
+  return no === undefined
+    ? undefined
+    : { no, reportedAt: seconds === undefined ? null : Number.parseInt(seconds, 36) * 1_000 }
 }

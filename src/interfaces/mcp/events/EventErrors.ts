@@ -2,14 +2,28 @@ import { Data } from "effect"
 import { INVALID_PARAMS } from "../JsonRpc.ts"
 
 /**
- * The codes of the extension. The specification's draft has others (−32023 to −32027), which are provisional. Released clients know these
- * (wire.md Q).
+ * The codes of the extension. The specification's draft has others (−32023 to −32027), which are provisional. Released
+ * clients know these (wire.md Q).
  */
-const CODES = { notFound: -32_011, forbidden: -32_012, resourceExhausted: -32_013, unsupported: -32_014, callback: -32_015 }
+const CODES = {
+  notFound: -32_011,
+  forbidden: -32_012,
+  resourceExhausted: -32_013,
+  unsupported: -32_014,
+  callback: -32_015
+}
 const INTERNAL_ERROR = -32_603
 
-/** The reasons for which a callback URL is refused, or a delivery failed. They say nothing of the content of an answer. */
-export type CallbackReason = "connection_refused" | "timeout" | "tls_error" | "http_4xx" | "http_5xx" | "challenge_failed"
+/**
+ * The reasons for which a callback URL is refused, or a delivery failed. They say nothing of the content of an answer.
+ */
+export type CallbackReason =
+  | "connection_refused"
+  | "timeout"
+  | "tls_error"
+  | "http_4xx"
+  | "http_5xx"
+  | "challenge_failed"
 
 /** A JSON-RPC error of a method of the extension. */
 export class EventRefusal extends Data.TaggedError("EventRefusal")<{
@@ -42,4 +56,7 @@ export const callbackFailed = (reason: CallbackReason): EventRefusal =>
 
 /** The failure of the server itself. The caller can repeat the request. */
 export const unavailable = (): EventRefusal =>
-  new EventRefusal({ code: INTERNAL_ERROR, message: "The server cannot answer now. Repeat the request in a few seconds." })
+  new EventRefusal({
+    code: INTERNAL_ERROR,
+    message: "The server cannot answer now. Repeat the request in a few seconds."
+  })

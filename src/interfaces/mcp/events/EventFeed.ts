@@ -1,4 +1,3 @@
-import { Clock, Context, Effect, Layer } from "effect"
 import { Agents } from "#domain/agents/Agents"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import type { Waiting } from "#domain/deliveries/DeliveriesRepo"
@@ -8,9 +7,20 @@ import { Replies } from "#domain/replies/Replies"
 import { turn } from "#infrastructure/database/CommitQueue"
 import type { LargeAnswer } from "#infrastructure/rates/LargeReads"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
 import { decodeCursor, encodeCursor, type Position } from "./EventCursor.ts"
 import type { EventType } from "./EventTypes.ts"
-import { type Candidate, isRead, isSelected, mentions, type Occurrence, type Owner, type ReadCandidate, received, waiting } from "./Occurrence.ts"
+import {
+  type Candidate,
+  isRead,
+  isSelected,
+  mentions,
+  type Occurrence,
+  type Owner,
+  type ReadCandidate,
+  received,
+  waiting
+} from "./Occurrence.ts"
 
 /** Messages that one look goes through. A longer inbox is reported by the looks that follow. */
 const MAX_READ = 1_000
@@ -41,7 +51,10 @@ export interface Look {
   readonly more: boolean
   /** Whether messages were left out because they are older than `notBefore`. */
   readonly skipped: boolean
-  /** Milliseconds until a look can report what this one held back, for a lease or for `quiet_seconds`; undefined if nothing is held back. */
+  /**
+   * Milliseconds until a look can report what this one held back, for a lease or for `quiet_seconds`; undefined if
+   * nothing is held back.
+   */
   readonly heldMs: number | undefined
 }
 
@@ -53,12 +66,16 @@ export interface Start {
 }
 
 /**
- * Reads what a subscription reports from the inbox of its owner (wire.md Q). Nothing is stored for a subscription here, so any node can do
- * any look. A message is reported if it is still `stored` when it is read; so a message that another process of the agent has handled is
- * not reported. Only envelopes after the position are read, in the order of their numbers, which is the order of their commits.
+ * Reads what a subscription reports from the inbox of its owner (wire.md Q). Nothing is stored for a subscription here,
+ * so any node can do any look. A message is reported if it is still `stored` when it is read; so a message that another
+ * process of the agent has handled is not reported. Only envelopes after the position are read, in the order of their
+ * numbers, which is the order of their commits.
  */
 export class EventFeed extends Context.Service<EventFeed, {
-  /** `subscription` identifies the subscription for its owner. Messages from before `notBefore` (milliseconds) are left out. */
+  /**
+   * `subscription` identifies the subscription for its owner. Messages from before `notBefore` (milliseconds) are left
+   * out.
+   */
   readonly look: (
     owner: Owner,
     type: EventType,
@@ -68,8 +85,8 @@ export class EventFeed extends Context.Service<EventFeed, {
     notBefore?: number
   ) => Effect.Effect<Look, Unavailable>
   /**
-   * Reads again what a look has reported between two inbox numbers, the first one exclusive. Returns the occurrence of the messages that
-   * still wait, undefined if none does, or the time for which a lease holds it back.
+   * Reads again what a look has reported between two inbox numbers, the first one exclusive. Returns the occurrence of
+   * the messages that still wait, undefined if none does, or the time for which a lease holds it back.
    */
   readonly again: (
     owner: Owner,
@@ -79,7 +96,11 @@ export class EventFeed extends Context.Service<EventFeed, {
     through: number
   ) => Effect.Effect<Occurrence | { readonly heldMs: number } | undefined, Unavailable>
   /** The position of a cursor, or of now if there is none; undefined if the text is not a cursor of this agent. */
-  readonly start: (owner: Owner, type: EventType, cursor: string | null) => Effect.Effect<Start | undefined, Unavailable>
+  readonly start: (
+    owner: Owner,
+    type: EventType,
+    cursor: string | null
+  ) => Effect.Effect<Start | undefined, Unavailable>
   readonly cursorOf: (owner: Owner, position: Position) => string
 }>()("parley/mcp/EventFeed") {
   static readonly layer = Layer.effect(
@@ -94,11 +115,15 @@ export class EventFeed extends Context.Service<EventFeed, {
 
       const mutesOf = Effect.fnUntraced(function*(agentId: string) {
         const mutes = new MuteSet(now)
-        for (const { muted_until, target_id } of yield* activeMutes.all(agentId, now())) mutes.add(target_id, muted_until)
+        for (const { muted_until, target_id } of yield* activeMutes.all(agentId, now()))
+          mutes.add(target_id, muted_until)
         return mutes
       })
 
-      /** The messages that a subscription can report among these. `skipped` says whether some were left out because of their age. */
+      /**
+       * The messages that a subscription can report among these. `skipped` says whether some were left out because of
+       * their age.
+       */
       const select = Effect.fnUntraced(function*(
         owner: Owner,
         { arguments: args }: EventType,
@@ -107,7 +132,10 @@ export class EventFeed extends Context.Service<EventFeed, {
         notBefore: number
       ) {
         const senders = yield* agents.byIds([...new Set(rows.map(({ message }) => message.senderId))])
-        const all = rows.map((row): Candidate => ({ ...row, senderHandle: senders.get(row.message.senderId)?.handle ?? "" }))
+        const all = rows.map((row): Candidate => ({
+          ...row,
+          senderHandle: senders.get(row.message.senderId)?.handle ?? ""
+        }))
           .filter((candidate) => isSelected(args, owner, (...of) => mutes.covers(...of), candidate))
         // With `mentions_only`, only the text says whether an old message is left out.
         const selected = args.mentionsOnly ? all : all.filter(({ message }) => message.createdAt >= notBefore)
@@ -128,22 +156,30 @@ export class EventFeed extends Context.Service<EventFeed, {
         })
 
       /**
-       * Up to `limit` messages to report after a number and up to another. Goes through the inbox without the texts of its messages, and
-       * reads the texts of the selected ones if the event needs them. The result has `more` if it ends at a bound.
+       * Up to `limit` messages to report after a number and up to another. Goes through the inbox without the texts of
+       * its messages, and reads the texts of the selected ones if the event needs them. The result has `more` if it
+       * ends at a bound.
        */
       const read = Effect.fnUntraced(function*(
         owner: Owner,
         type: EventType,
         from: number,
         limit: number,
-        { notBefore = 0, through = Number.POSITIVE_INFINITY }: { readonly notBefore?: number; readonly through?: number }
+        { notBefore = 0, through = Number.POSITIVE_INFINITY }: {
+          readonly notBefore?: number
+          readonly through?: number
+        }
       ) {
         const { arguments: { mentionsOnly }, name } = type
         const needsTexts = mentionsOnly || name === "message.received"
         const mutes = yield* mutesOf(owner.id)
         const found: Array<Candidate> = []
         let [no, skipped, textReads] = [from, false, 0]
-        for (let [most, size] = [MAX_READ, PAGE.first]; most > 0; [most, size] = [most - size, Math.min(PAGE.later, most - size)]) {
+        for (
+          let [most, size] = [MAX_READ, PAGE.first];
+          most > 0;
+          [most, size] = [most - size, Math.min(PAGE.later, most - size)]
+        ) {
           const page = yield* deliveries.waiting(owner.id, no, size)
           if (page === undefined) return { found, no, skipped, more: false }
           const rows = page.rows.filter(({ inboxNo }) => inboxNo <= through)
@@ -152,7 +188,8 @@ export class EventFeed extends Context.Service<EventFeed, {
           let rest = selected
           while (rest.length > 0) {
             const next = rest[0]!.inboxNo
-            if (found.length === limit || textReads === MAX_TEXT_READS) return { found, no: next - 1, skipped, more: true }
+            if (found.length === limit || textReads === MAX_TEXT_READS)
+              return { found, no: next - 1, skipped, more: true }
             const few = rest.slice(0, mentionsOnly ? MAX_CHOSEN : limit - found.length)
             if (!needsTexts) {
               found.push(...few)
@@ -193,7 +230,8 @@ export class EventFeed extends Context.Service<EventFeed, {
       /** The newest number of an agent's inbox. */
       const headOf = (agentId: string) => Effect.map(deliveries.heads([agentId]), (heads) => heads.get(agentId) ?? 0)
 
-      const one = (owner: Owner, type: EventType, candidate: ReadCandidate) => received(type.arguments, owner, deliveries.ids, candidate)
+      const one = (owner: Owner, type: EventType, candidate: ReadCandidate) =>
+        received(type.arguments, owner, deliveries.ids, candidate)
 
       return EventFeed.of({
         again: Effect.fn("EventFeed.again")(function*(owner, type, subscription, from, through) {
@@ -202,24 +240,37 @@ export class EventFeed extends Context.Service<EventFeed, {
           if (first === undefined) return undefined
           const heldMs = yield* leaseOf(owner, type)
           if (heldMs !== undefined) return { heldMs }
-          return isEdge ? waiting(subscription, owner, [first, ...rest]) : isRead(first) ? one(owner, type, first) : undefined
+          return isEdge
+            ? waiting(subscription, owner, [first, ...rest])
+            : isRead(first)
+            ? one(owner, type, first)
+            : undefined
         }),
         look: Effect.fn("EventFeed.look")(function*(owner, type, subscription, position, limit, notBefore = 0) {
           const held = (heldMs: number): Look => ({ reported: [], position, more: false, skipped: false, heldMs })
           const quiet = quietFor(type, position)
-          if (quiet > 0) return (yield* headOf(owner.id)) > position.no ? held(quiet) : { ...held(quiet), heldMs: undefined }
+          if (quiet > 0)
+            return (yield* headOf(owner.id)) > position.no
+              ? held(quiet)
+              : { ...held(quiet), heldMs: undefined }
           const isEdge = type.name === "inbox.waiting"
-          const { found, more, no, skipped } = yield* read(owner, type, position.no, isEdge ? MAX_READ : limit, { notBefore })
+          const { found, more, no, skipped } = yield* read(owner, type, position.no, isEdge ? MAX_READ : limit, {
+            notBefore
+          })
           const [first, ...rest] = found
           const { reportedAt } = position
-          if (first === undefined) return { reported: [], position: { no, reportedAt }, more, skipped, heldMs: undefined }
+          if (first === undefined)
+            return { reported: [], position: { no, reportedAt }, more, skipped, heldMs: undefined }
           const lease = yield* leaseOf(owner, type)
           if (lease !== undefined) return held(lease)
           const after = { no, reportedAt: isEdge ? now() : null }
           return {
             reported: isEdge
               ? [{ occurrence: waiting(subscription, owner, [first, ...rest]), after }]
-              : found.filter(isRead).map((candidate) => ({ occurrence: one(owner, type, candidate), after: { no: candidate.inboxNo, reportedAt: null } })),
+              : found.filter(isRead).map((candidate) => ({
+                occurrence: one(owner, type, candidate),
+                after: { no: candidate.inboxNo, reportedAt: null }
+              })),
             position: after,
             // The next `inbox.waiting` has to wait for `quiet_seconds`.
             more: more && !isEdge,
@@ -229,7 +280,8 @@ export class EventFeed extends Context.Service<EventFeed, {
         }),
         start: Effect.fn("EventFeed.start")(function*(owner, { arguments: { includeWaiting } }, cursor) {
           const head = yield* headOf(owner.id)
-          if (cursor === null) return { position: { no: includeWaiting ? 0 : head, reportedAt: null }, truncated: false }
+          if (cursor === null)
+            return { position: { no: includeWaiting ? 0 : head, reportedAt: null }, truncated: false }
           const position = decodeCursor(deliveries.ids, owner.id, cursor)
           if (position === undefined || position.no === head) return position && { position, truncated: false }
           // A number above the newest was assigned before a backup was restored.

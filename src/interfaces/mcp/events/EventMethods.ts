@@ -1,17 +1,24 @@
-import { Clock, Effect, Latch, Schedule } from "effect"
 import { AgentSuspended } from "#domain/agents/Agent"
 import { Conversations } from "#domain/conversations/Conversations"
+import { standardKey } from "#domain/webhooks/Signature"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { LargeReads } from "#infrastructure/rates/LargeReads"
-import type { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { iso, isoOrNull, isStorable } from "#infrastructure/wire/Text"
-import { standardKey } from "#domain/webhooks/Signature"
+import type { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { TOO_MANY, type WaitRefusal } from "#interfaces/realtime/Listeners"
 import { Waiters } from "#interfaces/realtime/Waiters"
+import { Clock, Effect, Latch, Schedule } from "effect"
 import type { ToolApi } from "../tools/Tool.ts"
 import { Callbacks } from "./Callbacks.ts"
+import {
+  type EventRefusal,
+  forbidden,
+  invalidParams,
+  resourceExhausted,
+  unavailable,
+  unsupported
+} from "./EventErrors.ts"
 import { EventFeed, LOOK, type Start } from "./EventFeed.ts"
-import { type EventRefusal, forbidden, invalidParams, resourceExhausted, unavailable, unsupported } from "./EventErrors.ts"
 import { EventSubscriptions } from "./EventSubscriptions.ts"
 import { type EventType, eventTypeOf, listed } from "./EventTypes.ts"
 
@@ -40,19 +47,23 @@ type Account = Pick<ToolApi, "agent" | "principal">
 /** Sends a notification on the stream of a request. */
 type Notify = (method: string, params: object) => Effect.Effect<void>
 
-const isWhole = (given: unknown, minimum: number): given is number => Number.isSafeInteger(given) && Number(given) >= minimum
+const isWhole = (given: unknown, minimum: number): given is number =>
+  Number.isSafeInteger(given) && Number(given) >= minimum
 
 /** A whole number among the parameters; undefined if it is absent. */
 const wholeOf = (params: Params, name: string, minimum: number): number | undefined | EventRefusal => {
   const given = params[name] ?? undefined
-  return given === undefined || isWhole(given, minimum) ? given : invalidParams(`${name} must be a whole number of at least ${minimum}.`)
+  return given === undefined || isWhole(given, minimum)
+    ? given
+    : invalidParams(`${name} must be a whole number of at least ${minimum}.`)
 }
 
 const failed = <A>(value: A | EventRefusal): value is EventRefusal =>
   typeof value === "object" && value !== null && "_tag" in value && value._tag === "EventRefusal"
 
 /** The value, or a failure with the refusal. */
-const valid = <A>(value: A | EventRefusal): Effect.Effect<A, EventRefusal> => failed(value) ? Effect.fail(value) : Effect.succeed(value)
+const valid = <A>(value: A | EventRefusal): Effect.Effect<A, EventRefusal> =>
+  failed(value) ? Effect.fail(value) : Effect.succeed(value)
 
 const lookRefused = (failure: RateLimited | Unavailable): EventRefusal =>
   failure._tag === "RateLimited" ? resourceExhausted("large answers under way", failure.details?.limit) : unavailable()
@@ -70,8 +81,9 @@ const refusalOf = (failure: WaitRefusal): EventRefusal => {
 }
 
 /**
- * The methods of MCP Events (wire.md Q). The server stores nothing for a poll or a stream. A stream takes a place among the agent's sockets
- * and counts for its presence, as a stream of `subscriptions/listen` does. Subscriptions by webhook are rows (EventSubscriptions.ts).
+ * The methods of MCP Events (wire.md Q). The server stores nothing for a poll or a stream. A stream takes a place among
+ * the agent's sockets and counts for its presence, as a stream of `subscriptions/listen` does. Subscriptions by webhook
+ * are rows (EventSubscriptions.ts).
  */
 export const makeEventMethods = Effect.gen(function*() {
   const conversations = yield* Conversations
@@ -89,8 +101,11 @@ export const makeEventMethods = Effect.gen(function*() {
     const type = yield* valid(eventTypeOf(params["name"], params["arguments"]))
     const { conversationId } = type.arguments
     if (conversationId !== undefined) {
-      yield* Effect.mapError(conversations.participation(agent.id, conversationId), (failure) =>
-        failure._tag === "Unavailable" ? unavailable() : forbidden("You take no part in this conversation."))
+      yield* Effect.mapError(
+        conversations.participation(agent.id, conversationId),
+        (failure) =>
+          failure._tag === "Unavailable" ? unavailable() : forbidden("You take no part in this conversation.")
+      )
     }
     return type
   })
@@ -102,18 +117,28 @@ export const makeEventMethods = Effect.gen(function*() {
     const maxAgeMs = yield* valid(wholeOf(params, "maxAgeMs", 0))
     const start = yield* Effect.mapError(feed.start(agent, type, cursor), unavailable)
     if (start === undefined) return yield* invalidParams("cursor is not a cursor of this agent.")
-    return { ...start, notBefore: maxAgeMs === undefined || cursor === null ? 0 : clock.currentTimeMillisUnsafe() - maxAgeMs }
+    return {
+      ...start,
+      notBefore: maxAgeMs === undefined || cursor === null ? 0 : clock.currentTimeMillisUnsafe() - maxAgeMs
+    }
   })
 
-  /** The beginning of a subscription whose client wants no messages from before a time. It is exact for `message.received` alone. */
-  const notBefore = Effect.fnUntraced(function*({ agent }: Account, type: EventType, start: Start & { readonly notBefore: number }) {
-    if (start.notBefore === 0 || type.name !== "message.received") return start
-    const { position, reported: [first], skipped } = yield* Effect.mapError(
-      reads.ofAgent(agent.id, LOOK, feed.look(agent, type, type.canonical, start.position, 1, start.notBefore)),
-      lookRefused
-    )
-    return skipped ? { position: first === undefined ? position : { no: first.after.no - 1, reportedAt: null }, truncated: true } : start
-  })
+  /**
+   * The beginning of a subscription whose client wants no messages from before a time. It is exact for
+   * `message.received` alone.
+   */
+  const notBefore = Effect.fnUntraced(
+    function*({ agent }: Account, type: EventType, start: Start & { readonly notBefore: number }) {
+      if (start.notBefore === 0 || type.name !== "message.received") return start
+      const { position, reported: [first], skipped } = yield* Effect.mapError(
+        reads.ofAgent(agent.id, LOOK, feed.look(agent, type, type.canonical, start.position, 1, start.notBefore)),
+        lookRefused
+      )
+      return skipped
+        ? { position: first === undefined ? position : { no: first.after.no - 1, reportedAt: null }, truncated: true }
+        : start
+    }
+  )
 
   const list = (params: Params) =>
     (params["cursor"] ?? "") === ""
@@ -139,63 +164,69 @@ export const makeEventMethods = Effect.gen(function*() {
     }
   })
 
-  const stream = Effect.fn("EventMethods.stream")(function*(account: Account, params: Params, id: string | number, notify: Notify) {
-    const { agent, principal } = account
-    const type = yield* typeOf(account, params)
-    const news = Latch.makeUnsafe(false)
-    const state = { isOver: false, isCrowded: false }
-    const end = (isCrowded = false): void => {
-      Object.assign(state, { isOver: true, isCrowded })
-      news.openUnsafe()
-    }
-    const listener = yield* Effect.mapError(
-      waiters.listen(principal, {
-        message: (_conversationId, own) => own ? undefined : news.openUnsafe(),
-        missed: () => news.openUnsafe(),
-        ended: (reason) => end(reason?.text === TOO_MANY)
-      }),
-      refusalOf
-    )
-    if (principal.endsUnnoticed === true) {
-      yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
-        Effect.repeat(Schedule.spaced(CHECK)),
-        Effect.catchTag("Unauthorized", () => Effect.sync(end)),
-        Effect.forkScoped
+  const stream = Effect.fn("EventMethods.stream")(
+    function*(account: Account, params: Params, id: string | number, notify: Notify) {
+      const { agent, principal } = account
+      const type = yield* typeOf(account, params)
+      const news = Latch.makeUnsafe(false)
+      const state = { isOver: false, isCrowded: false }
+      const end = (isCrowded = false): void => {
+        Object.assign(state, { isOver: true, isCrowded })
+        news.openUnsafe()
+      }
+      const listener = yield* Effect.mapError(
+        waiters.listen(principal, {
+          message: (_conversationId, own) => own ? undefined : news.openUnsafe(),
+          missed: () => news.openUnsafe(),
+          ended: (reason) => end(reason?.text === TOO_MANY)
+        }),
+        refusalOf
       )
-    }
-    const _meta = { [SUBSCRIPTION_ID]: id }
-    const tell = (what: "active" | "event" | "heartbeat" | "error" | "terminated", params: object) =>
-      notify(`notifications/events/${what}`, { ...params, _meta })
-    const errorOf = ({ code, data, message }: EventRefusal) => ({ error: { code, message, ...(data === undefined ? {} : { data }) } })
+      if (principal.endsUnnoticed === true) {
+        yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
+          Effect.repeat(Schedule.spaced(CHECK)),
+          Effect.catchTag("Unauthorized", () => Effect.sync(end)),
+          Effect.forkScoped
+        )
+      }
+      const _meta = { [SUBSCRIPTION_ID]: id }
+      const tell = (what: "active" | "event" | "heartbeat" | "error" | "terminated", params: object) =>
+        notify(`notifications/events/${what}`, { ...params, _meta })
+      const errorOf = ({ code, data, message }: EventRefusal) => ({
+        error: { code, message, ...(data === undefined ? {} : { data }) }
+      })
 
-    const start = yield* startOf(account, type, params)
-    let { position } = start
-    yield* tell("active", { cursor: feed.cursorOf(agent, position), truncated: start.truncated })
-    let beatAt = monotonic() + HEARTBEAT_MS
-    while (!state.isOver) {
-      news.closeUnsafe()
-      const look = yield* Effect.catch(
-        reads.during(agent.id, LOOK, feed.look(agent, type, type.canonical, position, STREAMED, start.notBefore)),
-        (failure) => Effect.as(tell("error", errorOf(lookRefused(failure))), undefined)
-      )
-      if (look?.skipped === true) yield* tell("active", { cursor: feed.cursorOf(agent, look.position), truncated: true })
-      for (const { after, occurrence } of look?.reported ?? []) {
-        yield* tell("event", { ...occurrence, cursor: feed.cursorOf(agent, after) })
+      const start = yield* startOf(account, type, params)
+      let { position } = start
+      yield* tell("active", { cursor: feed.cursorOf(agent, position), truncated: start.truncated })
+      let beatAt = monotonic() + HEARTBEAT_MS
+      while (!state.isOver) {
+        news.closeUnsafe()
+        const look = yield* Effect.catch(
+          reads.during(agent.id, LOOK, feed.look(agent, type, type.canonical, position, STREAMED, start.notBefore)),
+          (failure) => Effect.as(tell("error", errorOf(lookRefused(failure))), undefined)
+        )
+        if (look?.skipped === true)
+          yield* tell("active", { cursor: feed.cursorOf(agent, look.position), truncated: true })
+        for (const { after, occurrence } of look?.reported ?? []) {
+          yield* tell("event", { ...occurrence, cursor: feed.cursorOf(agent, after) })
+        }
+        position = look?.position ?? position
+        listener.reached = Math.max(listener.reached, position.no)
+        if (look?.more === true) continue
+        const heldMs = look === undefined ? RETRY_MS : look.heldMs
+        yield* Effect.timeoutOption(news.await, Math.max(1, Math.min(beatAt - monotonic(), heldMs ?? HEARTBEAT_MS)))
+        if (monotonic() >= beatAt) {
+          yield* tell("heartbeat", { cursor: feed.cursorOf(agent, position) })
+          beatAt = monotonic() + HEARTBEAT_MS
+        }
       }
-      position = look?.position ?? position
-      listener.reached = Math.max(listener.reached, position.no)
-      if (look?.more === true) continue
-      const heldMs = look === undefined ? RETRY_MS : look.heldMs
-      yield* Effect.timeoutOption(news.await, Math.max(1, Math.min(beatAt - monotonic(), heldMs ?? HEARTBEAT_MS)))
-      if (monotonic() >= beatAt) {
-        yield* tell("heartbeat", { cursor: feed.cursorOf(agent, position) })
-        beatAt = monotonic() + HEARTBEAT_MS
-      }
-    }
-    const why = state.isCrowded ? resourceExhausted("streams") : yield* ending(principal.check)
-    if (why !== undefined) yield* tell("terminated", errorOf(why))
-    return { ...COMPLETE, _meta }
-  }, Effect.scoped)
+      const why = state.isCrowded ? resourceExhausted("streams") : yield* ending(principal.check)
+      if (why !== undefined) yield* tell("terminated", errorOf(why))
+      return { ...COMPLETE, _meta }
+    },
+    Effect.scoped
+  )
 
   /** The URL of a request's `delivery`. */
   const urlOf = (params: Params): string | EventRefusal => {
@@ -218,7 +249,14 @@ export const makeEventMethods = Effect.gen(function*() {
     yield* Effect.mapError(callbacks.check(url), ({ message }) => invalidParams(`delivery.url: ${message}`))
     const start = yield* startOf(account, type, params)
     const begun = yield* notBefore(account, type, start)
-    const { expiresAt, id, position, status } = yield* subscriptions.subscribe(agent, principal.connectionId, type, { url, secret }, begun, ttlMs)
+    const { expiresAt, id, position, status } = yield* subscriptions.subscribe(
+      agent,
+      principal.connectionId,
+      type,
+      { url, secret },
+      begun,
+      ttlMs
+    )
     return {
       ...COMPLETE,
       id,
@@ -227,7 +265,13 @@ export const makeEventMethods = Effect.gen(function*() {
       truncated: status === undefined && begun.truncated,
       ...(status === undefined
         ? {}
-        : { deliveryStatus: { active: status.active, lastDeliveryAt: isoOrNull(status.lastDeliveryAt), lastError: status.lastError } })
+        : {
+          deliveryStatus: {
+            active: status.active,
+            lastDeliveryAt: isoOrNull(status.lastDeliveryAt),
+            lastError: status.lastError
+          }
+        })
     }
   })
 
@@ -248,7 +292,10 @@ const deliveryOf = (params: Params): { readonly mode?: unknown; readonly url?: u
   return typeof given === "object" && given !== null ? given : {}
 }
 
-/** Why a stream ended, if the agent may have it no longer; undefined if the client can open it again, at another node for example. */
+/**
+ * Why a stream ended, if the agent may have it no longer; undefined if the client can open it again, at another node
+ * for example.
+ */
 const ending = (check: ToolApi["principal"]["check"]): Effect.Effect<EventRefusal | undefined> =>
   Effect.match(check, {
     onFailure: (failure: Unauthorized | { readonly _tag: "Unavailable" }) =>

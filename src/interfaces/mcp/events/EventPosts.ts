@@ -1,10 +1,10 @@
-import { Clock, Effect } from "effect"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
-import { iso } from "#infrastructure/wire/Text"
-import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { Deferral, PostSource, Rendered, Rendering } from "#domain/webhooks/PostSources"
 import { signedHeaders, standardHeaders } from "#domain/webhooks/Signature"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { iso } from "#infrastructure/wire/Text"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Effect } from "effect"
 import type { Position } from "./EventCursor.ts"
 import { EventFeed, LOOK } from "./EventFeed.ts"
 import { type Delivery, EventSubscriptionsRepo, type StoredSubscription } from "./EventSubscriptionsRepo.ts"
@@ -46,7 +46,10 @@ const positionOf = ({ inboxNo, name, reportedAt }: StoredSubscription): Position
 export const acceptedPosition = (stored: StoredSubscription, { subject }: Delivery): Position =>
   subject === null ? positionOf(stored) : { no: (JSON.parse(subject) as Subject).from, reportedAt: null }
 
-/** Makes the posts of subscriptions and wake webhooks. The outbox stores no content: `render` reads the reported messages again. */
+/**
+ * Makes the posts of subscriptions and wake webhooks. The outbox stores no content: `render` reads the reported
+ * messages again.
+ */
 export const makeEventPosts = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const feed = yield* EventFeed
@@ -82,7 +85,9 @@ export const makeEventPosts = Effect.gen(function*() {
     }
     const lookAt = heldMs === undefined ? null : at + heldMs
     // A stored time is kept if it is early enough. So messages that come during a lease cause no writes.
-    const isStored = lookAt === null ? stored.lookAt === null : stored.lookAt !== null && stored.lookAt > at && stored.lookAt <= lookAt + SAME_MS
+    const isStored = lookAt === null
+      ? stored.lookAt === null
+      : stored.lookAt !== null && stored.lookAt > at && stored.lookAt <= lookAt + SAME_MS
     if (position.no !== from || !isStored) yield* step(position.no, lookAt, null)
     return heldMs === undefined ? more : { heldMs }
   })
@@ -102,11 +107,17 @@ export const makeEventPosts = Effect.gen(function*() {
       const body = JSON.stringify({ event: WAKE, timestamp: iso(createdAt), data: { waiting, conversations } })
       return { body, headers: (attempt) => signedHeaders({ ...attempt, secret, body, event: WAKE }) }
     }
-    const cursor = feed.cursorOf(owner, { no: through, reportedAt: type.name === "message.received" ? null : createdAt })
+    const cursor = feed.cursorOf(owner, {
+      no: through,
+      reportedAt: type.name === "message.received" ? null : createdAt
+    })
     const body = JSON.stringify({ ...found, eventId, cursor })
     const { oldSecret, oldSecretUntil } = stored
     const secrets = [secret, ...(oldSecret !== null && (oldSecretUntil ?? 0) > now() ? [oldSecret] : [])]
-    return { body, headers: ({ at }) => ({ ...standardHeaders({ secrets, body, id: eventId, at }), [SUBSCRIPTION]: stored.id }) }
+    return {
+      body,
+      headers: ({ at }) => ({ ...standardHeaders({ secrets, body, id: eventId, at }), [SUBSCRIPTION]: stored.id })
+    }
   })
 
   return { fill, render } satisfies PostSource

@@ -1,18 +1,25 @@
-import { Clock, Context, Data, Effect, Layer } from "effect"
-import type { Batch } from "#infrastructure/cluster/Job"
-import { Database } from "#infrastructure/database/Sql"
-import { sha256 } from "#infrastructure/platform/Ids"
-import { RateLimits } from "#infrastructure/rates/RateLimits"
-import { type RateLimited, Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
 import { INBOX_EVENT } from "#domain/messages/Outbox"
 import { PostSources } from "#domain/webhooks/PostSources"
 import { signedHeaders, standardHeaders } from "#domain/webhooks/Signature"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { PostFailed } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import type { Batch } from "#infrastructure/cluster/Job"
+import { Database } from "#infrastructure/database/Sql"
+import { sha256 } from "#infrastructure/platform/Ids"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { type RateLimited, Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
+import { Clock, Context, Data, Effect, Layer } from "effect"
 import { Callbacks } from "./Callbacks.ts"
 import type { Position } from "./EventCursor.ts"
-import { callbackFailed, type CallbackReason, type EventRefusal, forbidden, resourceExhausted, unavailable } from "./EventErrors.ts"
+import {
+  callbackFailed,
+  type CallbackReason,
+  type EventRefusal,
+  forbidden,
+  resourceExhausted,
+  unavailable
+} from "./EventErrors.ts"
 import { EventFeed, type Start } from "./EventFeed.ts"
 import { acceptedPosition, makeEventPosts, SUBSCRIPTION, WAKE, wakeType } from "./EventPosts.ts"
 import { EventSubscriptionsRepo, type NewSubscription } from "./EventSubscriptionsRepo.ts"
@@ -28,7 +35,10 @@ const OLD_SECRET_MS = HOUR_MS
 /** How long the server remembers that a URL has answered a challenge. */
 const VERIFIED_MS = DAY_MS
 const CHALLENGES = { name: "event_challenges", limit: 10, windowMs: 60_000, window: "minute" }
-/** Subscriptions that an agent may make. Each leaves rows until the sweep of removed webhooks. Refreshing one does not count. */
+/**
+ * Subscriptions that an agent may make. Each leaves rows until the sweep of removed webhooks. Refreshing one does not
+ * count.
+ */
 const MADE = { name: "event_subscriptions", limit: 60, windowMs: 60_000, window: "minute" }
 const SLICE = 500
 
@@ -45,10 +55,17 @@ export interface Subscribed {
   readonly expiresAt: number
   readonly position: Position
   /** Only of a subscription that was there before. */
-  readonly status: { readonly active: boolean; readonly lastDeliveryAt: number | null; readonly lastError: CallbackReason | null } | undefined
+  readonly status: {
+    readonly active: boolean
+    readonly lastDeliveryAt: number | null
+    readonly lastError: CallbackReason | null
+  } | undefined
 }
 
-/** The id of a subscription. A client that has lost the id gets the same id again, because it is made of the arguments alone. */
+/**
+ * The id of a subscription. A client that has lost the id gets the same id again, because it is made of the arguments
+ * alone.
+ */
 export const subscriptionId = (agentId: string, url: string, { canonical, name }: EventType): string =>
   `sub_${sha256(JSON.stringify([agentId, url, name, canonical])).toString("hex").slice(0, 32)}`
 
@@ -66,7 +83,9 @@ const categoryOf = (failure: string | null): CallbackReason | null => {
 /** A URL did not repeat its challenge. */
 export class ChallengeFailed extends Data.TaggedError("ChallengeFailed")<{ readonly reason: CallbackReason }> {}
 
-const refusalOf = (failure: EventRefusal | ChallengeFailed | RateLimited | Unauthorized | Unavailable): EventRefusal => {
+const refusalOf = (
+  failure: EventRefusal | ChallengeFailed | RateLimited | Unauthorized | Unavailable
+): EventRefusal => {
   switch (failure._tag) {
     case "EventRefusal":
       return failure
@@ -82,10 +101,10 @@ const refusalOf = (failure: EventRefusal | ChallengeFailed | RateLimited | Unaut
 }
 
 /**
- * Subscriptions of MCP Events by webhook, and wake webhooks (wire.md Q). Each has a webhook that follows the inbox of its agent and posts one
- * event at a time, in the order of the inbox (EventPosts.ts). A send writes nothing for a subscription. The webhook is woken after the
- * commit, and the sweep of the outbox finds webhooks whose inbox has newer messages. If the receiver fails for too long, the subscription
- * is suspended. It leaves out no event.
+ * Subscriptions of MCP Events by webhook, and wake webhooks (wire.md Q). Each has a webhook that follows the inbox of
+ * its agent and posts one event at a time, in the order of the inbox (EventPosts.ts). A send writes nothing for a
+ * subscription. The webhook is woken after the commit, and the sweep of the outbox finds webhooks whose inbox has newer
+ * messages. If the receiver fails for too long, the subscription is suspended. It leaves out no event.
  */
 export class EventSubscriptions extends Context.Service<EventSubscriptions, {
   /** Makes a subscription, or refreshes the one with the same URL and type. The URL has been checked. */
@@ -138,22 +157,32 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       })
 
       /**
-       * Locks the agent until the end of the transaction, and fails unless it still has a key. The receiver decides how long a challenge
-       * takes. Without this check, the holder of a leaked key could delay its answer until after a rotation, and so outlive the rotation.
+       * Locks the agent until the end of the transaction, and fails unless it still has a key. The receiver decides how
+       * long a challenge takes. Without this check, the holder of a leaked key could delay its answer until after a
+       * rotation, and so outlive the rotation.
        */
       const holdKey = Effect.fnUntraced(function*(agentId: string, key: string | null) {
         yield* webhooks.holdOwner(agentId)
         if (key === null || (yield* repo.keyOf(agentId)) !== key) return yield* new Unauthorized()
       })
 
-      /** Removes what is left of a subscription, and stores it with a new webhook that follows the inbox from a number. */
-      const store = Effect.fnUntraced(function*(subscription: Omit<NewSubscription, "webhookId">, target: CallbackTarget, inboxNo: number, at: number) {
-        const left = yield* repo.remove(subscription.id, subscription.agentId)
-        if (left.length > 0) yield* webhooks.removeUnlisted(left)
-        const webhookId = yield* webhooks.createForInbox(subscription.agentId, { ...target, inboxNo })
-        const stored = yield* repo.insert({ ...subscription, webhookId }, at)
-        return stored ? webhookId : yield* new Unauthorized()
-      })
+      /**
+       * Removes what is left of a subscription, and stores it with a new webhook that follows the inbox from a number.
+       */
+      const store = Effect.fnUntraced(
+        function*(
+          subscription: Omit<NewSubscription, "webhookId">,
+          target: CallbackTarget,
+          inboxNo: number,
+          at: number
+        ) {
+          const left = yield* repo.remove(subscription.id, subscription.agentId)
+          if (left.length > 0) yield* webhooks.removeUnlisted(left)
+          const webhookId = yield* webhooks.createForInbox(subscription.agentId, { ...target, inboxNo })
+          const stored = yield* repo.insert({ ...subscription, webhookId }, at)
+          return stored ? webhookId : yield* new Unauthorized()
+        }
+      )
 
       const remove = Effect.fnUntraced(function*(id: string, agentId: string) {
         yield* transaction(Effect.flatMap(repo.remove(id, agentId), webhooks.removeUnlisted))
@@ -162,63 +191,101 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       let above = ""
 
       return EventSubscriptions.of({
-        subscribe: Effect.fn("EventSubscriptions.subscribe")(function*(owner, connectionId, type, target, start, ttlMs) {
-          const { id: agentId } = owner
-          const { secret, url } = target
-          const id = subscriptionId(agentId, url, type)
-          const key = yield* repo.keyOf(agentId)
-          const isFull = Effect.map(repo.count(agentId, now()), (count) => count >= MAX_SUBSCRIPTIONS)
-          if ((yield* repo.find(id, now())) === undefined) {
-            if (yield* isFull) return yield* resourceExhausted("subscriptions", MAX_SUBSCRIPTIONS)
-            yield* Effect.catchTag(rates.take(MADE, agentId), "RateLimited", () =>
-              Effect.fail(resourceExhausted("new subscriptions per minute", MADE.limit)))
-          }
-          const verifiedAt = yield* verify(agentId, url, (message) => ({
-            ...standardHeaders({ ...message, secrets: [secret] }),
-            [SUBSCRIPTION]: id
-          }))
-          const at = now()
-          const expiresAt = at + Math.min(Math.max(ttlMs ?? TTL.most, TTL.least), TTL.most)
-          const given = { id, agentId, name: type.name, arguments: type.canonical, connectionId: connectionId ?? null, expiresAt, verifiedAt }
-          const made = yield* transaction(Effect.gen(function*() {
-            // Of two requests at once, the second finds what the first has stored.
-            yield* holdKey(agentId, key)
-            const stored = yield* repo.find(id, at)
-            if (stored === undefined) {
+        subscribe: Effect.fn("EventSubscriptions.subscribe")(
+          function*(owner, connectionId, type, target, start, ttlMs) {
+            const { id: agentId } = owner
+            const { secret, url } = target
+            const id = subscriptionId(agentId, url, type)
+            const key = yield* repo.keyOf(agentId)
+            const isFull = Effect.map(repo.count(agentId, now()), (count) => count >= MAX_SUBSCRIPTIONS)
+            if ((yield* repo.find(id, now())) === undefined) {
               if (yield* isFull) return yield* resourceExhausted("subscriptions", MAX_SUBSCRIPTIONS)
-              const webhookId = yield* store(given, target, start.position.no, at)
-              return { webhookId, position: start.position, status: undefined }
+              yield* Effect.catchTag(
+                rates.take(MADE, agentId),
+                "RateLimited",
+                () => Effect.fail(resourceExhausted("new subscriptions per minute", MADE.limit))
+              )
             }
-            const { webhookId } = stored
-            const delivery = yield* repo.delivery(webhookId)
-            yield* webhooks.resume(webhookId, secret, !stored.active)
-            yield* repo.refresh({ ...given, webhookId }, stored.secret === secret ? undefined : { secret: stored.secret, until: at + OLD_SECRET_MS })
-            return {
-              webhookId,
-              position: acceptedPosition(stored, delivery),
-              status: { active: stored.active, lastDeliveryAt: delivery.lastDeliveryAt, lastError: categoryOf(delivery.failure) }
+            const verifiedAt = yield* verify(agentId, url, (message) => ({
+              ...standardHeaders({ ...message, secrets: [secret] }),
+              [SUBSCRIPTION]: id
+            }))
+            const at = now()
+            const expiresAt = at + Math.min(Math.max(ttlMs ?? TTL.most, TTL.least), TTL.most)
+            const given = {
+              id,
+              agentId,
+              name: type.name,
+              arguments: type.canonical,
+              connectionId: connectionId ?? null,
+              expiresAt,
+              verifiedAt
             }
-          }))
-          actors.wake(made.webhookId)
-          return { id, expiresAt, position: made.position, status: made.status }
-        }, Effect.mapError(refusalOf)),
+            const made = yield* transaction(Effect.gen(function*() {
+              // Of two requests at once, the second finds what the first has stored.
+              yield* holdKey(agentId, key)
+              const stored = yield* repo.find(id, at)
+              if (stored === undefined) {
+                if (yield* isFull)
+                  return yield* resourceExhausted("subscriptions", MAX_SUBSCRIPTIONS)
+                const webhookId = yield* store(given, target, start.position.no, at)
+                return { webhookId, position: start.position, status: undefined }
+              }
+              const { webhookId } = stored
+              const delivery = yield* repo.delivery(webhookId)
+              yield* webhooks.resume(webhookId, secret, !stored.active)
+              yield* repo.refresh(
+                { ...given, webhookId },
+                stored.secret === secret ? undefined : { secret: stored.secret, until: at + OLD_SECRET_MS }
+              )
+              return {
+                webhookId,
+                position: acceptedPosition(stored, delivery),
+                status: {
+                  active: stored.active,
+                  lastDeliveryAt: delivery.lastDeliveryAt,
+                  lastError: categoryOf(delivery.failure)
+                }
+              }
+            }))
+            actors.wake(made.webhookId)
+            return { id, expiresAt, position: made.position, status: made.status }
+          },
+          Effect.mapError(refusalOf)
+        ),
 
-        unsubscribe: Effect.fn("EventSubscriptions.unsubscribe")((agentId, url, type) => remove(subscriptionId(agentId, url, type), agentId)),
+        unsubscribe: Effect.fn("EventSubscriptions.unsubscribe")((agentId, url, type) =>
+          remove(subscriptionId(agentId, url, type), agentId)
+        ),
 
         setWake: Effect.fn("EventSubscriptions.setWake")(function*(owner, connectionId, target) {
           const { id: agentId } = owner
           yield* rates.take(MADE, agentId)
           const key = yield* repo.keyOf(agentId)
-          const verifiedAt = yield* verify(agentId, target.url, ({ at, body, id }) =>
-            signedHeaders({ secret: target.secret, body, event: WAKE, deliveryId: id, at, requestId: null }))
+          const verifiedAt = yield* verify(
+            agentId,
+            target.url,
+            ({ at, body, id }) =>
+              signedHeaders({ secret: target.secret, body, event: WAKE, deliveryId: id, at, requestId: null })
+          )
           const start = yield* feed.start(owner, wakeType(), null)
           const at = now()
-          const wake = { id: wakeId(agentId), agentId, name: WAKE, arguments: "{}", connectionId: connectionId ?? null, expiresAt: null, verifiedAt }
+          const wake = {
+            id: wakeId(agentId),
+            agentId,
+            name: WAKE,
+            arguments: "{}",
+            connectionId: connectionId ?? null,
+            expiresAt: null,
+            verifiedAt
+          }
           const webhookId = yield* transaction(Effect.gen(function*() {
             yield* holdKey(agentId, key)
             // A wake webhook that is set again, after a suspension for example, goes on where the former one stopped.
             const before = yield* repo.find(wake.id, at)
-            const from = before === undefined ? start?.position : acceptedPosition(before, yield* repo.delivery(before.webhookId))
+            const from = before === undefined
+              ? start?.position
+              : acceptedPosition(before, yield* repo.delivery(before.webhookId))
             return yield* store(wake, target, from?.no ?? 0, at)
           }))
           actors.wake(webhookId)
@@ -228,7 +295,10 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
 
         sweep: Effect.gen(function*() {
           const { gone, last, read } = yield* transaction(
-            Effect.tap(repo.sweep(now(), above, SLICE), ({ gone }) => gone.length === 0 ? Effect.void : webhooks.removeUnlisted(gone))
+            Effect.tap(
+              repo.sweep(now(), above, SLICE),
+              ({ gone }) => gone.length === 0 ? Effect.void : webhooks.removeUnlisted(gone)
+            )
           )
           above = read < SLICE ? "" : last ?? ""
           return { rows: gone.length, more: above !== "" }

@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
 
 /** A subscription by webhook, or the wake webhook of an agent. Times are in milliseconds. */
 export interface StoredSubscription {
@@ -43,8 +43,8 @@ export interface Delivery {
 }
 
 /**
- * A subscription has an effect while its webhook is not removed, its time is not over, the agent has the same key and is not suspended,
- * and its connection of OAuth is live. $1 is the time.
+ * A subscription has an effect while its webhook is not removed, its time is not over, the agent has the same key and
+ * is not suspended, and its connection of OAuth is live. $1 is the time.
  */
 const LIVE = `
 FROM event_subscriptions s
@@ -53,7 +53,8 @@ JOIN agents a ON a.id = s.agent_id AND a.key_hash = s.key_hash AND a.deleted_at 
 WHERE (s.expires_at IS NULL OR s.expires_at > $1)
   AND (s.connection_id IS NULL OR (SELECT c.expires_at > $1 FROM oauth_connections c WHERE c.id = s.connection_id) IS TRUE)`
 
-const COLUMNS = `s.webhook_id AS "webhookId", s.id, s.agent_id AS "agentId", a.handle, s.name, s.arguments, s.expires_at AS "expiresAt",
+const COLUMNS =
+  `s.webhook_id AS "webhookId", s.id, s.agent_id AS "agentId", a.handle, s.name, s.arguments, s.expires_at AS "expiresAt",
   s.verified_at AS "verifiedAt", s.old_secret AS "oldSecret", s.old_secret_until AS "oldSecretUntil", w.secret, w.active,
   w.inbox_no AS "inboxNo", w.told_at AS "reportedAt", w.look_at AS "lookAt"`
 
@@ -86,8 +87,8 @@ LEFT JOIN LATERAL (
 const REMOVE = `DELETE FROM event_subscriptions WHERE id = $1 AND agent_id = $2 RETURNING webhook_id AS "webhookId"`
 
 /**
- * Removes a slice of the subscriptions that have no effect any more, and notes those that ended with the access by which they were made. The
- * audit log is kept for ever, so it has no ends that an agent can cause as often as it likes.
+ * Removes a slice of the subscriptions that have no effect any more, and notes those that ended with the access by
+ * which they were made. The audit log is kept for ever, so it has no ends that an agent can cause as often as it likes.
  */
 const SWEEP = `
 WITH slice AS MATERIALIZED (
@@ -125,12 +126,18 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
   readonly delivery: (webhookId: string) => Effect.Effect<Delivery, Unavailable>
   /** The ids of the webhooks of the removed subscriptions. */
   readonly remove: (id: string, agentId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
-  /** Looks at up to `most` subscriptions after an id. `last` is the last id of the slice, `gone` the webhooks of the removed ones. */
+  /**
+   * Looks at up to `most` subscriptions after an id. `last` is the last id of the slice, `gone` the webhooks of the
+   * removed ones.
+   */
   readonly sweep: (
     at: number,
     after: string,
     most: number
-  ) => Effect.Effect<{ readonly last: string | null; readonly read: number; readonly gone: ReadonlyArray<string> }, Unavailable>
+  ) => Effect.Effect<
+    { readonly last: string | null; readonly read: number; readonly gone: ReadonlyArray<string> },
+    Unavailable
+  >
 }>()("parley/mcp/EventSubscriptionsRepo") {
   static readonly layer = Layer.effect(
     EventSubscriptionsRepo,
@@ -145,7 +152,10 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
       const refresh = prepared("refresh_event_subscription", REFRESH)
       const delivery = prepared<Delivery>("delivery_of_event_subscription", DELIVERY)
       const remove = prepared<{ webhookId: string }>("remove_event_subscription", REMOVE)
-      const sweep = prepared<{ last: string | null; read: number; gone: ReadonlyArray<string> | null }>("sweep_event_subscriptions", SWEEP)
+      const sweep = prepared<{ last: string | null; read: number; gone: ReadonlyArray<string> | null }>(
+        "sweep_event_subscriptions",
+        SWEEP
+      )
       return EventSubscriptionsRepo.of({
         find: (id, at) => Effect.map(find([at, id]), ([row]) => row),
         ofWebhook: (webhookId, at) => Effect.map(ofWebhook([at, webhookId]), ([row]) => row),
@@ -158,11 +168,16 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
             (rows) => rows.length > 0
           ),
         refresh: ({ connectionId, expiresAt, verifiedAt, webhookId }, old) =>
-          Effect.asVoid(refresh([webhookId, expiresAt, verifiedAt, connectionId, old?.secret ?? null, old?.until ?? null])),
+          Effect.asVoid(
+            refresh([webhookId, expiresAt, verifiedAt, connectionId, old?.secret ?? null, old?.until ?? null])
+          ),
         delivery: (webhookId) => Effect.map(delivery([webhookId]), ([row]) => row!),
         remove: (id, agentId) => Effect.map(remove([id, agentId]), (rows) => rows.map(({ webhookId }) => webhookId)),
         sweep: (at, after, most) =>
-          Effect.map(sweep([at, after, most]), ([row]) => ({ last: row?.last ?? null, read: row?.read ?? 0, gone: row?.gone ?? [] }))
+          Effect.map(
+            sweep([at, after, most]),
+            ([row]) => ({ last: row?.last ?? null, read: row?.read ?? 0, gone: row?.gone ?? [] })
+          )
       })
     })
   )

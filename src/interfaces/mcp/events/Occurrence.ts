@@ -1,5 +1,5 @@
-import type { DeliveryIds } from "#domain/deliveries/Delivery"
 import type { Waiting } from "#domain/deliveries/DeliveriesRepo"
+import type { DeliveryIds } from "#domain/deliveries/Delivery"
 import { mentionsIn } from "#domain/messages/Mentions"
 import type { StoredMessage } from "#domain/messages/Message"
 import { sha256 } from "#infrastructure/platform/Ids"
@@ -36,14 +36,15 @@ export const isRead = (candidate: Candidate): candidate is ReadCandidate => "con
 const MAX_TEXT = 2_000
 const MAX_CONVERSATIONS = 20
 
-const textOf = ({ content }: StoredMessage): string | undefined => (JSON.parse(content) as { readonly text?: string }).text
+const textOf = ({ content }: StoredMessage): string | undefined =>
+  (JSON.parse(content) as { readonly text?: string }).text
 
 /** Whether a message mentions the owner. */
 export const mentions = ({ handle }: Owner, { content }: StoredMessage): boolean => mentionsIn(content).includes(handle)
 
 /**
- * Whether a subscription can report a message that waits: it is not the owner's own, the owner does not mute it, and the arguments select
- * it. With `mentions_only`, the text of the message decides (`mentions`).
+ * Whether a subscription can report a message that waits: it is not the owner's own, the owner does not mute it, and
+ * the arguments select it. With `mentions_only`, the text of the message decides (`mentions`).
  */
 export const isSelected = (
   args: EventArguments,
@@ -57,7 +58,9 @@ export const isSelected = (
   !isMuted(message.senderId, message.conversationId)
 
 const replyTo = ({ metadata }: StoredMessage): string | null => {
-  const id = metadata.includes(`"reply_to"`) ? (JSON.parse(metadata) as { readonly reply_to?: unknown }).reply_to : undefined
+  const id = metadata.includes(`"reply_to"`)
+    ? (JSON.parse(metadata) as { readonly reply_to?: unknown }).reply_to
+    : undefined
   return typeof id === "string" && id !== "" ? id : null
 }
 
@@ -65,7 +68,12 @@ const replyTo = ({ metadata }: StoredMessage): string | null => {
 const beginningOf = (text: string): string => text.slice(0, MAX_TEXT).replace(/[\ud800-\udbff]$/, "")
 
 /** The event `message.received` of one message. */
-export const received = (args: EventArguments, owner: Owner, ids: DeliveryIds, { inboxNo, message, senderHandle }: ReadCandidate): Occurrence => {
+export const received = (
+  args: EventArguments,
+  owner: Owner,
+  ids: DeliveryIds,
+  { inboxNo, message, senderHandle }: ReadCandidate
+): Occurrence => {
   const deliveryId = ids.encode(owner.id, inboxNo)
   const text = args.includeText ? textOf(message) : undefined
   return {
@@ -88,21 +96,29 @@ export const received = (args: EventArguments, owner: Owner, ids: DeliveryIds, {
 }
 
 /**
- * The event `inbox.waiting` of messages that came since the last one, oldest first. The id is the same whenever the same subscription
- * reports the same messages. `subscription` identifies it for its owner.
+ * The event `inbox.waiting` of messages that came since the last one, oldest first. The id is the same whenever the
+ * same subscription reports the same messages. `subscription` identifies it for its owner.
  */
-export const waiting = (subscription: string, owner: Owner, came: readonly [Candidate, ...Array<Candidate>]): Occurrence => {
+export const waiting = (
+  subscription: string,
+  owner: Owner,
+  came: readonly [Candidate, ...Array<Candidate>]
+): Occurrence => {
   const counts = new Map<string, number>()
   for (const { message: { conversationId } } of came) counts.set(conversationId, (counts.get(conversationId) ?? 0) + 1)
   const newest = came.at(-1) ?? came[0]
   return {
-    eventId: `wak_${sha256(`${owner.id} ${subscription} ${came[0].inboxNo} ${newest.inboxNo}`).toString("base64url").slice(0, 22)}`,
+    eventId: `wak_${
+      sha256(`${owner.id} ${subscription} ${came[0].inboxNo} ${newest.inboxNo}`).toString("base64url").slice(0, 22)
+    }`,
     name: "inbox.waiting",
     timestamp: iso(newest.message.createdAt),
     data: {
       waiting: came.length,
       conversation_count: counts.size,
-      conversations: [...counts].sort(([, one], [, other]) => other - one).slice(0, MAX_CONVERSATIONS).map(([conversation_id, waiting]) => ({
+      conversations: [...counts].sort(([, one], [, other]) => other - one).slice(0, MAX_CONVERSATIONS).map((
+        [conversation_id, waiting]
+      ) => ({
         conversation_id,
         waiting
       }))

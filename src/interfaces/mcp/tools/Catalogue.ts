@@ -1,10 +1,10 @@
+import { type ToolName, tools as texts } from "../Texts.ts"
 import { fileTools } from "./FileTools.ts"
 import { groupTools } from "./GroupTools.ts"
 import { messageTools, showMessages } from "./MessageTools.ts"
 import { peopleTools } from "./PeopleTools.ts"
-import { wakeTools } from "./WakeTools.ts"
-import { type ToolName, tools as texts } from "../Texts.ts"
 import type { Tool } from "./Tool.ts"
+import { wakeTools } from "./WakeTools.ts"
 
 /** The sets of which each tool is in exactly one (wire.md M). */
 type Home = "core" | "people" | "groups" | "files"
@@ -23,9 +23,10 @@ const CORE: ReadonlySet<ToolName> = new Set<ToolName>([
 ])
 
 const byName = new Map<string, { readonly tool: Tool; readonly home: Home }>(
-  ([["people", [...messageTools, ...peopleTools, ...wakeTools]], ["groups", groupTools], ["files", fileTools]] as const).flatMap(([set, tools]) =>
-    tools.map((tool) => [tool.name, { tool, home: CORE.has(tool.name as ToolName) ? "core" : set }] as const)
-  )
+  ([["people", [...messageTools, ...peopleTools, ...wakeTools]], ["groups", groupTools], ["files", fileTools]] as const)
+    .flatMap(([set, tools]) =>
+      tools.map((tool) => [tool.name, { tool, home: CORE.has(tool.name as ToolName) ? "core" : set }] as const)
+    )
 )
 
 const entries = (Object.keys(texts) as ReadonlyArray<ToolName>).map((name) => {
@@ -38,8 +39,8 @@ const entries = (Object.keys(texts) as ReadonlyArray<ToolName>).map((name) => {
 export const catalogue: ReadonlyArray<Tool> = entries.map(({ tool }) => tool)
 
 /**
- * The names of the sets that a client can ask for. `read` has tools of the first four, `answer` has tools of `core`, and `all` has all
- * tools.
+ * The names of the sets that a client can ask for. `read` has tools of the first four, `answer` has tools of `core`,
+ * and `all` has all tools.
  */
 export const SETS = ["core", "people", "groups", "files", "read", "answer", "all"] as const
 export type SetName = (typeof SETS)[number]
@@ -48,7 +49,10 @@ export type SetName = (typeof SETS)[number]
 const reading = (tool: Tool): Tool | undefined =>
   tool.name === showMessages.name ? showMessages : tool.annotations.readOnlyHint ? tool : undefined
 
-/** Whether the set `answer` has this tool of `core`. Another program receives and acknowledges the messages that are answered. */
+/**
+ * Whether the set `answer` has this tool of `core`. Another program receives and acknowledges the messages that are
+ * answered.
+ */
 const answering = ({ name, waits }: Tool): boolean => !waits && name !== "agentchat_mark_read"
 
 /** The tools of these sets together. */

@@ -1,13 +1,15 @@
-import { Effect, Schema } from "effect"
-import { hash } from "node:crypto"
+import { path } from "#domain/auth/ApiCalls"
 import { exactSize } from "#infrastructure/wire/Size"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
-import { path } from "#domain/auth/ApiCalls"
-import { given, send, Sent, targetOf } from "./MessageTools.ts"
+import { Effect, Schema } from "effect"
+import { hash } from "node:crypto"
 import { howToUpload } from "../Texts.ts"
+import { given, send, Sent, targetOf } from "./MessageTools.ts"
 import { tool } from "./Tool.ts"
 
-/** Files of up to this many bytes are part of the call or its result. Larger files are uploaded and downloaded by URL. */
+/**
+ * Files of up to this many bytes are part of the call or its result. Larger files are uploaded and downloaded by URL.
+ */
 export const MAX_INLINE = 1_048_576
 
 const optional = Schema.optionalKey
@@ -50,14 +52,20 @@ export const fileTools = [
       const { attachment_id, client_msg_id, content_type, data, filename, sha256, size, text, to } = args
       const deliver = (id: string) =>
         Effect.map(
-          send(api, to, client_msg_id, "file", { attachment_id: id, ...(text === undefined || text === "" ? {} : { text }) }),
+          send(api, to, client_msg_id, "file", {
+            attachment_id: id,
+            ...(text === undefined || text === "" ? {} : { text })
+          }),
           (message) => ({ value: { sent: true, attachment_id: id, message, upload: null } })
         )
       if (attachment_id !== undefined) return yield* deliver(attachment_id)
       const bytes = data === undefined ? undefined : bytesOf(data)
       if (data !== undefined && bytes === undefined) return yield* ValidationFailed.field("data", "must be base64")
       if (bytes !== undefined && bytes.length > MAX_INLINE) {
-        return yield* ValidationFailed.field("data", `may hold at most ${exactSize(MAX_INLINE)}: leave it out and give size and sha256`)
+        return yield* ValidationFailed.field(
+          "data",
+          `may hold at most ${exactSize(MAX_INLINE)}: leave it out and give size and sha256`
+        )
       }
       const { body } = yield* api.call<Reserved>("POST", "/v1/uploads", {
         ...targetOf(to),
@@ -68,7 +76,14 @@ export const fileTools = [
       })
       if (bytes === undefined) {
         const { attachment_id: id, expires_in, upload_url } = body
-        return { value: { sent: false, attachment_id: id, message: null, upload: { upload_url, expires_in, next: howToUpload(id, expires_in) } } }
+        return {
+          value: {
+            sent: false,
+            attachment_id: id,
+            message: null,
+            upload: { upload_url, expires_in, next: howToUpload(id, expires_in) }
+          }
+        }
       }
       yield* api.fill(body.attachment_id, bytes)
       return yield* deliver(body.attachment_id)

@@ -1,8 +1,8 @@
-import { Effect, Schema } from "effect"
+import { path } from "#domain/auth/ApiCalls"
 import { AddResult, Group } from "#domain/groups/Group"
 import type { CreatedGroup } from "#domain/groups/GroupsApi"
 import { GroupInvite } from "#domain/groups/Invite"
-import { path } from "#domain/auth/ApiCalls"
+import { Effect, Schema } from "effect"
 import { given, ok } from "./MessageTools.ts"
 import { tool } from "./Tool.ts"
 
@@ -27,29 +27,36 @@ export const groupTools = [
       not_invited: Schema.Array(Schema.String)
     },
     run: (body, api) =>
-      Effect.map(api.call<typeof CreatedGroup.Encoded>("POST", "/v1/groups", body), ({ body: { add_results, group, skipped } }) => ({
-        value: {
-          ok: true as const,
-          group_id: group.id,
-          name: group.name,
-          your_role: group.your_role,
-          invites: add_results,
-          not_invited: skipped.map(({ handle }) => handle)
-        }
-      }))
+      Effect.map(
+        api.call<typeof CreatedGroup.Encoded>("POST", "/v1/groups", body),
+        ({ body: { add_results, group, skipped } }) => ({
+          value: {
+            ok: true as const,
+            group_id: group.id,
+            name: group.name,
+            your_role: group.your_role,
+            invites: add_results,
+            not_invited: skipped.map(({ handle }) => handle)
+          }
+        })
+      )
   }),
   tool("agentchat_get_group", {
     kind: "reads",
     input: { group_id: given },
     output: Group.fields,
-    run: ({ group_id }, api) => Effect.map(api.call<typeof Group.Encoded>("GET", path`/v1/groups/${group_id}`), ({ body }) => ({ value: body }))
+    run: ({ group_id }, api) =>
+      Effect.map(api.call<typeof Group.Encoded>("GET", path`/v1/groups/${group_id}`), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_update_group", {
     kind: "sets",
     input: { group_id: given, name: optional(Schema.String), description: optional(Schema.String) },
     output: Group.fields,
     run: ({ description, group_id, name }, api) =>
-      Effect.map(api.call<typeof Group.Encoded>("PATCH", path`/v1/groups/${group_id}`, { name, description }), ({ body }) => ({ value: body }))
+      Effect.map(
+        api.call<typeof Group.Encoded>("PATCH", path`/v1/groups/${group_id}`, { name, description }),
+        ({ body }) => ({ value: body })
+      )
   }),
   tool("agentchat_invite_to_group", {
     kind: "sets",
@@ -57,7 +64,10 @@ export const groupTools = [
     input: { group_id: given, handle: given },
     output: AddResult.fields,
     run: ({ group_id, handle }, api) =>
-      Effect.map(api.call<typeof AddResult.Encoded>("POST", path`/v1/groups/${group_id}/members`, { handle }), ({ body }) => ({ value: body }))
+      Effect.map(
+        api.call<typeof AddResult.Encoded>("POST", path`/v1/groups/${group_id}/members`, { handle }),
+        ({ body }) => ({ value: body })
+      )
   }),
   tool("agentchat_remove_from_group", {
     kind: "removes",
@@ -65,7 +75,9 @@ export const groupTools = [
     input: { group_id: given, handle: given },
     output: { ok, group_id: Schema.String, handle: Schema.String },
     run: ({ group_id, handle }, api) =>
-      Effect.as(api.call("DELETE", path`/v1/groups/${group_id}/members/${handle}`), { value: { ok: true as const, group_id, handle } })
+      Effect.as(api.call("DELETE", path`/v1/groups/${group_id}/members/${handle}`), {
+        value: { ok: true as const, group_id, handle }
+      })
   }),
   tool("agentchat_set_group_role", {
     kind: "sets",

@@ -1,13 +1,16 @@
-import { Effect, Schema } from "effect"
 import { AgentRecord } from "#domain/agents/Agent"
 import type { ApiCalls } from "#domain/auth/ApiCalls"
+import { Effect, Schema } from "effect"
 import { afterJoin, afterRegister } from "../Texts.ts"
 import { given } from "./MessageTools.ts"
 import { makeTools } from "./Tool.ts"
 
 const optional = Schema.optionalKey
 
-/** The services that the tools of `/mcp/join` have. The calls of the API are those of the caller's IP address, without a key. */
+/**
+ * The services that the tools of `/mcp/join` have. The calls of the API are those of the caller's IP address, without a
+ * key.
+ */
 export interface JoinApi extends ApiCalls {
   /** The URL of `/mcp` on this server. */
   readonly mcpUrl: string
@@ -41,7 +44,11 @@ export const joinTools = [
     output: { agent: AgentRecord, api_key: Schema.String, next: Schema.String },
     run: (answer, api) =>
       Effect.map(
-        api.call<{ readonly agent: typeof AgentRecord.Encoded; readonly api_key: string }>("POST", "/v1/register/verify", answer),
+        api.call<{ readonly agent: typeof AgentRecord.Encoded; readonly api_key: string }>(
+          "POST",
+          "/v1/register/verify",
+          answer
+        ),
         ({ body: { agent, api_key } }) => ({ value: { agent, api_key, next: afterJoin(api.mcpUrl) } })
       )
   })

@@ -1,13 +1,24 @@
-import { Clock, Effect, Schema } from "effect"
+import { path, query, type Refusal } from "#domain/auth/ApiCalls"
 import type { ContactCheck } from "#domain/contacts/Contact"
 import { ConversationContext, type ConversationListItem, Party } from "#domain/conversations/Conversation"
 import type { Message } from "#domain/messages/Message"
 import type { FoundMessage } from "#domain/search/SearchApi"
 import { DateTimeString } from "#infrastructure/wire/Text"
-import { path, query, type Refusal } from "#domain/auth/ApiCalls"
-import { hit, HitMessage, replyOf, Sender, shown, ShownConversation, shownConversation, ShownMessage, waiting, WaitingMessage } from "./Shown.ts"
 import type { Waited } from "#interfaces/realtime/Waiters"
+import { Clock, Effect, Schema } from "effect"
 import { afterWait, boundary, usedElsewhere } from "../Texts.ts"
+import {
+  hit,
+  HitMessage,
+  replyOf,
+  Sender,
+  shown,
+  ShownConversation,
+  shownConversation,
+  ShownMessage,
+  waiting,
+  WaitingMessage
+} from "./Shown.ts"
 import { tool, type ToolAnswer, type ToolApi } from "./Tool.ts"
 
 type Raw = typeof Message.Encoded
@@ -93,7 +104,9 @@ const byIds = (api: ToolApi, conversation: string, ids: ReadonlyArray<string>) =
       (id) =>
         history(api, conversation, { limit: 1, around_message_id: id }).pipe(
           Effect.map((rows) => rows.filter((row) => row.id === id)),
-          Effect.catch((refusal: Refusal) => refusal.code === "MESSAGE_NOT_FOUND" ? Effect.succeed([]) : Effect.fail(refusal))
+          Effect.catch((refusal: Refusal) =>
+            refusal.code === "MESSAGE_NOT_FOUND" ? Effect.succeed([]) : Effect.fail(refusal)
+          )
         ),
       { concurrency: 4 }
     ),
@@ -151,17 +164,32 @@ const relationshipWith = (api: ToolApi, handle: string) =>
     onSuccess: ({ body: { added_at, is_contact, notes } }) => ({ is_contact, added_at, note: notes })
   })
 
-/** Reads a part of a conversation for the caller: its messages, its context, and the messages of `attention` and of replies. */
+/**
+ * Reads a part of a conversation for the caller: its messages, its context, and the messages of `attention` and of
+ * replies.
+ */
 export const readConversation = Effect.fnUntraced(function*(
   api: ToolApi,
   id: string,
   limit: number,
-  at: { readonly around?: string | undefined; readonly before?: number | undefined; readonly after?: number | undefined },
+  at: {
+    readonly around?: string | undefined
+    readonly before?: number | undefined
+    readonly after?: number | undefined
+  },
   attention: ReadonlyArray<string> = []
 ) {
   const self = api.agent.handle
-  const rows = yield* history(api, id, { limit, around_message_id: at.around, before_seq: at.before, after_seq: at.after })
-  const { body: context } = yield* api.call<typeof ConversationContext.Encoded>("GET", path`/v1/conversations/${id}/context`)
+  const rows = yield* history(api, id, {
+    limit,
+    around_message_id: at.around,
+    before_seq: at.before,
+    after_seq: at.after
+  })
+  const { body: context } = yield* api.call<typeof ConversationContext.Encoded>(
+    "GET",
+    path`/v1/conversations/${id}/context`
+  )
   const messages = at.after === undefined ? rows.toReversed() : rows
   const known = new Map(messages.map((row) => [row.id, row]))
   const wanted = [...new Set(attention)]
@@ -183,7 +211,9 @@ export const readConversation = Effect.fnUntraced(function*(
       conversation_id: id,
       type: context.type,
       group: context.group,
-      counterparty: context.counterparty === null ? null : { ...context.counterparty, handle: `@${context.counterparty.handle}` },
+      counterparty: context.counterparty === null
+        ? null
+        : { ...context.counterparty, handle: `@${context.counterparty.handle}` },
       relationship: context.relationship
     },
     focus: focus === undefined ? null : {
@@ -243,7 +273,9 @@ const waitForMessages = Effect.fnUntraced(function*(
   const clock = yield* Clock.Clock
   const acknowledged = acknowledge_through === undefined || acknowledge_through === ""
     ? 0
-    : (yield* api.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id: acknowledge_through })).body.acked
+    : (yield* api.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", {
+      last_delivery_id: acknowledge_through
+    })).body.acked
   const answer = ({ outcome, rows }: Waited): ToolAnswer<Schema.Struct<typeof waitOutput>["Encoded"]> => {
     const now = clock.currentTimeMillisUnsafe()
     const messages = rows.map((row) => waiting(JSON.parse(row) as Raw, handle, now))
@@ -298,7 +330,10 @@ export const messageTools = [
     input: { last_delivery_id: given },
     output: { acked: Schema.Int },
     run: ({ last_delivery_id }, api) =>
-      Effect.map(api.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id }), ({ body }) => ({ value: body }))
+      Effect.map(
+        api.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id }),
+        ({ body }) => ({ value: body })
+      )
   }),
   tool("agentchat_list_inbox", {
     kind: "reads",
@@ -314,7 +349,10 @@ export const messageTools = [
     },
     run: ({ limit = 25, offset = 0 }, api) =>
       Effect.zipWith(
-        api.call<ReadonlyArray<typeof ConversationListItem.Encoded>>("GET", "/v1/conversations" + query({ limit, offset })),
+        api.call<ReadonlyArray<typeof ConversationListItem.Encoded>>(
+          "GET",
+          "/v1/conversations" + query({ limit, offset })
+        ),
         Clock.currentTimeMillis,
         ({ body, headers }, now) => {
           const total = Number(headers["x-total-count"] ?? body.length)
@@ -448,6 +486,8 @@ export const messageTools = [
     input: { conversation_id: given },
     output: { ok, conversation_id: Schema.String },
     run: ({ conversation_id }, api) =>
-      Effect.as(api.call("DELETE", path`/v1/conversations/${conversation_id}`), { value: { ok: true as const, conversation_id } })
+      Effect.as(api.call("DELETE", path`/v1/conversations/${conversation_id}`), {
+        value: { ok: true as const, conversation_id }
+      })
   })
 ]

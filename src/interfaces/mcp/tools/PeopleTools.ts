@@ -1,12 +1,12 @@
-import { Effect, Schema } from "effect"
 import { AgentRecord, Card, PolicySchema } from "#domain/agents/Agent"
+import { path, query } from "#domain/auth/ApiCalls"
 import { ContactPage } from "#domain/contacts/ContactsApi"
 import { DirectoryEntry } from "#domain/directory/DirectoryApi"
-import { MutePage } from "#domain/mutes/MutesApi"
 import { Mute } from "#domain/mutes/Mute"
+import { MutePage } from "#domain/mutes/MutesApi"
 import { Presence, PresenceStatusSchema } from "#domain/presence/Presence"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
-import { path, query } from "#domain/auth/ApiCalls"
+import { Effect, Schema } from "effect"
 import { between, given, ok } from "./MessageTools.ts"
 import { tool } from "./Tool.ts"
 
@@ -15,7 +15,10 @@ const done = { ok, handle: Schema.String }
 const shown = (handle: string): string => handle.trim().replace(/^@/, "").toLowerCase()
 
 /** The API's path for a mute of an agent or of a conversation. */
-const mutePath = (handle: string | undefined, conversationId: string | undefined): Effect.Effect<string, ValidationFailed> =>
+const mutePath = (
+  handle: string | undefined,
+  conversationId: string | undefined
+): Effect.Effect<string, ValidationFailed> =>
   handle !== undefined && conversationId === undefined
     ? Effect.succeed(path`/v1/mutes/agent/${handle}`)
     : conversationId !== undefined && handle === undefined
@@ -37,7 +40,8 @@ export const peopleTools = [
     own: true,
     input: {},
     output: AgentRecord.fields,
-    run: (_, api) => Effect.map(api.call<typeof AgentRecord.Encoded>("GET", "/v1/agents/me"), ({ body }) => ({ value: body }))
+    run: (_, api) =>
+      Effect.map(api.call<typeof AgentRecord.Encoded>("GET", "/v1/agents/me"), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_update_profile", {
     kind: "sets",
@@ -65,11 +69,17 @@ export const peopleTools = [
     kind: "reads",
     input: { handle: given },
     output: Card.fields,
-    run: ({ handle }, api) => Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`), ({ body }) => ({ value: body }))
+    run: ({ handle }, api) =>
+      Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`), ({ body }) => ({ value: body }))
   }),
   tool("agentchat_search_directory", {
     kind: "reads",
-    input: { prefix: optional(given), tag: optional(given), limit: optional(between(1, 50)), cursor: optional(Schema.String) },
+    input: {
+      prefix: optional(given),
+      tag: optional(given),
+      limit: optional(between(1, 50)),
+      cursor: optional(Schema.String)
+    },
     output: {
       count: Schema.Int,
       total: Schema.Int,
@@ -114,7 +124,9 @@ export const peopleTools = [
     input: { handle: given },
     output: done,
     run: ({ handle }, api) =>
-      Effect.as(api.call("DELETE", path`/v1/contacts/${handle}`), { value: { ok: true as const, handle: shown(handle) } })
+      Effect.as(api.call("DELETE", path`/v1/contacts/${handle}`), {
+        value: { ok: true as const, handle: shown(handle) }
+      })
   }),
   tool("agentchat_block_agent", {
     kind: "removes",
@@ -163,7 +175,9 @@ export const peopleTools = [
     output: { presences: Schema.Array(Presence) },
     run: ({ handles }, api) =>
       Effect.map(
-        api.call<{ readonly presences: ReadonlyArray<typeof Presence.Encoded> }>("POST", "/v1/presence/batch", { handles }),
+        api.call<{ readonly presences: ReadonlyArray<typeof Presence.Encoded> }>("POST", "/v1/presence/batch", {
+          handles
+        }),
         ({ body }) => ({ value: body })
       )
   }),
@@ -189,7 +203,10 @@ export const peopleTools = [
     input: { handle: optional(given), conversation_id: optional(given) },
     output: { ok },
     run: ({ conversation_id, handle }, api) =>
-      Effect.flatMap(mutePath(handle, conversation_id), (url) => Effect.as(api.call("DELETE", url), { value: { ok: true as const } }))
+      Effect.flatMap(
+        mutePath(handle, conversation_id),
+        (url) => Effect.as(api.call("DELETE", url), { value: { ok: true as const } })
+      )
   }),
   tool("agentchat_list_mutes", {
     kind: "reads",
@@ -198,7 +215,10 @@ export const peopleTools = [
     output: { count: Schema.Int, ...MutePage.fields },
     run: ({ cursor, limit }, api) =>
       Effect.map(
-        api.call<typeof MutePage.Encoded>("GET", "/v1/mutes" + query({ limit: limit ?? 50, cursor: cursor === "" ? undefined : cursor })),
+        api.call<typeof MutePage.Encoded>(
+          "GET",
+          "/v1/mutes" + query({ limit: limit ?? 50, cursor: cursor === "" ? undefined : cursor })
+        ),
         ({ body }) => ({ value: { count: body.mutes.length, ...body } })
       )
   })

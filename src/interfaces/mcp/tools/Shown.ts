@@ -1,7 +1,7 @@
-import { Schema } from "effect"
 import { ConversationListItem } from "#domain/conversations/Conversation"
 import { Message } from "#domain/messages/Message"
 import { DateTimeString } from "#infrastructure/wire/Text"
+import { Schema } from "effect"
 
 const at = (handle: string): string => `@${handle}`
 const Nullable = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
@@ -9,11 +9,15 @@ const Nullable = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
 /** The age of a message in whole seconds. */
 const ageAt = (now: number, sentAt: string): number => Math.max(0, Math.floor((now - Date.parse(sentAt)) / 1_000))
 
-export const Sender = Schema.Struct({ handle: Schema.String, display_name: Nullable(Schema.String), kind: Schema.Literals(["agent", "system"]) })
+export const Sender = Schema.Struct({
+  handle: Schema.String,
+  display_name: Nullable(Schema.String),
+  kind: Schema.Literals(["agent", "system"])
+})
 
 /**
- * A message as agents see it. The sender is an object, and metadata that the sender chose stands in `sender_metadata`, apart from the
- * fields that this server vouches for.
+ * A message as agents see it. The sender is an object, and metadata that the sender chose stands in `sender_metadata`,
+ * apart from the fields that this server vouches for.
  */
 const messageFields = {
   message_id: Schema.String,
@@ -139,7 +143,10 @@ export const ShownConversation = Schema.Struct({
   is_muted: Schema.Boolean
 })
 
-export const shownConversation = (row: typeof ConversationListItem.Encoded, now: number): typeof ShownConversation.Encoded => {
+export const shownConversation = (
+  row: typeof ConversationListItem.Encoded,
+  now: number
+): typeof ShownConversation.Encoded => {
   const [other] = row.participants
   return {
     conversation_id: row.id,

@@ -1,11 +1,11 @@
-import { Effect, Schema } from "effect"
+import type { ApiCalls, Refusal } from "#domain/auth/ApiCalls"
+import type { CurrentAgent } from "#domain/auth/Authorization"
+import type { Principal } from "#domain/auth/Principal"
 import { isStorableJson } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { invalid } from "#infrastructure/wire/WireErrors"
-import type { CurrentAgent } from "#domain/auth/Authorization"
 import type { Waited } from "#interfaces/realtime/Waiters"
-import type { ApiCalls, Refusal } from "#domain/auth/ApiCalls"
-import type { Principal } from "#domain/auth/Principal"
+import { Effect, Schema } from "effect"
 import { joinTools, tools, type ToolText } from "../Texts.ts"
 
 /** The services that a tool has for one request of one agent. */
@@ -18,7 +18,12 @@ export interface ToolApi extends ApiCalls {
   readonly fill: (attachmentId: string, bytes: Buffer) => Effect.Effect<void, Refusal>
   /** Reads an attachment. `bytes` is undefined if the file is too large to be part of an answer. */
   readonly open: (attachmentId: string) => Effect.Effect<
-    { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
+    {
+      readonly filename: string
+      readonly contentType: string
+      readonly size: number
+      readonly bytes: Buffer | undefined
+    },
     Refusal
   >
   readonly uploadSeconds: number
@@ -37,7 +42,10 @@ export interface ToolAnswer<A extends object = object> {
   readonly link?: { readonly uri: string; readonly name: string; readonly mimeType: string; readonly size: number }
 }
 
-/** A wait for messages that has to follow the work of a tool, and the function that makes the tool's answer from its result. */
+/**
+ * A wait for messages that has to follow the work of a tool, and the function that makes the tool's answer from its
+ * result.
+ */
 export interface ToolWait<A extends object = object> {
   /** The agent whose messages the wait is for. */
   readonly principal: Principal
@@ -122,12 +130,17 @@ const schemaOf = (fields: Schema.Struct.Fields, descriptions: Readonly<Record<st
   }
 }
 
-/** Corrects arguments as models write them: digits in a text become a number, and fields that are null or unknown are dropped. */
+/**
+ * Corrects arguments as models write them: digits in a text become a number, and fields that are null or unknown are
+ * dropped.
+ */
 const lenient = (given: unknown, schema: JsonSchema): unknown => {
   if (typeof given !== "object" || given === null || Array.isArray(given)) return given
   const properties = schema["properties"] as Readonly<Record<string, { readonly type?: string }>>
   return Object.fromEntries(
-    Object.entries(given).filter(([name, value]) => value !== null && Object.hasOwn(properties, name)).map(([name, value]) =>
+    Object.entries(given).filter(([name, value]) => value !== null && Object.hasOwn(properties, name)).map((
+      [name, value]
+    ) =>
       properties[name]?.type === "integer" && typeof value === "string" && /^-?\d{1,15}$/.test(value)
         ? [name, Number(value)]
         : [name, value]
@@ -137,47 +150,56 @@ const lenient = (given: unknown, schema: JsonSchema): unknown => {
 
 const texts: Readonly<Record<string, ToolText>> = { ...tools, ...joinTools }
 
-/** A function that makes tools from their schemas and behaviour, for requests with these services. The tools' texts are in Texts.ts. */
-export const makeTools = <Api>() =>
-<const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
-  name: keyof typeof tools | keyof typeof joinTools,
-  spec: {
-    readonly kind: Kind
-    /** Set if the answer cannot hold texts of other agents. */
-    readonly own?: true
-    readonly secret?: true
-    readonly alwaysLoad?: true
-    readonly waits?: true
-    readonly input: I
-    readonly output: O
-    readonly run: (given: Schema.Struct<I>["Type"], api: Api) => Effect.Effect<ToolResult<Schema.Struct<O>["Encoded"]>, Refusal>
+/**
+ * A function that makes tools from their schemas and behaviour, for requests with these services. The tools' texts are
+ * in Texts.ts.
+ */
+export const makeTools =
+  <Api>() =>
+  <const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
+    name: keyof typeof tools | keyof typeof joinTools,
+    spec: {
+      readonly kind: Kind
+      /** Set if the answer cannot hold texts of other agents. */
+      readonly own?: true
+      readonly secret?: true
+      readonly alwaysLoad?: true
+      readonly waits?: true
+      readonly input: I
+      readonly output: O
+      readonly run: (
+        given: Schema.Struct<I>["Type"],
+        api: Api
+      ) => Effect.Effect<ToolResult<Schema.Struct<O>["Encoded"]>, Refusal>
+    }
+  ): Tool<Api> => {
+    const { description, title, ...text } = texts[name] as ToolText
+    const inputSchema = schemaOf(spec.input, text.arguments)
+    const decode = Schema.decodeUnknownEffect(Schema.Struct(spec.input))
+    return {
+      name,
+      title,
+      description,
+      inputSchema,
+      outputSchema: schemaOf(spec.output, {}),
+      annotations: hintsOf(spec.kind),
+      foreign: spec.own !== true,
+      secret: spec.secret === true,
+      alwaysLoad: spec.alwaysLoad === true,
+      waits: spec.waits === true,
+      run: (given, api) =>
+        isStorableJson(given)
+          ? Effect.flatMap(
+            Effect.mapError(decode(lenient(given, inputSchema)), ({ issue }) => invalid(issue, "arguments")),
+            (decoded) => spec.run(decoded as Schema.Struct<I>["Type"], api)
+          )
+          : Effect.fail(
+            new ValidationFailed({
+              message: "The arguments must nest at most 64 deep and contain no NUL and no lone surrogate."
+            })
+          )
+    }
   }
-): Tool<Api> => {
-  const { description, title, ...text } = texts[name] as ToolText
-  const inputSchema = schemaOf(spec.input, text.arguments)
-  const decode = Schema.decodeUnknownEffect(Schema.Struct(spec.input))
-  return {
-    name,
-    title,
-    description,
-    inputSchema,
-    outputSchema: schemaOf(spec.output, {}),
-    annotations: hintsOf(spec.kind),
-    foreign: spec.own !== true,
-    secret: spec.secret === true,
-    alwaysLoad: spec.alwaysLoad === true,
-    waits: spec.waits === true,
-    run: (given, api) =>
-      isStorableJson(given)
-        ? Effect.flatMap(
-          Effect.mapError(decode(lenient(given, inputSchema)), ({ issue }) => invalid(issue, "arguments")),
-          (decoded) => spec.run(decoded as Schema.Struct<I>["Type"], api)
-        )
-        : Effect.fail(new ValidationFailed({
-          message: "The arguments must nest at most 64 deep and contain no NUL and no lone surrogate."
-        }))
-  }
-}
 
 /** Makes a tool of `/mcp`. */
 export const tool = makeTools<ToolApi>()

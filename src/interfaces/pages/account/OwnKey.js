@@ -11,7 +11,8 @@ import { Careful } from "../shared/Widgets.js"
 /** @import { Session } from "../client/Session.js" */
 
 /**
- * Replaces the agent's key, with a code that the server mails, and shows the new key once. The page goes on with the new key.
+ * Replaces the agent's key, with a code that the server mails, and shows the new key once. The page goes on with the
+ * new key.
  * @param {{ session: Session }} props
  */
 export const OwnKey = ({ session }) => {
@@ -29,13 +30,17 @@ export const OwnKey = ({ session }) => {
     } catch (error) {
       // The server answers only once with the key. If that answer was lost, the former key is refused.
       if (error instanceof Refused && (error.status === 401 || error.passing)) {
-        throw new Error("The answer of the server was lost. If this page no longer works, sign out, and choose “Lost the key” to get another key.", { cause: error })
+        throw new Error(
+          "The answer of the server was lost. If this page no longer works, sign out, and choose “Lost the key” to get another key.",
+          { cause: error }
+        )
       }
       throw error
     }
   }
   return html`<h3 class="label">Key</h3>
-    ${key !== null
+    ${
+    key !== null
       ? html`<div class="card" role="group" aria-label="The new key"><p>This is the new key of <strong>@${session.handle}</strong>. It is shown only now. Store it where the agent's program can read it.</p>
           <${Secret} label="The agent's key" value=${key} />
           <p class="hint">This page goes on with the new key. The former key no longer works.</p>
@@ -47,5 +52,6 @@ export const OwnKey = ({ session }) => {
       : html`<p class="hint">Replace the key if somebody else may know it.</p>
         <p class="row"><${Careful} label="Replace the key" action="Mail a code" disabled=${busy} sure="Get a new key? The server mails a code to the agent's address. Nothing changes before you enter it."
           onConfirm=${during(async () => setPending((await session.api.post(path)).pending_id))} /></p>
-        <${Problem} text=${problem} />`}`
+        <${Problem} text=${problem} />`
+  }`
 }

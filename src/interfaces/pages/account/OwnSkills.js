@@ -42,20 +42,40 @@ const SkillForm = ({ onCancel, onSave, skill }) => {
   })
   const { busy, during, problem } = useForm()
   const field = (/** @type {keyof typeof fields} */ name, /** @type {string} */ label, /** @type {object} */ more) =>
-    html`<${Field} ...${more} label=${label} autocomplete="off" value=${fields[name]} onText=${(/** @type {string} */ text) => setFields({ ...fields, [name]: text })} />`
-  return html`<form class="stack card" aria-label=${skill === null ? "New skill" : `Skill ${skill.name}`} onSubmit=${during(async () => {
-    const tags = partsOf(fields.tags, /,/)
-    const examples = partsOf(fields.examples, /\n/)
-    if (tags.length === 0 || tags.length > MOST_TAGS || tags.some((tag) => [...tag].length > 32)) throw new Error(`Give 1 to ${MOST_TAGS} tags of at most 32 characters each.`)
-    if (examples.length > MOST_EXAMPLES) throw new Error(`Give at most ${MOST_EXAMPLES} examples.`)
-    await onSave({ name: fields.name.trim(), description: fields.description.trim(), tags, ...examples.length === 0 ? {} : { examples } })
-  })}>
+    html`<${Field} ...${more} label=${label} autocomplete="off" value=${fields[name]} onText=${(
+      /** @type {string} */ text
+    ) => setFields({ ...fields, [name]: text })} />`
+  return html`<form class="stack card" aria-label=${skill === null ? "New skill" : `Skill ${skill.name}`} onSubmit=${
+    during(async () => {
+      const tags = partsOf(fields.tags, /,/)
+      const examples = partsOf(fields.examples, /\n/)
+      if (tags.length === 0 || tags.length > MOST_TAGS || tags.some((tag) => [...tag].length > 32))
+        throw new Error(`Give 1 to ${MOST_TAGS} tags of at most 32 characters each.`)
+      if (examples.length > MOST_EXAMPLES) throw new Error(`Give at most ${MOST_EXAMPLES} examples.`)
+      await onSave({
+        name: fields.name.trim(),
+        description: fields.description.trim(),
+        tags,
+        ...examples.length === 0 ? {} : { examples }
+      })
+    })
+  }>
     ${field("name", "Name of the skill", { required: true, maxlength: 100 })}
     ${field("description", "What it does", { required: true, maxlength: 500 })}
-    ${field("tags", "Tags, separated by commas", { required: true, autocapitalize: "none", placeholder: "translation, french" })}
-    <label class="field"><span>Examples, one a line (optional)</span><textarea rows="3" value=${fields.examples} onInput=${(/** @type {any} */ event) => setFields({ ...fields, examples: event.currentTarget.value })}></textarea></label>
+    ${
+    field("tags", "Tags, separated by commas", {
+      required: true,
+      autocapitalize: "none",
+      placeholder: "translation, french"
+    })
+  }
+    <label class="field"><span>Examples, one a line (optional)</span><textarea rows="3" value=${fields.examples} onInput=${(
+    /** @type {any} */ event
+  ) => setFields({ ...fields, examples: event.currentTarget.value })}></textarea></label>
     <${Problem} text=${problem} />
-    <p class="row"><button type="submit" class="primary" disabled=${busy}>${busy ? "Saving …" : "Save the skill"}</button><button type="button" onClick=${onCancel}>Cancel</button></p>
+    <p class="row"><button type="submit" class="primary" disabled=${busy}>${
+    busy ? "Saving …" : "Save the skill"
+  }</button><button type="button" onClick=${onCancel}>Cancel</button></p>
   </form>`
 }
 
@@ -70,16 +90,39 @@ export const OwnSkills = ({ session }) => {
     session.me.value = await session.api.call("PATCH", `v1/agents/${now.handle}`, { skills: next(now.skills) })
     setEditing(null)
   }
-  const form = (/** @type {Skill | null} */ skill) => html`<${SkillForm} key=${skill?.id} skill=${skill} onCancel=${() => setEditing(null)}
-    onSave=${(/** @type {Omit<Skill, "id">} */ fields) => change((all) => skill !== null && all.some(({ id }) => id === skill.id)
-      ? all.map((one) => one.id === skill.id ? { id: one.id, ...fields } : one)
-      : [...all, { id: idFor(fields.name, all), ...fields }])} />`
+  const form = (/** @type {Skill | null} */ skill) =>
+    html`<${SkillForm} key=${skill?.id} skill=${skill} onCancel=${() => setEditing(null)}
+    onSave=${(/** @type {Omit<Skill, "id">} */ fields) =>
+      change((all) =>
+        skill !== null && all.some(({ id }) => id === skill.id)
+          ? all.map((one) => one.id === skill.id ? { id: one.id, ...fields } : one)
+          : [...all, { id: idFor(fields.name, all), ...fields }]
+      )} />`
   return html`<h3 class="label">Skills</h3>
-    ${skills.length === 0 ? html`<p class="empty">None. Others find the agent by the tags of its skills.</p>` : html`<ul class="skills">${skills.map((skill) => html`<li key=${skill.id}>${
-      editing === skill.id ? form(skill) : html`<${SkillText} skill=${skill} />
-        ${session.watching ? null : html`<p class="row"><button type="button" class="quiet" aria-label=${`Change ${skill.name}`} onClick=${() => setEditing(skill.id)}>Change</button>
-          <${Careful} label="Remove" name=${`Remove ${skill.name}`} sure="Remove this skill?" onConfirm=${() => session.notices.attempt(() => change((all) => all.filter(({ id }) => id !== skill.id)))} /></p>`}`}</li>`)}</ul>`}
-    ${session.watching ? null : editing === "" ? form(null)
-      : skills.length >= MOST_SKILLS ? html`<p class="hint">An agent has at most ${MOST_SKILLS} skills.</p>`
-      : html`<p><button type="button" onClick=${() => setEditing("")}>Add a skill</button></p>`}`
+    ${
+    skills.length === 0 ?
+      html`<p class="empty">None. Others find the agent by the tags of its skills.</p>` :
+      html`<ul class="skills">${
+        skills.map((skill) =>
+          html`<li key=${skill.id}>${
+            editing === skill.id ? form(skill) : html`<${SkillText} skill=${skill} />
+        ${
+              session.watching ?
+                null :
+                html`<p class="row"><button type="button" class="quiet" aria-label=${`Change ${skill.name}`} onClick=${() =>
+                  setEditing(skill.id)}>Change</button>
+          <${Careful} label="Remove" name=${`Remove ${skill.name}`} sure="Remove this skill?" onConfirm=${() =>
+                  session.notices.attempt(() => change((all) => all.filter(({ id }) => id !== skill.id)))} /></p>`
+            }`
+          }</li>`
+        )
+      }</ul>`
+  }
+    ${
+    session.watching ? null : editing === "" ?
+      form(null)
+      : skills.length >= MOST_SKILLS ?
+      html`<p class="hint">An agent has at most ${MOST_SKILLS} skills.</p>`
+      : html`<p><button type="button" onClick=${() => setEditing("")}>Add a skill</button></p>`
+  }`
 }

@@ -37,7 +37,10 @@ export const Acknowledger = ({ session }) => {
   return null
 }
 
-/** A text for the person, with a button if there is something to do about it. @param {{ session: Session, notice: Notice }} props */
+/**
+ * A text for the person, with a button if there is something to do about it. @param {{ session: Session, notice: Notice
+ * }} props
+ */
 const NoticeLine = ({ notice: { action, id, text }, session }) => {
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null))
   useEffect(() => {
@@ -45,8 +48,13 @@ const NoticeLine = ({ notice: { action, id, text }, session }) => {
     if (action !== undefined && document.activeElement === document.body) button.current?.focus()
   }, [])
   return html`<p class="notice"><span>${text}</span>
-    ${action === undefined ? null : html`<button type="button" ref=${button} class="quiet act" onClick=${action.run}>${action.label}</button>`}
-    <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => session.notices.dismiss(id)}>✕</button></p>`
+    ${
+    action === undefined
+      ? null
+      : html`<button type="button" ref=${button} class="quiet act" onClick=${action.run}>${action.label}</button>`
+  }
+    <button type="button" class="quiet" aria-label="Dismiss" onClick=${() =>
+    session.notices.dismiss(id)}>✕</button></p>`
 }
 
 const tabs = { conversations: "Messages", people: "People", new: "New", me: "Agent" }
@@ -64,7 +72,8 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
   useEffect(() => {
     // When a thread is closed, the focus returns to its conversation in the list.
     if (place === null && opened.current !== null && isFront) {
-      const row = pane.current?.querySelector(`[data-conversation="${opened.current.id}"]`) ?? pane.current?.querySelector(".tabs button")
+      const row = pane.current?.querySelector(`[data-conversation="${opened.current.id}"]`) ??
+        pane.current?.querySelector(".tabs button")
       if (row instanceof HTMLElement) row.focus()
     }
     opened.current = place
@@ -73,27 +82,48 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
     session.openWith(handle)
     setTab("conversations")
   }
-  return html`<section class="pane" ref=${pane} data-open=${place === null ? "list" : "thread"} aria-label=${`Agent @${session.handle}`}>
+  return html`<section class="pane" ref=${pane} data-open=${
+    place === null ? "list" : "thread"
+  } aria-label=${`Agent @${session.handle}`}>
     <${LinkState} session=${session} />
     <div class="notices" role="status" aria-live="polite">
-      ${session.notices.list.value.map((notice) => html`<${NoticeLine} key=${notice.id} session=${session} notice=${notice} />`)}
+      ${
+    session.notices.list.value.map((notice) =>
+      html`<${NoticeLine} key=${notice.id} session=${session} notice=${notice} />`
+    )
+  }
     </div>
     <div class="pane-body">
       <div class="list">
-        <header class="list-head"><h2><bdi>${me?.display_name ?? ""}</bdi> <span class="handle">@${session.handle}</span>
+        <header class="list-head"><h2><bdi>${
+    me?.display_name ?? ""
+  }</bdi> <span class="handle">@${session.handle}</span>
           ${session.watching ? html`<small class="tag">watching</small>` : null}</h2>
           <div class="tabs" role="group" aria-label="Views">
-            ${Object.entries(tabs).filter(([name]) => name !== "new" || !session.watching).map(([name, label]) =>
-              html`<button type="button" key=${name} aria-pressed=${tab === name} onClick=${() => setTab(/** @type {keyof typeof tabs} */ (name))}>${label}</button>`)}
+            ${
+    Object.entries(tabs).filter(([name]) => name !== "new" || !session.watching).map(([name, label]) =>
+      html`<button type="button" key=${name} aria-pressed=${tab === name} onClick=${() =>
+        setTab(/** @type {keyof typeof tabs} */ (name))}>${label}</button>`
+    )
+  }
           </div></header>
-        ${tab === "conversations" ? html`<div class="list-body"><${Search} session=${session}><${ConversationList} session=${session} /><//></div>`
-          : tab === "people" ? html`<${People} session=${session} onWrite=${write} />`
-          : tab === "new" ? html`<${NewMessage} session=${session} onDone=${() => setTab("conversations")} />`
-          : html`<${Me} session=${session} onSignOut=${onSignOut} />`}
+        ${
+    tab === "conversations" ?
+      html`<div class="list-body"><${Search} session=${session}><${ConversationList} session=${session} /><//></div>`
+      : tab === "people" ?
+      html`<${People} session=${session} onWrite=${write} />`
+      : tab === "new" ?
+      html`<${NewMessage} session=${session} onDone=${() => setTab("conversations")} />`
+      : html`<${Me} session=${session} onSignOut=${onSignOut} />`
+  }
       </div>
-      ${place === null
-        ? html`<div class="thread nothing"><p class="empty">${session.conversations.list.value.length === 0 ? "Conversations open here." : "Choose a conversation."}</p></div>`
-        : html`<${Thread} session=${session} place=${place} isFront=${isFront} />`}
+      ${
+    place === null
+      ? html`<div class="thread nothing"><p class="empty">${
+        session.conversations.list.value.length === 0 ? "Conversations open here." : "Choose a conversation."
+      }</p></div>`
+      : html`<${Thread} session=${session} place=${place} isFront=${isFront} />`
+  }
     </div>
   </section>`
 }

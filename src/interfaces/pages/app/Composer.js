@@ -1,9 +1,9 @@
 import { useEffect, useId, useRef, useState } from "preact/hooks"
+import { textOf } from "../client/Api.js"
+import { upload } from "../client/Files.js"
 import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 import { sizeOf } from "../shared/Texts.js"
-import { textOf } from "../client/Api.js"
-import { upload } from "../client/Files.js"
 import { useMentions } from "./Mentions.js"
 
 /**
@@ -87,7 +87,11 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
       try {
         const id = await upload(session.api, to, file)
         const words = text.trim() === "" ? {} : { text }
-        session.outbox.send({ ...to, type: "file", content: { ...words, attachment_id: id } }, text.trim() === "" ? file.name : `${text}\n${file.name}`, reply)
+        session.outbox.send(
+          { ...to, type: "file", content: { ...words, attachment_id: id } },
+          text.trim() === "" ? file.name : `${text}\n${file.name}`,
+          reply
+        )
       } catch (error) {
         setProblem(textOf(error))
         return
@@ -114,26 +118,41 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
   return html`<form class="composer" onSubmit=${submit}
     onDragOver=${(/** @type {DragEvent} */ event) => event.preventDefault()}
     onDrop=${(/** @type {DragEvent} */ event) => {
-      event.preventDefault()
-      take(event.dataTransfer?.files)
-    }}>
-    ${replyTo === null ? null : html`<p class="chip">Reply to <bdi>@${replyTo.sender}</bdi>: <bdi class="ellipsis">${replyTo.content.text ?? "a file"}</bdi>
-      <button type="button" class="quiet" onClick=${onCancelReply} aria-label="Do not reply to this message">✕</button></p>`}
-    ${file === null ? null : html`<p class="chip"><bdi class="ellipsis">${file.name}</bdi> <small>${sizeOf(file.size)}</small>
-      <button type="button" class="quiet" disabled=${busy} onClick=${() => choose(null)} aria-label="Do not send this file">✕</button></p>`}
+    event.preventDefault()
+    take(event.dataTransfer?.files)
+  }}>
+    ${
+    replyTo === null ?
+      null :
+      html`<p class="chip">Reply to <bdi>@${replyTo.sender}</bdi>: <bdi class="ellipsis">${
+        replyTo.content.text ?? "a file"
+      }</bdi>
+      <button type="button" class="quiet" onClick=${onCancelReply} aria-label="Do not reply to this message">✕</button></p>`
+  }
+    ${
+    file === null ?
+      null :
+      html`<p class="chip"><bdi class="ellipsis">${file.name}</bdi> <small>${sizeOf(file.size)}</small>
+      <button type="button" class="quiet" disabled=${busy} onClick=${() =>
+        choose(null)} aria-label="Do not send this file">✕</button></p>`
+  }
     ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
     ${mentions.list}
     <div class="composer-row">
-      <input type="file" hidden ref=${chooser} onChange=${(/** @type {any} */ event) => take(event.currentTarget.files)} aria-label="File" />
-      <button type="button" class="icon" title="Send a file" aria-label="Send a file" disabled=${busy} onClick=${() => chooser.current?.click()}>
+      <input type="file" hidden ref=${chooser} onChange=${(/** @type {any} */ event) =>
+    take(event.currentTarget.files)} aria-label="File" />
+      <button type="button" class="icon" title="Send a file" aria-label="Send a file" disabled=${busy} onClick=${() =>
+    chooser.current?.click()}>
         <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M14.5 9.5 9 15a3.2 3.2 0 0 1-4.6-4.6l6.2-6.1a2.2 2.2 0 0 1 3.1 3.1l-6 6a1.1 1.1 0 0 1-1.6-1.6l5.3-5.2" /></svg></button>
       <textarea ref=${field} rows="1" dir="auto" value=${text} placeholder="Write a message" aria-label="Message" aria-describedby=${`${id}-as`} ...${mentions.field}
         onInput=${(/** @type {any} */ event) => {
-          typed(event.currentTarget.value)
-          mentions.follow()
-        }} onKeyDown=${onKey}
+    typed(event.currentTarget.value)
+    mentions.follow()
+  }} onKeyDown=${onKey}
         onPaste=${(/** @type {ClipboardEvent} */ event) => take(event.clipboardData?.files)}></textarea>
-      <button type="submit" class="primary" disabled=${nothing || busy || size > MOST}>${busy ? "Uploading …" : "Send"}</button>
+      <button type="submit" class="primary" disabled=${nothing || busy || size > MOST}>${
+    busy ? "Uploading …" : "Send"
+  }</button>
     </div>
     <p class="as" id=${`${id}-as`}>as <span class="handle">@${session.handle}</span></p>
     ${size > NEAR ? html`<p class=${size > MOST ? "problem" : "hint"}>${sizeOf(size)} of ${sizeOf(MOST)}</p>` : null}

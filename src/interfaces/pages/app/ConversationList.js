@@ -15,38 +15,54 @@ const PAGE = 100
 export const titleOf = ({ group_name: name, participants: [other], type }) =>
   type === "group" ? name ?? "Group" : other?.display_name ?? other?.handle ?? "Deleted agent"
 
-/** The target of messages to a conversation, as the outbox and the drafts name it. @param {Conversation} conversation */
+/**
+ * The target of messages to a conversation, as the outbox and the drafts name it. @param {Conversation} conversation
+ */
 const targetOf = ({ id, participants: [other], type }) => type === "group" ? id : `@${other?.handle}`
 
-/** The beginning of the last message of a conversation. A system message has no sender. @param {Conversation} conversation */
+/**
+ * The beginning of the last message of a conversation. A system message has no sender. @param {Conversation}
+ * conversation
+ */
 const lastOf = ({ last_message_is_own: own, last_message_preview: preview, last_message_type: type }) =>
   type === "system" ? "The group changed" : `${own ? "You: " : ""}${preview ?? ""}`
 
 /** The properties of a conversation's `Avatar`. @param {Conversation} conversation */
-export const avatarOf = (conversation) => conversation.type === "group"
-  ? { name: titleOf(conversation), url: conversation.group_avatar_url, group: true }
-  : { name: conversation.participants[0]?.handle ?? "?", title: conversation.participants[0]?.display_name, url: conversation.participants[0]?.avatar_url }
+export const avatarOf = (conversation) =>
+  conversation.type === "group"
+    ? { name: titleOf(conversation), url: conversation.group_avatar_url, group: true }
+    : {
+      name: conversation.participants[0]?.handle ?? "?",
+      title: conversation.participants[0]?.display_name,
+      url: conversation.participants[0]?.avatar_url
+    }
 
 /** @param {{ session: Session }} props */
 const Invites = ({ session }) =>
   session.invites.value.length === 0 ? null : html`<section class="invites" aria-label="Invitations">
-    ${session.invites.value.map((invite) => html`<div class="card" key=${invite.id}>
+    ${
+    session.invites.value.map((invite) =>
+      html`<div class="card" key=${invite.id}>
       <p><bdi>@${invite.inviter_handle}</bdi> invites you to <strong><bdi>${invite.group_name}</bdi></strong>${" "}
         (${counted(invite.group_member_count, "member")})</p>
       ${invite.group_description === "" ? null : html`<p class="hint" dir="auto">${invite.group_description}</p>`}
       <p class="row">
-        <button type="button" class="primary" onClick=${() => session.notices.attempt(async () => {
+        <button type="button" class="primary" onClick=${() =>
+        session.notices.attempt(async () => {
           await session.api.post(`v1/groups/invites/${invite.id}/accept`)
           session.invites.value = session.invites.peek().filter(({ id }) => id !== invite.id)
           await session.conversations.load()
           session.open(invite.group_id)
         })}>Join</button>
-        <button type="button" onClick=${() => session.notices.attempt(async () => {
+        <button type="button" onClick=${() =>
+        session.notices.attempt(async () => {
           await session.api.call("DELETE", `v1/groups/invites/${invite.id}`)
           session.invites.value = session.invites.peek().filter(({ id }) => id !== invite.id)
         })}>Decline</button>
       </p>
-    </div>`)}
+    </div>`
+    )
+  }
   </section>`
 
 /** The agent's group invites and its conversations, newest first. @param {{ session: Session }} props */
@@ -59,27 +75,59 @@ export const ConversationList = ({ session }) => {
   const open = session.conversations.place.value?.id
   return html`<div>
     <${Invites} session=${session} />
-    ${all.length === 0 && session.conversations.listed.value
-      ? html`<p class="empty">No conversations yet.${session.watching ? "" : " Write to an agent by its handle under New, or find one under People."}</p>`
+    ${
+    all.length === 0 && session.conversations.listed.value
+      ? html`<p class="empty">No conversations yet.${
+        session.watching ? "" : " Write to an agent by its handle under New, or find one under People."
+      }</p>`
       : html`<ul class="conversations" aria-label="Conversations">
-        ${all.slice(0, shown).map((one) => {
+        ${
+        all.slice(0, shown).map((one) => {
           const title = titleOf(one)
-          const presence = one.participants[0] === undefined ? undefined : session.presences.all.value.get(one.participants[0].handle)?.status
-          return html`<li key=${one.id}><button type="button" data-conversation=${one.id} class=${classes("conversation", one.id === open && "open", one.unread_count > 0 && "unread")}
+          const presence = one.participants[0] === undefined
+            ? undefined
+            : session.presences.all.value.get(one.participants[0].handle)?.status
+          return html`<li key=${one.id}><button type="button" data-conversation=${one.id} class=${
+            classes("conversation", one.id === open && "open", one.unread_count > 0 && "unread")
+          }
             aria-current=${one.id === open ? "true" : undefined} onClick=${() => session.open(one.id)}>
             <${Avatar} ...${avatarOf(one)} dot=${presence} />
             <span class="conversation-text">
               <span class="conversation-title"><bdi class="ellipsis">${title}</bdi>
-                ${one.type === "direct" && blocked.has(one.participants[0]?.handle ?? "") ? html`<small class="tag">blocked</small>` : null}
+                ${
+            one.type === "direct" && blocked.has(one.participants[0]?.handle ?? "")
+              ? html`<small class="tag">blocked</small>`
+              : null
+          }
                 ${one.is_muted ? html`<small class="tag">muted</small>` : null}
-                ${one.last_message_at === null ? null : html`<time datetime=${one.last_message_at} title=${exactly(one.last_message_at)}>${briefly(one.last_message_at)}</time>`}</span>
+                ${
+            one.last_message_at === null
+              ? null
+              : html`<time datetime=${one.last_message_at} title=${exactly(one.last_message_at)}>${
+                briefly(one.last_message_at)
+              }</time>`
+          }</span>
               <span class="conversation-preview"><span class="ellipsis" dir="auto">${lastOf(one)}</span>
                 ${one.id !== open && drafts.has(targetOf(one)) ? html`<small class="tag">draft</small>` : null}
-                ${one.unread_count === 0 ? null : html`<span class="count"><span class="unseen">, </span>${one.unread_count > 999 ? "999+" : one.unread_count}<span class="unseen"> unread</span></span>`}</span>
+                ${
+            one.unread_count === 0
+              ? null
+              : html`<span class="count"><span class="unseen">, </span>${
+                one.unread_count > 999 ? "999+" : one.unread_count
+              }<span class="unseen"> unread</span></span>`
+          }</span>
             </span>
           </button></li>`
-        })}
-      </ul>`}
-    ${all.length > shown ? html`<button type="button" class="more" onClick=${() => setShown(shown + PAGE)}>${all.length - shown} more</button>` : null}
+        })
+      }
+      </ul>`
+  }
+    ${
+    all.length > shown
+      ? html`<button type="button" class="more" onClick=${() => setShown(shown + PAGE)}>${
+        all.length - shown
+      } more</button>`
+      : null
+  }
   </div>`
 }

@@ -3,7 +3,19 @@ import { useEffect, useRef } from "preact/hooks"
 import { Avatar } from "../shared/Avatar.js"
 import { classes, html } from "../shared/Html.js"
 import { ThemeChoice } from "../shared/Theme.js"
-import { adding, closeView, front, resumeAll, sessions, show, shown, signIn, signOut, unread, waiting } from "../tab/Agents.js"
+import {
+  adding,
+  closeView,
+  front,
+  resumeAll,
+  sessions,
+  show,
+  shown,
+  signIn,
+  signOut,
+  unread,
+  waiting
+} from "../tab/Agents.js"
 import { awaited, beginNavigation } from "../tab/Navigation.js"
 import { tabTitle } from "../tab/TabTitle.js"
 import { Acknowledger, AgentPane } from "./AgentPane.js"
@@ -24,21 +36,39 @@ const Chip = ({ session }) => {
     if (isFront) chip.current?.scrollIntoView({ block: "nearest", inline: "nearest" })
   }, [isFront])
   return html`<span ref=${chip} class=${classes("agent-chip", isShown && "shown", isFront && "front")}>
-    <button type="button" aria-pressed=${isShown} aria-current=${isFront ? "true" : undefined} title=${isShown ? "Shown" : "Show this agent beside the others"} onClick=${() => {
-      if (isShown && front.peek() !== session) front.value = session
-      else if (!isShown) show(session)
-    }}><${Avatar} name=${session.handle} title=${session.me.value?.display_name} url=${session.me.value?.avatar_url} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
+    <button type="button" aria-pressed=${isShown} aria-current=${isFront ? "true" : undefined} title=${
+    isShown ? "Shown" : "Show this agent beside the others"
+  } onClick=${() => {
+    if (isShown && front.peek() !== session) front.value = session
+    else if (!isShown) show(session)
+  }}><${Avatar} name=${session.handle} title=${session.me.value?.display_name} url=${session.me.value?.avatar_url} dot=${
+    kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"
+  } />
       <span>@${session.handle}</span><span class="unseen">${kind === "live" ? "" : `, ${kind}`}</span>
-      ${unread === 0 ? null : html`<span class="count">${unread > 999 ? "999+" : unread}<span class="unseen"> unread</span></span>`}</button>
-    ${isShown && shown.value.size > 1 ? html`<button type="button" class="quiet" title="Close this view. The agent stays signed in." aria-label=${`Close the view of @${session.handle}`}
-      onClick=${() => closeView(session)}>✕</button>` : null}
+      ${
+    unread === 0
+      ? null
+      : html`<span class="count">${unread > 999 ? "999+" : unread}<span class="unseen"> unread</span></span>`
+  }</button>
+    ${
+    isShown && shown.value.size > 1 ?
+      html`<button type="button" class="quiet" title="Close this view. The agent stays signed in." aria-label=${`Close the view of @${session.handle}`}
+      onClick=${() => closeView(session)}>✕</button>` :
+      null
+  }
   </span>`
 }
 
 /** Names the agent of a link that the page cannot open because this agent is not signed in. */
 const ForAnother = () =>
-  awaited.value === null || waiting.value > 0 ? null : html`<p class="banner" role="status">This link is for <span class="handle">@${awaited.value.handle}</span>,
-    which is not signed in here.${sessions.value.length === 0 ? null : html`<button type="button" onClick=${() => adding.value = true}>Sign in</button>`}</p>`
+  awaited.value === null || waiting.value > 0 ?
+    null :
+    html`<p class="banner" role="status">This link is for <span class="handle">@${awaited.value.handle}</span>,
+    which is not signed in here.${
+      sessions.value.length === 0
+        ? null
+        : html`<button type="button" onClick=${() => adding.value = true}>Sign in</button>`
+    }</p>`
 
 /** The title of the conversation that the agent in front has open. */
 const openTitle = () => {
@@ -74,24 +104,36 @@ const Page = () => {
       <h1><a href="./"><span class="mark" aria-hidden="true"></span>Parley</a></h1>
       <nav class="agents" aria-label="Signed in agents">
         ${all.map((session) => html`<${Chip} key=${session.handle} session=${session} />`)}
-        ${all.length === 0 ? null : html`<button type="button" onClick=${() => adding.value = true}>Add an agent</button>`}
+        ${
+    all.length === 0 ? null : html`<button type="button" onClick=${() => adding.value = true}>Add an agent</button>`
+  }
       </nav>
       ${all.length === 0 ? null : html`<${AlertChoice} />`}
       <${ThemeChoice} />
     </header>
-    ${waiting.value === 0 ? null : html`<p class="banner away" role="status">Signing in with the keys that this tab or this browser keeps …</p>`}
+    ${
+    waiting.value === 0
+      ? null
+      : html`<p class="banner away" role="status">Signing in with the keys that this tab or this browser keeps …</p>`
+  }
     <${ForAnother} />
     ${all.map((session) => html`<${Acknowledger} key=${session.handle} session=${session} />`)}
-    ${all.length === 0
+    ${
+    all.length === 0
       ? html`<main class="door"><${SignIn} onKey=${signIn} /></main>`
-      : html`<main class="panes">${visible.map((session) =>
+      : html`<main class="panes">${
+        visible.map((session) =>
           html`<div key=${session.handle} class=${classes("pane-box", front.value === session && "front")}
             onFocusIn=${() => front.value = session} onPointerDown=${() => front.value = session}>
-            <${AgentPane} session=${session} isFront=${front.value === session} onSignOut=${() => signOut(session)} /></div>`)}</main>
+            <${AgentPane} session=${session} isFront=${front.value === session} onSignOut=${() =>
+            signOut(session)} /></div>`
+        )
+      }</main>
         <dialog ref=${dialog} aria-label="Add an agent" onClose=${() => adding.value = false}>
           ${adding.value ? html`<${SignIn} onKey=${signIn} />` : null}
           <button type="button" class="quiet close" aria-label="Close" onClick=${() => adding.value = false}>✕</button>
-        </dialog>`}
+        </dialog>`
+  }
   </div>`
 }
 

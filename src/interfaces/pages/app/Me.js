@@ -22,15 +22,21 @@ const OwnPresence = ({ session }) => {
     session.notices.attempt(async () => {
       const before = session.presences.all.peek().get(session.handle)
       const wanted = { status: before?.status ?? "online", custom_message: before?.custom_message ?? null, ...body }
-      // The change is shown before the server answers. So a second change that is made before the answer does not undo the first.
+      // The change is shown before the server answers. So a second change that is made before the answer does not undo
+      // the first.
       session.presences.set({ handle: session.handle, last_seen: null, ...before, ...wanted })
       session.presences.set(await session.api.call("PUT", "v1/presence", wanted))
     })
   return html`<h3 class="label">Presence</h3>
-    <label class="field"><span>Shown to contacts as</span><select value=${presence?.status ?? "online"} onChange=${(/** @type {any} */ event) => change({ status: event.currentTarget.value })}>
+    <label class="field"><span>Shown to contacts as</span><select value=${presence?.status ?? "online"} onChange=${(
+    /** @type {any} */ event
+  ) => change({ status: event.currentTarget.value })}>
       <option value="online">Online</option><option value="busy">Busy</option><option value="offline">Offline</option></select></label>
-    <${OneField} key=${presence?.custom_message ?? ""} label="Status message" action="Save" value=${presence?.custom_message ?? ""} optional=${true} max=${200}
-      onSubmit=${async (/** @type {string} */ text) => void await change({ custom_message: text === "" ? null : text })} />`
+    <${OneField} key=${presence?.custom_message ?? ""} label="Status message" action="Save" value=${
+    presence?.custom_message ?? ""
+  } optional=${true} max=${200}
+      onSubmit=${async (/** @type {string} */ text) =>
+    void await change({ custom_message: text === "" ? null : text })} />`
 }
 
 /** Everything about the agent's own account. @param {{ session: Session, onSignOut: () => void }} props */
@@ -41,8 +47,10 @@ export const Me = ({ onSignOut, session }) => {
     session.notices.attempt(async () => {
       session.me.value = await session.api.call("PATCH", `v1/agents/${me.handle}`, body)
     })
-  const choice = (/** @type {keyof Agent["settings"]} */ setting, /** @type {string} */ label) => html`<label class="field"><span>${label}</span>
-    <select value=${me.settings[setting]} disabled=${session.watching} onChange=${(/** @type {any} */ event) => change({ settings: { [setting]: event.currentTarget.value } })}>
+  const choice = (/** @type {keyof Agent["settings"]} */ setting, /** @type {string} */ label) =>
+    html`<label class="field"><span>${label}</span>
+    <select value=${me.settings[setting]} disabled=${session.watching} onChange=${(/** @type {any} */ event) =>
+      change({ settings: { [setting]: event.currentTarget.value } })}>
       <option value="open">Everybody</option><option value="contacts_only">Contacts only</option></select></label>`
 
   return html`<div class="list-body me">

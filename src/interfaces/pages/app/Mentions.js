@@ -19,7 +19,8 @@ import { completed, mentionAt, offered } from "../tab/Mentions.js"
  * @param {{ current: HTMLTextAreaElement | null }} options.field
  * @param {(text: string) => void} options.onText
  * @returns {{ list: any, field: object, follow: () => void, onKey: (event: KeyboardEvent) => boolean }} `list` is the list to draw above the field. `field` are the
- * properties of the field. `follow` is called after the text has changed. `onKey` returns whether it has handled the key.
+ * properties of the field. `follow` is called after the text has changed. `onKey` returns whether it has handled the
+ * key.
  */
 export const useMentions = ({ field, onText, session, target, text }) => {
   const id = useId()
@@ -75,12 +76,23 @@ export const useMentions = ({ field, onText, session, target, text }) => {
       onClick: follow,
       onBlur: () => setCaret(-1)
     },
-    list: html`<span class="unseen" role="status">${isOpen ? `${counted(offers.length, "agent")} to choose from` : ""}</span>
-      ${isOpen ? html`<ul class="mentions" role="listbox" id=${id} aria-label="Agents">${offers.map(({ avatar_url: url, display_name: name, handle }, index) =>
-        html`<li key=${handle} role="option" id=${`${id}-${index}`} aria-selected=${index === chosen}
+    list: html`<span class="unseen" role="status">${
+      isOpen ? `${counted(offers.length, "agent")} to choose from` : ""
+    }</span>
+      ${
+      isOpen ?
+        html`<ul class="mentions" role="listbox" id=${id} aria-label="Agents">${
+          offers.map(({ avatar_url: url, display_name: name, handle }, index) =>
+            html`<li key=${handle} role="option" id=${`${id}-${index}`} aria-selected=${index === chosen}
           onPointerDown=${(/** @type {Event} */ event) => {
-            event.preventDefault()
-            complete(handle)
-          }}><${Avatar} name=${handle} title=${name} url=${url} /> <span class="ellipsis"><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span></span></li>`)}</ul>` : null}`
+              event.preventDefault()
+              complete(handle)
+            }}><${Avatar} name=${handle} title=${name} url=${url} /> <span class="ellipsis"><bdi>${
+              name ?? handle
+            }</bdi> <span class="handle">@${handle}</span></span></li>`
+          )
+        }</ul>` :
+        null
+    }`
   }
 }

@@ -1,9 +1,9 @@
 import { useState } from "preact/hooks"
+import { Content, hasForm } from "../content/Content.js"
 import { classes, html } from "../shared/Html.js"
 import { clockOf, dayOf, exactly } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { hashOf } from "../tab/Routes.js"
-import { Content, hasForm } from "../content/Content.js"
 
 /**
  * @import { Message, Outgoing } from "../client/Wire.ts"
@@ -28,17 +28,28 @@ const states = { stored: "Stored", delivered: "Delivered", read: "Read" }
 const eventText = (data) => {
   const at = (/** @type {string} */ name) => typeof data[name] === "string" ? `@${data[name]}` : "somebody"
   switch (data["event"]) {
-    case "member_joined": return `${at("agent_handle")} joined.`
-    case "member_left": return `${at("agent_handle")} left.`
-    case "member_removed": return `${at("actor_handle")} removed ${at("agent_handle")}.`
+    case "member_joined":
+      return `${at("agent_handle")} joined.`
+    case "member_left":
+      return `${at("agent_handle")} left.`
+    case "member_removed":
+      return `${at("actor_handle")} removed ${at("agent_handle")}.`
     case "admin_promoted":
-      return data["actor_handle"] === null ? `${at("agent_handle")} is an admin now.` : `${at("actor_handle")} made ${at("agent_handle")} an admin.`
-    case "admin_demoted": return `${at("actor_handle")} made ${at("agent_handle")} a plain member.`
-    case "name_changed": return `${at("actor_handle")} named the group “${String(data["new_name"])}”.`
-    case "description_changed": return `${at("actor_handle")} changed the description.`
-    case "avatar_changed": return `${at("actor_handle")} changed the picture.`
-    case "group_deleted": return `${at("actor_handle")} deleted the group.`
-    default: return "Something about the group changed."
+      return data["actor_handle"] === null
+        ? `${at("agent_handle")} is an admin now.`
+        : `${at("actor_handle")} made ${at("agent_handle")} an admin.`
+    case "admin_demoted":
+      return `${at("actor_handle")} made ${at("agent_handle")} a plain member.`
+    case "name_changed":
+      return `${at("actor_handle")} named the group “${String(data["new_name"])}”.`
+    case "description_changed":
+      return `${at("actor_handle")} changed the description.`
+    case "avatar_changed":
+      return `${at("actor_handle")} changed the picture.`
+    case "group_deleted":
+      return `${at("actor_handle")} deleted the group.`
+    default:
+      return "Something about the group changed."
   }
 }
 
@@ -61,7 +72,9 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {(id: string) => void} props.onQuote
  * @param {() => void} props.onFocus
  */
-export const MessageRow = ({ active, before, marked, message, onFocus, onQuote, onReply, position, quoted, session, size, task }) => {
+export const MessageRow = (
+  { active, before, marked, message, onFocus, onQuote, onReply, position, quoted, session, size, task }
+) => {
   const { content, created_at: at, id, sender, seq, status, type } = message
   const own = sender === session.handle
   const newDay = before === undefined || new Date(before.created_at).toDateString() !== new Date(at).toDateString()
@@ -83,30 +96,69 @@ export const MessageRow = ({ active, before, marked, message, onFocus, onQuote, 
       <p><bdi>${eventText(content.data ?? {})}</bdi> <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></p>
     </article>`
   }
-  return html`<article key=${id} ...${common} class=${classes("message", own && "own", goesOn && "goes-on", marked && "marked")}
+  return html`<article key=${id} ...${common} class=${
+    classes("message", own && "own", goesOn && "goes-on", marked && "marked")
+  }
     aria-label=${`${own ? "You" : `@${sender}`}, ${clockOf(at)}`}>
     ${newDay ? html`<${Day} at=${at} />` : null}
-    ${goesOn ? null : html`<header><strong><bdi>${own ? "You" : name ?? sender}</bdi></strong>
-      ${own || name === null || name === undefined || name === sender ? null : html`<span class="handle">@${sender}</span>`}
-      <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></header>`}
+    ${
+    goesOn ? null : html`<header><strong><bdi>${own ? "You" : name ?? sender}</bdi></strong>
+      ${
+      own || name === null || name === undefined || name === sender
+        ? null
+        : html`<span class="handle">@${sender}</span>`
+    }
+      <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></header>`
+  }
     <div class="bubble">
-      ${quoted === undefined ? null : quoted === null
-        ? html`<p class="quote">Reply to an earlier message</p>`
-        : html`<button type="button" class="quote" tabindex=${tab} onClick=${() => onQuote(quoted.id)}>
+      ${
+    quoted === undefined ? null : quoted === null
+      ? html`<p class="quote">Reply to an earlier message</p>`
+      : html`<button type="button" class="quote" tabindex=${tab} onClick=${() => onQuote(quoted.id)}>
             <span><bdi>${quoted.sender === session.handle ? "You" : `@${quoted.sender}`}</bdi>:${" "}</span>
-            <bdi>${quoted.content.text ?? (quoted.content.attachment_id === undefined ? "Data" : "A file")}</bdi></button>`}
+            <bdi>${
+        quoted.content.text ?? (quoted.content.attachment_id === undefined ? "Data" : "A file")
+      }</bdi></button>`
+  }
       <${Content} session=${session} content=${content} active=${active} isPlain=${isPlain} />
     </div>
     <footer>
-      ${!own && message.context?.mentions?.includes(session.handle) ? html`<span class="state-tag">Mentions you</span>` : null}
-      ${task === undefined ? null : html`<span class=${classes("state-tag", tasks[task]?.[1])} title="This message is an A2A task">Task: ${tasks[task]?.[0] ?? task}</span>`}
-      ${own ? html`<span class=${`state ${status}`} title=${status === "read" ? `Read ${exactly(message.read_at)}` : states[status]}>${states[status]}</span>` : null}
+      ${
+    !own && message.context?.mentions?.includes(session.handle)
+      ? html`<span class="state-tag">Mentions you</span>`
+      : null
+  }
+      ${
+    task === undefined
+      ? null
+      : html`<span class=${classes("state-tag", tasks[task]?.[1])} title="This message is an A2A task">Task: ${
+        tasks[task]?.[0] ?? task
+      }</span>`
+  }
+      ${
+    own
+      ? html`<span class=${`state ${status}`} title=${
+        status === "read" ? `Read ${exactly(message.read_at)}` : states[status]
+      }>${states[status]}</span>`
+      : null
+  }
       <span class="row-actions">
-        ${hasForm(content) ? html`<button type="button" class="quiet" tabindex=${tab} aria-pressed=${isPlain} title="Shows this message as it was written"
-          onClick=${() => setPlain(!isPlain)}>Plain text</button>` : null}
-        ${session.watching ? null : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
-        <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() => session.hiding.message(message)} />`}
-        <a class="seq" tabindex=${tab} title="The number of the message, and a link to it" href=${hashOf({ handle: session.handle, place: { id: message.conversation_id, handle: null, at: seq } })}>#${seq}</a>
+        ${
+    hasForm(content) ?
+      html`<button type="button" class="quiet" tabindex=${tab} aria-pressed=${isPlain} title="Shows this message as it was written"
+          onClick=${() => setPlain(!isPlain)}>Plain text</button>` :
+      null
+  }
+        ${
+    session.watching ?
+      null :
+      html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
+        <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() =>
+        session.hiding.message(message)} />`
+  }
+        <a class="seq" tabindex=${tab} title="The number of the message, and a link to it" href=${
+    hashOf({ handle: session.handle, place: { id: message.conversation_id, handle: null, at: seq } })
+  }>#${seq}</a>
       </span>
     </footer>
   </article>`
@@ -118,11 +170,21 @@ export const OutgoingRow = ({ outgoing, session }) => {
   return html`<article key=${id} data-key=${id} class=${`message own pending ${state}`} tabindex="-1" aria-label="You, not sent yet">
     <div class="bubble"><p class="text" dir="auto">${text}</p></div>
     <footer>
-      <span class="state">${state === "failed" ? "Not sent" : state === "sending" ? "Sending …" : why === null ? "Waiting …" : "Waiting for the server"}</span>
+      <span class="state">${
+    state === "failed"
+      ? "Not sent"
+      : state === "sending"
+      ? "Sending …"
+      : why === null
+      ? "Waiting …"
+      : "Waiting for the server"
+  }</span>
       ${why === null ? null : html`<span class="why">${why}</span>`}
-      ${state === "sending" ? null : html`
+      ${
+    state === "sending" ? null : html`
         <button type="button" class="quiet" onClick=${() => session.outbox.again(id)}>Try again</button>
-        <button type="button" class="quiet" onClick=${() => session.outbox.remove(id)}>Discard</button>`}
+        <button type="button" class="quiet" onClick=${() => session.outbox.remove(id)}>Discard</button>`
+  }
     </footer>
   </article>`
 }

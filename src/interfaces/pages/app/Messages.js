@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks"
-import { html } from "../shared/Html.js"
 import { taskStates } from "../client/Tasks.js"
+import { html } from "../shared/Html.js"
 import { MessageRow, OutgoingRow } from "./MessageRow.js"
 import { VirtualList } from "./VirtualList.js"
 
@@ -50,13 +50,21 @@ export const Messages = ({ at, id, onReply, session }) => {
   const handle = item?.participants[0]?.handle
   // A read may return a message before the answer to its send arrives. The message must not be shown twice then.
   const there = new Set(messages.slice(-200).map((one) => one.sender === session.handle ? one.client_msg_id : ""))
-  const pending = session.outbox.messages.value.filter(({ body, client_msg_id: own }) => !there.has(own) &&
-    (body.conversation_id === id || (body.to !== undefined && body.to === handle && item?.type === "direct")))
+  const pending = session.outbox.messages.value.filter(({ body, client_msg_id: own }) =>
+    !there.has(own) &&
+    (body.conversation_id === id || (body.to !== undefined && body.to === handle && item?.type === "direct"))
+  )
   const [end, setEnd] = useState(true)
   const [active, setActive] = useState(/** @type {string | null} */ (null))
   const [said, setSaid] = useState("")
-  const list = useRef(/** @type {{ toEnd: () => void, reveal: (key: string, middle?: boolean) => void } | null} */ (null))
-  const keys = useMemo(() => [...messages.map((one) => one.id), ...pending.map((one) => one.client_msg_id)], [loaded, hidden, session.outbox.messages.value])
+  const list = useRef(
+    /** @type {{ toEnd: () => void, reveal: (key: string, middle?: boolean) => void } | null} */ (null)
+  )
+  const keys = useMemo(() => [...messages.map((one) => one.id), ...pending.map((one) => one.client_msg_id)], [
+    loaded,
+    hidden,
+    session.outbox.messages.value
+  ])
   const byId = useMemo(() => new Map(messages.map((one) => [one.id, one])), [loaded, hidden])
   const tasks = useMemo(() => item?.type === "direct" ? taskStates(loaded) : new Map(), [loaded, item?.type])
   const newest = messages.at(-1)
@@ -64,7 +72,8 @@ export const Messages = ({ at, id, onReply, session }) => {
 
   useReading(session, id, end && !newer ? newest?.seq : undefined)
   useEffect(() => {
-    if (newest !== undefined && newest.sender !== session.handle) setSaid(`@${newest.sender}: ${newest.content.text ?? "a message without text"}`)
+    if (newest !== undefined && newest.sender !== session.handle)
+      setSaid(`@${newest.sender}: ${newest.content.text ?? "a message without text"}`)
   }, [newest?.id])
   useEffect(() => {
     if (pending.length > 0) toEnd()
@@ -89,7 +98,14 @@ export const Messages = ({ at, id, onReply, session }) => {
   const onKey = (/** @type {KeyboardEvent} */ event) => {
     if (!(event.target instanceof HTMLElement) || event.target.tagName !== "ARTICLE") return
     const index = messages.findIndex((one) => one.id === tabbed)
-    const steps = { ArrowUp: index - 1, ArrowDown: index + 1, PageUp: index - 10, PageDown: index + 10, Home: 0, End: messages.length - 1 }
+    const steps = {
+      ArrowUp: index - 1,
+      ArrowDown: index + 1,
+      PageUp: index - 10,
+      PageDown: index + 10,
+      Home: 0,
+      End: messages.length - 1
+    }
     const next = /** @type {Record<string, number | undefined>} */ (steps)[event.key]
     if (next !== undefined) {
       event.preventDefault()
@@ -108,21 +124,34 @@ export const Messages = ({ at, id, onReply, session }) => {
     const message = messages[index]
     if (message === undefined) {
       const outgoing = pending[index - messages.length]
-      return outgoing === undefined ? null : html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`
+      return outgoing === undefined
+        ? null
+        : html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`
     }
-    return html`<${MessageRow} key=${message.id} session=${session} message=${message} before=${messages[index - 1]} task=${tasks.get(message.id)} quoted=${quotedBy(message)}
-      active=${message.id === tabbed} marked=${message.seq === at} position=${index + 1} size=${complete ? messages.length : -1} onReply=${onReply}
+    return html`<${MessageRow} key=${message.id} session=${session} message=${message} before=${
+      messages[index - 1]
+    } task=${tasks.get(message.id)} quoted=${quotedBy(message)}
+      active=${message.id === tabbed} marked=${message.seq === at} position=${index + 1} size=${
+      complete ? messages.length : -1
+    } onReply=${onReply}
       onQuote=${(/** @type {string} */ quoted) => go(messages.findIndex((one) => one.id === quoted))}
       onFocus=${() => setActive(message.id)} />`
   }
 
   return html`<div class="messages">
-    ${messages.length === 0 && pending.length === 0 ? html`<p class="empty">${complete
-      ? `No messages yet.${id.startsWith("grp_") ? " You see what is written from when you joined." : ""}`
-      : "Loading …"}</p>` : null}
+    ${
+    messages.length === 0 && pending.length === 0 ?
+      html`<p class="empty">${
+        complete
+          ? `No messages yet.${id.startsWith("grp_") ? " You see what is written from when you joined." : ""}`
+          : "Loading …"
+      }</p>` :
+      null
+  }
     ${!complete && messages.length > 0 ? html`<p class="unseen">Scroll up to load older messages.</p>` : null}
     <${VirtualList} keys=${keys} row=${row} label="Messages" handle=${list} onKey=${onKey} more=${newer}
-      onTop=${() => void session.conversations.histories.older(id)} onBottom=${() => void session.conversations.histories.newer(id)} onEnd=${(/** @type {boolean} */ at) => setEnd(at)} />
+      onTop=${() => void session.conversations.histories.older(id)} onBottom=${() =>
+    void session.conversations.histories.newer(id)} onEnd=${(/** @type {boolean} */ at) => setEnd(at)} />
     ${end && !newer ? null : html`<button type="button" class="to-end" onClick=${toEnd}>Newest ↓</button>`}
     <p class="unseen" role="status" aria-live="polite">${said}</p>
   </div>`

@@ -19,7 +19,10 @@ const MOST_CONTACTS = 10_000
 
 /** @typedef {Person & { description?: string | null, notes?: string | null, tags?: ReadonlyArray<string> }} Shown */
 
-/** @param {{ session: Session, person: Shown, onAbout: (handle: string) => void, onTag: (tag: string) => void, onWrite: (handle: string) => void }} props */
+/**
+ * @param {{ session: Session, person: Shown, onAbout: (handle: string) => void, onTag: (tag: string) => void, onWrite:
+ * (handle: string) => void }} props
+ */
 const Row = ({ onAbout, onTag, onWrite, person, session }) => {
   const { avatar_url: url, description, display_name: name, handle, notes, tags = [] } = person
   const presence = session.presences.all.value.get(handle)
@@ -29,24 +32,34 @@ const Row = ({ onAbout, onTag, onWrite, person, session }) => {
       <small class="ellipsis" dir="auto">${presence?.custom_message ?? notes ?? description ?? ""}</small>
       <${Tags} tags=${tags.slice(0, TAGS)} onTag=${onTag} /></span>
     <span class="row">
-      ${handle === session.handle || session.watching ? null : html`<button type="button" aria-label=${`Write to @${handle}`} onClick=${() => onWrite(handle)}>Write</button>`}
-      <button type="button" class="quiet" aria-label=${`About @${handle}`} onClick=${() => onAbout(handle)}>About</button>
+      ${
+    handle === session.handle || session.watching
+      ? null
+      : html`<button type="button" aria-label=${`Write to @${handle}`} onClick=${() => onWrite(handle)}>Write</button>`
+  }
+      <button type="button" class="quiet" aria-label=${`About @${handle}`} onClick=${() =>
+    onAbout(handle)}>About</button>
     </span>
   </li>`
 }
 
 /**
- * What the directory is asked for a text: a tag after `#`, otherwise the beginning of a handle. Undefined if the directory would refuse it.
+ * What the directory is asked for a text: a tag after `#`, otherwise the beginning of a handle. Undefined if the
+ * directory would refuse it.
  * @param {string} text
  */
 const questionOf = (text) => {
-  if (text.startsWith("#")) return text.length > 1 && [...text].length <= 33 ? `tag=${encodeURIComponent(text.slice(1))}` : undefined
+  if (text.startsWith("#"))
+    return text.length > 1 && [...text].length <= 33
+      ? `tag=${encodeURIComponent(text.slice(1))}`
+      : undefined
   const prefix = text.replace(/^@/, "").toLowerCase()
   return /^[a-z0-9-]{2,50}$/.test(prefix) ? `q=${prefix}` : undefined
 }
 
 /**
- * The agents that the directory has for a text. Asks a moment after the last letter, because each search counts against a budget.
+ * The agents that the directory has for a text. Asks a moment after the last letter, because each search counts against
+ * a budget.
  * @param {Session} session
  * @param {string} text
  * @returns {{ found: { agents: ReadonlyArray<Listed>, total: number } | null, problem: string | null }}
@@ -76,15 +89,25 @@ const useDirectory = (session, text) => {
   return state
 }
 
-/** A list of people, of which the first are drawn. @param {{ people: ReadonlyArray<Shown>, row: (person: Shown) => any }} props */
+/**
+ * A list of people, of which the first are drawn. @param {{ people: ReadonlyArray<Shown>, row: (person: Shown) => any
+ * }} props
+ */
 const List = ({ people, row }) => {
   const [shown, setShown] = useState(PAGE)
   return html`<ul class="people">${people.slice(0, shown).map(row)}</ul>
-    ${people.length > shown ? html`<button type="button" class="more" onClick=${() => setShown(shown + PAGE)}>${people.length - shown} more</button>` : null}`
+    ${
+    people.length > shown
+      ? html`<button type="button" class="more" onClick=${() => setShown(shown + PAGE)}>${
+        people.length - shown
+      } more</button>`
+      : null
+  }`
 }
 
 /**
- * The agent's contacts, and a search: of the contacts by any part of a name or note, of the directory by the beginning of a handle or by a tag.
+ * The agent's contacts, and a search: of the contacts by any part of a name or note, of the directory by the beginning
+ * of a handle or by a tag.
  * @param {{ session: Session, onWrite: (handle: string) => void }} props
  */
 export const People = ({ onWrite, session }) => {
@@ -107,10 +130,16 @@ export const People = ({ onWrite, session }) => {
     setAbout(null)
     setQuery(`#${tag}`)
   }
-  if (about !== null) return html`<div class="list-body"><${PersonPanel} session=${session} handle=${about} onClose=${() => setAbout(null)} onTag=${findTag} /></div>`
+  if (about !== null)
+    return html`<div class="list-body"><${PersonPanel} session=${session} handle=${about} onClose=${() =>
+      setAbout(null)} onTag=${findTag} /></div>`
   const isTag = text.startsWith("#")
   const part = text.replace(/^@/, "").toLowerCase()
-  const known = isTag ? [] : contacts?.filter(({ display_name, handle, notes }) => [handle, display_name, notes].some((one) => one?.toLowerCase().includes(part))) ?? []
+  const known = isTag
+    ? []
+    : contacts?.filter(({ display_name, handle, notes }) =>
+      [handle, display_name, notes].some((one) => one?.toLowerCase().includes(part))
+    ) ?? []
   const inContacts = new Set(known.map(({ handle }) => handle))
   const others = found?.agents.filter(({ handle }) => !inContacts.has(handle)) ?? []
   const row = (/** @type {Shown} */ person) =>
@@ -120,14 +149,42 @@ export const People = ({ onWrite, session }) => {
       <input type="search" value=${query} placeholder="Name, handle or #tag" autocapitalize="none" autocomplete="off" spellcheck=${false}
         onInput=${(/** @type {any} */ event) => setQuery(event.currentTarget.value)} /></label>
     <${Problem} text=${problem ?? trouble} />
-    ${isTag || contacts === null ? null : html`<h3 class="label">Contacts</h3>
-      ${known.length > 0 ? html`<${List} key=${part} people=${known} row=${row} />`
-        : text === "" ? html`<p class="empty">An agent becomes a contact when it replies to you or you reply to it. You can also add agents from the directory.</p>`
-        : html`<p class="empty">No contact has this in its name or note.</p>`}`}
-    ${found === null ? null : html`<h3 class="label">Directory</h3>
-      ${others.length > 0 ? html`<${List} key=${text} people=${others} row=${row} />`
-        : html`<p class="empty">${isTag ? "No agent has exactly this tag. Capitals matter." : inContacts.size > 0 ? "No other handle begins with these letters." : "No handle begins with these letters."}</p>`}
-      ${found.total > found.agents.length ? html`<p class="hint">${found.total - found.agents.length} more.${isTag ? "" : " Type more letters to see them."}</p>` : null}`}
-    ${isTag || text === "" || text.startsWith("@") ? null : html`<p><button type="button" onClick=${() => findTag(text)}>Find agents with the tag <bdi>${text}</bdi></button></p>`}
+    ${
+    isTag || contacts === null ? null : html`<h3 class="label">Contacts</h3>
+      ${
+      known.length > 0 ?
+        html`<${List} key=${part} people=${known} row=${row} />`
+        : text === "" ?
+        html`<p class="empty">An agent becomes a contact when it replies to you or you reply to it. You can also add agents from the directory.</p>`
+        : html`<p class="empty">No contact has this in its name or note.</p>`
+    }`
+  }
+    ${
+    found === null ? null : html`<h3 class="label">Directory</h3>
+      ${
+      others.length > 0 ?
+        html`<${List} key=${text} people=${others} row=${row} />`
+        : html`<p class="empty">${
+          isTag
+            ? "No agent has exactly this tag. Capitals matter."
+            : inContacts.size > 0
+            ? "No other handle begins with these letters."
+            : "No handle begins with these letters."
+        }</p>`
+    }
+      ${
+      found.total > found.agents.length
+        ? html`<p class="hint">${found.total - found.agents.length} more.${
+          isTag ? "" : " Type more letters to see them."
+        }</p>`
+        : null
+    }`
+  }
+    ${
+    isTag || text === "" || text.startsWith("@")
+      ? null
+      : html`<p><button type="button" onClick=${() =>
+        findTag(text)}>Find agents with the tag <bdi>${text}</bdi></button></p>`
+  }
   </div>`
 }

@@ -1,4 +1,5 @@
 import { useEffect, useReducer, useRef, useState } from "preact/hooks"
+import { empty } from "../client/Timeline.js"
 import { Avatar } from "../shared/Avatar.js"
 import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
@@ -6,10 +7,9 @@ import { counted } from "../shared/Texts.js"
 import { Composer } from "./Composer.js"
 import { avatarOf } from "./ConversationList.js"
 import { GroupPanel } from "./GroupPanel.js"
-import { Messages } from "./Messages.js"
 import { OutgoingRow } from "./MessageRow.js"
+import { Messages } from "./Messages.js"
 import { PersonPanel } from "./PersonPanel.js"
-import { empty } from "../client/Timeline.js"
 
 /**
  * @import { Message } from "../client/Wire.ts"
@@ -20,9 +20,13 @@ import { empty } from "../client/Timeline.js"
 /** @param {{ session: Session, id: string }} props */
 const Typing = ({ id, session }) => {
   const who = [...session.presences.typing.value.get(id)?.keys() ?? []]
-  return html`<p class="typing" aria-live="off">${who.length === 0
-    ? ""
-    : who.length > 2 ? `${who.length} are writing …` : `${who.map((handle) => `@${handle}`).join(" and ")} ${who.length === 1 ? "is" : "are"} writing …`}</p>`
+  return html`<p class="typing" aria-live="off">${
+    who.length === 0
+      ? ""
+      : who.length > 2
+      ? `${who.length} are writing …`
+      : `${who.map((handle) => `@${handle}`).join(" and ")} ${who.length === 1 ? "is" : "are"} writing …`
+  }</p>`
 }
 
 /** Whether a finger is the only pointer. A focused field would then cover half of the page by the keyboard. */
@@ -41,9 +45,14 @@ export const Thread = ({ isFront, place, session }) => {
   const listed = session.conversations.listed.value
   const { messages } = place.id === null ? empty : session.conversations.timeline(place.id).value
   // A conversation that is hidden is not in the list.
-  const handle = isGroup ? null : place.handle ?? item?.participants[0]?.handle ?? (listed ? messages.find(({ sender }) => sender !== session.handle)?.sender ?? null : null)
+  const handle = isGroup
+    ? null
+    : place.handle ?? item?.participants[0]?.handle ??
+      (listed ? messages.find(({ sender }) => sender !== session.handle)?.sender ?? null : null)
   const group = isGroup && place.id !== null ? session.conversations.group(place.id).value : null
-  const title = isGroup ? group?.name ?? item?.group_name ?? "Group" : item?.participants[0]?.display_name ?? handle ?? ""
+  const title = isGroup
+    ? group?.name ?? item?.group_name ?? "Group"
+    : item?.participants[0]?.display_name ?? handle ?? ""
   const presence = handle === null ? undefined : session.presences.all.value.get(handle)
   const members = group?.member_count ?? item?.group_member_count
   /** The target of the messages, as the outbox and the drafts name it. */
@@ -74,29 +83,69 @@ export const Thread = ({ isFront, place, session }) => {
 
   return html`<section class="thread" ref=${thread} aria-label=${`Conversation of @${session.handle}: ${title}`}>
     <header class="thread-head">
-      <button type="button" class="icon back" aria-label="Back to the conversations" onClick=${() => session.conversations.place.value = null}>
+      <button type="button" class="icon back" aria-label="Back to the conversations" onClick=${() =>
+    session.conversations.place.value = null}>
         <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M12.5 4 6.5 10l6 6" /></svg></button>
-      ${item === undefined ? html`<${Avatar} name=${handle ?? title} group=${isGroup} />` : html`<${Avatar} ...${avatarOf(item)} ...${group === null ? {} : { url: group.avatar_url }} dot=${presence?.status} />`}
+      ${
+    item === undefined
+      ? html`<${Avatar} name=${handle ?? title} group=${isGroup} />`
+      : html`<${Avatar} ...${avatarOf(item)} ...${
+        group === null ? {} : { url: group.avatar_url }
+      } dot=${presence?.status} />`
+  }
       <div class="thread-title">
         <h2 tabindex="-1"><bdi>${title}</bdi></h2>
-        <p>${isGroup ? counted(members ?? 0, "member") : handle === null ? null : html`<span class="handle">@${handle}</span>`}
-          ${handle !== null && session.conversations.blocked.value.has(handle) ? html` · <small class="tag" title="Neither can write to the other">blocked</small>` : null}
-          ${presence === undefined ? null : html` · <span class=${`presence ${presence.status}`}>${presence.status}</span>
-            ${presence.custom_message === null || presence.custom_message === "" ? null : html` · <bdi>${presence.custom_message}</bdi>`}`}</p>
+        <p>${
+    isGroup ? counted(members ?? 0, "member") : handle === null ? null : html`<span class="handle">@${handle}</span>`
+  }
+          ${
+    handle !== null && session.conversations.blocked.value.has(handle)
+      ? html` · <small class="tag" title="Neither can write to the other">blocked</small>`
+      : null
+  }
+          ${
+    presence === undefined ? null : html` · <span class=${`presence ${presence.status}`}>${presence.status}</span>
+            ${
+      presence.custom_message === null || presence.custom_message === ""
+        ? null
+        : html` · <bdi>${presence.custom_message}</bdi>`
+    }`
+  }</p>
       </div>
-      <button type="button" ref=${about} aria-expanded=${details} onClick=${() => setDetails(!details)}>${isGroup ? "Group" : "About"}</button>
+      <button type="button" ref=${about} aria-expanded=${details} onClick=${() => setDetails(!details)}>${
+    isGroup ? "Group" : "About"
+  }</button>
     </header>
-    ${details && isGroup && place.id !== null ? html`<${GroupPanel} session=${session} id=${place.id} onClose=${close} />` : null}
-    ${details && handle !== null ? html`<${PersonPanel} session=${session} handle=${handle} conversation=${item} onClose=${close} />` : null}
-    ${place.id === null
+    ${
+    details && isGroup && place.id !== null
+      ? html`<${GroupPanel} session=${session} id=${place.id} onClose=${close} />`
+      : null
+  }
+    ${
+    details && handle !== null
+      ? html`<${PersonPanel} session=${session} handle=${handle} conversation=${item} onClose=${close} />`
+      : null
+  }
+    ${
+    place.id === null
       ? html`<div class="messages"><div class="scroller"><div class="feed">
-          ${session.outbox.messages.value.filter(({ body }) => body.to === handle).map((outgoing) => html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`)}
+          ${
+        session.outbox.messages.value.filter(({ body }) => body.to === handle).map((outgoing) =>
+          html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`
+        )
+      }
         </div></div><p class="empty">There are no messages yet. After your first message, you can send a second one only when @${handle} has replied.</p></div>`
       : html`<${Messages} key=${place.id} session=${session} id=${place.id} at=${place.at} onReply=${reply} />
-        <${Typing} session=${session} id=${place.id} />`}
-    ${session.watching
+        <${Typing} session=${session} id=${place.id} />`
+  }
+    ${
+    session.watching
       ? html`<p class="hint watching">Only watching as <span class="handle">@${session.handle}</span>: this page acknowledges no messages, marks none as read and sends none.</p>`
-      : target === null ? null
-      : html`<${Composer} key=${target} session=${session} target=${target} conversation=${place.id} replyTo=${session.drafts.of(target).replyTo} onCancelReply=${() => reply(null)} />`}
+      : target === null ?
+      null
+      : html`<${Composer} key=${target} session=${session} target=${target} conversation=${place.id} replyTo=${
+        session.drafts.of(target).replyTo
+      } onCancelReply=${() => reply(null)} />`
+  }
   </section>`
 }

@@ -1,6 +1,6 @@
 import { useLayoutEffect, useReducer, useRef } from "preact/hooks"
-import { html } from "../shared/Html.js"
 import { rowAt } from "../client/Rows.js"
+import { html } from "../shared/Html.js"
 
 /** The assumed height of a row that has not been drawn yet, in pixels. */
 const GUESS = 62
@@ -12,8 +12,9 @@ const NEAR_TOP = 800
 const NEAR_END = 40
 
 /**
- * A list of rows of any height. It draws only the rows in or near the visible part. When rows are added before the visible ones, the
- * visible rows do not move. When rows are added at the end and the list is at its end, it scrolls to the new end.
+ * A list of rows of any height. It draws only the rows in or near the visible part. When rows are added before the
+ * visible ones, the visible rows do not move. When rows are added at the end and the list is at its end, it scrolls to
+ * the new end.
  *
  * @param {object} props
  * @param {ReadonlyArray<string>} props.keys one key for each row
@@ -31,12 +32,14 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
   const box = useRef(/** @type {HTMLDivElement | null} */ (null))
   const list = useRef(/** @type {HTMLDivElement | null} */ (null))
   const heights = useRef(/** @type {Map<string, number>} */ (new Map()))
-  const place = useRef(/** @type {{ end: boolean, key: string | undefined, within: number, reveal: string | undefined }} */ ({
-    end: true,
-    key: undefined,
-    within: 0,
-    reveal: undefined
-  }))
+  const place = useRef(
+    /** @type {{ end: boolean, key: string | undefined, within: number, reveal: string | undefined }} */ ({
+      end: true,
+      key: undefined,
+      within: 0,
+      reveal: undefined
+    })
+  )
   const view = useRef({ top: 0, height: 800, width: 0 })
   const [, redraw] = useReducer((/** @type {number} */ count) => count + 1, 0)
 
@@ -46,11 +49,14 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
   }
   const total = offsets[keys.length] ?? 0
   const { height, top } = view.current
-  // `at` is the scroll position after drawing. It differs from the current position if rows were added before the visible ones.
+  // `at` is the scroll position after drawing. It differs from the current position if rows were added before the
+  // visible ones.
   const anchor = place.current.end || place.current.key === undefined ? -1 : keys.indexOf(place.current.key)
   const at = place.current.end
     ? Math.max(0, total - height)
-    : anchor === -1 ? top : Math.max(0, (offsets[anchor] ?? 0) + place.current.within)
+    : anchor === -1
+    ? top
+    : Math.max(0, (offsets[anchor] ?? 0) + place.current.within)
   const first = rowAt(offsets, at - BEYOND)
   const last = Math.min(keys.length - 1, rowAt(offsets, at + height + BEYOND))
 
@@ -80,7 +86,9 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
     if (place.current.reveal !== undefined) {
       const key = place.current.reveal
       place.current.reveal = undefined
-      const found = [...list.current.children].find((child) => /** @type {HTMLElement} */ (child).dataset["key"] === key)
+      const found = [...list.current.children].find((child) =>
+        /** @type {HTMLElement} */ (child).dataset["key"] === key
+      )
       if (found instanceof HTMLElement) found.focus({ preventScroll: true })
     }
   })
@@ -139,7 +147,10 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
   for (let index = first; index <= last; index++) rows.push(row(index))
   return html`<div class="scroller" ref=${box} onScroll=${onScroll} onKeyDown=${onKey}>
     <div role="feed" aria-label=${label} aria-busy="false" class="feed" ref=${list}
-      style=${{ paddingTop: `${offsets[first] ?? 0}px`, paddingBottom: `${Math.max(0, total - (offsets[last + 1] ?? total))}px` }}>
+      style=${{
+    paddingTop: `${offsets[first] ?? 0}px`,
+    paddingBottom: `${Math.max(0, total - (offsets[last + 1] ?? total))}px`
+  }}>
       ${rows}
     </div>
   </div>`

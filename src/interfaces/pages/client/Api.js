@@ -45,7 +45,8 @@ const refusalOf = async (response) => {
   const retryAfter = Number.isFinite(after) ? after : undefined
   try {
     const { code, message } = await response.json()
-    if (typeof code === "string" && typeof message === "string") return new Refused(code, message, response.status, retryAfter)
+    if (typeof code === "string" && typeof message === "string")
+      return new Refused(code, message, response.status, retryAfter)
   } catch {
     // The answer is not from this server but from something between it and the browser, such as a proxy.
   }
@@ -73,8 +74,8 @@ const send = async (url, init) => {
 }
 
 /**
- * Replaces the message of a request without an answer, so that it says which request failed. Browsers tell a page no details about
- * requests to other origins.
+ * Replaces the message of a request without an answer, so that it says which request failed. Browsers tell a page no
+ * details about requests to other origins.
  * @param {string} words
  * @returns {(error: unknown) => never}
  */
@@ -90,9 +91,9 @@ export const freshId = () =>
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 /**
- * The public API with one key, or with none. With `cookies`, requests have the cookies of this server, as the API of the sign-in page
- * needs. A request that changes something has an Idempotency-Key, so that it can be repeated if
- * its answer is lost. A request is tried up to three times, except for one that changes something without a key.
+ * The public API with one key, or with none. With `cookies`, requests have the cookies of this server, as the API of
+ * the sign-in page needs. A request that changes something has an Idempotency-Key, so that it can be repeated if its
+ * answer is lost. A request is tried up to three times, except for one that changes something without a key.
  */
 export class Api {
   /** @param {string | undefined} key @param {{ cookies?: boolean }} [options] */
@@ -117,10 +118,17 @@ export class Api {
     if (body !== undefined) headers["content-type"] = "application/json"
     for (let attempt = 1;; attempt++) {
       try {
-        const response = await send(urlOf(path), { method, headers, credentials: this.credentials, body: body === undefined ? null : JSON.stringify(body) })
+        const response = await send(urlOf(path), {
+          method,
+          headers,
+          credentials: this.credentials,
+          body: body === undefined ? null : JSON.stringify(body)
+        })
         return await response.json()
       } catch (error) {
-        if (!(error instanceof Refused) || !repeatable || !error.passing || attempt === 3 || (error.retryAfter ?? 0) > 5) throw error
+        if (
+          !(error instanceof Refused) || !repeatable || !error.passing || attempt === 3 || (error.retryAfter ?? 0) > 5
+        ) throw error
         await pause(1000 * (error.retryAfter ?? 0) + 300 * 2 ** attempt * Math.random())
       }
     }
@@ -149,7 +157,12 @@ export class Api {
    * @param {string} path
    */
   parting(method, path) {
-    fetch(urlOf(path), { method, keepalive: true, credentials: "omit", headers: { "authorization": `Bearer ${this.key}`, "idempotency-key": freshId() } })
+    fetch(urlOf(path), {
+      method,
+      keepalive: true,
+      credentials: "omit",
+      headers: { "authorization": `Bearer ${this.key}`, "idempotency-key": freshId() }
+    })
       .catch(() => undefined)
   }
 
@@ -160,13 +173,18 @@ export class Api {
    * @returns {Promise<any>}
    */
   async putBytes(path, bytes) {
-    const response = await send(urlOf(path), { method: "PUT", headers: { authorization: `Bearer ${this.key}` }, body: bytes })
+    const response = await send(urlOf(path), {
+      method: "PUT",
+      headers: { authorization: `Bearer ${this.key}` },
+      body: bytes
+    })
     return response.json()
   }
 
   /**
-   * Sends a message in one attempt, without retries. The outbox retries sends itself. The message is in another conversation than the body
-   * names if the agent has used its client_msg_id there before (wire.md C.6). Then nothing was sent.
+   * Sends a message in one attempt, without retries. The outbox retries sends itself. The message is in another
+   * conversation than the body names if the agent has used its client_msg_id there before (wire.md C.6). Then nothing
+   * was sent.
    * @param {unknown} body
    * @returns {Promise<{ message: Message, isElsewhere: boolean }>}
    */
@@ -184,8 +202,14 @@ export class Api {
    * @param {string} id
    */
   async file(id) {
-    const response = await send(urlOf(`v1/attachments/${encodeURIComponent(id)}`), { headers: { authorization: `Bearer ${this.key}` } })
-      .catch(inWords("The file cannot be fetched: the server, or the store that it keeps files in, does not answer this page."))
+    const response = await send(urlOf(`v1/attachments/${encodeURIComponent(id)}`), {
+      headers: { authorization: `Bearer ${this.key}` }
+    })
+      .catch(
+        inWords(
+          "The file cannot be fetched: the server, or the store that it keeps files in, does not answer this page."
+        )
+      )
     const disposition = response.headers.get("content-disposition") ?? ""
     const exact = /filename\*=UTF-8''([^;]+)/.exec(disposition)?.[1]
     const plain = /filename="([^"]*)"/.exec(disposition)?.[1]
@@ -200,7 +224,8 @@ export class Api {
    * @param {Blob} bytes
    */
   async upload(url, bytes) {
-    // If the server stores files itself, the upload goes to the address of this page, which may differ from the one in the URL.
+    // If the server stores files itself, the upload goes to the address of this page, which may differ from the one in
+    // the URL.
     const { pathname } = new URL(url)
     const own = pathname.includes("/v1/files/")
     await send(own ? urlOf(pathname.slice(pathname.indexOf("v1/files/"))) : url, { method: "PUT", body: bytes })

@@ -10,17 +10,22 @@ import { Histories } from "./Histories.js"
  */
 
 /**
- * The subject of an open thread: a conversation, or an agent with which there is no conversation yet. `at` is the seq of the message that
- * the thread was opened at.
+ * The subject of an open thread: a conversation, or an agent with which there is no conversation yet. `at` is the seq
+ * of the message that the thread was opened at.
  * @typedef {{ readonly id: string | null, readonly handle: string | null, readonly at?: number }} Place
  */
 
-/** What the list of conversations shows for a message without text, in the server's words. @type {Readonly<Record<Message["type"], string>>} */
+/**
+ * What the list of conversations shows for a message without text, in the server's words. @type
+ * {Readonly<Record<Message["type"], string>>}
+ */
 const labels = { text: "Message", structured: "Structured message", file: "File", system: "The group changed" }
 
 /** @param {Message} message */
 const previewOf = ({ content, type }) =>
-  type === "text" && content.text !== undefined && content.text !== "" ? content.text.replace(/\s+/g, " ").slice(0, 140) : labels[type]
+  type === "text" && content.text !== undefined && content.text !== ""
+    ? content.text.replace(/\s+/g, " ").slice(0, 140)
+    : labels[type]
 
 /** An agent's conversations and groups, and the messages of the conversations that were opened. */
 export class Conversations {
@@ -43,7 +48,10 @@ export class Conversations {
 
   /** Reads the list of conversations, and whom the agent blocks. */
   async load() {
-    const [list, blocks] = await Promise.all([this.api.all("v1/conversations", "conversations"), this.api.all("v1/contacts/blocks", "blocks")])
+    const [list, blocks] = await Promise.all([
+      this.api.all("v1/conversations", "conversations"),
+      this.api.all("v1/contacts/blocks", "blocks")
+    ])
     this.blocked.value = new Set(blocks.map(({ handle }) => handle))
     this.list.value = list
     this.listed.value = true
@@ -76,11 +84,19 @@ export class Conversations {
   /** Reads the new messages of all conversations that were opened. */
   catchUpAll() {
     const { at, id: open } = this.place.peek() ?? {}
-    return Promise.all([...this.histories.timelines].map(([id, timeline]) =>
-      id === open && at !== undefined && timeline.peek().messages.length === 0 ? this.histories.around(id, at) : this.histories.catchUp(id)))
+    return Promise.all(
+      [...this.histories.timelines].map(([id, timeline]) =>
+        id === open && at !== undefined && timeline.peek().messages.length === 0
+          ? this.histories.around(id, at)
+          : this.histories.catchUp(id)
+      )
+    )
   }
 
-  /** Adds a message that the server has pushed or stored. Returns whether the person has not seen it yet. @param {Message} message @param {boolean} own */
+  /**
+   * Adds a message that the server has pushed or stored. Returns whether the person has not seen it yet. @param
+   * {Message} message @param {boolean} own
+   */
   put(message, own) {
     const { conversation_id: id, delivery_id: delivery } = message
     this.histories.put(message)

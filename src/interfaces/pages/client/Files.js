@@ -6,7 +6,8 @@ import { sizeOf } from "../shared/Texts.js"
  */
 
 /**
- * The content types that the server accepts (wire.md G.5), by extension, because browsers do not know the type of every file.
+ * The content types that the server accepts (wire.md G.5), by extension, because browsers do not know the type of every
+ * file.
  * @type {Readonly<Record<string, string>>}
  */
 const byExtension = {
@@ -39,7 +40,9 @@ const typeOf = (file) => {
 /** @param {Blob} file */
 const digestOf = async (file) => {
   if (globalThis.crypto.subtle === undefined) {
-    throw new Error("The browser cannot compute the checksum of a file on this page. To send files, open the page over https or on the server's machine.")
+    throw new Error(
+      "The browser cannot compute the checksum of a file on this page. To send files, open the page over https or on the server's machine."
+    )
   }
   const digest = await crypto.subtle.digest("SHA-256", await file.arrayBuffer())
   return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("")
@@ -55,8 +58,10 @@ const digestOf = async (file) => {
 export const upload = async (api, target, file) => {
   const type = typeOf(file)
   if (file.size === 0) throw new Error("This file is empty.")
-  if (file.size > MAX_FILE) throw new Error(`This file is larger than ${sizeOf(MAX_FILE)}, which is the most that can be sent.`)
-  if (type === undefined) throw new Error("Files of this type cannot be sent. You can send pictures, PDF, JSON, text, CSV, audio and video.")
+  if (file.size > MAX_FILE)
+    throw new Error(`This file is larger than ${sizeOf(MAX_FILE)}, which is the most that can be sent.`)
+  if (type === undefined)
+    throw new Error("Files of this type cannot be sent. You can send pictures, PDF, JSON, text, CSV, audio and video.")
   const { attachment_id: id, upload_url: url } = await api.post("v1/uploads", {
     ...target,
     filename: file.name.slice(0, 255),
@@ -82,14 +87,20 @@ export const save = (blob, name) => {
 const MOST_KEPT = 100
 const MOST_BYTES = 100_000_000
 
-/** The files and descriptions of files that a session has fetched. A row that is drawn again after scrolling fetches nothing again. */
+/**
+ * The files and descriptions of files that a session has fetched. A row that is drawn again after scrolling fetches
+ * nothing again.
+ */
 export class Files {
   /** @param {Api} api */
   constructor(api) {
     this.api = api
     /** @type {Map<string, Promise<FileInfo>>} */
     this.infos = new Map()
-    /** The files themselves, the one that was used last at the end. @type {Map<string, { blob: Blob, name: string | undefined, url: string }>} */
+    /**
+     * The files themselves, the one that was used last at the end. @type {Map<string, { blob: Blob, name: string |
+     * undefined, url: string }>}
+     */
     this.kept = new Map()
   }
 

@@ -14,8 +14,9 @@ import { textOf } from "./Api.js"
 export const UNDO_MS = 10_000
 
 /**
- * The messages and conversations that the person has hidden, until the server has hidden them. The API cannot undo this, so the page waits
- * for `UNDO_MS` before it calls. A page that is closed meanwhile calls at once, because the person has confirmed.
+ * The messages and conversations that the person has hidden, until the server has hidden them. The API cannot undo
+ * this, so the page waits for `UNDO_MS` before it calls. A page that is closed meanwhile calls at once, because the
+ * person has confirmed.
  */
 export class Hiding {
   /** @param {Api} api @param {Timers} timers @param {Notices} notices @param {Conversations} conversations */
@@ -24,7 +25,10 @@ export class Hiding {
     this.api = api
     this.timers = timers
     this.notices = notices
-    /** What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice: string, onDone: () => void, timer: ReturnType<typeof setTimeout> }>>} */
+    /**
+     * What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice:
+     * string, onDone: () => void, timer: ReturnType<typeof setTimeout> }>>}
+     */
     this.waiting = signal(new Map())
   }
 
@@ -85,7 +89,9 @@ export class Hiding {
     this.waiting.value = new Map([...this.waiting.peek()].filter(([other]) => other !== id))
   }
 
-  /** Calls the API at once for everything that waits. The page does not wait for the answers, because it may be closing. */
+  /**
+   * Calls the API at once for everything that waits. The page does not wait for the answers, because it may be closing.
+   */
   flush() {
     for (const [id, { onDone, path }] of this.waiting.peek()) {
       this.api.parting("DELETE", path)

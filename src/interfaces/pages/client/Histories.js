@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals"
 import { Refused, textOf } from "./Api.js"
-import { closeGap, empty, gapAfter, without, withLive, withRead } from "./Timeline.js"
+import { closeGap, empty, gapAfter, withLive, without, withRead } from "./Timeline.js"
 
 /**
  * @import { Message } from "./Wire.ts"
@@ -15,7 +15,10 @@ const PAGE = 50
 const AROUND = 40
 export const LARGEST_PAGE = 200
 
-/** The messages of the conversations that were opened, and the reads that fill them. At most one read of a conversation runs at a time. */
+/**
+ * The messages of the conversations that were opened, and the reads that fill them. At most one read of a conversation
+ * runs at a time.
+ */
 export class Histories {
   /**
    * @param {Api} api
@@ -28,7 +31,10 @@ export class Histories {
     this.onMissing = onMissing
     /** @type {Map<string, Signal<Timeline>>} */
     this.timelines = new Map()
-    /** The read that runs, by conversation. A later read that replaces the timeline takes its place. @type {Map<string, symbol>} */
+    /**
+     * The read that runs, by conversation. A later read that replaces the timeline takes its place. @type {Map<string,
+     * symbol>}
+     */
     this.reads = new Map()
     /** The seq around which a read runs, by conversation. @type {Map<string, number>} */
     this.at = new Map()
@@ -85,7 +91,10 @@ export class Histories {
     return this.catchUp(id)
   }
 
-  /** Reads the messages after the newest known message. If no message is known, reads the newest page. @param {string} id */
+  /**
+   * Reads the messages after the newest known message. If no message is known, reads the newest page. @param {string}
+   * id
+   */
   async catchUp(id) {
     const timeline = this.timeline(id)
     if (this.reads.has(id) || timeline.peek().newer) return
@@ -114,7 +123,9 @@ export class Histories {
     })
   }
 
-  /** Reads a page after the newest loaded message, if the conversation was opened at an earlier one. @param {string} id */
+  /**
+   * Reads a page after the newest loaded message, if the conversation was opened at an earlier one. @param {string} id
+   */
   async newer(id) {
     const timeline = this.timeline(id)
     const last = timeline.peek().messages.at(-1)
@@ -125,7 +136,10 @@ export class Histories {
     })
   }
 
-  /** Loads the message with this seq. If it is not loaded yet, replaces the timeline by the messages around it. @param {string} id @param {number} seq */
+  /**
+   * Loads the message with this seq. If it is not loaded yet, replaces the timeline by the messages around it. @param
+   * {string} id @param {number} seq
+   */
   async around(id, seq) {
     const timeline = this.timeline(id)
     if (this.at.get(id) === seq || timeline.peek().messages.some((message) => message.seq === seq)) return
@@ -136,8 +150,12 @@ export class Histories {
         this.page(id, `limit=${AROUND}&after_seq=${seq}`)
       ])
       if (!valid()) return
-      timeline.value = withRead({ ...empty, complete: older.length < AROUND, newer: newer.length === AROUND }, [...older, ...newer])
-      if (older[0]?.seq !== seq) this.notices.note("The message of this link is no longer there, or this agent cannot see it.")
+      timeline.value = withRead({ ...empty, complete: older.length < AROUND, newer: newer.length === AROUND }, [
+        ...older,
+        ...newer
+      ])
+      if (older[0]?.seq !== seq)
+        this.notices.note("The message of this link is no longer there, or this agent cannot see it.")
     })
     if (this.at.get(id) === seq) this.at.delete(id)
   }

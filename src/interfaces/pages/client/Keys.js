@@ -24,7 +24,8 @@ const write = (storage, list) => store(storage, NAME, list.length === 0 ? undefi
 export const keptInBrowser = () => keysIn(ofBrowser)
 
 /**
- * The keys that this tab has signed in with, in their order, and then those that are stored in this browser at the person's request.
+ * The keys that this tab has signed in with, in their order, and then those that are stored in this browser at the
+ * person's request.
  * @returns {ReadonlyArray<Kept>}
  */
 export const kept = () => {
@@ -35,18 +36,32 @@ export const kept = () => {
 /** @param {() => Storage} storage @param {Kept} entry */
 const add = (storage, entry) => {
   const list = keysIn(storage)
-  return write(storage, list.some(({ key }) => key === entry.key) ? list.map((one) => one.key === entry.key ? entry : one) : [...list, entry])
+  return write(
+    storage,
+    list.some(({ key }) => key === entry.key)
+      ? list.map((one) => one.key === entry.key ? entry : one)
+      : [...list, entry]
+  )
 }
 
 /** Keeps a key for this tab, so that a reload does not sign out. @param {string} key @param {boolean} watching */
 export const keepInTab = (key, watching) => add(ofTab, { key, watching })
 
-/** Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean} watching */
+/**
+ * Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean}
+ * watching
+ */
 export const keepInBrowser = (key, watching) => add(ofBrowser, { key, watching })
 
-/** Replaces a former key by the new key wherever the former key is stored. @param {string} former @param {string} key */
+/**
+ * Replaces a former key by the new key wherever the former key is stored. @param {string} former @param {string} key
+ */
 export const replace = (former, key) => {
-  for (const storage of [ofTab, ofBrowser]) write(storage, keysIn(storage).map((one) => one.key === former ? { ...one, key } : one))
+  for (const storage of [ofTab, ofBrowser])
+    write(
+      storage,
+      keysIn(storage).map((one) => one.key === former ? { ...one, key } : one)
+    )
 }
 
 /** Removes a key from this tab and from this browser. @param {string} key */

@@ -6,7 +6,10 @@ import { freshId, textOf } from "./Api.js"
  * @import { Timers } from "./Timers.js"
  */
 
-/** @typedef {{ readonly id: string, readonly text: string, readonly action?: { readonly label: string, readonly run: () => void } }} Notice */
+/**
+ * @typedef {{ readonly id: string, readonly text: string, readonly action?: { readonly label: string, readonly run: ()
+ * => void } }} Notice
+ */
 
 /** The texts that a view shows to the person until they are dismissed. */
 export class Notices {

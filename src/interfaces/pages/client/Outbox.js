@@ -9,12 +9,16 @@ import { backoffMs } from "./Socket.js"
  * @import { Signal } from "@preact/signals"
  */
 
-const USED_ELSEWHERE = "Not sent, because the agent has used the client_msg_id of this message before, for a message in another conversation."
+const USED_ELSEWHERE =
+  "Not sent, because the agent has used the client_msg_id of this message before, for a message in another conversation."
 
 /** @param {Outgoing["body"]} body */
 const targetOf = (body) => body.conversation_id ?? `@${body.to}`
 
-/** The messages that wait, are being sent, or have failed. Messages to one target are sent one after the other, in their order. */
+/**
+ * The messages that wait, are being sent, or have failed. Messages to one target are sent one after the other, in their
+ * order.
+ */
 export class Outbox {
   /**
    * @param {Api} api
@@ -60,7 +64,9 @@ export class Outbox {
 
   /** @param {string} clientMsgId @param {Partial<Outgoing>} change */
   mark(clientMsgId, change) {
-    this.messages.value = this.messages.peek().map((one) => one.client_msg_id === clientMsgId ? { ...one, ...change } : one)
+    this.messages.value = this.messages.peek().map((one) =>
+      one.client_msg_id === clientMsgId ? { ...one, ...change } : one
+    )
   }
 
   /** Removes a message. @param {string} clientMsgId */
@@ -88,7 +94,8 @@ export class Outbox {
           const { isElsewhere, message } = await this.api.sendOnce({ ...next.body, client_msg_id: next.client_msg_id })
           this.attempts = 0
           // With a new id, the message can be sent again.
-          if (isElsewhere) this.mark(next.client_msg_id, { client_msg_id: `page-${freshId()}`, state: "failed", why: USED_ELSEWHERE })
+          if (isElsewhere)
+            this.mark(next.client_msg_id, { client_msg_id: `page-${freshId()}`, state: "failed", why: USED_ELSEWHERE })
           else this.stored(message, next)
         } catch (error) {
           if (!(error instanceof Refused) || !error.passing) {
@@ -96,7 +103,10 @@ export class Outbox {
             continue
           }
           this.mark(next.client_msg_id, { state: "waiting", why: textOf(error) })
-          this.timers.later(Math.max(1000 * (error.retryAfter ?? 0), backoffMs(this.attempts++)), () => void this.pump(target))
+          this.timers.later(
+            Math.max(1000 * (error.retryAfter ?? 0), backoffMs(this.attempts++)),
+            () => void this.pump(target)
+          )
           return
         }
       }

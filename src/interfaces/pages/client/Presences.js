@@ -18,7 +18,10 @@ export class Presences {
     this.timers = timers
     /** @type {Signal<ReadonlyMap<string, Presence>>} */
     this.all = signal(new Map())
-    /** By conversation and agent, until when the agent counts as typing. @type {Signal<ReadonlyMap<string, ReadonlyMap<string, number>>>} */
+    /**
+     * By conversation and agent, until when the agent counts as typing. @type {Signal<ReadonlyMap<string,
+     * ReadonlyMap<string, number>>>}
+     */
     this.typing = signal(new Map())
   }
 
@@ -30,7 +33,8 @@ export class Presences {
     const { presences } = await this.api.post("v1/presence/batch", { handles: asked }).catch(() => ({ presences: [] }))
     const all = new Map(this.all.peek())
     // A presence that has changed meanwhile is newer than the answer.
-    for (const presence of presences) if (all.get(presence.handle) === before.get(presence.handle)) all.set(presence.handle, presence)
+    for (const presence of presences)
+      if (all.get(presence.handle) === before.get(presence.handle)) all.set(presence.handle, presence)
     this.all.value = all
   }
 
@@ -52,6 +56,8 @@ export class Presences {
 
   forgetTyping() {
     const now = Date.now()
-    this.typing.value = new Map([...this.typing.peek()].map(([id, who]) => [id, new Map([...who].filter(([, until]) => until > now))]))
+    this.typing.value = new Map(
+      [...this.typing.peek()].map(([id, who]) => [id, new Map([...who].filter(([, until]) => until > now))])
+    )
   }
 }

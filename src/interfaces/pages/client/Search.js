@@ -13,8 +13,8 @@ const BEFORE = 50
 const MOST = 180
 
 /**
- * The query for the text that a person has typed so far. A last word of at least three letters also finds longer words, because the person
- * may still be typing it. Undefined if the text is too short for a search.
+ * The query for the text that a person has typed so far. A last word of at least three letters also finds longer words,
+ * because the person may still be typing it. Undefined if the text is too short for a search.
  * @param {string} typed
  */
 export const queryOf = (typed) => {
@@ -59,9 +59,14 @@ const MOST_REPEATS = 4
 /** The most pages that are read until one has messages. */
 const MOST_PAGES = 5
 
-/** @typedef {{ readonly messages: Found["messages"], readonly next: string | null, readonly complete: boolean }} Hits */
+/**
+ * @typedef {{ readonly messages: Found["messages"], readonly next: string | null, readonly complete: boolean }} Hits
+ */
 
-/** The search of one agent's messages. The server runs one search of an agent at a time, so a later search waits for the running one. */
+/**
+ * The search of one agent's messages. The server runs one search of an agent at a time, so a later search waits for the
+ * running one.
+ */
 export class Search {
   /** @param {Api} api @param {Timers} timers */
   constructor(api, timers) {
@@ -91,12 +96,15 @@ export class Search {
     this.timer = this.timers.later(PAUSE_MS, () => void this.find())
   }
 
-  /** Searches for what is typed. @param {number} [repeats] how often the search was repeated because it was incomplete */
+  /**
+   * Searches for what is typed. @param {number} [repeats] how often the search was repeated because it was incomplete
+   */
   find(repeats = 0) {
     this.timers.stop(this.timer)
     return this.ask(null, (found) => {
       this.hits.value = { messages: found.messages, next: found.next_cursor, complete: found.complete }
-      if (!found.complete && repeats < MOST_REPEATS) this.timer = this.timers.later(AGAIN_MS, () => void this.find(repeats + 1))
+      if (!found.complete && repeats < MOST_REPEATS)
+        this.timer = this.timers.later(AGAIN_MS, () => void this.find(repeats + 1))
     })
   }
 
@@ -105,7 +113,11 @@ export class Search {
     const before = this.hits.peek()
     if (before?.next === null || before === null) return undefined
     return this.ask(before.next, (found) => {
-      this.hits.value = { messages: [...before.messages, ...found.messages], next: found.next_cursor, complete: found.complete }
+      this.hits.value = {
+        messages: [...before.messages, ...found.messages],
+        next: found.next_cursor,
+        complete: found.complete
+      }
     })
   }
 
@@ -123,10 +135,18 @@ export class Search {
       try {
         /** @type {Found | undefined} */
         let found
-        for (let pages = 0; pages < MOST_PAGES && (found === undefined || (found.messages.length === 0 && found.next_cursor !== null)); pages++) {
+        for (
+          let pages = 0;
+          pages < MOST_PAGES && (found === undefined || (found.messages.length === 0 && found.next_cursor !== null));
+          pages++
+        ) {
           /** @type {string | null} */
           const next = found?.next_cursor ?? cursor
-          found = await this.api.get(`v1/messages/search?q=${encodeURIComponent(query)}${next === null ? "" : `&cursor=${encodeURIComponent(next)}`}`)
+          found = await this.api.get(
+            `v1/messages/search?q=${encodeURIComponent(query)}${
+              next === null ? "" : `&cursor=${encodeURIComponent(next)}`
+            }`
+          )
         }
         if (!current() || found === undefined) return
         this.problem.value = null

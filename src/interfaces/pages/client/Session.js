@@ -1,6 +1,6 @@
 import { batch, signal } from "@preact/signals"
-import { Api, textOf } from "./Api.js"
 import { Drafts } from "../tab/Drafts.js"
+import { Api, textOf } from "./Api.js"
 import { Conversations } from "./Conversations.js"
 import { Files } from "./Files.js"
 import { Hiding } from "./Hiding.js"
@@ -43,7 +43,12 @@ export class Session {
     this.search = new Search(this.api, this.timers)
     this.presences = new Presences(this.api, this.timers)
     this.outbox = new Outbox(this.api, this.timers, (message, outgoing) => this.stored(message, outgoing))
-    this.states = new StatePoll(this.api, this.timers, this.conversations, () => this.link.peek().kind === "live" ? this.handle : undefined)
+    this.states = new StatePoll(
+      this.api,
+      this.timers,
+      this.conversations,
+      () => this.link.peek().kind === "live" ? this.handle : undefined
+    )
     /** @type {Signal<Agent | null>} */
     this.me = signal(null)
     /** @type {Signal<Link>} */
@@ -58,7 +63,10 @@ export class Session {
     this.incoming = []
     /** @type {AgentSocket | undefined} */
     this.socket = undefined
-    /** When the newest message was sent that existed at the first connect. Older messages cause no notification. @type {string | undefined} */
+    /**
+     * When the newest message was sent that existed at the first connect. Older messages cause no notification. @type
+     * {string | undefined}
+     */
     this.since = undefined
   }
 
@@ -71,7 +79,11 @@ export class Session {
     this.me.value = await this.api.get("v1/agents/me")
     this.drafts.load()
     if (this.me.value?.status === "suspended") {
-      this.link.value = { kind: "refused", why: "This agent is suspended. Messages to it are stored, but it can neither read nor write until an operator restores it." }
+      this.link.value = {
+        kind: "refused",
+        why:
+          "This agent is suspended. Messages to it are stored, but it can neither read nor write until an operator restores it."
+      }
       return
     }
     this.connect()
@@ -122,7 +134,9 @@ export class Session {
     if (place?.id === null && place.handle !== null) this.openWith(place.handle)
     this.outbox.flush()
     this.states.follow()
-    await this.presences.ask(this.conversations.list.peek().flatMap(({ participants }) => participants.map(({ handle }) => handle)))
+    await this.presences.ask(
+      this.conversations.list.peek().flatMap(({ participants }) => participants.map(({ handle }) => handle))
+    )
   }
 
   /** Handles a frame of the socket. @param {string} type @param {any} payload */
@@ -168,7 +182,10 @@ export class Session {
     }
   }
 
-  /** Adds all messages that arrived since the last call in one update, so that a large backlog is drawn a few times only. */
+  /**
+   * Adds all messages that arrived since the last call in one update, so that a large backlog is drawn a few times
+   * only.
+   */
   take() {
     const messages = this.incoming
     this.incoming = []
@@ -189,10 +206,13 @@ export class Session {
     if (this.presences.typing.peek().get(id)?.has(sender)) this.presences.setTyping(id, sender, false)
     if (!own) this.hiding.undo(id)
     const fresh = this.conversations.put(message, own)
-    if (fresh && message.type !== "system" && this.since !== undefined && message.created_at > this.since) this.onFresh(message)
+    if (fresh && message.type !== "system" && this.since !== undefined && message.created_at > this.since)
+      this.onFresh(message)
   }
 
-  /** Acknowledges the received messages. Called once they are drawn, so that the server offers undrawn messages again. */
+  /**
+   * Acknowledges the received messages. Called once they are drawn, so that the server offers undrawn messages again.
+   */
   acknowledge() {
     if (this.watching || this.shown.length === 0) return
     // If an acknowledgement cannot be sent now, the server offers its message again at the next connect.
@@ -222,7 +242,9 @@ export class Session {
 
   /** Opens the conversation with an agent, also if the conversation does not exist yet. @param {string} handle */
   openWith(handle) {
-    const there = this.conversations.list.peek().find(({ participants, type }) => type === "direct" && participants[0]?.handle === handle)
+    const there = this.conversations.list.peek().find(({ participants, type }) =>
+      type === "direct" && participants[0]?.handle === handle
+    )
     if (there === undefined) this.conversations.place.value = { id: null, handle }
     else this.open(there.id)
   }
@@ -231,16 +253,23 @@ export class Session {
   markRead(id, seq) {
     const item = this.conversations.list.peek().find((one) => one.id === id)
     if (this.watching || item === undefined || item.unread_count === 0) return
-    if (this.socket?.say({ type: "message.read_ack", payload: { conversation_id: id, through_seq: seq } }) !== true) return
+    if (this.socket?.say({ type: "message.read_ack", payload: { conversation_id: id, through_seq: seq } }) !== true)
+      return
     this.conversations.change(id, { unread_count: 0 })
   }
 
-  /** Tells the others in the conversation that the agent is typing, or has stopped. @param {string} id @param {boolean} writing */
+  /**
+   * Tells the others in the conversation that the agent is typing, or has stopped. @param {string} id @param {boolean}
+   * writing
+   */
   signalTyping(id, writing) {
     this.socket?.say({ type: writing ? "typing.start" : "typing.stop", payload: { conversation_id: id } })
   }
 
-  /** Handles the answer to a send: the stored message takes the place of the outgoing one. @param {Message} message @param {Outgoing} outgoing */
+  /**
+   * Handles the answer to a send: the stored message takes the place of the outgoing one. @param {Message} message
+   * @param {Outgoing} outgoing
+   */
   stored(message, outgoing) {
     const id = message.conversation_id
     batch(() => {

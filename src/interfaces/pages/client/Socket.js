@@ -9,8 +9,8 @@ const HELLO_MS = 8_000
 const LONGEST_MS = 30_000
 
 /**
- * The wait before the n-th attempt, in milliseconds. It is random, so that many pages do not reconnect at once. Its upper bound doubles
- * with each attempt, up to LONGEST_MS.
+ * The wait before the n-th attempt, in milliseconds. It is random, so that many pages do not reconnect at once. Its
+ * upper bound doubles with each attempt, up to LONGEST_MS.
  * @param {number} attempt
  */
 export const backoffMs = (attempt) => Math.round(250 + Math.random() * Math.min(LONGEST_MS, 500 * 2 ** attempt))
@@ -75,8 +75,19 @@ export class AgentSocket {
       }, PING_MS)
     }
     this.watch = setTimeout(silent, HELLO_MS)
-    socket.addEventListener("open", () =>
-      socket.send(JSON.stringify({ type: "hello", api_key: this.key, capabilities: ["ack"], client: "parley_page", client_version: "1" })))
+    socket.addEventListener(
+      "open",
+      () =>
+        socket.send(
+          JSON.stringify({
+            type: "hello",
+            api_key: this.key,
+            capabilities: ["ack"],
+            client: "parley_page",
+            client_version: "1"
+          })
+        )
+    )
     socket.addEventListener("message", ({ data }) => {
       if (over) return
       heard()

@@ -12,8 +12,8 @@ import { unsettledAfter, withRead } from "./Timeline.js"
 const STATES_MS = [1_000, 3_000, 10_000, 30_000]
 
 /**
- * Polls for the states of the agent's messages in the open thread, with growing delays. The server pushes no event when a message is
- * delivered.
+ * Polls for the states of the agent's messages in the open thread, with growing delays. The server pushes no event when
+ * a message is delivered.
  */
 export class StatePoll {
   /**

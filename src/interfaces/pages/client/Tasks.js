@@ -5,7 +5,9 @@ const said = new Set(["WORKING", "INPUT_REQUIRED", "AUTH_REQUIRED", ...ended])
 
 /** @param {unknown} text */
 const stateOf = (text) => {
-  const state = typeof text === "string" ? text.toUpperCase().replaceAll("-", "_").replace(/^TASK_STATE_/, "").replace(/^CANCELLED$/, "CANCELED") : ""
+  const state = typeof text === "string"
+    ? text.toUpperCase().replaceAll("-", "_").replace(/^TASK_STATE_/, "").replace(/^CANCELLED$/, "CANCELED")
+    : ""
   return said.has(state) ? state : undefined
 }
 
@@ -13,8 +15,8 @@ const stateOf = (text) => {
 const textOf = (value) => typeof value === "string" && value !== "" ? value : undefined
 
 /**
- * The states of the A2A tasks that these messages of a direct conversation began, by the messages' ids. The rules are the server's
- * (wire.md N, Task). A state can be wrong if a message that changed the task is not loaded.
+ * The states of the A2A tasks that these messages of a direct conversation began, by the messages' ids. The rules are
+ * the server's (wire.md N, Task). A state can be wrong if a message that changed the task is not loaded.
  * @param {ReadonlyArray<Message>} messages the loaded messages, oldest first
  * @returns {ReadonlyMap<string, string>}
  */
@@ -23,7 +25,9 @@ export const taskStates = (messages) => {
   const tasks = []
   for (const message of messages) {
     const { id, metadata, sender } = message
-    const a2a = typeof metadata["a2a"] === "object" && metadata["a2a"] !== null ? /** @type {Record<string, unknown>} */ (metadata["a2a"]) : {}
+    const a2a = typeof metadata["a2a"] === "object" && metadata["a2a"] !== null
+      ? /** @type {Record<string, unknown>} */ (metadata["a2a"])
+      : {}
     const taskId = textOf(a2a["task_id"])
     const replyTo = textOf(metadata["reply_to"])
     const state = stateOf(a2a["state"])
@@ -43,10 +47,13 @@ export const taskStates = (messages) => {
     const theirs = open.filter((task) => task.caller !== sender)
     const answered = taskId === undefined && replyTo === undefined
       ? theirs[0]
-      : theirs.find((task) => task.id === taskId) ?? theirs.find((task) => replyTo !== undefined && task.ids.includes(replyTo))
+      : theirs.find((task) => task.id === taskId) ??
+        theirs.find((task) => replyTo !== undefined && task.ids.includes(replyTo))
     if (answered === undefined) continue
     answered.state = state ?? "COMPLETED"
     answered.ids.push(id)
   }
-  return new Map(tasks.map(({ id, newest, state }) => [id, state === "SUBMITTED" && newest.status !== "stored" ? "WORKING" : state]))
+  return new Map(
+    tasks.map(({ id, newest, state }) => [id, state === "SUBMITTED" && newest.status !== "stored" ? "WORKING" : state])
+  )
 }

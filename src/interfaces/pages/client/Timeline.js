@@ -1,12 +1,13 @@
 /** @import { Message, Receipt } from "./Wire.ts" */
 
 /**
- * The known messages of one conversation, oldest first. `messages` has no holes: it holds every message that this agent may see, from
- * `messages[0]` to the last one. A message that arrives while earlier ones are missing is kept in `aside` until those are fetched.
+ * The known messages of one conversation, oldest first. `messages` has no holes: it holds every message that this agent
+ * may see, from `messages[0]` to the last one. A message that arrives while earlier ones are missing is kept in `aside`
+ * until those are fetched.
  *
  * @typedef {{ readonly messages: ReadonlyArray<Message>, readonly aside: ReadonlyArray<Message>, readonly complete: boolean, readonly newer: boolean }} Timeline
- * `complete` is true if there are no older messages. `newer` is true if the newest messages are not loaded, because the conversation was
- * opened at an earlier message. Messages that arrive then are left to the reads that follow.
+ * `complete` is true if there are no older messages. `newer` is true if the newest messages are not loaded, because the
+ * conversation was opened at an earlier message. Messages that arrive then are left to the reads that follow.
  */
 
 /** @type {Timeline} */
@@ -22,10 +23,14 @@ const rank = { stored: 0, delivered: 1, read: 2 }
  * @param {Message} known
  * @param {Message} seen
  */
-const later = (known, seen) => rank[seen.status] >= rank[known.status] ? { ...seen, delivery_id: known.delivery_id ?? seen.delivery_id ?? null } : known
+const later = (known, seen) =>
+  rank[seen.status] >= rank[known.status]
+    ? { ...seen, delivery_id: known.delivery_id ?? seen.delivery_id ?? null }
+    : known
 
 /**
- * Adds the result of a read of history. The result has no holes itself, and touches or overlaps `messages`, unless those are empty.
+ * Adds the result of a read of history. The result has no holes itself, and touches or overlaps `messages`, unless
+ * those are empty.
  * @param {Timeline} timeline
  * @param {ReadonlyArray<Message>} read
  * @returns {Timeline}
@@ -75,7 +80,8 @@ export const withLive = (timeline, message) => {
   }
   if (timeline.newer) return timeline
   const last = timeline.messages.at(-1)?.seq ?? 0
-  // The message is older than the last one, so it belongs to history. A read of history returns it if the agent may see it.
+  // The message is older than the last one, so it belongs to history. A read of history returns it if the agent may see
+  // it.
   if (message.seq <= last) return timeline
   if (message.seq === last + 1) return settle({ ...timeline, messages: [...timeline.messages, message] })
   if (timeline.aside.some(({ id }) => id === message.id)) return timeline
@@ -89,8 +95,8 @@ export const withLive = (timeline, message) => {
 export const gapAfter = ({ aside, messages }) => aside.length === 0 ? undefined : messages.at(-1)?.seq ?? 0
 
 /**
- * Moves all of `aside` to `messages`. Called after a read from the gap to the newest message: seqs that are still missing belong to
- * messages that this agent may not see.
+ * Moves all of `aside` to `messages`. Called after a read from the gap to the newest message: seqs that are still
+ * missing belong to messages that this agent may not see.
  * @param {Timeline} timeline
  * @returns {Timeline}
  */
@@ -98,8 +104,8 @@ export const closeGap = (timeline) =>
   timeline.aside.length === 0 ? timeline : withRead({ ...timeline, aside: [] }, timeline.aside)
 
 /**
- * Marks the agent's own messages of a direct conversation as read, up to the seq of the receipt. A receipt of a group must not be passed
- * here, because it says only that one member has read.
+ * Marks the agent's own messages of a direct conversation as read, up to the seq of the receipt. A receipt of a group
+ * must not be passed here, because it says only that one member has read.
  * @param {Timeline} timeline
  * @param {Receipt} receipt
  * @param {string} own
@@ -108,21 +114,28 @@ export const closeGap = (timeline) =>
 export const withReceipt = (timeline, receipt, own) => ({
   ...timeline,
   messages: timeline.messages.map((message) =>
-    message.sender === own && message.status !== "read" && (message.id === receipt.message_id || message.seq <= receipt.through_seq)
+    message.sender === own && message.status !== "read" &&
+      (message.id === receipt.message_id || message.seq <= receipt.through_seq)
       ? { ...message, status: "read", read_at: receipt.at }
-      : message)
+      : message
+  )
 })
 
 /** @param {Timeline} timeline @param {string} id @returns {Timeline} */
-export const without = (timeline, id) => ({ ...timeline, messages: timeline.messages.filter((message) => message.id !== id) })
+export const without = (timeline, id) => ({
+  ...timeline,
+  messages: timeline.messages.filter((message) => message.id !== id)
+})
 
 /**
- * The seq before the agent's first unread message among the newest 200 messages, after which states are polled again; undefined if all
- * of them are read.
+ * The seq before the agent's first unread message among the newest 200 messages, after which states are polled again;
+ * undefined if all of them are read.
  * @param {Timeline} timeline
  * @param {string} own
  */
 export const unsettledAfter = ({ messages }, own) => {
-  const first = messages.slice(-200).find(({ sender, status, type }) => sender === own && status !== "read" && type !== "system")
+  const first = messages.slice(-200).find(({ sender, status, type }) =>
+    sender === own && status !== "read" && type !== "system"
+  )
   return first === undefined ? undefined : first.seq - 1
 }

@@ -10,7 +10,10 @@ export interface Agent {
   /** Absent from a server of an older version. */
   readonly skills?: ReadonlyArray<Skill>
   readonly status: "active" | "restricted" | "suspended"
-  readonly settings: { readonly inbox_mode: "open" | "contacts_only"; readonly group_invite_policy: "open" | "contacts_only" }
+  readonly settings: {
+    readonly inbox_mode: "open" | "contacts_only"
+    readonly group_invite_policy: "open" | "contacts_only"
+  }
 }
 
 /** A skill, in the words of its agent. */
@@ -51,7 +54,11 @@ export interface Message {
   readonly client_msg_id: string
   readonly seq: number
   readonly type: "text" | "structured" | "file" | "system"
-  readonly content: { readonly text?: string; readonly data?: Readonly<Record<string, unknown>>; readonly attachment_id?: string }
+  readonly content: {
+    readonly text?: string
+    readonly data?: Readonly<Record<string, unknown>>
+    readonly attachment_id?: string
+  }
   readonly metadata: Readonly<Record<string, unknown>>
   readonly status: State
   readonly created_at: string
@@ -70,7 +77,9 @@ export interface FileInfo {
 
 /** A page of the messages that a search has found, newest first. `highlights` are offsets into the text. */
 export interface Found {
-  readonly messages: ReadonlyArray<Message & { readonly highlights: ReadonlyArray<readonly [from: number, to: number]> }>
+  readonly messages: ReadonlyArray<
+    Message & { readonly highlights: ReadonlyArray<readonly [from: number, to: number]> }
+  >
   readonly next_cursor: string | null
   readonly complete: boolean
 }

@@ -41,19 +41,24 @@ export const call = async (method, path, body) => {
   }
   const answer = await response.json().catch(() => ({}))
   if (response.ok) return answer
-  // The server answers 404 to everybody without a session, and to an operator if the thing does not exist. This call finds out which.
+  // The server answers 404 to everybody without a session, and to an operator if the thing does not exist. This call
+  // finds out which.
   if (response.status === 404 && path !== "session") {
     call("GET", "session").catch((error) => {
       if (error instanceof Refused && error.status === 404) onOutside.current()
     })
   }
-  throw new Refused(response.status, typeof answer.message === "string" ? answer.message : `The server answered ${response.status}.`)
+  throw new Refused(
+    response.status,
+    typeof answer.message === "string" ? answer.message : `The server answered ${response.status}.`
+  )
 }
 
 /** @param {string} path @param {Record<string, string | undefined>} query */
 export const withQuery = (path, query) => {
   const parameters = new URLSearchParams()
-  for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== "") parameters.set(name, value)
+  for (const [name, value] of Object.entries(query))
+    if (value !== undefined && value !== "") parameters.set(name, value)
   const text = parameters.toString()
   return text === "" ? path : `${path}?${text}`
 }
@@ -64,7 +69,13 @@ export const withQuery = (path, query) => {
  * @returns {{ data: any, problem: string | null, busy: boolean, reload: () => Promise<void>, set: (data: any) => void }}
  */
 export const useRead = (path) => {
-  const [state, setState] = useState(/** @type {{ data: any, problem: string | null, busy: boolean }} */ ({ data: null, problem: null, busy: path !== null }))
+  const [state, setState] = useState(
+    /** @type {{ data: any, problem: string | null, busy: boolean }} */ ({
+      data: null,
+      problem: null,
+      busy: path !== null
+    })
+  )
   const read = async (/** @type {() => boolean} */ current) => {
     if (path === null) return
     setState((before) => ({ ...before, busy: true }))
@@ -95,7 +106,9 @@ export const useRead = (path) => {
 export const useList = (path, name, query) => {
   const first = withQuery(path, query)
   const { busy, data, problem, reload } = useRead(first)
-  const [more, setMore] = useState(/** @type {{ of: any, rows: Array<any>, cursor: string | null }} */ ({ of: null, rows: [], cursor: null }))
+  const [more, setMore] = useState(
+    /** @type {{ of: any, rows: Array<any>, cursor: string | null }} */ ({ of: null, rows: [], cursor: null })
+  )
   const added = more.of === data && data !== null ? more : { rows: [], cursor: data?.next_cursor ?? null }
   return {
     busy,

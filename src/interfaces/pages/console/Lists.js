@@ -10,11 +10,28 @@ export const Groups = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ name: "", member: "" }))
   const { next, problem, rows } = useList("groups", "groups", filter)
   return html`<div class="title"><h2>Groups</h2></div>
-    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "name", label: "Name contains" }, { name: "member", label: "Has the member (handle)" }]} />
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "name", label: "Name contains" }, {
+    name: "member",
+    label: "Has the member (handle)"
+  }]} />
     <${Problem} text=${problem} />
-    <${Table} label="Groups" empty="No group matches." heads=${["Name", "#Members", "#Messages", "Created by", "Last message"]}
-      rows=${rows?.map((group) => html`<tr key=${group.id}><th scope="row"><a href=${`#/groups/${group.id}`}><bdi>${group.name}</bdi></a>${group.deleted_at === null ? null : html` <small class="tag">deleted</small>`}</th>
-        <td class="number">${number(group.member_count)}</td><td class="number">${number(group.last_seq)}</td><td><${AgentLink} handle=${group.created_by} /></td><td>${exactly(group.last_message_at)}</td></tr>`) ?? null} />
+    <${Table} label="Groups" empty="No group matches." heads=${[
+    "Name",
+    "#Members",
+    "#Messages",
+    "Created by",
+    "Last message"
+  ]}
+      rows=${
+    rows?.map((group) =>
+      html`<tr key=${group.id}><th scope="row"><a href=${`#/groups/${group.id}`}><bdi>${group.name}</bdi></a>${
+        group.deleted_at === null ? null : html` <small class="tag">deleted</small>`
+      }</th>
+        <td class="number">${number(group.member_count)}</td><td class="number">${
+        number(group.last_seq)
+      }</td><td><${AgentLink} handle=${group.created_by} /></td><td>${exactly(group.last_message_at)}</td></tr>`
+    ) ?? null
+  } />
     <${More} next=${next} />`
 }
 
@@ -22,38 +39,74 @@ export const Groups = () => {
 export const Group = ({ id }) => {
   const { data: group, problem } = useRead(`groups/${encodeURIComponent(id)}`)
   if (group === null) return html`<h2>Group</h2><${Problem} text=${problem} />`
-  return html`<div class="title"><h2><bdi>${group.name}</bdi></h2><p class="hint" dir="auto">${group.description ?? ""}</p></div>
+  return html`<div class="title"><h2><bdi>${group.name}</bdi></h2><p class="hint" dir="auto">${
+    group.description ?? ""
+  }</p></div>
     <${Facts} of=${[
-      ["Id", html`<code>${group.id}</code>`],
-      ["Created by", html`<${AgentLink} handle=${group.created_by} />`],
-      ["Since", exactly(group.created_at)],
-      ["Messages", number(group.last_seq)],
-      ["Last message", exactly(group.last_message_at)],
-      ["Invited", number(group.invites)],
-      ...group.deleted_at === null ? [] : [["Deleted", exactly(group.deleted_at)]]
-    ]} />
-    <${Table} label="Members" empty="Nobody." heads=${["Member", "Role", "Joined"]} rows=${group.members.map((/** @type {any} */ member) => html`<tr key=${member.handle}>
-      <th scope="row"><${AgentLink} handle=${member.handle} /></th><td>${member.role}</td><td>${exactly(member.joined_at)}</td></tr>`)} />`
+    ["Id", html`<code>${group.id}</code>`],
+    ["Created by", html`<${AgentLink} handle=${group.created_by} />`],
+    ["Since", exactly(group.created_at)],
+    ["Messages", number(group.last_seq)],
+    ["Last message", exactly(group.last_message_at)],
+    ["Invited", number(group.invites)],
+    ...group.deleted_at === null ? [] : [["Deleted", exactly(group.deleted_at)]]
+  ]} />
+    <${Table} label="Members" empty="Nobody." heads=${["Member", "Role", "Joined"]} rows=${
+    group.members.map((/** @type {any} */ member) =>
+      html`<tr key=${member.handle}>
+      <th scope="row"><${AgentLink} handle=${member.handle} /></th><td>${member.role}</td><td>${
+        exactly(member.joined_at)
+      }</td></tr>`
+    )
+  } />`
 }
 
 export const Reports = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ state: "open", agent: "" }))
   const { next, problem, reload, rows } = useList("reports", "reports", filter)
   const { act, busy, said } = useActions()
-  const decide = (/** @type {string} */ id, /** @type {string} */ what) => act(async () => {
-    await call("POST", `reports/${encodeURIComponent(id)}/${what}`, {})
-    await reload()
-    return what === "uphold" ? "Upheld: the report still counts." : "Dismissed: the report no longer counts."
-  })
+  const decide = (/** @type {string} */ id, /** @type {string} */ what) =>
+    act(async () => {
+      await call("POST", `reports/${encodeURIComponent(id)}/${what}`, {})
+      await reload()
+      return what === "uphold" ? "Upheld: the report still counts." : "Dismissed: the report no longer counts."
+    })
   return html`<div class="title"><h2>Reports</h2></div>
-    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "state", label: "State", options: [["open", "Open"], ["upheld", "Upheld"], ["dismissed", "Dismissed"]] }, { name: "agent", label: "About (handle)" }]} />
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{
+    name: "state",
+    label: "State",
+    options: [["open", "Open"], ["upheld", "Upheld"], ["dismissed", "Dismissed"]]
+  }, { name: "agent", label: "About (handle)" }]} />
     <${Problem} text=${problem} />${said}
-    <${Table} label="Reports" empty="None." heads=${["When", "About", "By", "Reason", "Counts", "State", "Decide"]} rows=${rows?.map((report) => html`<tr key=${report.id}>
-      <td>${exactly(report.created_at)}</td><th scope="row"><${AgentLink} handle=${report.reported} /> ${report.reported_status === "active" ? null : html`<${State} state=${report.reported_status} />`}</th>
-      <td><${AgentLink} handle=${report.reporter} /></td><td class="long"><${Long} text=${report.reason ?? ""} /></td><td>${report.counts ? "yes" : "no"}</td>
-      <td><${State} state=${report.state} />${report.decided_by === null ? null : html` <small>${report.decided_by}, ${exactly(report.decided_at)}</small>`}</td>
-      <td>${report.state === "open" ? html`<span class="row"><button type="button" disabled=${busy} onClick=${() => decide(report.id, "uphold")}>Uphold</button>
-        <button type="button" disabled=${busy} onClick=${() => decide(report.id, "dismiss")}>Dismiss</button></span>` : null}</td></tr>`) ?? null} />
+    <${Table} label="Reports" empty="None." heads=${[
+    "When",
+    "About",
+    "By",
+    "Reason",
+    "Counts",
+    "State",
+    "Decide"
+  ]} rows=${
+    rows?.map((report) =>
+      html`<tr key=${report.id}>
+      <td>${exactly(report.created_at)}</td><th scope="row"><${AgentLink} handle=${report.reported} /> ${
+        report.reported_status === "active" ? null : html`<${State} state=${report.reported_status} />`
+      }</th>
+      <td><${AgentLink} handle=${report.reporter} /></td><td class="long"><${Long} text=${
+        report.reason ?? ""
+      } /></td><td>${report.counts ? "yes" : "no"}</td>
+      <td><${State} state=${report.state} />${
+        report.decided_by === null ? null : html` <small>${report.decided_by}, ${exactly(report.decided_at)}</small>`
+      }</td>
+      <td>${
+        report.state === "open" ?
+          html`<span class="row"><button type="button" disabled=${busy} onClick=${() =>
+            decide(report.id, "uphold")}>Uphold</button>
+        <button type="button" disabled=${busy} onClick=${() => decide(report.id, "dismiss")}>Dismiss</button></span>` :
+          null
+      }</td></tr>`
+    ) ?? null
+  } />
     <${More} next=${next} />`
 }
 
@@ -61,21 +114,50 @@ export const Webhooks = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ agent: "", webhook: "" }))
   const { next, problem, reload, rows } = useList("webhooks/dead", "deliveries", filter)
   const { act, busy, said } = useActions()
-  const retry = (/** @type {string} */ path, /** @type {unknown} */ body) => act(async () => {
-    const { message } = await call("POST", path, body)
-    await reload()
-    return message
-  })
+  const retry = (/** @type {string} */ path, /** @type {unknown} */ body) =>
+    act(async () => {
+      const { message } = await call("POST", path, body)
+      await reload()
+      return message
+    })
   const which = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""))
   return html`<div class="title"><h2>Webhooks</h2><p class="hint">Deliveries whose final attempt failed. The server does not retry them by itself.</p></div>
-    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "Of the agent (handle)" }, { name: "webhook", label: "Of the webhook (id)" }]} />
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "Of the agent (handle)" }, {
+    name: "webhook",
+    label: "Of the webhook (id)"
+  }]} />
     <${Problem} text=${problem} />${said}
-    ${rows === null || rows.length === 0 ? null : html`<p class="row"><${Careful} label="Retry all" disabled=${busy} sure=${Object.keys(which).length === 0 ? "Post all dead deliveries of all agents again?" : "Post all of these again?"}
-      onConfirm=${() => retry("webhooks/retry", which)} /></p>`}
-    <${Table} label="Dead deliveries" empty="No dead deliveries." heads=${["Died", "Agent", "URL", "Event", "#Attempts", "Failure", "Action"]} rows=${rows?.map((one) => html`<tr key=${one.no}>
-      <td>${exactly(one.dead_at)}</td><td><${AgentLink} handle=${one.agent} /></td><th scope="row" class="long"><${Long} text=${one.url} />${one.webhook_active ? null : html` <small class="tag">turned off</small>`}</th>
-      <td>${one.event}</td><td class="number">${number(one.attempts)}</td><td class="long"><${Long} text=${one.failure ?? ""} /></td>
-      <td><button type="button" disabled=${busy} onClick=${() => retry(`webhooks/dead/${encodeURIComponent(one.no)}/retry`, undefined)}>Retry</button></td></tr>`) ?? null} />
+    ${
+    rows === null || rows.length === 0 ?
+      null :
+      html`<p class="row"><${Careful} label="Retry all" disabled=${busy} sure=${
+        Object.keys(which).length === 0 ? "Post all dead deliveries of all agents again?" : "Post all of these again?"
+      }
+      onConfirm=${() => retry("webhooks/retry", which)} /></p>`
+  }
+    <${Table} label="Dead deliveries" empty="No dead deliveries." heads=${[
+    "Died",
+    "Agent",
+    "URL",
+    "Event",
+    "#Attempts",
+    "Failure",
+    "Action"
+  ]} rows=${
+    rows?.map((one) =>
+      html`<tr key=${one.no}>
+      <td>${
+        exactly(one.dead_at)
+      }</td><td><${AgentLink} handle=${one.agent} /></td><th scope="row" class="long"><${Long} text=${one.url} />${
+        one.webhook_active ? null : html` <small class="tag">turned off</small>`
+      }</th>
+      <td>${one.event}</td><td class="number">${number(one.attempts)}</td><td class="long"><${Long} text=${
+        one.failure ?? ""
+      } /></td>
+      <td><button type="button" disabled=${busy} onClick=${() =>
+        retry(`webhooks/dead/${encodeURIComponent(one.no)}/retry`, undefined)}>Retry</button></td></tr>`
+    ) ?? null
+  } />
     <${More} next=${next} />`
 }
 
@@ -86,34 +168,63 @@ export const Connections = () => {
   const [value, setValue] = useState("")
   const [reason, setReason] = useState("")
   const { act, busy, said } = useActions()
-  const change = (/** @type {string} */ path, /** @type {object} */ body) => act(async () => {
-    const { message } = await call("POST", `connections/${path}`, body)
-    await reload()
-    return message
-  })
+  const change = (/** @type {string} */ path, /** @type {object} */ body) =>
+    act(async () => {
+      const { message } = await call("POST", `connections/${path}`, body)
+      await reload()
+      return message
+    })
   const because = reason.trim() === "" ? {} : { reason: reason.trim() }
   return html`<div class="title"><h2>Connections</h2><p class="hint">Programs that may act for agents since somebody signed in by OAuth. An agent's page lists those of the agent.</p></div>
     <${Problem} text=${problem} />${said}
-    ${data === null ? null : html`<p>${counted(data.live, "live connection")} of all agents.</p>
-      ${data.live === 0 ? null : html`<p class="row"><${Careful} label="End all" disabled=${busy} sure="End the connections of all agents? Their keys stay." onConfirm=${() => change("end", because)} /></p>`}`}
+    ${
+    data === null ? null : html`<p>${counted(data.live, "live connection")} of all agents.</p>
+      ${
+      data.live === 0
+        ? null
+        : html`<p class="row"><${Careful} label="End all" disabled=${busy} sure="End the connections of all agents? Their keys stay." onConfirm=${() =>
+          change("end", because)} /></p>`
+    }`
+  }
     <h3>Refuse</h3>
     <p class="hint">A refused client gets no code and no token, and its connections end. A refused host concerns all clients that send people there after the sign-in.</p>
     <form class="filters" onSubmit=${(/** @type {Event} */ event) => {
-      event.preventDefault()
-      void change("refuse", { kind, value: value.trim(), ...because })
-      setValue("")
-    }}>
-      <label class="field"><span>What</span><select value=${kind} onChange=${(/** @type {any} */ event) => setKind(event.currentTarget.value)}>
+    event.preventDefault()
+    void change("refuse", { kind, value: value.trim(), ...because })
+    setValue("")
+  }}>
+      <label class="field"><span>What</span><select value=${kind} onChange=${(/** @type {any} */ event) =>
+    setKind(event.currentTarget.value)}>
         <option value="redirect_host">Host of redirects</option><option value="client">Client id</option></select></label>
-      <label class="field"><span>${kind === "client" ? "Client id" : "Host"}</span><input value=${value} required maxlength="2400" autocomplete="off" autocapitalize="none" spellcheck=${false}
+      <label class="field"><span>${
+    kind === "client" ? "Client id" : "Host"
+  }</span><input value=${value} required maxlength="2400" autocomplete="off" autocapitalize="none" spellcheck=${false}
         onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} /></label>
-      <label class="field"><span>Reason, for the audit log</span><input value=${reason} maxlength="1000" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
+      <label class="field"><span>Reason, for the audit log</span><input value=${reason} maxlength="1000" onInput=${(
+    /** @type {any} */ event
+  ) => setReason(event.currentTarget.value)} /></label>
       <button type="submit" class="danger-quiet" disabled=${busy || value.trim() === ""}>Refuse</button></form>
     <h3>Refused</h3>
-    <${Table} label="Refused" empty="Nobody." heads=${["What", "Client id or host", "Since", "By", "Reason", "Action"]} rows=${data?.refusals.map((/** @type {any} */ one) => html`<tr key=${`${one.kind} ${one.value}`}>
-      <td>${one.kind === "client" ? "Client" : "Host of redirects"}</td><th scope="row" class="long"><${Long} text=${one.value} /></th><td>${exactly(one.at)}</td><td><bdi>${one.by}</bdi></td>
+    <${Table} label="Refused" empty="Nobody." heads=${[
+    "What",
+    "Client id or host",
+    "Since",
+    "By",
+    "Reason",
+    "Action"
+  ]} rows=${
+    data?.refusals.map((/** @type {any} */ one) =>
+      html`<tr key=${`${one.kind} ${one.value}`}>
+      <td>${
+        one.kind === "client" ? "Client" : "Host of redirects"
+      }</td><th scope="row" class="long"><${Long} text=${one.value} /></th><td>${
+        exactly(one.at)
+      }</td><td><bdi>${one.by}</bdi></td>
       <td class="long"><${Long} text=${one.reason ?? ""} /></td>
-      <td><button type="button" disabled=${busy} onClick=${() => change("allow", { kind: one.kind, value: one.value })}>Allow</button></td></tr>`) ?? null} />`
+      <td><button type="button" disabled=${busy} onClick=${() =>
+        change("allow", { kind: one.kind, value: one.value })}>Allow</button></td></tr>`
+    ) ?? null
+  } />`
 }
 
 /** @param {{ limit: any, agent: string, onDone: (text: string) => void, busy: boolean }} props */
@@ -122,7 +233,8 @@ const LimitRow = ({ agent, limit, onDone }) => {
   const [hours, setHours] = useState("")
   const { act, busy, said } = useActions()
   const forAll = agent === ""
-  // There is nothing to set if the value is no number, or is the value in force and has no time. With a time, the value in force is kept.
+  // There is nothing to set if the value is no number, or is the value in force and has no time. With a time, the value
+  // in force is kept.
   const idle = !/^\d+$/.test(value) || (hours === "" && Number(value) === limit.value)
   const set = () => {
     if (idle) return
@@ -137,20 +249,46 @@ const LimitRow = ({ agent, limit, onDone }) => {
   }
   return html`<tr><th scope="row"><span>${limit.name}</span><small class="block">${limit.about}</small></th><td>${limit.per}</td>
     <td class="number">${number(limit.default)}</td><td class="number"><strong>${number(limit.value)}</strong></td>
-    <td>${limit.changes.map((/** @type {any} */ change) => html`<p class="row" key=${change.agent ?? ""}><span>${change.agent === null ? "All" : html`<${AgentLink} handle=${change.agent} />`}: <strong>${number(change.value)}</strong>
-        <small> ${change.until === null ? "" : `until ${exactly(change.until)}, `}by <bdi>${change.by}</bdi></small></span>
-        <button type="button" class="quiet" disabled=${busy} onClick=${() => act(async () => {
-          await call("DELETE", `limits/${encodeURIComponent(limit.name)}${change.agent === null ? "" : `?agent=${encodeURIComponent(change.agent)}`}`)
+    <td>${
+    limit.changes.map((/** @type {any} */ change) =>
+      html`<p class="row" key=${change.agent ?? ""}><span>${
+        change.agent === null ? "All" : html`<${AgentLink} handle=${change.agent} />`
+      }: <strong>${number(change.value)}</strong>
+        <small> ${
+        change.until === null ? "" : `until ${exactly(change.until)}, `
+      }by <bdi>${change.by}</bdi></small></span>
+        <button type="button" class="quiet" disabled=${busy} onClick=${() =>
+        act(async () => {
+          await call(
+            "DELETE",
+            `limits/${encodeURIComponent(limit.name)}${
+              change.agent === null ? "" : `?agent=${encodeURIComponent(change.agent)}`
+            }`
+          )
           onDone(`${limit.name}: the change is reset.`)
-        })}>Take back</button></p>`)}
-      ${limit.can_change ? html`<form class="row" onSubmit=${(/** @type {Event} */ event) => {
+        })}>Take back</button></p>`
+    )
+  }
+      ${
+    limit.can_change ?
+      html`<form class="row" onSubmit=${(/** @type {Event} */ event) => {
         event.preventDefault()
         if (!forAll) set()
-      }}><input type="number" min="0" required value=${value} aria-label=${`New value of ${limit.name}`} onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} />
-        <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours. If empty, until the change is reset." onInput=${(/** @type {any} */ event) => setHours(event.currentTarget.value)} />
-        ${forAll
-          ? html`<${Careful} label="Set" disabled=${busy || idle} sure=${`Set ${limit.name} to ${value} for all?`} onConfirm=${set} />`
-          : html`<button type="submit" disabled=${busy || idle}>Set</button>`}</form>` : html`<small>Change this limit in the configuration and restart the server.</small>`}${said}</td></tr>`
+      }}><input type="number" min="0" required value=${value} aria-label=${`New value of ${limit.name}`} onInput=${(
+        /** @type {any} */ event
+      ) => setValue(event.currentTarget.value)} />
+        <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours. If empty, until the change is reset." onInput=${(
+        /** @type {any} */ event
+      ) => setHours(event.currentTarget.value)} />
+        ${
+        forAll
+          ? html`<${Careful} label="Set" disabled=${
+            busy || idle
+          } sure=${`Set ${limit.name} to ${value} for all?`} onConfirm=${set} />`
+          : html`<button type="submit" disabled=${busy || idle}>Set</button>`
+      }</form>` :
+      html`<small>Change this limit in the configuration and restart the server.</small>`
+  }${said}</td></tr>`
 }
 
 export const Limits = () => {
@@ -158,26 +296,48 @@ export const Limits = () => {
   const agent = (filter["agent"] ?? "").replace(/^@/, "")
   const { data, problem, reload } = useRead(agent === "" ? "limits" : `limits?agent=${encodeURIComponent(agent)}`)
   const [said, setSaid] = useState("")
-  return html`<div class="title"><h2>Limits</h2><p class="hint">${agent === "" ? "A change applies to all agents, on every node within a second." : html`The limits of @${agent}. A change applies to this agent only.`}</p></div>
+  return html`<div class="title"><h2>Limits</h2><p class="hint">${
+    agent === ""
+      ? "A change applies to all agents, on every node within a second."
+      : html`The limits of @${agent}. A change applies to this agent only.`
+  }</p></div>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "For one agent (handle)" }]} />
-    <${Problem} text=${problem} /><p role="status" aria-live="polite" class=${said === "" ? "unseen" : "said"}>${said}</p>
-    <${Table} label="Limits" empty="None." heads=${["Limit", "Per", "#Default", "#In force", "Changes"]} rows=${data?.limits.map((/** @type {any} */ limit) => html`<${LimitRow} key=${`${limit.name} ${agent} ${limit.value}`} limit=${limit} agent=${agent}
+    <${Problem} text=${problem} /><p role="status" aria-live="polite" class=${
+    said === "" ? "unseen" : "said"
+  }>${said}</p>
+    <${Table} label="Limits" empty="None." heads=${["Limit", "Per", "#Default", "#In force", "Changes"]} rows=${
+    data?.limits.map((/** @type {any} */ limit) =>
+      html`<${LimitRow} key=${`${limit.name} ${agent} ${limit.value}`} limit=${limit} agent=${agent}
       onDone=${(/** @type {string} */ text) => {
         setSaid(text)
         void reload()
-      }} />`) ?? null} />`
+      }} />`
+    ) ?? null
+  } />`
 }
 
 export const Audit = () => {
-  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ agent: "", operator: "", looks: "false" }))
+  const [filter, setFilter] = useState(
+    /** @type {Record<string, string>} */ ({ agent: "", operator: "", looks: "false" })
+  )
   const { next, problem, rows } = useList("audit", "entries", filter)
   return html`<div class="title"><h2>Audit</h2></div>
-    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "About (handle)" }, { name: "operator", label: "By (operator)" },
-      { name: "looks", label: "Show", options: [["false", "Changes"], ["true", "Changes and reads"]] }]} />
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "About (handle)" }, {
+    name: "operator",
+    label: "By (operator)"
+  }, { name: "looks", label: "Show", options: [["false", "Changes"], ["true", "Changes and reads"]] }]} />
     <${Problem} text=${problem} />
-    <${Table} label="Audit" empty="Nothing." heads=${["When", "Who", "What", "About", "Detail"]} rows=${rows?.map((entry) => html`<tr key=${entry.no}>
-      <td>${exactly(entry.at)}</td><td><bdi>${entry.operator ?? "enforcement"}</bdi></td><th scope="row">${entry.action}</th><td><${AgentLink} handle=${entry.agent} /></td>
-      <td class="long"><${Long} text=${entry.detail === null ? "" : typeof entry.detail === "string" ? entry.detail : JSON.stringify(entry.detail)} /></td></tr>`) ?? null} />
+    <${Table} label="Audit" empty="Nothing." heads=${["When", "Who", "What", "About", "Detail"]} rows=${
+    rows?.map((entry) =>
+      html`<tr key=${entry.no}>
+      <td>${exactly(entry.at)}</td><td><bdi>${
+        entry.operator ?? "enforcement"
+      }</bdi></td><th scope="row">${entry.action}</th><td><${AgentLink} handle=${entry.agent} /></td>
+      <td class="long"><${Long} text=${
+        entry.detail === null ? "" : typeof entry.detail === "string" ? entry.detail : JSON.stringify(entry.detail)
+      } /></td></tr>`
+    ) ?? null
+  } />
     <${More} next=${next} />`
 }
 
@@ -186,12 +346,28 @@ export const Sessions = ({ onLeave }) => {
   const { data, problem, reload } = useRead("sessions")
   const { act, busy, said } = useActions()
   return html`<div class="title"><h2>Sessions</h2><p class="hint">The people and programs that can use this console now. Programs use tokens.</p></div><${Problem} text=${problem} />${said}
-    <${Table} label="Sessions" empty="None." heads=${["Operator", "Kind", "Begun", "Last used", "Ends", "Action"]} rows=${data?.sessions.map((/** @type {any} */ one) => html`<tr key=${one.id}>
-      <th scope="row"><bdi>${one.operator}</bdi>${one.name === null ? null : html` <small><bdi>${one.name}</bdi></small>`}${one.is_own ? html` <small class="tag">this one</small>` : null}</th>
-      <td>${one.kind}</td><td>${exactly(one.created_at)}</td><td>${exactly(one.last_used_at)}</td><td>${exactly(one.expires_at)}</td>
-      <td><button type="button" disabled=${busy} onClick=${() => one.is_own ? onLeave() : act(async () => {
-        const { message } = await call("DELETE", `sessions/${encodeURIComponent(one.id)}`)
-        await reload()
-        return message
-      })}>End</button></td></tr>`) ?? null} />`
+    <${Table} label="Sessions" empty="None." heads=${[
+    "Operator",
+    "Kind",
+    "Begun",
+    "Last used",
+    "Ends",
+    "Action"
+  ]} rows=${
+    data?.sessions.map((/** @type {any} */ one) =>
+      html`<tr key=${one.id}>
+      <th scope="row"><bdi>${one.operator}</bdi>${
+        one.name === null ? null : html` <small><bdi>${one.name}</bdi></small>`
+      }${one.is_own ? html` <small class="tag">this one</small>` : null}</th>
+      <td>${one.kind}</td><td>${exactly(one.created_at)}</td><td>${exactly(one.last_used_at)}</td><td>${
+        exactly(one.expires_at)
+      }</td>
+      <td><button type="button" disabled=${busy} onClick=${() =>
+        one.is_own ? onLeave() : act(async () => {
+          const { message } = await call("DELETE", `sessions/${encodeURIComponent(one.id)}`)
+          await reload()
+          return message
+        })}>End</button></td></tr>`
+    ) ?? null
+  } />`
 }

@@ -19,7 +19,14 @@ const problem = signal(/** @type {string | null} */ (null))
 const route = signal("/")
 
 const pages = /** @type {ReadonlyArray<readonly [string, string]>} */ ([
-  ["/", "Overview"], ["/agents", "Agents"], ["/groups", "Groups"], ["/reports", "Reports"], ["/webhooks", "Webhooks"], ["/connections", "Connections"], ["/limits", "Limits"], ["/audit", "Audit"],
+  ["/", "Overview"],
+  ["/agents", "Agents"],
+  ["/groups", "Groups"],
+  ["/reports", "Reports"],
+  ["/webhooks", "Webhooks"],
+  ["/connections", "Connections"],
+  ["/limits", "Limits"],
+  ["/audit", "Audit"],
   ["/sessions", "Sessions"]
 ])
 
@@ -40,7 +47,11 @@ const begin = async () => {
     } catch (error) {
       if (error instanceof Refused && error.status !== 0 && error.status < 500) {
         session.value = null
-        problem.value = token === undefined ? null : error.status === 404 ? "This link was used already, or is older than five minutes." : textOf(error)
+        problem.value = token === undefined
+          ? null
+          : error.status === 404
+          ? "This link was used already, or is older than five minutes."
+          : textOf(error)
         return
       }
       problem.value = `${textOf(error)} The page tries again automatically.`
@@ -54,7 +65,10 @@ const Outside = () =>
     <p>This page is for the operators of this server. Run this command on the server's machine. It prints a link that signs you in once:</p>
     <pre class="command">npm run admin -- console</pre></section></main>`
 
-/** The part of an address that names a thing; undefined if it is empty or cannot be decoded. @param {string | undefined} part */
+/**
+ * The part of an address that names a thing; undefined if it is empty or cannot be decoded. @param {string | undefined}
+ * part
+ */
 const decoded = (part) => {
   try {
     return part === undefined || part === "" ? undefined : decodeURIComponent(part)
@@ -72,28 +86,57 @@ const Inside = () => {
     document.getElementById("main")?.focus({ preventScroll: true })
   }, [route.value])
   return html`<div class="console-body">
-    <nav class="side" aria-label="Console"><ul>${pages.map(([path, label]) =>
-      html`<li key=${path}><a href=${`#${path}`} aria-current=${path === `/${page}` ? "page" : undefined}>${label}</a></li>`)}</ul></nav>
+    <nav class="side" aria-label="Console"><ul>${
+    pages.map(([path, label]) =>
+      html`<li key=${path}><a href=${`#${path}`} aria-current=${
+        path === `/${page}` ? "page" : undefined
+      }>${label}</a></li>`
+    )
+  }</ul></nav>
     <main id="main" tabindex="-1" key=${route.value}>
-      ${page === "" ? html`<${Overview} />`
-        : page === "nodes" && shown !== undefined ? html`<${Node} address=${shown} />`
-        : page === "agents" ? shown === undefined ? html`<${Agents} />` : html`<${Agent} handle=${shown} />`
-        : page === "groups" ? shown === undefined ? html`<${Groups} />` : html`<${Group} id=${shown} />`
-        : page === "reports" ? html`<${Reports} />`
-        : page === "webhooks" ? html`<${Webhooks} />`
-        : page === "connections" ? html`<${Connections} />`
-        : page === "limits" ? html`<${Limits} />`
-        : page === "audit" ? html`<${Audit} />`
-        : page === "sessions" ? html`<${Sessions} onLeave=${leave} />`
-        : html`<p class="empty">There is no such page.</p>`}
+      ${
+    page === "" ?
+      html`<${Overview} />`
+      : page === "nodes" && shown !== undefined ?
+      html`<${Node} address=${shown} />`
+      : page === "agents" ?
+      shown === undefined ? html`<${Agents} />` : html`<${Agent} handle=${shown} />`
+      : page === "groups" ?
+      shown === undefined ? html`<${Groups} />` : html`<${Group} id=${shown} />`
+      : page === "reports" ?
+      html`<${Reports} />`
+      : page === "webhooks" ?
+      html`<${Webhooks} />`
+      : page === "connections" ?
+      html`<${Connections} />`
+      : page === "limits" ?
+      html`<${Limits} />`
+      : page === "audit" ?
+      html`<${Audit} />`
+      : page === "sessions" ?
+      html`<${Sessions} onLeave=${leave} />`
+      : html`<p class="empty">There is no such page.</p>`
+  }
     </main></div>`
 }
 
 const Page = () =>
   html`<div class="console"><header class="top"><h1><a href="./"><span class="mark" aria-hidden="true"></span>Parley</a> <span class="sub">console</span></h1>
-    <span class="agents">${session.value ? html`<small><bdi>${session.value.operator}</bdi> · ${session.value.node} · ${session.value.version}</small>` : null}</span>
-    ${session.value ? html`<button type="button" onClick=${() => void leave()}>Sign out</button>` : null}<${ThemeChoice} /></header>
-    ${session.value === undefined ? html`<main class="door"><${Problem} text=${problem.value} /></main>` : session.value === null ? html`<${Outside} />` : html`<${Inside} />`}</div>`
+    <span class="agents">${
+    session.value
+      ? html`<small><bdi>${session.value.operator}</bdi> · ${session.value.node} · ${session.value.version}</small>`
+      : null
+  }</span>
+    ${
+    session.value ? html`<button type="button" onClick=${() => void leave()}>Sign out</button>` : null
+  }<${ThemeChoice} /></header>
+    ${
+    session.value === undefined
+      ? html`<main class="door"><${Problem} text=${problem.value} /></main>`
+      : session.value === null
+      ? html`<${Outside} />`
+      : html`<${Inside} />`
+  }</div>`
 
 onOutside.current = () => {
   session.value = null

@@ -4,14 +4,17 @@ import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
 import { counted, exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
 import { call, streamUrl, textOf } from "./Api.js"
-import { Plot } from "./Plot.js"
 import { State, Table } from "./Parts.js"
+import { Plot } from "./Plot.js"
 
 const MOST = 60
 
 /** The last overview. A stream of the server keeps it current. @type {import("@preact/signals").Signal<any>} */
 export const overview = signal(null)
-/** The totals of the last minute and of the last hour. The stream adds to the minute. @type {import("@preact/signals").Signal<any>} */
+/**
+ * The totals of the last minute and of the last hour. The stream adds to the minute. @type
+ * {import("@preact/signals").Signal<any>}
+ */
 const history = signal(null)
 /** The number of live connections by OAuth; null if it is not known. The stream does not have it. */
 const connections = signal(/** @type {number | null} */ (null))
@@ -94,27 +97,61 @@ export const follow = () => {
 /** @param {number | null} value */
 const figure = (value) => value === null ? "–" : number(Math.round(value * 10) / 10)
 /** @param {string | null} at */
-const since = (at) => at === null ? "–" : html`<time datetime=${at} title=${exactly(at)}>${spanOf((Date.now() - Date.parse(at)) / 1000)}</time>`
+const since = (at) =>
+  at === null
+    ? "–"
+    : html`<time datetime=${at} title=${exactly(at)}>${spanOf((Date.now() - Date.parse(at)) / 1000)}</time>`
 
-const parts = /** @type {ReadonlyArray<readonly [string, string]>} */ ([["database", "Database"], ["redis", "Redis"], ["files", "Files"], ["mail", "Mail"]])
+const parts = /** @type {ReadonlyArray<readonly [string, string]>} */ ([["database", "Database"], ["redis", "Redis"], [
+  "files",
+  "Files"
+], ["mail", "Mail"]])
 
 /** @param {{ name: string, part: any }} props */
-const Part = ({ name, part }) => html`<section class="tile"><h3>${name} <small>${part.kind}</small> <${State} state=${part.state} /></h3>
+const Part = ({ name, part }) =>
+  html`<section class="tile"><h3>${name} <small>${part.kind}</small> <${State} state=${part.state} /></h3>
   <p>${part.words}</p>
   <dl class="facts">${part.answer_ms === null ? null : html`<dt>answers in</dt><dd>${figure(part.answer_ms)} ms</dd>`}
-    ${part.size_bytes === undefined || part.size_bytes === null ? null : html`<dt>size</dt><dd>${sizeOf(part.size_bytes)}</dd>`}
-    ${part.connections === undefined || part.connections === null ? null : html`<dt>connections</dt><dd>${part.connections}${part.connections_max === null ? "" : ` of ${part.connections_max}`}</dd>`}
-    ${part.oldest_transaction_seconds === undefined || part.oldest_transaction_seconds === null ? null : html`<dt>oldest transaction</dt><dd>${spanOf(part.oldest_transaction_seconds)}</dd>`}
-    ${part.batch_ms === undefined || part.batch_ms === null ? null : html`<dt>commit of messages</dt><dd>${figure(part.batch_ms)} ms</dd>`}</dl></section>`
+    ${
+    part.size_bytes === undefined || part.size_bytes === null
+      ? null
+      : html`<dt>size</dt><dd>${sizeOf(part.size_bytes)}</dd>`
+  }
+    ${
+    part.connections === undefined || part.connections === null
+      ? null
+      : html`<dt>connections</dt><dd>${part.connections}${
+        part.connections_max === null ? "" : ` of ${part.connections_max}`
+      }</dd>`
+  }
+    ${
+    part.oldest_transaction_seconds === undefined || part.oldest_transaction_seconds === null
+      ? null
+      : html`<dt>oldest transaction</dt><dd>${spanOf(part.oldest_transaction_seconds)}</dd>`
+  }
+    ${
+    part.batch_ms === undefined || part.batch_ms === null
+      ? null
+      : html`<dt>commit of messages</dt><dd>${figure(part.batch_ms)} ms</dd>`
+  }</dl></section>`
 
 export const Overview = () => {
   const now = overview.value
   const [span, setSpan] = useState(/** @type {"minute" | "hour"} */ ("minute"))
   const series = history.value?.[span]
-  if (now === null) return html`<${Problem} text=${trouble.value} />${trouble.value === null ? html`<p class="hint">Reading …</p>` : null}`
+  if (now === null)
+    return html`<${Problem} text=${trouble.value} />${
+      trouble.value === null ? html`<p class="hint">Reading …</p>` : null
+    }`
   const { totals } = now
   return html`<${Problem} text=${trouble.value} />
-    <div class="title"><h2>Overview</h2><p class="hint" role="status">${counted(totals.nodes, "node")}${totals.silent === 0 ? "" : `, ${totals.silent} silent`} · ${counted(totals.sockets, "socket")} · ${figure(totals.sends_per_second)} sends/s · ${figure(totals.pushes_per_second)} pushes/s${connections.value === null ? null : html` · <a href="#/connections">${counted(connections.value, "connection")}</a>`}</p>
+    <div class="title"><h2>Overview</h2><p class="hint" role="status">${counted(totals.nodes, "node")}${
+    totals.silent === 0 ? "" : `, ${totals.silent} silent`
+  } · ${counted(totals.sockets, "socket")} · ${figure(totals.sends_per_second)} sends/s · ${
+    figure(totals.pushes_per_second)
+  } pushes/s${
+    connections.value === null ? null : html` · <a href="#/connections">${counted(connections.value, "connection")}</a>`
+  }</p>
       <div class="tabs" role="group" aria-label="Time shown">
         <button type="button" aria-pressed=${span === "minute"} onClick=${() => setSpan("minute")}>Minute</button>
         <button type="button" aria-pressed=${span === "hour"} onClick=${() => setSpan("hour")}>Hour</button></div></div>
@@ -123,15 +160,39 @@ export const Overview = () => {
       <${Plot} label="Requests/s" series=${series} of="requests" />
       <${Plot} label="Sockets" series=${series} of="sockets" />
     </div>
-    <${Table} label="Nodes" empty="No node answered." heads=${["Node", "State", "Version", "Up", "#Shards", "#Sockets", "#Sends/s", "#Pushes/s", "#CPU", "#Memory", "#Lag"]}
-      rows=${now.nodes.map((/** @type {any} */ node) => html`<tr key=${node.address}>
-        <th scope="row"><a href=${`#/nodes/${encodeURIComponent(node.address)}`}>${node.address}</a>${node.is_this ? html` <small class="tag">answers you</small>` : null}</th>
-        <td class=${node.state === "ready" ? "" : "long"}><${State} state=${node.state} />${node.state === "ready" ? null : html` <small>${node.words}</small>`}</td>
+    <${Table} label="Nodes" empty="No node answered." heads=${[
+    "Node",
+    "State",
+    "Version",
+    "Up",
+    "#Shards",
+    "#Sockets",
+    "#Sends/s",
+    "#Pushes/s",
+    "#CPU",
+    "#Memory",
+    "#Lag"
+  ]}
+      rows=${
+    now.nodes.map((/** @type {any} */ node) =>
+      html`<tr key=${node.address}>
+        <th scope="row"><a href=${`#/nodes/${encodeURIComponent(node.address)}`}>${node.address}</a>${
+        node.is_this ? html` <small class="tag">answers you</small>` : null
+      }</th>
+        <td class=${node.state === "ready" ? "" : "long"}><${State} state=${node.state} />${
+        node.state === "ready" ? null : html` <small>${node.words}</small>`
+      }</td>
         <td>${node.version ?? "–"}</td><td>${since(node.since)}</td>
         <td class="number">${figure(node.shards)}</td><td class="number">${figure(node.sockets)}</td>
-        <td class="number">${figure(node.sends_per_second)}</td><td class="number">${figure(node.pushes_per_second)}</td>
+        <td class="number">${figure(node.sends_per_second)}</td><td class="number">${
+        figure(node.pushes_per_second)
+      }</td>
         <td class="number">${node.cpu_percent === null ? "–" : `${Math.round(node.cpu_percent)} %`}</td>
         <td class="number">${node.memory_bytes === null ? "–" : sizeOf(node.memory_bytes)}</td>
-        <td class="number">${node.lag_ms === null ? "–" : `${figure(node.lag_ms)} ms`}</td></tr>`)} />
-    <div class="tiles">${parts.map(([name, label]) => html`<${Part} key=${name} name=${label} part=${now[name]} />`)}</div>`
+        <td class="number">${node.lag_ms === null ? "–" : `${figure(node.lag_ms)} ms`}</td></tr>`
+    )
+  } />
+    <div class="tiles">${
+    parts.map(([name, label]) => html`<${Part} key=${name} name=${label} part=${now[name]} />`)
+  }</div>`
 }

@@ -4,16 +4,32 @@ import { textOf } from "./Api.js"
 
 /** The colour of each state's tag. The tag always shows the state's name too. @type {Record<string, string>} */
 const tones = {
-  ok: "good", ready: "good", active: "good", closed: "good", upheld: "bad", open: "warn",
-  slow: "warn", not_ready: "warn", drained: "warn", restricted: "warn", probing: "warn", unknown: "warn",
-  down: "bad", silent: "bad", suspended: "bad", stops: "bad", paused: "bad"
+  ok: "good",
+  ready: "good",
+  active: "good",
+  closed: "good",
+  upheld: "bad",
+  open: "warn",
+  slow: "warn",
+  not_ready: "warn",
+  drained: "warn",
+  restricted: "warn",
+  probing: "warn",
+  unknown: "warn",
+  down: "bad",
+  silent: "bad",
+  suspended: "bad",
+  stops: "bad",
+  paused: "bad"
 }
 
 /** @param {{ state: string, label?: string }} props */
-export const State = ({ label, state }) => html`<span class=${classes("state-tag", tones[state] ?? "plain")}>${label ?? state.replace("_", " ")}</span>`
+export const State = ({ label, state }) =>
+  html`<span class=${classes("state-tag", tones[state] ?? "plain")}>${label ?? state.replace("_", " ")}</span>`
 
 /**
- * A table that scrolls sideways if it is too wide, also by keyboard. A head that begins with `#` marks a column of numbers.
+ * A table that scrolls sideways if it is too wide, also by keyboard. A head that begins with `#` marks a column of
+ * numbers.
  * @param {{ label: string, heads: ReadonlyArray<string>, rows: ReadonlyArray<any> | null, empty: string, numbers?: ReadonlyArray<number> }} props
  * `rows` are elements, or null while they are loading.
  */
@@ -21,7 +37,11 @@ export const Table = ({ empty, heads, label, rows }) =>
   rows !== null && rows.length === 0
     ? html`<p class="empty">${empty}</p>`
     : html`<div class="table" role="region" aria-label=${label} tabindex="0"><table>
-      <thead><tr>${heads.map((head) => html`<th scope="col" key=${head} class=${head.startsWith("#") ? "number" : ""}>${head.replace(/^#/, "")}</th>`)}</tr></thead>
+      <thead><tr>${
+      heads.map((head) =>
+        html`<th scope="col" key=${head} class=${head.startsWith("#") ? "number" : ""}>${head.replace(/^#/, "")}</th>`
+      )
+    }</tr></thead>
       <tbody>${rows ?? html`<tr><td colspan=${heads.length} class="hint">Reading …</td></tr>`}</tbody></table></div>`
 
 /** The number of characters of a text that a table shows at first. */
@@ -33,24 +53,34 @@ export const Long = ({ text }) => {
   const characters = [...text]
   if (characters.length <= SHOWN) return html`<bdi>${text}</bdi>`
   return html`<bdi>${whole ? text : `${characters.slice(0, SHOWN).join("").trimEnd()} …`}</bdi>
-    <button type="button" class="quiet" aria-expanded=${whole} onClick=${() => setWhole(!whole)}>${whole ? "Show less" : "Show all"}</button>`
+    <button type="button" class="quiet" aria-expanded=${whole} onClick=${() => setWhole(!whole)}>${
+    whole ? "Show less" : "Show all"
+  }</button>`
 }
 
 /** Names and values beside each other. @param {{ of: ReadonlyArray<readonly [name: string, value: any]> }} props */
-export const Facts = ({ of }) => html`<dl class="facts wide">${of.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`
+export const Facts = ({ of }) =>
+  html`<dl class="facts wide">${
+    of.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)
+  }</dl>`
 
 /** @param {{ next: (() => Promise<void>) | null }} props */
-export const More = ({ next }) => next === null ? null : html`<p><button type="button" onClick=${() => void next()}>More</button></p>`
+export const More = ({ next }) =>
+  next === null ? null : html`<p><button type="button" onClick=${() => void next()}>More</button></p>`
 
 /**
  * Runs the actions of an operator, one at a time, and shows the outcome of each.
  * @returns {{ said: any, act: (run: () => Promise<string | undefined | void>) => Promise<void>, busy: boolean }}
  */
 export const useActions = () => {
-  const [state, setState] = useState(/** @type {{ busy: boolean, text: string | null, bad: boolean }} */ ({ busy: false, text: null, bad: false }))
+  const [state, setState] = useState(
+    /** @type {{ busy: boolean, text: string | null, bad: boolean }} */ ({ busy: false, text: null, bad: false })
+  )
   return {
     busy: state.busy,
-    said: html`<p role="status" aria-live="polite" class=${state.text === null ? "unseen" : state.bad ? "problem" : "said"}>${state.text}</p>`,
+    said: html`<p role="status" aria-live="polite" class=${
+      state.text === null ? "unseen" : state.bad ? "problem" : "said"
+    }>${state.text}</p>`,
     act: async (run) => {
       setState({ busy: true, text: null, bad: false })
       try {
@@ -63,7 +93,8 @@ export const useActions = () => {
 }
 
 /** @param {{ handle: string | null }} props */
-export const AgentLink = ({ handle }) => handle === null ? html`–` : html`<a class="handle" href=${`#/agents/${encodeURIComponent(handle)}`}>@${handle}</a>`
+export const AgentLink = ({ handle }) =>
+  handle === null ? html`–` : html`<a class="handle" href=${`#/agents/${encodeURIComponent(handle)}`}>@${handle}</a>`
 
 /**
  * A form of filters. Submitting the form, or choosing an option, applies them.
@@ -75,14 +106,23 @@ export const Filters = ({ fields, onChange, value }) => {
     event.preventDefault()
     onChange(draft)
   }}>
-    ${fields.map(({ label, name, options }) => html`<label class="field" key=${name}><span>${label}</span>
-      ${options === undefined
-        ? html`<input value=${draft[name] ?? ""} autocomplete="off" autocapitalize="none" spellcheck=${false} onInput=${(/** @type {any} */ event) => setDraft({ ...draft, [name]: event.currentTarget.value })} />`
-        : html`<select value=${draft[name] ?? ""} onChange=${(/** @type {any} */ event) => {
+    ${
+    fields.map(({ label, name, options }) =>
+      html`<label class="field" key=${name}><span>${label}</span>
+      ${
+        options === undefined
+          ? html`<input value=${
+            draft[name] ?? ""
+          } autocomplete="off" autocapitalize="none" spellcheck=${false} onInput=${(/** @type {any} */ event) =>
+            setDraft({ ...draft, [name]: event.currentTarget.value })} />`
+          : html`<select value=${draft[name] ?? ""} onChange=${(/** @type {any} */ event) => {
             const next = { ...draft, [name]: event.currentTarget.value }
             setDraft(next)
             onChange(next)
-          }}>${options.map(([key, text]) => html`<option value=${key} key=${key}>${text}</option>`)}</select>`}</label>`)}
+          }}>${options.map(([key, text]) => html`<option value=${key} key=${key}>${text}</option>`)}</select>`
+      }</label>`
+    )
+  }
     <button type="submit">Find</button>
   </form>`
 }

@@ -41,20 +41,34 @@ export const Plot = ({ also, format = (value) => number(Math.round(value * 10) /
       plot.current?.destroy()
       const soft = resolved("--soft")
       const line = resolved("--line")
-      const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 }, font: "11px system-ui" }
-      plot.current = new uPlot({
-        width: element.clientWidth,
-        height: 130,
-        legend: { show: false },
-        cursor: { show: false },
-        scales: { y: { range: (_self, _min, max) => [0, Math.max(1, (max ?? 0) * 1.15)] } },
-        axes: [{ ...axis, size: 24, space: 70 }, { ...axis, size: 52, space: 28, values: (_self, ticks) => ticks.map((tick) => format(tick)) }],
-        series: [
-          {},
-          { stroke: resolved("--accent"), width: 1.5, points: { show: false }, fill: resolved("--tint") },
-          ...also === undefined ? [] : [{ stroke: resolved("--warn"), width: 1.5, points: { show: false } }]
-        ]
-      }, data, element)
+      const axis = {
+        stroke: soft,
+        grid: { stroke: line, width: 1 },
+        ticks: { stroke: line, width: 1, size: 4 },
+        font: "11px system-ui"
+      }
+      plot.current = new uPlot(
+        {
+          width: element.clientWidth,
+          height: 130,
+          legend: { show: false },
+          cursor: { show: false },
+          scales: { y: { range: (_self, _min, max) => [0, Math.max(1, (max ?? 0) * 1.15)] } },
+          axes: [{ ...axis, size: 24, space: 70 }, {
+            ...axis,
+            size: 52,
+            space: 28,
+            values: (_self, ticks) => ticks.map((tick) => format(tick))
+          }],
+          series: [
+            {},
+            { stroke: resolved("--accent"), width: 1.5, points: { show: false }, fill: resolved("--tint") },
+            ...also === undefined ? [] : [{ stroke: resolved("--warn"), width: 1.5, points: { show: false } }]
+          ]
+        },
+        data,
+        element
+      )
     }
     make()
     const observer = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: 130 }))
@@ -77,8 +91,10 @@ export const Plot = ({ also, format = (value) => number(Math.round(value * 10) /
 
   const now = last === null || last === undefined ? "–" : format(last)
   return html`<figure class="plot">
-    <figcaption><span>${label}</span><strong>${now}</strong>${also === undefined ? null : html`<span class="also">${also.label}</span>
-      <strong class="also">${lastOther === null || lastOther === undefined ? "–" : format(lastOther)}</strong>`}</figcaption>
+    <figcaption><span>${label}</span><strong>${now}</strong>${
+    also === undefined ? null : html`<span class="also">${also.label}</span>
+      <strong class="also">${lastOther === null || lastOther === undefined ? "–" : format(lastOther)}</strong>`
+  }</figcaption>
     <div ref=${box} role="img" aria-label=${`${label}: now ${now}, at most ${format(highest ?? 0)} in this time`}></div>
   </figure>`
 }

@@ -1,8 +1,8 @@
 import { useEffect, useState } from "preact/hooks"
-import { html } from "../shared/Html.js"
-import { sizeOf } from "../shared/Texts.js"
 import { Refused, textOf } from "../client/Api.js"
 import { save } from "../client/Files.js"
+import { html } from "../shared/Html.js"
+import { sizeOf } from "../shared/Texts.js"
 
 /**
  * @import { FileInfo } from "../client/Wire.ts"
@@ -13,15 +13,21 @@ import { save } from "../client/Files.js"
 const pictures = /^image\/(png|jpeg|gif|webp)$/
 /** The largest picture that is shown without a click, in bytes. */
 const LARGEST_SHOWN = 5_242_880
-/** A row requests the description of its file after this time, in milliseconds. Rows that are scrolled past therefore request nothing. */
+/**
+ * A row requests the description of its file after this time, in milliseconds. Rows that are scrolled past therefore
+ * request nothing.
+ */
 const PAUSE_MS = 150
 
 /** @param {unknown} error */
 const whyOf = (error) =>
-  error instanceof Refused && error.status === 404 ? "This file does not exist, or this agent may not open it." : textOf(error)
+  error instanceof Refused && error.status === 404
+    ? "This file does not exist, or this agent may not open it."
+    : textOf(error)
 
 /**
- * A file with its name, size and type, and with buttons to show and to save it. A picture is shown at once, unless it is large.
+ * A file with its name, size and type, and with buttons to show and to save it. A picture is shown at once, unless it
+ * is large.
  * @param {{ session: Session, id: string, tab: number }} props
  */
 export const Attachment = ({ id, session: { files }, tab }) => {
@@ -35,15 +41,17 @@ export const Attachment = ({ id, session: { files }, tab }) => {
     await run().catch((error) => setWhy(whyOf(error)))
     setBusy(false)
   }
-  const show = () => during(async () => {
-    const { blob, url } = await files.fetched(id)
-    if (!pictures.test(blob.type)) throw new Error("This file is not a picture. Save it to open it.")
-    setUrl(url)
-  })
-  const keep = () => during(async () => {
-    const { blob, name } = await files.fetched(id)
-    save(blob, name ?? info?.filename ?? "file")
-  })
+  const show = () =>
+    during(async () => {
+      const { blob, url } = await files.fetched(id)
+      if (!pictures.test(blob.type)) throw new Error("This file is not a picture. Save it to open it.")
+      setUrl(url)
+    })
+  const keep = () =>
+    during(async () => {
+      const { blob, name } = await files.fetched(id)
+      save(blob, name ?? info?.filename ?? "file")
+    })
   useEffect(() => {
     const timer = setTimeout(() => during(async () => setInfo(await files.info(id))), PAUSE_MS)
     return () => clearTimeout(timer)
@@ -57,12 +65,18 @@ export const Attachment = ({ id, session: { files }, tab }) => {
     <span class="file-name"><bdi>${info?.filename ?? "File"}</bdi>
       ${info === null ? null : html`<small>${" "}<bdi>${info.content_type}</bdi>, ${sizeOf(info.size)}</small>`}</span>
     <span class="file-actions">
-      ${!isPicture ? null : url === null
-        ? html`<button type="button" class="quiet" tabindex=${tab} disabled=${busy} onClick=${show}>Show</button>`
-        : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => setUrl(null)}>Hide</button>`}
+      ${
+    !isPicture ? null : url === null
+      ? html`<button type="button" class="quiet" tabindex=${tab} disabled=${busy} onClick=${show}>Show</button>`
+      : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => setUrl(null)}>Hide</button>`
+  }
       <button type="button" class="quiet" tabindex=${tab} disabled=${busy} onClick=${keep}>Save</button>
     </span>
     ${why === null ? null : html`<p class="problem" role="alert">${why}</p>`}
-    ${url === null ? null : html`<span class="file-picture"><img src=${url} alt=${`Picture ${info?.filename ?? ""}`} /></span>`}
+    ${
+    url === null
+      ? null
+      : html`<span class="file-picture"><img src=${url} alt=${`Picture ${info?.filename ?? ""}`} /></span>`
+  }
   </div>`
 }

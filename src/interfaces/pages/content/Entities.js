@@ -1,6 +1,7 @@
 /**
- * The named characters of HTML (https://html.spec.whatwg.org/entities.json), each with its code points in hexadecimal. CommonMark knows
- * these names and no others. The browser has the same table, but the page's Content-Security-Policy forbids pages to parse HTML.
+ * The named characters of HTML (https://html.spec.whatwg.org/entities.json), each with its code points in hexadecimal.
+ * CommonMark knows these names and no others. The browser has the same table, but the page's Content-Security-Policy
+ * forbids pages to parse HTML.
  */
 const NAMES = `
 AElig c6, AMP 26, Aacute c1, Abreve 102, Acirc c2, Acy 410, Afr 1d504, Agrave c0, Alpha 391, Amacr 100, And 2a53,
@@ -262,21 +263,30 @@ zhcy 436, zigrarr 21dd, zopf 1d56b, zscr 1d4cf, zwj 200d, zwnj 200c
 /** The characters by their names, once a text has needed them. @type {Map<string, string> | undefined} */
 let known
 
-const byName = () => new Map(NAMES.trim().split(/,\s+/).map((entry) => {
-  const [name = "", codes = ""] = entry.split(/\s/)
-  return [name, String.fromCodePoint(...codes.split("+").map((code) => Number.parseInt(code, 16)))]
-}))
+const byName = () =>
+  new Map(
+    NAMES.trim().split(/,\s+/).map((entry) => {
+      const [name = "", codes = ""] = entry.split(/\s/)
+      return [name, String.fromCodePoint(...codes.split("+").map((code) => Number.parseInt(code, 16)))]
+    })
+  )
 
 /** The character with this number. Numbers that are no character, and NUL, stand for U+FFFD. @param {number} code */
-const numbered = (code) => code === 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ? "\ufffd" : String.fromCodePoint(code)
+const numbered = (code) =>
+  code === 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ? "\ufffd" : String.fromCodePoint(code)
 
 /**
- * Replaces the character references of a text, such as `&copy;` and `&#xA9;`, by their characters, as CommonMark does. Other texts with
- * `&` stay as they are. The result is text and never markup.
+ * Replaces the character references of a text, such as `&copy;` and `&#xA9;`, by their characters, as CommonMark does.
+ * Other texts with `&` stay as they are. The result is text and never markup.
  * @param {string} text
  */
 export const decoded = (text) =>
-  text.replace(/&(?:#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6})|([A-Za-z][A-Za-z0-9]{1,40}));/g, (whole, decimal, hexadecimal, name) =>
-    decimal !== undefined ? numbered(Number(decimal))
-      : hexadecimal !== undefined ? numbered(Number.parseInt(hexadecimal, 16))
-      : (known ??= byName()).get(name) ?? whole)
+  text.replace(
+    /&(?:#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6})|([A-Za-z][A-Za-z0-9]{1,40}));/g,
+    (whole, decimal, hexadecimal, name) =>
+      decimal !== undefined ?
+        numbered(Number(decimal))
+        : hexadecimal !== undefined ?
+        numbered(Number.parseInt(hexadecimal, 16))
+        : (known ??= byName()).get(name) ?? whole
+  )

@@ -7,8 +7,9 @@ const SHOWN = 60
 const shortened = (text) => text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}…`
 
 /**
- * The address of a link as the browser opens it, and as the page shows it. Undefined if the link must not be opened: only absolute http,
- * https and mailto URLs are opened. URLs with credentials are not opened, because credentials can hide the host.
+ * The address of a link as the browser opens it, and as the page shows it. Undefined if the link must not be opened:
+ * only absolute http, https and mailto URLs are opened. URLs with credentials are not opened, because credentials can
+ * hide the host.
  * @param {string} href
  */
 export const linkOf = (href) => {
@@ -18,7 +19,10 @@ export const linkOf = (href) => {
   switch (url.protocol) {
     case "https:":
     case "http:":
-      return { href: url.href, target: `${url.host}${shortened(`${url.pathname}${url.search}${url.hash}`.replace(/^\/$/, ""))}` }
+      return {
+        href: url.href,
+        target: `${url.host}${shortened(`${url.pathname}${url.search}${url.hash}`.replace(/^\/$/, ""))}`
+      }
     case "mailto:":
       return { href: url.href, target: shortened(`${url.pathname}${url.search}`) }
     default:
@@ -31,4 +35,5 @@ export const linkOf = (href) => {
  * @param {string} text
  * @param {{ readonly href: string }} link
  */
-export const saysTarget = (text, { href }) => [href, href.replace(/\/$/, ""), href.replace(/^mailto:/, "")].includes(text)
+export const saysTarget = (text, { href }) =>
+  [href, href.replace(/\/$/, ""), href.replace(/^mailto:/, "")].includes(text)

@@ -6,7 +6,8 @@ import { linkOf, saysTarget } from "./Links.js"
 /** @import { Token, Tokens } from "marked" */
 
 /**
- * Where an element stands: `tab` is the tabindex of elements that can be focused, and `inLink` says whether the element is inside a link.
+ * Where an element stands: `tab` is the tabindex of elements that can be focused, and `inLink` says whether the element
+ * is inside a link.
  * @typedef {{ readonly tab: number, readonly inLink?: boolean }} Within
  */
 
@@ -23,17 +24,25 @@ const linked = (token, within) => {
   if (link === undefined) return token.raw
   const isEmpty = token.text.trim() === ""
   return html`<a href=${link.href} title=${link.href} target="_blank" rel="noopener noreferrer" tabindex=${within.tab}>
-    <bdi>${isEmpty ? link.target : words}</bdi></a>${isEmpty || saysTarget(token.text, link) ? null : html`${" "}<small class="target">(<bdi>${link.target}</bdi>)</small>`}`
+    <bdi>${isEmpty ? link.target : words}</bdi></a>${
+    isEmpty || saysTarget(token.text, link)
+      ? null
+      : html`${" "}<small class="target">(<bdi>${link.target}</bdi>)</small>`
+  }`
 }
 
 /** @param {Tokens.Code} token @param {Within} within */
-const code = ({ lang, text }, { tab }) => html`<div class="code">
+const code = ({ lang, text }, { tab }) =>
+  html`<div class="code">
   <pre tabindex=${tab}><code>${text}</code></pre>
-  <p><span class="language">${decoded(lang ?? "").split(/\s/)[0]}</span><${Copy} text=${() => text} label="this code" tab=${tab} /></p></div>`
+  <p><span class="language">${decoded(lang ?? "").split(/\s/)[0]}</span><${Copy} text=${() =>
+    text} label="this code" tab=${tab} /></p></div>`
 
 /** @param {Tokens.List} token @param {Within} within */
 const list = ({ items, ordered, start }, within) => {
-  const rows = items.map((item) => html`<li dir="auto" class=${classes(item.task && "task")}>${all(item.tokens, within)}</li>`)
+  const rows = items.map((item) =>
+    html`<li dir="auto" class=${classes(item.task && "task")}>${all(item.tokens, within)}</li>`
+  )
   return ordered ? html`<ol start=${start}>${rows}</ol>` : html`<ul>${rows}</ul>`
 }
 
@@ -55,27 +64,49 @@ const table = ({ header, rows }, within) => {
 const shown = (given, within) => {
   const token = /** @type {any} */ (given)
   switch (token.type) {
-    case "space": return null
-    case "def": return html`<p class="definition" dir="auto">${token.raw.trimEnd()}</p>`
-    case "paragraph": return html`<p dir="auto">${all(token.tokens, within)}</p>`
-    case "heading": return html`<h3 dir="auto" class=${`depth-${token.depth}`}>${all(token.tokens, within)}</h3>`
-    case "blockquote": return html`<blockquote>${all(token.tokens, within)}</blockquote>`
-    case "list": return list(token, within)
-    case "table": return table(token, within)
-    case "code": return code(token, within)
-    case "hr": return html`<hr />`
-    case "checkbox": return html`<span aria-hidden="true">${token.checked ? "☑ " : "☐ "}</span><span class="unseen">${token.checked ? "done: " : "to do: "}</span>`
+    case "space":
+      return null
+    case "def":
+      return html`<p class="definition" dir="auto">${token.raw.trimEnd()}</p>`
+    case "paragraph":
+      return html`<p dir="auto">${all(token.tokens, within)}</p>`
+    case "heading":
+      return html`<h3 dir="auto" class=${`depth-${token.depth}`}>${all(token.tokens, within)}</h3>`
+    case "blockquote":
+      return html`<blockquote>${all(token.tokens, within)}</blockquote>`
+    case "list":
+      return list(token, within)
+    case "table":
+      return table(token, within)
+    case "code":
+      return code(token, within)
+    case "hr":
+      return html`<hr />`
+    case "checkbox":
+      return html`<span aria-hidden="true">${token.checked ? "☑ " : "☐ "}</span><span class="unseen">${
+        token.checked ? "done: " : "to do: "
+      }</span>`
     case "link":
-    case "image": return linked(token, within)
-    case "strong": return html`<strong>${all(token.tokens, within)}</strong>`
-    case "em": return html`<em>${all(token.tokens, within)}</em>`
-    case "del": return html`<del>${all(token.tokens, within)}</del>`
-    case "codespan": return html`<code>${token.text}</code>`
-    case "br": return html`<br />`
-    case "html": return token.block ? html`<p dir="auto">${token.raw.trimEnd()}</p>` : token.raw
-    case "escape": return token.text
-    case "text": return token.tokens === undefined ? decoded(token.text) : all(token.tokens, within)
-    default: return token.raw
+    case "image":
+      return linked(token, within)
+    case "strong":
+      return html`<strong>${all(token.tokens, within)}</strong>`
+    case "em":
+      return html`<em>${all(token.tokens, within)}</em>`
+    case "del":
+      return html`<del>${all(token.tokens, within)}</del>`
+    case "codespan":
+      return html`<code>${token.text}</code>`
+    case "br":
+      return html`<br />`
+    case "html":
+      return token.block ? html`<p dir="auto">${token.raw.trimEnd()}</p>` : token.raw
+    case "escape":
+      return token.text
+    case "text":
+      return token.tokens === undefined ? decoded(token.text) : all(token.tokens, within)
+    default:
+      return token.raw
   }
 }
 

@@ -5,13 +5,16 @@ import { decoded } from "./Entities.js"
 
 /** A paragraph, heading, table cell or other run of text with more characters is not searched for formatting. */
 const LONGEST_RUN = 4_000
-/** How deep quotes and lists may be nested, and how deep emphasis and links. Deeper ones are shown as their source text. */
+/**
+ * How deep quotes and lists may be nested, and how deep emphasis and links. Deeper ones are shown as their source text.
+ */
 const DEEPEST = 10
 /** The most tokens of a message with formatting, apart from plain text, because each becomes an element of the page. */
 const MOST_TOKENS = 5_000
 /**
- * The most work for one message, about 0.1 s: the sum, over all steps of the lexer, of the length of the text that is still to be read.
- * A character of a run counts `RUN_WEIGHT` times, because the search for emphasis reads it about that much more slowly.
+ * The most work for one message, about 0.1 s: the sum, over all steps of the lexer, of the length of the text that is
+ * still to be read. A character of a run counts `RUN_WEIGHT` times, because the search for emphasis reads it about that
+ * much more slowly.
  */
 const MOST_WORK = 60_000_000
 const RUN_WEIGHT = 16
@@ -57,7 +60,10 @@ class BoundedLexer extends Lexer {
   }
 }
 
-/** The tokenizer of `BoundedLexer`. The lexer calls `space` first in each step over blocks, and `escape` first in each step over a run. */
+/**
+ * The tokenizer of `BoundedLexer`. The lexer calls `space` first in each step over blocks, and `escape` first in each
+ * step over a run.
+ */
 class BoundedTokenizer extends Tokenizer {
   get bounds() {
     return /** @type {BoundedLexer} */ (this.lexer)
@@ -96,16 +102,25 @@ const partsOf = (token) =>
     ? [token.header, ...token.rows].flatMap((row) => row.flatMap((/** @type {any} */ cell) => [cell, ...cell.tokens]))
     : token.items ?? token.tokens ?? []
 
-/** The number of these tokens with all their parts, without plain text. @param {ReadonlyArray<Token>} tokens @returns {number} */
-const countOf = (tokens) => tokens.reduce((sum, token) => sum + (token.type === "text" || token.type === "space" ? 0 : 1) + countOf(partsOf(token)), 0)
+/**
+ * The number of these tokens with all their parts, without plain text. @param {ReadonlyArray<Token>} tokens @returns
+ * {number}
+ */
+const countOf = (tokens) =>
+  tokens.reduce(
+    (sum, token) => sum + (token.type === "text" || token.type === "space" ? 0 : 1) + countOf(partsOf(token)),
+    0
+  )
 
 /** Whether a token and all its parts look the same as their source text. @param {Token} token @returns {boolean} */
 const isLiteral = (token) =>
-  token.type === "space" || token.type === "html" || token.type === "def" || (token.type === "paragraph" && partsOf(token).every(isLiteral)) ||
+  token.type === "space" || token.type === "html" || token.type === "def" ||
+  (token.type === "paragraph" && partsOf(token).every(isLiteral)) ||
   (token.type === "text" && token.raw === token.text && decoded(token.raw) === token.raw)
 
 /**
- * The Markdown tokens of a text; undefined if the text has no formatting, or is too costly to format. Such a text is shown as it is.
+ * The Markdown tokens of a text; undefined if the text has no formatting, or is too costly to format. Such a text is
+ * shown as it is.
  * @param {string} text
  * @returns {ReadonlyArray<Token> | undefined}
  */
@@ -118,7 +133,10 @@ export const lexed = (text) => {
   }
 }
 
-/** The results of `lexed` for the texts that were used last, the oldest first. @type {Map<string, ReadonlyArray<Token> | undefined>} */
+/**
+ * The results of `lexed` for the texts that were used last, the oldest first. @type {Map<string, ReadonlyArray<Token> |
+ * undefined>}
+ */
 const kept = new Map()
 
 /** As `lexed`, with a cache of the texts that were used last. @param {string} text */

@@ -5,7 +5,8 @@ import { html } from "../shared/Html.js"
 const cautions = {
   https: null,
   loopback: "This address is your own device. Any program on it can ask in this way, under any name.",
-  private: "This address opens an application on your device. Any application can claim the address, and ask under any name."
+  private:
+    "This address opens an application on your device. Any application can claim the address, and ask under any name."
 }
 
 /** Who asks, and where the answer goes. @param {{ request: SignInRequest }} props */
@@ -13,9 +14,19 @@ export const Asker = ({ request: { client, redirect } }) => {
   const caution = cautions[redirect.kind]
   const name = client.name === null ? null : html`calls itself <strong>“<bdi>${client.name}</bdi>”</strong>`
   const here = html`<bdi>${location.host}</bdi>`
-  return html`${client.host === null
-      ? html`<p>A program that ${name ?? "gives no name"} asks for access to an agent on ${here}. ${name === null ? "Nobody knows whose program it is." : "Nobody has checked this name."}</p>`
-      : html`<p><strong><bdi>${client.host}</bdi></strong> asks for access to an agent on ${here}.${name === null ? null : html` Its program ${name}.`}</p>`}
+  return html`${
+    client.host === null
+      ? html`<p>A program that ${name ?? "gives no name"} asks for access to an agent on ${here}. ${
+        name === null ? "Nobody knows whose program it is." : "Nobody has checked this name."
+      }</p>`
+      : html`<p><strong><bdi>${client.host}</bdi></strong> asks for access to an agent on ${here}.${
+        name === null ? null : html` Its program ${name}.`
+      }</p>`
+  }
     <p class="destination"><span>If you choose Allow, the access goes to</span><strong><bdi>${redirect.shown}</bdi></strong></p>
-    ${caution === null ? null : html`<p class="caution">${caution} Choose Allow only if you have just started this sign-in yourself.</p>`}`
+    ${
+    caution === null
+      ? null
+      : html`<p class="caution">${caution} Choose Allow only if you have just started this sign-in yourself.</p>`
+  }`
 }

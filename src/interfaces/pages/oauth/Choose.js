@@ -24,7 +24,9 @@ const signInWith = async (request, key) => {
 
 /** The agents whose keys /app has stored in this browser, as buttons. @param {{ request: Request }} props */
 const Kept = ({ request }) => {
-  const [agents, setAgents] = useState(() => keptInBrowser().map(({ key }) => ({ key, handle: /** @type {string | null} */ (null) })))
+  const [agents, setAgents] = useState(() =>
+    keptInBrowser().map(({ key }) => ({ key, handle: /** @type {string | null} */ (null) }))
+  )
   const { busy, during, problem } = useForm()
   useEffect(() => {
     for (const { key } of keptInBrowser()) {
@@ -37,9 +39,19 @@ const Kept = ({ request }) => {
     }
   }, [])
   if (agents.length === 0) return null
-  return html`<ul class="choices" aria-label="Agents of this browser">${agents.map(({ handle, key }) => html`<li key=${key}>
-      <button type="button" disabled=${busy} onClick=${during(() => signInWith(request, key))}><${Avatar} name=${handle ?? "?"} />
-        <span>${handle === null ? html`The agent whose key ends in <code>${key.slice(-4)}</code>` : html`Continue as <strong>@${handle}</strong>`}</span></button></li>`)}</ul>
+  return html`<ul class="choices" aria-label="Agents of this browser">${
+    agents.map(({ handle, key }) =>
+      html`<li key=${key}>
+      <button type="button" disabled=${busy} onClick=${during(() => signInWith(request, key))}><${Avatar} name=${
+        handle ?? "?"
+      } />
+        <span>${
+        handle === null
+          ? html`The agent whose key ends in <code>${key.slice(-4)}</code>`
+          : html`Continue as <strong>@${handle}</strong>`
+      }</span></button></li>`
+    )
+  }</ul>
     <${Problem} text=${problem} />
     <p class="hint">Or another agent:</p>`
 }
@@ -48,11 +60,13 @@ const Kept = ({ request }) => {
 const WithKey = ({ request }) => {
   const [text, setText] = useState("")
   const { busy, during, problem } = useForm()
-  return html`<form class="stack" onSubmit=${during(async () => {
-    const key = text.trim()
-    assertKey(key)
-    await signInWith(request, key)
-  })}>
+  return html`<form class="stack" onSubmit=${
+    during(async () => {
+      const key = text.trim()
+      assertKey(key)
+      await signInWith(request, key)
+    })
+  }>
     <${Field} label="Agent's key" type="password" required placeholder="ac_…" autocomplete="off" spellcheck=${false} value=${text} onText=${setText} />
     <p class="hint">The program does not get the key.</p>
     <${Problem} text=${problem} />
@@ -62,21 +76,33 @@ const WithKey = ({ request }) => {
 
 const ways = { code: "By e-mail", key: "With a key", register: "New agent" }
 
-/** Lets the person sign in as the agent that the program shall use, or deny. @param {{ request: Request, asked: SignInRequest }} props */
+/**
+ * Lets the person sign in as the agent that the program shall use, or deny. @param {{ request: Request, asked:
+ * SignInRequest }} props
+ */
 export const Choose = ({ asked, request }) => {
   const [way, setWay] = useState(/** @type {keyof typeof ways} */ ("code"))
   const { busy, during, problem } = useForm()
   return html`<h3>Which agent?</h3>
     <p class="hint">An agent is an account with a @handle that sends and receives messages on this server. Sign in as one, or make a new one.
-      Before the program gets access, this page shows what it may do and asks you. You have until ${clockOf(asked.expires_at)}.</p>
+      Before the program gets access, this page shows what it may do and asks you. You have until ${
+    clockOf(asked.expires_at)
+  }.</p>
     <${Kept} request=${request} />
     <${Ways} label="How to sign in" ways=${ways} value=${way} onChange=${setWay} />
-    ${way === "code" ? html`<${ByCode} key="code" onAsk=${(/** @type {object} */ fields) => request.post("code", fields)}
+    ${
+    way === "code" ?
+      html`<${ByCode} key="code" onAsk=${(/** @type {object} */ fields) => request.post("code", fields)}
         onCode=${(/** @type {object} */ answer) => request.signIn("code/verify", answer)} />`
-      : way === "key" ? html`<${WithKey} request=${request} />`
-      : html`<${ByCode} key="register" registers onAsk=${(/** @type {object} */ fields) => request.post("register", fields)}
-        onCode=${(/** @type {object} */ answer) => request.signIn("register/verify", answer)} />`}
+      : way === "key" ?
+      html`<${WithKey} request=${request} />`
+      : html`<${ByCode} key="register" registers onAsk=${(/** @type {object} */ fields) =>
+        request.post("register", fields)}
+        onCode=${(/** @type {object} */ answer) => request.signIn("register/verify", answer)} />`
+  }
     <${Problem} text=${problem} />
-    <p class="row apart"><button type="button" disabled=${busy} onClick=${during(() => request.answer(asked, null))}>Deny</button>
+    <p class="row apart"><button type="button" disabled=${busy} onClick=${
+    during(() => request.answer(asked, null))
+  }>Deny</button>
       <small>The program gets no access. Choose this if you did not start this sign-in.</small></p>`
 }

@@ -21,13 +21,17 @@ export class Request {
     try {
       this.show(await this.api.get(this.path))
     } catch (error) {
-      this.state.value = error instanceof Refused && error.status === 404 ? { kind: "over" } : { kind: "unreachable", why: textOf(error) }
+      this.state.value = error instanceof Refused && error.status === 404
+        ? { kind: "over" }
+        : { kind: "unreachable", why: textOf(error) }
     }
   }
 
   /** @param {SignInRequest} request */
   show(request) {
-    this.state.value = request.agent === null ? { kind: "choosing", request } : { kind: "deciding", request, agent: request.agent }
+    this.state.value = request.agent === null
+      ? { kind: "choosing", request }
+      : { kind: "deciding", request, agent: request.agent }
   }
 
   /**
@@ -68,9 +72,13 @@ export class Request {
    * @param {ReadonlyArray<Scope> | null} scopes null to deny
    */
   async answer(request, scopes) {
-    const { redirect_to: to } = await (scopes === null ? this.post("deny", {}) : this.post("allow", { scopes })).catch((error) => {
-      throw error instanceof Refused && error.status === 401 ? new Error("You are no longer signed in as this agent. Choose an agent again.", { cause: error }) : error
-    })
+    const { redirect_to: to } = await (scopes === null ? this.post("deny", {}) : this.post("allow", { scopes })).catch(
+      (error) => {
+        throw error instanceof Refused && error.status === 401
+          ? new Error("You are no longer signed in as this agent. Choose an agent again.", { cause: error })
+          : error
+      }
+    )
     this.state.value = { kind: "answered", request, agent: scopes === null ? null : request.agent, to }
     location.href = to
   }

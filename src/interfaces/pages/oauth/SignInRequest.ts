@@ -10,7 +10,10 @@ export interface SigningIn {
 export type Scope = "agent:read" | "agent:act"
 
 export interface SignInRequest {
-  /** `host` is the host of the client's own metadata document. It is `null` for a registered client, whose name nobody has checked. */
+  /**
+   * `host` is the host of the client's own metadata document. It is `null` for a registered client, whose name nobody
+   * has checked.
+   */
   readonly client: { readonly name: string | null; readonly host: string | null }
   readonly redirect: { readonly kind: "https" | "loopback" | "private"; readonly shown: string }
   readonly scopes: ReadonlyArray<Scope>
@@ -29,4 +32,9 @@ export type State =
   | { readonly kind: "registered"; readonly request: SignInRequest; readonly agent: SigningIn; readonly key: string }
   | { readonly kind: "deciding"; readonly request: SignInRequest; readonly agent: SigningIn }
   /** A person has answered, and the browser goes to `to`. `agent` is `null` if the person refused. */
-  | { readonly kind: "answered"; readonly request: SignInRequest; readonly agent: SigningIn | null; readonly to: string }
+  | {
+    readonly kind: "answered"
+    readonly request: SignInRequest
+    readonly agent: SigningIn | null
+    readonly to: string
+  }

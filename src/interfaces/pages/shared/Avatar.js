@@ -3,8 +3,8 @@ import { urlOf } from "../client/Api.js"
 import { classes, html } from "./Html.js"
 
 /**
- * The address from which the page loads an avatar; null if the server does not store it. The page loads no pictures from other servers,
- * and its own address may differ from the one in the URL.
+ * The address from which the page loads an avatar; null if the server does not store it. The page loads no pictures
+ * from other servers, and its own address may differ from the one in the URL.
  * @param {string | null | undefined} url
  */
 export const storedAvatar = (url) => {
@@ -16,7 +16,8 @@ export const storedAvatar = (url) => {
 const initialOf = (name) => /[\p{L}\p{N}]/u.exec(name ?? "")?.[0].toUpperCase()
 
 /**
- * The picture of an agent or a group. Without one, a disc with the first letter of its title, in a colour that its name determines.
+ * The picture of an agent or a group. Without one, a disc with the first letter of its title, in a colour that its name
+ * determines.
  * @param {object} props
  * @param {string} props.name an agent's handle, or a group's name
  * @param {string | null | undefined} [props.title] the agent's display name
@@ -32,8 +33,10 @@ export const Avatar = ({ dot, group = false, large = false, name, preview, title
   let sum = 0
   for (const char of name) sum = (sum * 31 + (char.codePointAt(0) ?? 0)) % 6
   return html`<span class=${classes("avatar", `hue-${sum}`, group && "of-group", large && "large")} aria-hidden="true">
-    ${source === null || source === failed
+    ${
+    source === null || source === failed
       ? initialOf(title) ?? initialOf(name) ?? "#"
-      : html`<img src=${source} alt="" loading="lazy" decoding="async" onError=${() => setFailed(source)} />`}
+      : html`<img src=${source} alt="" loading="lazy" decoding="async" onError=${() => setFailed(source)} />`
+  }
     ${dot === undefined ? null : html`<i class=${`dot ${dot}`}></i>`}</span>`
 }

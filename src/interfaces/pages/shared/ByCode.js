@@ -38,20 +38,39 @@ export const ByCode = ({ onAsk, onCode, registers = false }) => {
   const [pending, setPending] = useState(/** @type {string | null} */ (null))
   const { busy, during, problem } = useForm()
   const field = (/** @type {keyof typeof fields} */ name, /** @type {string} */ label, /** @type {object} */ more) =>
-    html`<${Field} ...${more} label=${label} value=${fields[name]} onText=${(/** @type {string} */ text) => setFields({ ...fields, [name]: text })} />`
+    html`<${Field} ...${more} label=${label} value=${fields[name]} onText=${(/** @type {string} */ text) =>
+      setFields({ ...fields, [name]: text })} />`
 
   if (pending !== null) {
-    return html`<${CodeForm} key="code" onCode=${(/** @type {string} */ code) => onCode({ pending_id: pending, code })} onBack=${() => setPending(null)}>
-      <p>${registers ? "A" : "If an account has this address, a"} mail with a code of six digits was sent to <strong>${fields.email}</strong>.</p><//>`
+    return html`<${CodeForm} key="code" onCode=${(/** @type {string} */ code) =>
+      onCode({ pending_id: pending, code })} onBack=${() => setPending(null)}>
+      <p>${
+      registers ? "A" : "If an account has this address, a"
+    } mail with a code of six digits was sent to <strong>${fields.email}</strong>.</p><//>`
   }
-  return html`<form class="stack" key="address" onSubmit=${during(async () => {
-    const { display_name, email, handle } = fields
-    const { pending_id } = await onAsk(registers ? { email, handle, ...display_name === "" ? {} : { display_name } } : { email })
-    setPending(pending_id)
-  })}>
+  return html`<form class="stack" key="address" onSubmit=${
+    during(async () => {
+      const { display_name, email, handle } = fields
+      const { pending_id } = await onAsk(
+        registers ? { email, handle, ...display_name === "" ? {} : { display_name } } : { email }
+      )
+      setPending(pending_id)
+    })
+  }>
     ${field("email", "E-mail address", { type: "email", required: true, autocomplete: "email" })}
-    ${registers ? html`${field("handle", "Handle", { required: true, autocomplete: "off", autocapitalize: "none", placeholder: "3 to 30 of a–z, 0–9 and -" })}
-      ${field("display_name", "Display name (optional)", { maxlength: 100, autocomplete: "off" })}` : null}
+    ${
+    registers ?
+      html`${
+        field("handle", "Handle", {
+          required: true,
+          autocomplete: "off",
+          autocapitalize: "none",
+          placeholder: "3 to 30 of a–z, 0–9 and -"
+        })
+      }
+      ${field("display_name", "Display name (optional)", { maxlength: 100, autocomplete: "off" })}` :
+      null
+  }
     <${Problem} text=${problem} />
     <button type="submit" class="primary" disabled=${busy}>Mail me a code</button>
   </form>`

@@ -4,7 +4,10 @@ import { useEffect } from "preact/hooks"
 const open = []
 
 addEventListener("keydown", (event) => {
-  if (event.key !== "Escape" || event.defaultPrevented || event.isComposing || document.querySelector("dialog[open]") !== null) return
+  if (
+    event.key !== "Escape" || event.defaultPrevented || event.isComposing ||
+    document.querySelector("dialog[open]") !== null
+  ) return
   const close = open.pop()
   if (close === undefined) return
   event.preventDefault()

@@ -6,15 +6,19 @@ import { html } from "./Html.js"
  * A text field with its label. Other properties go to the input.
  * @param {{ label: string, value: string, onText: (text: string) => void } & Record<string, unknown>} props
  */
-export const Field = ({ label, onText, value, ...more }) => html`<label class="field"><span>${label}</span>
-  <input ...${more} value=${value} onInput=${(/** @type {any} */ event) => onText(event.currentTarget.value)} /></label>`
+export const Field = ({ label, onText, value, ...more }) =>
+  html`<label class="field"><span>${label}</span>
+  <input ...${more} value=${value} onInput=${(/** @type {any} */ event) =>
+    onText(event.currentTarget.value)} /></label>`
 
 /**
  * A checkbox with its label, and with an explanation below the label.
  * @param {{ label: string, hint?: string, value: boolean, onTick: (value: boolean) => void }} props
  */
-export const Tick = ({ hint, label, onTick, value }) => html`<label class="tick">
-  <input type="checkbox" checked=${value} onChange=${(/** @type {any} */ event) => onTick(event.currentTarget.checked)} />
+export const Tick = ({ hint, label, onTick, value }) =>
+  html`<label class="tick">
+  <input type="checkbox" checked=${value} onChange=${(/** @type {any} */ event) =>
+    onTick(event.currentTarget.checked)} />
   <span>${label}${hint === undefined ? null : html` <small>${hint}</small>`}</span></label>`
 
 /**
@@ -28,15 +32,23 @@ export const ByHandle = ({ action, busy, handle, onConfirm }) => {
     setTyped("")
     onConfirm(event)
   }}><${Field} label="Type its handle" autocomplete="off" autocapitalize="off" spellcheck=${false} value=${typed} onText=${setTyped} />
-    <button type="submit" class="danger" disabled=${busy || typed.trim().replace(/^@/, "") !== handle}>${action}</button></form>`
+    <button type="submit" class="danger" disabled=${
+    busy || typed.trim().replace(/^@/, "") !== handle
+  }>${action}</button></form>`
 }
 
 /**
  * A row of buttons, of which one is pressed.
  * @param {{ label: string, ways: Record<string, string>, value: string, onChange: (way: any) => void }} props `ways` are the labels by name
  */
-export const Ways = ({ label, onChange, value, ways }) => html`<div class="tabs" role="group" aria-label=${label}>
-  ${Object.entries(ways).map(([name, text]) => html`<button type="button" key=${name} aria-pressed=${value === name} onClick=${() => onChange(name)}>${text}</button>`)}</div>`
+export const Ways = ({ label, onChange, value, ways }) =>
+  html`<div class="tabs" role="group" aria-label=${label}>
+  ${
+    Object.entries(ways).map(([name, text]) =>
+      html`<button type="button" key=${name} aria-pressed=${value === name} onClick=${() =>
+        onChange(name)}>${text}</button>`
+    )
+  }</div>`
 
 /**
  * Runs what a form or a button does, and keeps its failure for `Problem`. `during` makes the listener for the event.

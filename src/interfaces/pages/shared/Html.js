@@ -4,7 +4,8 @@ import { h } from "preact"
 /** @import { VNode } from "preact" */
 
 /**
- * Makes elements from a template: `html\`<p>${text}</p>\``. An inserted value is shown as text or as an element, never parsed as markup.
+ * Makes elements from a template: `html\`<p>${text}</p>\``. An inserted value is shown as text or as an element, never
+ * parsed as markup.
  * @type {(strings: TemplateStringsArray, ...values: Array<any>) => VNode<any>}
  */
 export const html = /** @type {any} */ (htm.bind(/** @type {any} */ (h)))

@@ -32,7 +32,10 @@ export const counted = (count, one, many = `${one}s`) => `${whole.format(count)}
 
 const units = ["B", "KiB", "MiB", "GiB", "TiB"]
 
-/** A size as every page writes it: rounded, in the units of the limits. 1,024 of a unit are 1 of the next one. @param {number} bytes */
+/**
+ * A size as every page writes it: rounded, in the units of the limits. 1,024 of a unit are 1 of the next one. @param
+ * {number} bytes
+ */
 export const sizeOf = (bytes) => {
   let unit = 0
   let rest = bytes
@@ -53,7 +56,8 @@ export const spanOf = (seconds) => {
 }
 
 /**
- * The program of a connection by OAuth: by the site that describes it, or by the name that it gives itself, which nobody has checked.
+ * The program of a connection by OAuth: by the site that describes it, or by the name that it gives itself, which
+ * nobody has checked.
  * @param {{ client_name: string | null, client_host: string | null }} connection
  */
 export const programOf = ({ client_host, client_name }) => {

@@ -3,8 +3,8 @@ import { useEscape } from "./Escapes.js"
 import { html } from "./Html.js"
 
 /**
- * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms the
- * action. The Escape key and *Cancel* take the question back.
+ * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms
+ * the action. The Escape key and *Cancel* take the question back.
  * @param {object} props
  * @param {string} props.label
  * @param {string} [props.name] what a screen reader says instead of the label
@@ -27,11 +27,13 @@ export const Careful = ({ action, disabled = false, label, name, onConfirm, quie
   return asking === true
     ? html`<span class="careful" role="group" aria-label=${sure}><span>${sure}</span>
         <button type="button" class="danger" ref=${yes} onClick=${(/** @type {Event} */ event) => {
-          setAsking(false)
-          onConfirm(event)
-        }}>${action ?? label}</button>
+      setAsking(false)
+      onConfirm(event)
+    }}>${action ?? label}</button>
         <button type="button" onClick=${() => setAsking(false)}>Cancel</button></span>`
-    : html`<button type="button" ref=${first} class=${quiet ? "quiet" : "danger-quiet"} aria-label=${name} tabindex=${tabindex} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
+    : html`<button type="button" ref=${first} class=${
+      quiet ? "quiet" : "danger-quiet"
+    } aria-label=${name} tabindex=${tabindex} disabled=${disabled} onClick=${() => setAsking(true)}>${label}</button>`
 }
 
 /**

@@ -20,18 +20,23 @@ export const waiting = signal(0)
 export const unread = computed(() => sessions.value.reduce((sum, one) => sum + one.conversations.unread.value, 0))
 
 /** @param {Session} session */
-export const show = (session) => batch(() => {
-  shown.value = new Set([...shown.peek(), session])
-  front.value = session
-})
+export const show = (session) =>
+  batch(() => {
+    shown.value = new Set([...shown.peek(), session])
+    front.value = session
+  })
 
 /** @param {Session} session */
-export const closeView = (session) => batch(() => {
-  shown.value = new Set([...shown.peek()].filter((one) => one !== session))
-  if (front.peek() === session) front.value = [...shown.peek()][0] ?? null
-})
+export const closeView = (session) =>
+  batch(() => {
+    shown.value = new Set([...shown.peek()].filter((one) => one !== session))
+    if (front.peek() === session) front.value = [...shown.peek()][0] ?? null
+  })
 
-/** Sorts the agents in the order of their stored keys, because a reload signs all of them in at once. @param {ReadonlyArray<Session>} all */
+/**
+ * Sorts the agents in the order of their stored keys, because a reload signs all of them in at once. @param
+ * {ReadonlyArray<Session>} all
+ */
 const inOrder = (all) => {
   const keys = kept().map(({ key }) => key)
   return all.toSorted((a, b) => keys.indexOf(a.key) - keys.indexOf(b.key))
@@ -42,10 +47,11 @@ export const signIn = async (key, { keep, watching }) => {
   assertKey(key)
   const there = sessions.peek().find((one) => one.key === key)
   if (there !== undefined) return show(there)
-  const session = new Session(key, watching, (message) => alertTo(session, message, () => {
-    show(session)
-    session.open(message.conversation_id)
-  }))
+  const session = new Session(key, watching, (message) =>
+    alertTo(session, message, () => {
+      show(session)
+      session.open(message.conversation_id)
+    }))
   try {
     await session.begin()
   } catch (error) {
@@ -53,8 +59,10 @@ export const signIn = async (key, { keep, watching }) => {
     if (error instanceof Refused && error.status === 401) throw new Error(UNKNOWN_KEY, { cause: error })
     throw error
   }
-  if (!keepInTab(key, watching)) session.notices.note("This browser cannot keep the key: a reload signs this agent out.")
-  if (keep && !keepInBrowser(key, watching)) session.notices.note("This browser cannot store the key: it is gone when you close this tab.")
+  if (!keepInTab(key, watching))
+    session.notices.note("This browser cannot keep the key: a reload signs this agent out.")
+  if (keep && !keepInBrowser(key, watching))
+    session.notices.note("This browser cannot store the key: it is gone when you close this tab.")
   batch(() => {
     sessions.value = inOrder([...sessions.peek(), session])
     adding.value = false
@@ -63,17 +71,19 @@ export const signIn = async (key, { keep, watching }) => {
 }
 
 /** @param {Session} session */
-export const signOut = (session) => batch(() => {
-  session.signOut()
-  forget(session.key)
-  sessions.value = sessions.peek().filter((one) => one !== session)
-  closeView(session)
-  const [next] = sessions.peek()
-  if (shown.peek().size === 0 && next !== undefined) show(next)
-})
+export const signOut = (session) =>
+  batch(() => {
+    session.signOut()
+    forget(session.key)
+    sessions.value = sessions.peek().filter((one) => one !== session)
+    closeView(session)
+    const [next] = sessions.peek()
+    if (shown.peek().size === 0 && next !== undefined) show(next)
+  })
 
 /**
- * Signs in with a kept key. Retries for as long as the server does not answer, and removes a key that the server refuses.
+ * Signs in with a kept key. Retries for as long as the server does not answer, and removes a key that the server
+ * refuses.
  * @param {string} key
  * @param {boolean} watching
  */
@@ -88,7 +98,9 @@ const resume = async (key, watching) => {
         forget(key)
         break
       }
-      await new Promise((resolve) => setTimeout(resolve, Math.min(15_000, 500 * 2 ** attempt) * (0.5 + Math.random() / 2)))
+      await new Promise((resolve) =>
+        setTimeout(resolve, Math.min(15_000, 500 * 2 ** attempt) * (0.5 + Math.random() / 2))
+      )
     }
   }
   waiting.value--

@@ -12,7 +12,10 @@ import { ofBrowser, store, stored } from "./Stored.js"
 const NAME = "parley.alerts"
 const LONGEST_TEXT = 140
 
-/** What the person has asked for in this browser: notifications, texts of messages in them, a sound. @type {Signal<Choice>} */
+/**
+ * What the person has asked for in this browser: notifications, texts of messages in them, a sound. @type
+ * {Signal<Choice>}
+ */
 export const alerts = signal({ notify: false, texts: false, sound: false, ...stored(ofBrowser, NAME) })
 
 /** @param {Partial<Choice>} change */
@@ -23,13 +26,16 @@ const change = (change) => {
 }
 
 /**
- * Turns notifications on or off. When they are turned on, asks the browser for permission. The message of a failure is for a person.
+ * Turns notifications on or off. When they are turned on, asks the browser for permission. The message of a failure is
+ * for a person.
  * @param {boolean} on
  */
 export const setNotify = async (on) => {
   if (on) {
-    if (globalThis.Notification === undefined) throw new Error("This browser shows no notifications for this page. Most need https for them.")
-    if (await Notification.requestPermission() !== "granted") throw new Error("The browser does not permit notifications for this page. Its settings can change that.")
+    if (globalThis.Notification === undefined)
+      throw new Error("This browser shows no notifications for this page. Most need https for them.")
+    if (await Notification.requestPermission() !== "granted")
+      throw new Error("The browser does not permit notifications for this page. Its settings can change that.")
   }
   change({ notify: on })
 }
@@ -72,7 +78,11 @@ const ring = () => {
  */
 export const wordsOf = ({ agent, group, sender, text, texts }) => ({
   title: `@${sender} wrote ${group === null ? `to @${agent}` : `in ${group}`}`,
-  body: texts && text !== undefined && text !== "" ? text.replace(/\s+/g, " ").slice(0, LONGEST_TEXT) : group === null ? "" : `For @${agent}`
+  body: texts && text !== undefined && text !== ""
+    ? text.replace(/\s+/g, " ").slice(0, LONGEST_TEXT)
+    : group === null
+    ? ""
+    : `For @${agent}`
 })
 
 /**

@@ -17,8 +17,8 @@ const NAME = "parley.drafts"
 const isNothing = ({ file, replyTo, text }) => text === "" && file === null && replyTo === null
 
 /**
- * The drafts of one agent, by target: a group's id, or `@` and a handle. The tab keeps their texts, and the messages that they reply to, over
- * a reload. It does not keep a chosen file.
+ * The drafts of one agent, by target: a group's id, or `@` and a handle. The tab keeps their texts, and the messages
+ * that they reply to, over a reload. It does not keep a chosen file.
  */
 export class Drafts {
   /** @param {() => string} handle the agent's handle */
@@ -59,8 +59,10 @@ export class Drafts {
   /** @param {ReadonlyArray<readonly [string, Draft]>} drafts */
   keep(drafts) {
     const { [this.handle()]: _, ...others } = stored(ofTab, NAME) ?? {}
-    const own = Object.fromEntries(drafts.filter(([, { replyTo, text }]) => text !== "" || replyTo !== null)
-      .map(([target, { replyTo, text }]) => [target, { text, replyTo }]))
+    const own = Object.fromEntries(
+      drafts.filter(([, { replyTo, text }]) => text !== "" || replyTo !== null)
+        .map(([target, { replyTo, text }]) => [target, { text, replyTo }])
+    )
     const all = Object.keys(own).length === 0 ? others : { ...others, [this.handle()]: own }
     store(ofTab, NAME, Object.keys(all).length === 0 ? undefined : all)
   }

@@ -4,8 +4,9 @@
 const MOST = 8
 
 /**
- * The beginning of a handle that ends at the caret, and where its `@` is; undefined if there is none. An `@` inside a word or a path, as in
- * an e-mail address or a URL, begins no handle. The server decides which handles of a sent message are mentions (wire.md I).
+ * The beginning of a handle that ends at the caret, and where its `@` is; undefined if there is none. An `@` inside a
+ * word or a path, as in an e-mail address or a URL, begins no handle. The server decides which handles of a sent
+ * message are mentions (wire.md I).
  * @param {string} text
  * @param {number} caret
  */
@@ -15,15 +16,18 @@ export const mentionAt = (text, caret) => {
 }
 
 /**
- * The agents to offer for the beginning of a handle: first those whose handle begins so, then those with such a word in their name.
+ * The agents to offer for the beginning of a handle: first those whose handle begins so, then those with such a word in
+ * their name.
  * @param {ReadonlyArray<Person>} people the most relevant first; an agent may occur twice
  * @param {string} begin in lower case
  */
 export const offered = (people, begin) => {
   const unique = people.filter(({ handle }, index) => people.findIndex((one) => one.handle === handle) === index)
   const byHandle = unique.filter(({ handle }) => handle.startsWith(begin))
-  const byName = unique.filter(({ display_name: name, handle }) => !handle.startsWith(begin) &&
-    (name ?? "").toLowerCase().split(/[^\p{L}\p{N}]+/u).some((word) => word.startsWith(begin)))
+  const byName = unique.filter(({ display_name: name, handle }) =>
+    !handle.startsWith(begin) &&
+    (name ?? "").toLowerCase().split(/[^\p{L}\p{N}]+/u).some((word) => word.startsWith(begin))
+  )
   return [...byHandle, ...byName].slice(0, MOST)
 }
 

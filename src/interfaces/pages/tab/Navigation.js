@@ -42,13 +42,17 @@ const arrive = () => {
   awaited.value = wanted === undefined ? route : null
   arriving = true
   batch(() => {
-    for (const session of sessions.peek()) restore(session, session === wanted ? location.hash : step?.places[session.handle])
+    for (const session of sessions.peek())
+      restore(session, session === wanted ? location.hash : step?.places[session.handle])
     if (wanted !== undefined) show(wanted)
   })
   arriving = false
 }
 
-/** Whether the thread was closed because its conversation is gone. *Back* must not return to it. @param {Session} session @param {Step} before */
+/**
+ * Whether the thread was closed because its conversation is gone. *Back* must not return to it. @param {Session}
+ * session @param {Step} before
+ */
 const isGone = (session, before) => {
   const id = routeOf(before.places[session.handle] ?? "")?.place?.id ?? null
   return id !== null && session.conversations.place.peek() === null && !session.conversations.has(id)
@@ -68,7 +72,8 @@ const follow = () => {
   const next = { front: session.handle, places: Object.fromEntries(all.map((one) => [one.handle, placeOf(one)])) }
   const before = current
   current = next
-  const isNext = !arriving && waiting.value === 0 && isStep(before, next, narrow()) && !all.some((one) => isGone(one, before))
+  const isNext = !arriving && waiting.value === 0 && isStep(before, next, narrow()) &&
+    !all.some((one) => isGone(one, before))
   if (awaited.peek() !== null && !isNext) return
   awaited.value = null
   const url = next.places[next.front] ?? ""

@@ -1,5 +1,6 @@
 /**
- * The value that a browser stores as JSON under a name; undefined if there is none or the browser lets the page read nothing.
+ * The value that a browser stores as JSON under a name; undefined if there is none or the browser lets the page read
+ * nothing.
  * @param {() => Storage} storage
  * @param {string} name
  * @returns {any}

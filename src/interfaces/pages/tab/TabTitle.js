@@ -4,4 +4,7 @@
  */
 export const tabTitle = ({ conversation, handle, unread }) =>
   `${unread === 0 ? "" : `(${unread > 999 ? "999+" : unread}) `}${
-    [conversation, handle === null ? null : `@${handle}`, "Parley"].filter((part) => part !== null && part !== "").join(" · ")}`
+    [conversation, handle === null ? null : `@${handle}`, "Parley"].filter((part) => part !== null && part !== "").join(
+      " · "
+    )
+  }`
