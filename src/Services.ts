@@ -11,13 +11,14 @@ import { Avatars } from "#domain/avatars/Avatars"
 import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
 import { Contacts } from "#domain/contacts/Contacts"
 import { ContactsRepo } from "#domain/contacts/ContactsRepo"
-import { ConversationFeed } from "#domain/conversations/ConversationFeed"
 import { Conversations } from "#domain/conversations/Conversations"
-import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
 import { HistoryRepo } from "#domain/conversations/HistoryRepo"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
+import { DirectConversations } from "#domain/direct/DirectConversations"
+import { DirectFeed } from "#domain/direct/DirectFeed"
+import { DirectRepo } from "#domain/direct/DirectRepo"
 import { Directory } from "#domain/directory/Directory"
 import { DirectoryRepo } from "#domain/directory/DirectoryRepo"
 import { Enforcement } from "#domain/enforcement/Enforcement"
@@ -28,7 +29,8 @@ import { GroupsRepo } from "#domain/groups/GroupsRepo"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { StoredAnswers } from "#domain/idempotency/StoredAnswers"
-import { GroupReads } from "#domain/messages/GroupReads"
+import { GroupReads } from "#domain/memberships/GroupReads"
+import { Participations } from "#domain/memberships/Participations"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { Mutes } from "#domain/mutes/Mutes"
 import { MutesRepo } from "#domain/mutes/MutesRepo"
@@ -104,7 +106,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   ),
   Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
-  Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
+  Layer.provideMerge(Layer.mergeAll(DirectConversations.layer, Groups.layer, WebhookActors.layer, Webhooks.layer)),
   Layer.provideMerge(
     Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer, Grants.layer)
   ),
@@ -114,7 +116,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
   Layer.provideMerge(
-    Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, ConversationFeed.layer, ErasedFiles.layer, WordIndex.layer)
+    Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, DirectFeed.layer, ErasedFiles.layer, WordIndex.layer)
   ),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
@@ -127,7 +129,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     ColdSlots.layer,
     GrantsRepo.layer,
     ContactsRepo.layer,
-    ConversationsRepo.layer,
+    DirectRepo.layer,
     HistoryRepo.layer,
     DeliveriesRepo.layer,
     DeletionsRepo.layer,
@@ -142,6 +144,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     Layer.provideMerge(MailQueue.layer, Mailer.layer),
     MessageRetention.layer,
     MutesRepo.layer,
+    Participations.layer,
     PresenceRepo.layer,
     PushConfigsRepo.layer,
     PresenceStore.layer,

@@ -1,7 +1,7 @@
 import { Accounts } from "#domain/agents/Accounts"
 import { Deletions } from "#domain/agents/Deletions"
-import { ConversationFeed } from "#domain/conversations/ConversationFeed"
 import { Conversations } from "#domain/conversations/Conversations"
+import { DirectFeed } from "#domain/direct/DirectFeed"
 import { PostSources } from "#domain/webhooks/PostSources"
 import { NameLookup } from "#domain/webhooks/PrivateAddressGuard"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
@@ -64,7 +64,7 @@ const world = Effect.gen(function*() {
   const [a, b] = [yield* newAgent(`pusher-${serial++}`), yield* newAgent(`pushed-${serial++}`)]
   yield* say(a, b, {})
   yield* say(b, a, {})
-  const side = { callerId: a.id, recipientId: b.id, conversationId: (yield* ConversationFeed).direct(a.id, b.id) }
+  const side = { callerId: a.id, recipientId: b.id, conversationId: (yield* DirectFeed).direct(a.id, b.id) }
   yield* (yield* Tasks).begin(side.conversationId)
   return { a, b, side, id: yield* newTask(a, b), url: `https://world-${serial++}.example/hook` }
 })
@@ -295,7 +295,7 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       const unasked = yield* world
       const [a, b] = [yield* newAgent(`refused-${serial++}`), yield* newAgent(`refusing-${serial++}`)]
       yield* sql`UPDATE agents SET inbox_mode = 'contacts_only' WHERE id = ${b.id}`
-      const conversationId = (yield* ConversationFeed).direct(a.id, b.id)
+      const conversationId = (yield* DirectFeed).direct(a.id, b.id)
       const call = Effect.gen(function*() {
         const id = (yield* Ids).make("msg")
         yield* tasks.begin(conversationId)

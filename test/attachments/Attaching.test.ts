@@ -1,7 +1,7 @@
-import type { Append, Appended } from "#domain/conversations/Conversation"
-import { ConversationActor } from "#domain/conversations/ConversationActor"
-import type { SendFailure } from "#domain/conversations/ConversationEntity"
-import { AttachmentNotReady } from "#domain/messages/SendErrors"
+import { DirectActor } from "#domain/direct/DirectActor"
+import type { DirectAppend, DirectAppended } from "#domain/direct/DirectConversation"
+import type { SendFailure } from "#domain/direct/DirectEntity"
+import { AttachmentNotReady } from "#domain/sending/SendErrors"
 import type { Settled } from "#infrastructure/database/CommitQueue"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Fiber } from "effect"
@@ -17,7 +17,7 @@ const make = Effect.gen(function*() {
   const appended: Array<string> = []
   const stored = { blocked: false }
   let seq = 0
-  const settleNow = (append: Append, settle: (settled: Settled<Appended>) => void) => {
+  const settleNow = (append: DirectAppend, settle: (settled: Settled<DirectAppended>) => void) => {
     appended.push(append.draft.clientMsgId)
     settle({
       _tag: "Done",
@@ -42,7 +42,7 @@ const make = Effect.gen(function*() {
         return Deferred.await(answer)
       })
   })
-  const actor = ConversationActor.make(world)("conv_1")
+  const actor = DirectActor.make(world)("conv_1")
   const send = (key: string, attachmentId?: string) =>
     Effect.exit(actor.send({
       sender: { ...a, displayName: a.handle },

@@ -1,6 +1,6 @@
-import type { Append, Appended } from "#domain/conversations/Conversation"
-import { ConversationActor } from "#domain/conversations/ConversationActor"
-import type { BlockChange, LoadedDirect } from "#domain/conversations/ConversationsRepo"
+import { DirectActor } from "#domain/direct/DirectActor"
+import type { DirectAppend, DirectAppended } from "#domain/direct/DirectConversation"
+import type { BlockChange, LoadedDirect } from "#domain/direct/DirectRepo"
 import type { Settled } from "#infrastructure/database/CommitQueue"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { assert, describe, it } from "@effect/vitest"
@@ -13,7 +13,8 @@ const b = { id: "agt_b", handle: "bbb" }
 
 /** An actor on rows that say `loaded`, whose commits wait for the test. */
 const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
-  const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
+  const commits: Array<{ readonly append: DirectAppend; readonly settle: (settled: Settled<DirectAppended>) => void }> =
+    []
   let rows = loaded
   let loads = 0
   const world = yield* makeDependencies({
@@ -30,14 +31,14 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
       blocked: rows.state.blocked
     })
   })
-  const actor = ConversationActor.make(world)("conv_1")
+  const actor = DirectActor.make(world)("conv_1")
   const run = <A, E>(effect: Effect.Effect<A, E>) => Effect.forkChild(Effect.exit(effect), { startImmediately: true })
   const send = (key: string) =>
     run(actor.send({ sender: { ...a, displayName: a.handle }, recipient: b, draft: draft(key) }))
   let seq = 0
-  const stored: Settled<Appended> = {
+  const stored: Settled<DirectAppended> = {
     _tag: "Done",
-    get value(): Appended {
+    get value(): DirectAppended {
       return { _tag: "Stored", seq: ++seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null }
     }
   }

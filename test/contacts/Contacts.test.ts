@@ -1,9 +1,9 @@
 import { Accounts } from "#domain/agents/Accounts"
 import { Contacts } from "#domain/contacts/Contacts"
-import { makeDirectIds } from "#domain/conversations/Conversation"
-import { ConversationEntity } from "#domain/conversations/ConversationEntity"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
+import { makeDirectIds } from "#domain/direct/DirectConversation"
+import { DirectEntity } from "#domain/direct/DirectEntity"
 import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { assert, layer } from "@effect/vitest"
@@ -226,7 +226,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(contacts.report(a.id, a.handle, null)), "ValidationFailed")
         assert.deepStrictEqual(yield* sql`SELECT reason FROM reports WHERE agent_id = ${a.id}`, [{ reason: "spam" }])
 
-        const client = yield* entityClient(ConversationEntity)
+        const client = yield* entityClient(DirectEntity)
         const pair = client(makeDirectIds((yield* Secrets).conversationIds)(a.id, c.id))
         const block = { agentId: a.id, blockedId: c.id, at: 7, report: null }
         assert.strictEqual(yield* pair.Block({ command: block }), "Blocked")

@@ -1,15 +1,15 @@
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
-import { makeDirectIds } from "#domain/conversations/Conversation"
-import { ConversationEntity, SendFailure } from "#domain/conversations/ConversationEntity"
 import { Conversations, type Sender, type SendError } from "#domain/conversations/Conversations"
+import { makeDirectIds } from "#domain/direct/DirectConversation"
+import { DirectEntity, SendFailure } from "#domain/direct/DirectEntity"
 import { GroupEntity, GroupSendFailure } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
-import { GroupDeleted } from "#domain/messages/GroupDeletion"
-import * as Errors from "#domain/messages/SendErrors"
-import type { Sent } from "#domain/messages/Sent"
+import { GroupDeleted } from "#domain/memberships/GroupDeletion"
 import { AgentEntity } from "#domain/push/AgentEntity"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { PushRouter } from "#domain/push/PushRouter"
+import * as Errors from "#domain/sending/SendErrors"
+import type { Sent } from "#domain/sending/Sent"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { awaitShards, common } from "#infrastructure/cluster/Cluster"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
@@ -70,7 +70,7 @@ const clientOf = <Type extends string, Rpcs extends Rpc.Any>(entity: Entity.Enti
 const farOf = (made: Wires) =>
   Effect.all({
     wires: Effect.succeed(made),
-    conversations: clientOf(ConversationEntity),
+    conversations: clientOf(DirectEntity),
     groups: clientOf(GroupEntity),
     agents: clientOf(AgentEntity)
   })
@@ -224,18 +224,18 @@ layer(bothNodes)((it) => {
       })
       for (
         const [entity, send, failures] of [
-          [ConversationEntity, "Send", SendFailure],
+          [DirectEntity, "Send", SendFailure],
           [GroupEntity, "SendToGroup", GroupSendFailure]
         ] as const
       ) {
         yield* Effect.gen(function*() {
           const names = Array.from(entity.protocol.requests.keys() as Iterable<string>)
           yield* EntityRpc.make(
-            entity as typeof ConversationEntity,
+            entity as typeof DirectEntity,
             Object.fromEntries(names.map((name) => [name, refuse])) as never
           )
         }).pipe(Effect.provide(Layer.merge(Members.layerAlone, all)), Effect.provideContext(owner.context))
-        const client = (yield* clientOf(entity as typeof ConversationEntity).pipe(
+        const client = (yield* clientOf(entity as typeof DirectEntity).pipe(
           Effect.provide(gateway("owner")),
           Effect.provideContext(caller.context)
         )) as unknown as Record<string, (id: string, payload: unknown) => Effect.Effect<unknown, unknown>>

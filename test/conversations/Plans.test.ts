@@ -1,11 +1,11 @@
-import { makeAppend } from "#domain/conversations/Append"
-import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
 import { HistoryRepo } from "#domain/conversations/HistoryRepo"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
+import { makeDirectAppend } from "#domain/direct/DirectAppend"
+import { DirectRepo } from "#domain/direct/DirectRepo"
 import { makeGroupAppend } from "#domain/groups/GroupAppend"
 import { GroupsRepo } from "#domain/groups/GroupsRepo"
-import { GroupReads } from "#domain/messages/GroupReads"
+import { GroupReads } from "#domain/memberships/GroupReads"
 import { ColdSlots } from "#domain/push/ColdSlots"
 import { SearchRepo } from "#domain/search/SearchRepo"
 import { Config } from "#infrastructure/platform/Config"
@@ -46,7 +46,7 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
   Effect.gen(function*() {
     const found = yield* scansOf(
       Layer.build(Layer.mergeAll(
-        ConversationsRepo.layer,
+        DirectRepo.layer,
         HistoryRepo.layer,
         DeliveriesRepo.layer,
         ColdSlots.layer,
@@ -57,7 +57,7 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
         SearchRepo.layer,
         TasksRepo.layer
       )).pipe(
-        Effect.andThen(makeAppend(1, () => {})),
+        Effect.andThen(makeDirectAppend(1, () => {})),
         Effect.andThen(makeGroupAppend(() => {})),
         Effect.provide(Config.layerTest())
       )

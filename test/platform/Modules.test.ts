@@ -28,19 +28,47 @@ const infrastructure = {
 /** Each of these may import every module of the infrastructure, and the modules that are listed behind it. */
 const domain = {
   agents: [],
-  /** What direct conversations and groups share. */
-  messages: ["agents"],
+  /** The model of a message, its tables, and what webhooks learn of it. */
+  messages: [],
+  /** The queue in which the owner of a conversation decides and commits sends, the same for both kinds. */
+  sending: ["agents", "messages"],
+  /** Who takes part in which conversation, for the modules that show messages. */
+  memberships: ["agents", "messages", "sending"],
   auth: ["agents"],
   idempotency: ["auth"],
   /** Who listens where. */
-  push: ["agents", "messages"],
-  deliveries: ["agents", "messages", "push"],
+  push: ["agents", "messages", "sending"],
+  deliveries: ["agents", "messages", "sending", "memberships", "push"],
   avatars: ["agents", "auth", "idempotency"],
-  attachments: ["agents", "messages", "auth", "idempotency"],
-  groups: ["agents", "messages", "auth", "idempotency", "push", "deliveries", "avatars", "attachments"],
-  webhooks: ["agents", "messages", "auth", "idempotency", "deliveries", "groups"],
+  attachments: ["agents", "sending", "memberships", "auth", "idempotency"],
+  direct: ["agents", "messages", "sending", "memberships", "push", "deliveries", "attachments"],
+  groups: [
+    "agents",
+    "messages",
+    "sending",
+    "memberships",
+    "auth",
+    "idempotency",
+    "push",
+    "deliveries",
+    "avatars",
+    "attachments"
+  ],
+  webhooks: ["agents", "messages", "memberships", "auth", "idempotency", "deliveries", "groups"],
   presence: ["agents", "auth", "idempotency", "push", "webhooks"],
-  conversations: ["agents", "messages", "auth", "idempotency", "push", "deliveries", "attachments", "groups"],
+  /** Both kinds: sends to either, reads, and what an agent hides. */
+  conversations: [
+    "agents",
+    "messages",
+    "sending",
+    "memberships",
+    "auth",
+    "idempotency",
+    "push",
+    "deliveries",
+    "direct",
+    "groups"
+  ],
   mutes: ["agents", "auth", "idempotency", "push", "conversations"],
   /** Which of an agent's processes answers. */
   replies: ["messages", "auth"],
@@ -49,7 +77,7 @@ const domain = {
   enforcement: ["agents", "push", "groups"],
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
   directory: ["agents", "auth"],
-  search: ["agents", "messages", "auth", "conversations"],
+  search: ["agents", "messages", "memberships", "auth", "conversations"],
   registration: ["agents", "auth"],
   /** An agent's own account, and all that ends with it. */
   accounts: [
@@ -75,7 +103,18 @@ const interfaces = {
   /** What browsers see; the JavaScript in its folders runs there, and imports nothing of the server. */
   pages: ["auth"],
   /** The WebSocket, and waits without one. */
-  realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
+  realtime: [
+    "agents",
+    "messages",
+    "memberships",
+    "auth",
+    "push",
+    "deliveries",
+    "groups",
+    "presence",
+    "conversations",
+    "enforcement"
+  ],
   service: ["auth", "pages", "realtime"],
   /** What operators do and see: one service for each thing, on which the next two modules render. */
   operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "service"],
@@ -107,7 +146,18 @@ const interfaces = {
   /** Sign in by OAuth: what hosts and the sign-in page call. */
   signin: ["agents", "auth", "oauth", "registration", "pages"],
   /** A2A. */
-  a2a: ["agents", "messages", "auth", "attachments", "webhooks", "conversations", "directory", "realtime", "service"]
+  a2a: [
+    "agents",
+    "messages",
+    "auth",
+    "attachments",
+    "webhooks",
+    "direct",
+    "conversations",
+    "directory",
+    "realtime",
+    "service"
+  ]
 }
 
 /**

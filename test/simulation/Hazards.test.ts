@@ -1,7 +1,7 @@
-import { makeDirectIds } from "#domain/conversations/Conversation"
-import { ConversationEntity } from "#domain/conversations/ConversationEntity"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
+import { makeDirectIds } from "#domain/direct/DirectConversation"
+import { DirectEntity } from "#domain/direct/DirectEntity"
 import type { LiveSession } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { Secrets } from "#infrastructure/database/Secrets"
@@ -219,7 +219,7 @@ eachDatabase((database) => {
       Effect.gen(function*() {
         const conversations = yield* Conversations
         const sql = yield* SqlClient.SqlClient
-        const client = yield* entityClient(ConversationEntity)
+        const client = yield* entityClient(DirectEntity)
         const id = makeDirectIds((yield* Secrets).conversationIds)
         const a = yield* newAgent("poison-a")
         const others = yield* Effect.forEach([0, 1, 2, 3, 4, 5, 6], (i) => newAgent(`poison-b${i}`))

@@ -1,5 +1,5 @@
-import type { Dependencies } from "#domain/conversations/ConversationActor"
-import type { OutreachFacts } from "#domain/conversations/ConversationsRepo"
+import type { DirectDependencies } from "#domain/direct/DirectActor"
+import type { OutreachFacts } from "#domain/direct/DirectRepo"
 import { Effect } from "effect"
 
 /** Facts with which a send is allowed. */
@@ -19,13 +19,13 @@ const UNHINDERED: OutreachFacts = {
 /** The dependencies of a conversation's actor. Those that a test does not give have no effect. */
 export const makeDependencies = Effect.fnUntraced(function*(
   { facts, ...given }:
-    & Pick<Dependencies, "appends" | "newMessageId" | "load">
-    & Partial<Pick<Dependencies, "publish" | "useAttachment">>
+    & Pick<DirectDependencies, "appends" | "newMessageId" | "load">
+    & Partial<Pick<DirectDependencies, "publish" | "useAttachment">>
     & { readonly facts: () => Partial<OutreachFacts> },
-  own: Partial<Dependencies> = {}
+  own: Partial<DirectDependencies> = {}
 ) {
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
-  const surroundings: Dependencies = {
+  const surroundings: DirectDependencies = {
     now: () => 1_000,
     monotonic: () => 1_000,
     facts: () => Effect.sync(() => ({ ...UNHINDERED, ...facts() })),

@@ -1,7 +1,7 @@
-import { makeDirectIds } from "#domain/conversations/Conversation"
 import type { ConversationListItem } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
+import { makeDirectIds } from "#domain/direct/DirectConversation"
 import type { Draft } from "#domain/messages/Message"
 import type { LiveSession } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"

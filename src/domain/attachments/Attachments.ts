@@ -1,15 +1,15 @@
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
-import type { GroupDeleted } from "#domain/messages/GroupDeletion"
-import { GroupReads } from "#domain/messages/GroupReads"
+import type { GroupDeleted } from "#domain/memberships/GroupDeletion"
+import { GroupReads } from "#domain/memberships/GroupReads"
 import {
   AttachmentNotFound,
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
   type GroupNotFound
-} from "#domain/messages/SendErrors"
+} from "#domain/sending/SendErrors"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import {
   Blobs,

@@ -78,7 +78,7 @@ interface ContactColumns {
 }
 
 /**
- * The SQL of contacts, and the reads of blocks and reports. ConversationsRepo writes blocks and reports, in order with
+ * The SQL of contacts, and the reads of blocks and reports. DirectRepo writes blocks and reports, in order with
  * the pair's messages.
  */
 export class ContactsRepo extends Context.Service<ContactsRepo, {

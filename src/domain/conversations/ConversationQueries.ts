@@ -2,8 +2,10 @@ import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Groups } from "#domain/groups/Groups"
-import type { GroupDeleted } from "#domain/messages/GroupDeletion"
-import { type GroupCard, GroupReads, isGroupId } from "#domain/messages/GroupReads"
+import type { GroupDeleted } from "#domain/memberships/GroupDeletion"
+import { type GroupCard, GroupReads, isGroupId } from "#domain/memberships/GroupReads"
+import type { Participation } from "#domain/memberships/Participations"
+import { Participations } from "#domain/memberships/Participations"
 import {
   messageJson,
   MessageNotFound,
@@ -17,13 +19,7 @@ import type { Unavailable, ValidationFailed } from "#infrastructure/wire/WireErr
 import { Clock, Effect } from "effect"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound } from "./Conversation.ts"
-import {
-  type HistoryRange,
-  HistoryRepo,
-  type HistoryRow,
-  type ListedConversation,
-  type Participation
-} from "./HistoryRepo.ts"
+import { type HistoryRange, HistoryRepo, type HistoryRow, type ListedConversation } from "./HistoryRepo.ts"
 import { Listing } from "./Listing.ts"
 
 export interface HistoryQuery {
@@ -73,6 +69,7 @@ export interface ConversationQueries {
 export const makeConversationQueries = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const repo = yield* HistoryRepo
+  const participations = yield* Participations
   const agents = yield* Agents
   const deliveries = yield* Deliveries
   const groups = yield* Groups
@@ -80,7 +77,7 @@ export const makeConversationQueries = Effect.gen(function*() {
   const now = () => clock.currentTimeMillisUnsafe()
 
   const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
-    const found = yield* repo.participation(agentId, conversationId)
+    const found = yield* participations.of(agentId, conversationId)
     return found ?? (yield* new ConversationNotFound())
   })
 
@@ -130,7 +127,7 @@ export const makeConversationQueries = Effect.gen(function*() {
       const seqs = new Map<string, Array<number>>()
       for (const { conversationId, seq } of positions)
         seqs.set(conversationId, [...seqs.get(conversationId) ?? [], seq])
-      const own = yield* repo.participations(agentId, [...seqs.keys()])
+      const own = yield* participations.among(agentId, [...seqs.keys()])
       const rows = (yield* Effect.forEach(own, (one) => repo.at(agentId, one, seqs.get(one.conversationId) ?? [])))
         .flat()
       const json = yield* jsonOf(agentId, rows)

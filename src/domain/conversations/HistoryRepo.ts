@@ -1,3 +1,4 @@
+import type { Participation } from "#domain/memberships/Participations"
 import {
   type MessageRow,
   type MessageType,
@@ -6,7 +7,6 @@ import {
   storedMessage
 } from "#domain/messages/Message"
 import { Database } from "#infrastructure/database/Sql"
-import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
@@ -22,13 +22,6 @@ export interface HistoryRange {
   readonly before: number | null
   readonly after: number | null
   readonly limit: number
-}
-
-/** A participant's own view of a conversation. */
-export interface Participation {
-  readonly conversationId: string
-  readonly counterpartyId: string | null
-  readonly hiddenThrough: number
 }
 
 export interface ListedConversation {
@@ -59,13 +52,6 @@ export interface ContextFacts {
   readonly oldestUnread: number | null
   readonly newestUnread: number | null
 }
-
-const PARTICIPATION = `
-SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = $1 AND conversation_id = $2`
-
-const PARTICIPATIONS = `
-SELECT conversation_id, counterparty_id, hidden_through FROM participants
-WHERE agent_id = $1 AND conversation_id = ANY ($2::text[])`
 
 /**
  * Selects messages of a direct conversation as one side sees them. The progress comes from the envelope of the
@@ -230,39 +216,8 @@ interface UnreadColumns {
   readonly newest: number | null
 }
 
-const ERASE_HIDES = `
-DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
-  SELECT conversation_id, seq FROM hidden_messages WHERE agent_id = $1 LIMIT $2
-)
-RETURNING seq`
-
-/** The single messages that agents have hidden from themselves. */
-export const hiddenMessagesTables: ReadonlyArray<OwnedTable> = [
-  {
-    table: "hidden_messages",
-    retention: { jobs: ["messages"] },
-    deletion: "keeps",
-    erasure: { removes: ["traces"], keeps: [], batch: { name: "erase_hides", text: ERASE_HIDES } },
-    exports: [
-      {
-        name: "hidden_messages",
-        about: "Single messages that it has hidden from itself.",
-        columns: ["conversation_id", "seq"],
-        without: { agent_id: SELF },
-        key: [["conversation_id", "text"], ["seq", "bigint"]],
-        mine: "t.agent_id = $1",
-        slice: SMALL
-      }
-    ]
-  }
-]
-
 /** The SQL with which a participant reads its conversations and hides parts of them. */
 export class HistoryRepo extends Context.Service<HistoryRepo, {
-  readonly participation: (
-    agentId: string,
-    conversationId: string
-  ) => Effect.Effect<Participation | undefined, Unavailable>
   /** Rows are newest first, or oldest first if `after` is set. */
   readonly history: (
     agentId: string,
@@ -275,11 +230,6 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
     participation: Participation,
     seqs: ReadonlyArray<number>
   ) => Effect.Effect<ReadonlyArray<HistoryRow>, Unavailable>
-  /** The agent's views of these conversations, without those in which it takes no part. */
-  readonly participations: (
-    agentId: string,
-    conversationIds: ReadonlyArray<string>
-  ) => Effect.Effect<ReadonlyArray<Participation>, Unavailable>
   /** The seq of a message, if it is visible to the agent in this conversation. */
   readonly anchor: (
     agentId: string,
@@ -314,18 +264,6 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
     HistoryRepo,
     Effect.gen(function*() {
       const database = yield* Database
-      interface ParticipationColumns {
-        readonly conversation_id: string
-        readonly counterparty_id: string | null
-        readonly hidden_through: number
-      }
-      const participation = database.prepared<ParticipationColumns>("participation", PARTICIPATION)
-      const participations = database.prepared<ParticipationColumns>("participations", PARTICIPATIONS)
-      const toParticipation = (row: ParticipationColumns): Participation => ({
-        conversationId: row.conversation_id,
-        counterpartyId: row.counterparty_id,
-        hiddenThrough: row.hidden_through
-      })
       type HistoryColumns = MessageRow & {
         readonly delivered_at: number | null
         readonly read_at: number | null
@@ -381,13 +319,6 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
       const hideConversation = database.prepared("hide_conversation", HIDE_CONVERSATION)
 
       return HistoryRepo.of({
-        participation: (agentId, conversationId) =>
-          Effect.map(
-            participation([agentId, conversationId]),
-            ([row]) => row === undefined ? undefined : toParticipation(row)
-          ),
-        participations: (agentId, conversationIds) =>
-          Effect.map(participations([agentId, conversationIds]), (rows) => rows.map(toParticipation)),
         history: (agentId, { conversationId, counterpartyId, hiddenThrough }, { after, before, limit }) =>
           Effect.map(
             counterpartyId === null

@@ -2,7 +2,7 @@ import { AgentNotFound } from "#domain/agents/Agent"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
 import { Idempotency } from "#domain/idempotency/Idempotency"
-import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { GroupDeleted } from "#domain/memberships/GroupDeletion"
 import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
 import {
   AgentRestricted,
@@ -15,7 +15,7 @@ import {
   GroupNotFound,
   InboxRestricted,
   RecipientBacklogged
-} from "#domain/messages/SendErrors"
+} from "#domain/sending/SendErrors"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
 import { LargeAnswer } from "#infrastructure/rates/LargeReads"

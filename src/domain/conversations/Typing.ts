@@ -1,18 +1,15 @@
-import { GroupReads } from "#domain/messages/GroupReads"
+import type { BlockPair } from "#domain/direct/DirectConversations"
+import { DirectRepo } from "#domain/direct/DirectRepo"
+import { GroupReads } from "#domain/memberships/GroupReads"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Effect } from "effect"
 import type { ConversationNotFound } from "./Conversation.ts"
-import type { UnblockCommand } from "./ConversationEntity.ts"
 import type { ConversationQueries } from "./ConversationQueries.ts"
-import { ConversationsRepo } from "./ConversationsRepo.ts"
 
 const REMEMBERED_MS = 1_000
 const MAX_REMEMBERED = 10_000
-
-/** The agent that blocks and the agent that is blocked. */
-export type Pair = Pick<UnblockCommand, "agentId" | "blockedId">
 
 export interface Typing {
   /**
@@ -26,14 +23,14 @@ export interface Typing {
     event: "typing.start" | "typing.stop"
   ) => Effect.Effect<void, ConversationNotFound | Unavailable>
   /** Drops the cached receivers of a pair on this node. The caches of other nodes expire after a second. */
-  readonly forgetReceivers: (conversationId: string, pair: Pair) => void
+  readonly forgetReceivers: (conversationId: string, pair: BlockPair) => void
 }
 
 /**
  * Makes the part of `Conversations` that relays typing events. Their receivers are cached, because they come in bursts.
  */
 export const makeTyping = Effect.fnUntraced(function*(participation: ConversationQueries["participation"]) {
-  const repo = yield* ConversationsRepo
+  const repo = yield* DirectRepo
   const groupReads = yield* GroupReads
   const liveAgents = yield* LiveAgents
   const monotonic = monotonicMillis(yield* Clock.Clock)

@@ -1,5 +1,5 @@
 import { Agents } from "#domain/agents/Agents"
-import { GroupReads } from "#domain/messages/GroupReads"
+import { GroupReads } from "#domain/memberships/GroupReads"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#domain/messages/Message"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import type { LiveAgent } from "#domain/push/LiveAgent"

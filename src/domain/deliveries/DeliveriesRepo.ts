@@ -1,6 +1,6 @@
-import { heldIn, holdersOf, inputOf, type LockHolder } from "#domain/messages/BatchStatement"
 import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
 import { intoOutbox, mayHook } from "#domain/messages/Outbox"
+import { heldIn, holdersOf, inputOf, type LockHolder } from "#domain/sending/BatchStatement"
 import type { Locks } from "#infrastructure/database/LockWaiters"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"

@@ -1,4 +1,4 @@
-import { type Role, RoleSchema } from "#domain/messages/GroupReads"
+import { type Role, RoleSchema } from "#domain/memberships/GroupReads"
 import { DateTimeString } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"

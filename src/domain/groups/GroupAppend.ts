@@ -1,3 +1,6 @@
+import type { Draft } from "#domain/messages/Message"
+import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
+import type { Numbered } from "#domain/messages/Published"
 import {
   heldIn,
   holdersOf,
@@ -8,10 +11,7 @@ import {
   messageColumns,
   onceEach,
   storing
-} from "#domain/messages/BatchStatement"
-import type { Draft } from "#domain/messages/Message"
-import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
-import type { Numbered } from "#domain/messages/Published"
+} from "#domain/sending/BatchStatement"
 import type { Locks } from "#infrastructure/database/LockWaiters"
 import { Database } from "#infrastructure/database/Sql"
 import { countStored } from "#infrastructure/platform/Metrics"

@@ -1,5 +1,5 @@
 import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
-import { GroupDeleted } from "#domain/messages/GroupDeletion"
+import { GroupDeleted } from "#domain/memberships/GroupDeletion"
 import { Draft, MessageSender } from "#domain/messages/Message"
 import {
   AgentRestricted,
@@ -9,8 +9,8 @@ import {
   Blocked,
   GroupNotFound,
   InboxRestricted
-} from "#domain/messages/SendErrors"
-import { Sent } from "#domain/messages/Sent"
+} from "#domain/sending/SendErrors"
+import { Sent } from "#domain/sending/Sent"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import {
   Forbidden,

@@ -1,6 +1,6 @@
 import { type AgentStatus, type Policy, statusAt } from "#domain/agents/Agent"
-import { groupPictures } from "#domain/messages/GroupPictures"
-import type { Role } from "#domain/messages/GroupReads"
+import { groupPictures } from "#domain/memberships/GroupPictures"
+import type { Role } from "#domain/memberships/GroupReads"
 import { hookedAmong, intoOutbox, unmuted } from "#domain/messages/Outbox"
 import type { Numbered } from "#domain/messages/Published"
 import { Database } from "#infrastructure/database/Sql"

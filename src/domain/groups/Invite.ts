@@ -1,4 +1,4 @@
-import type { GroupCard } from "#domain/messages/GroupReads"
+import type { GroupCard } from "#domain/memberships/GroupReads"
 import { DateTimeString, iso } from "#infrastructure/wire/Text"
 import { Schema } from "effect"
 

@@ -1,4 +1,4 @@
-import { ColdCapExceeded } from "#domain/messages/SendErrors"
+import { ColdCapExceeded } from "#domain/sending/SendErrors"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { Entity } from "effect/cluster"

@@ -1,4 +1,4 @@
-import { ColdCapExceeded } from "#domain/messages/SendErrors"
+import { ColdCapExceeded } from "#domain/sending/SendErrors"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"

@@ -1,6 +1,6 @@
 import { Agents } from "#domain/agents/Agents"
 import { type CloseReason, Sessions } from "#domain/agents/Sessions"
-import type { ColdCapExceeded } from "#domain/messages/SendErrors"
+import type { ColdCapExceeded } from "#domain/sending/SendErrors"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { makeActors } from "#infrastructure/platform/Actors"
 import type { Unavailable } from "#infrastructure/wire/WireError"

@@ -1,7 +1,7 @@
 import { Agents } from "#domain/agents/Agents"
 import { ConversationNotFound } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
-import { isGroupId } from "#domain/messages/GroupReads"
+import { isGroupId } from "#domain/memberships/GroupReads"
 import { turn } from "#domain/messages/MessagePage"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { decodeCursor, encodeCursor } from "#infrastructure/wire/Page"

@@ -1,4 +1,4 @@
-import { isGroupId } from "#domain/messages/GroupReads"
+import { isGroupId } from "#domain/memberships/GroupReads"
 import { turn } from "#domain/messages/MessagePage"
 import type { Batch } from "#infrastructure/cluster/Job"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"

@@ -1,7 +1,7 @@
 import type { Agent } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import type { ApiCalls } from "#domain/auth/ApiCalls"
-import { ConversationFeed } from "#domain/conversations/ConversationFeed"
+import { DirectFeed } from "#domain/direct/DirectFeed"
 import { HandleInput } from "#infrastructure/wire/Text"
 import { Effect, Schema } from "effect"
 import { type Failure, taskNotFound } from "./Failure.ts"
@@ -21,7 +21,7 @@ export interface Call {
 /** Finds the agent that a call is made to, and the caller's tasks with it. */
 export const makeLookUp = Effect.gen(function*() {
   const agents = yield* Agents
-  const feed = yield* ConversationFeed
+  const feed = yield* DirectFeed
   const tasks = yield* Tasks
   const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
 

@@ -1,6 +1,6 @@
 import { Agents } from "#domain/agents/Agents"
 import { Attachments } from "#domain/attachments/Attachments"
-import { ConversationFeed } from "#domain/conversations/ConversationFeed"
+import { DirectFeed } from "#domain/direct/DirectFeed"
 import { TASK_EVENT } from "#domain/messages/Outbox"
 import { PostSources } from "#domain/webhooks/PostSources"
 import { signedHeaders } from "#domain/webhooks/Signature"
@@ -74,7 +74,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     TaskPushes,
     Effect.gen(function*() {
       const agents = yield* Agents
-      const feed = yield* ConversationFeed
+      const feed = yield* DirectFeed
       const config = yield* Config
       const limits = yield* Limits
       const repo = yield* PushConfigsRepo

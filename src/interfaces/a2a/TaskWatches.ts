@@ -1,5 +1,5 @@
 import { Agents } from "#domain/agents/Agents"
-import { ConversationFeed } from "#domain/conversations/ConversationFeed"
+import { DirectFeed } from "#domain/direct/DirectFeed"
 import { Config } from "#infrastructure/platform/Config"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { LogThrottle } from "#infrastructure/platform/LogThrottle"
@@ -93,7 +93,7 @@ export class TaskWatches extends Context.Service<TaskWatches, {
     TaskWatches,
     Effect.gen(function*() {
       const agents = yield* Agents
-      const feed = yield* ConversationFeed
+      const feed = yield* DirectFeed
       const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
       const repo = yield* TasksRepo
       const waiters = yield* Waiters

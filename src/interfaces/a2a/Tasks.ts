@@ -1,5 +1,5 @@
 import { Agents } from "#domain/agents/Agents"
-import { ConversationFeed, type FollowingMessage } from "#domain/conversations/ConversationFeed"
+import { DirectFeed, type FollowingMessage } from "#domain/direct/DirectFeed"
 import type { StoredMessage } from "#domain/messages/Message"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { Webhooks } from "#domain/webhooks/Webhooks"
@@ -107,7 +107,7 @@ export class Tasks extends Context.Service<Tasks, {
     Effect.gen(function*() {
       const agents = yield* Agents
       const clock = yield* Clock.Clock
-      const feed = yield* ConversationFeed
+      const feed = yield* DirectFeed
       const repo = yield* TasksRepo
       const actors = yield* WebhookActors
       const pushConfigs = yield* PushConfigsRepo

@@ -1,6 +1,6 @@
 import { ReadReceipt } from "#domain/deliveries/ReadReceipt"
 import { GroupInvite } from "#domain/groups/Invite"
-import { GroupDeletion } from "#domain/messages/GroupDeletion"
+import { GroupDeletion } from "#domain/memberships/GroupDeletion"
 import { SyncRow } from "#domain/messages/Message"
 import { Presence, PresenceChange } from "#domain/presence/Presence"
 import { DateTimeString, Storable } from "#infrastructure/wire/Text"

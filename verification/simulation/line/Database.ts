@@ -1,6 +1,6 @@
-import type { Append, Appended } from "#domain/conversations/Conversation"
-import type { Dependencies } from "#domain/conversations/ConversationActor"
 import type { Deliveries } from "#domain/deliveries/Deliveries"
+import type { DirectDependencies } from "#domain/direct/DirectActor"
+import type { DirectAppend, DirectAppended } from "#domain/direct/DirectConversation"
 import { messageJson, type Rendered, renderMessage, sentMessage } from "#domain/messages/Message"
 import type { Settled } from "#infrastructure/database/CommitQueue"
 import { Unavailable } from "#infrastructure/wire/WireError"
@@ -98,7 +98,7 @@ export class Database {
   }
 
   /** The batch statement (Append.ts) for one send. */
-  private append(append: Append, writer: string): Appended {
+  private append(append: DirectAppend, writer: string): DirectAppended {
     const { conversationId, draft, recipientId, senderId } = append
     const key = `${senderId} ${draft.clientMsgId}`
     if (this.byKey.has(key)) return { _tag: "Replayed" }
@@ -130,7 +130,7 @@ export class Database {
     return this.stored(committed)
   }
 
-  private stored({ inboxNo, senderId, seq }: Pick<Committed, "inboxNo" | "senderId" | "seq">): Appended {
+  private stored({ inboxNo, senderId, seq }: Pick<Committed, "inboxNo" | "senderId" | "seq">): DirectAppended {
     return {
       _tag: "Stored",
       seq,
@@ -142,14 +142,14 @@ export class Database {
   }
 
   /** The database functions that the actors of one process use. */
-  for(process: string): Pick<Dependencies, "appends" | "load" | "original"> {
+  for(process: string): Pick<DirectDependencies, "appends" | "load" | "original"> {
     /** When the last statement of each conversation takes effect, and is answered. */
     const last = new Map<string, { effect: number; answer: number }>()
-    const submit = (append: Append, settle: (settled: Settled<Appended>) => void): void => {
+    const submit = (append: DirectAppend, settle: (settled: Settled<DirectAppended>) => void): void => {
       const lane = last.get(append.conversationId) ?? { effect: 0, answer: 0 }
       last.set(append.conversationId, lane)
       lane.effect = Math.max(lane.effect, this.time.now + this.random() * this.delayMs)
-      const ends = (settled: Settled<Appended>): void => {
+      const ends = (settled: Settled<DirectAppended>): void => {
         lane.answer = Math.max(lane.answer, this.time.now + this.random() * this.delayMs)
         this.time.after(lane.answer - this.time.now, () => {
           if (!this.dead.has(process)) settle(settled)

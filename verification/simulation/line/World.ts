@@ -1,10 +1,10 @@
-import { ConversationActor } from "#domain/conversations/ConversationActor"
-import { ConversationEntity, type Send, type SendCommand } from "#domain/conversations/ConversationEntity"
+import { DirectActor } from "#domain/direct/DirectActor"
+import { DirectEntity, type Send, type SendCommand } from "#domain/direct/DirectEntity"
 import type { Published } from "#domain/messages/Published"
-import type { Sent } from "#domain/messages/Sent"
 import { LiveAgent, type Push } from "#domain/push/LiveAgent"
 import { PushRouter } from "#domain/push/PushRouter"
 import type { SocketSlot } from "#domain/push/SocketPlaces"
+import type { Sent } from "#domain/sending/Sent"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { Members } from "#infrastructure/cluster/Members"
 import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
@@ -310,8 +310,8 @@ export class World {
       const router = Context.get(context, PushRouter)
       const agents = new Map<string, LiveAgent>()
       const publish = (stored: Published): void => this.publish(node, stored)
-      const actors = new Map<string, ConversationActor>()
-      const makeActor = ConversationActor.make({
+      const actors = new Map<string, DirectActor>()
+      const makeActor = DirectActor.make({
         ...database.for(process),
         now: () => time.currentTimeMillisUnsafe(),
         monotonic: monotonicMillis(time),
@@ -325,7 +325,7 @@ export class World {
         backlogHard: 1_000_000,
         fork
       })
-      const client = yield* EntityRpc.make(ConversationEntity, {
+      const client = yield* EntityRpc.make(DirectEntity, {
         Send: {
           run: (conversationId, { command }) => {
             this.judge(() =>

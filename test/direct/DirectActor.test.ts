@@ -1,6 +1,6 @@
-import type { Append, Appended, DirectState } from "#domain/conversations/Conversation"
-import { ConversationActor, type Dependencies } from "#domain/conversations/ConversationActor"
-import type { SendCommand } from "#domain/conversations/ConversationEntity"
+import { DirectActor, type DirectDependencies } from "#domain/direct/DirectActor"
+import type { DirectAppend, DirectAppended, DirectState } from "#domain/direct/DirectConversation"
+import type { SendCommand } from "#domain/direct/DirectEntity"
 import type { Settled } from "#infrastructure/database/CommitQueue"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { assert, describe, it } from "@effect/vitest"
@@ -26,8 +26,14 @@ const NEW: DirectState = { initiatorId: null, createdAt: null, established: fals
  * service cannot arrange.
  */
 const make = Effect.fnUntraced(
-  function*(loaded: DirectState, own: Partial<Dependencies> = {}, beforeFacts: Effect.Effect<void> = Effect.void) {
-    const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
+  function*(
+    loaded: DirectState,
+    own: Partial<DirectDependencies> = {},
+    beforeFacts: Effect.Effect<void> = Effect.void
+  ) {
+    const commits: Array<
+      { readonly append: DirectAppend; readonly settle: (settled: Settled<DirectAppended>) => void }
+    > = []
     const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []
     let ids = 0
     const world = yield* makeDependencies({
@@ -41,7 +47,7 @@ const make = Effect.fnUntraced(
         }),
       facts: () => ({ opened: loaded.initiatorId !== null })
     }, own)
-    const actor = ConversationActor.make({
+    const actor = DirectActor.make({
       ...world,
       facts: (...of) => Effect.andThen(beforeFacts, world.facts(...of))
     })("conv_1")
@@ -66,14 +72,14 @@ const make = Effect.fnUntraced(
   }
 )
 
-const keys = (commits: ReadonlyArray<{ readonly append: Append }>) =>
+const keys = (commits: ReadonlyArray<{ readonly append: DirectAppend }>) =>
   commits.map(({ append }) => append.draft.clientMsgId)
 const failure = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
   Exit.isFailure(exit)
     ? exit.cause.reasons.map((reason) => reason._tag === "Fail" ? reason.error._tag : reason._tag)[0]
     : "success"
 
-describe("ConversationActor", () => {
+describe("DirectActor", () => {
   it.effect("the first write of an owner goes alone and raises the epoch; the rest follow in order", () =>
     Effect.gen(function*() {
       const { answer, commits, loads, send, stored } = yield* make(ESTABLISHED)

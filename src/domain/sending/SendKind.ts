@@ -1,7 +1,7 @@
+import type { Draft, MessageSender, ShownContext } from "#domain/messages/Message"
+import type { Published } from "#domain/messages/Published"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import type { Effect } from "effect"
-import type { Draft, MessageSender, ShownContext } from "./Message.ts"
-import type { Published } from "./Published.ts"
 import type { Sent } from "./Sent.ts"
 
 /** The types in which the sends of direct conversations and of groups differ. */

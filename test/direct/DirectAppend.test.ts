@@ -1,5 +1,5 @@
-import { makeAppend } from "#domain/conversations/Append"
-import type { Append } from "#domain/conversations/Conversation"
+import { makeDirectAppend } from "#domain/direct/DirectAppend"
+import type { DirectAppend } from "#domain/direct/DirectConversation"
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
@@ -12,7 +12,7 @@ const conversation = (id: string, initiator: Party) =>
       INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_at, initiator_id)
       VALUES (${id}, 'direct', 1, 0, 0, 0, ${initiator.id})`)
 
-const from = (conversationId: string, sender: Party, recipient: Party, key: string, nextEpoch = 1): Append => ({
+const from = (conversationId: string, sender: Party, recipient: Party, key: string, nextEpoch = 1): DirectAppend => ({
   conversationId,
   epoch: 1,
   nextEpoch,
@@ -40,7 +40,7 @@ const untilWaiting = (sessions: number) =>
   )
 
 describe("a batch that waited for its conversation knows what was committed there meanwhile", () => {
-  const batches: ReadonlyArray<readonly [string, (a: Party, b: Party, c: Party) => ReadonlyArray<Append>]> = [
+  const batches: ReadonlyArray<readonly [string, (a: Party, b: Party, c: Party) => ReadonlyArray<DirectAppend>]> = [
     ["the first of a new owner", (a, b) => [from("conv_ab", a, b, "own", 2)]],
     // Whose commit before was lost with its connection, and came through all the same.
     ["one send of the same owner", (a, b) => [from("conv_ab", a, b, "own")]],
@@ -50,7 +50,7 @@ describe("a batch that waited for its conversation knows what was committed ther
     it.live(what, () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        const append = yield* makeAppend(1_000, () => {})
+        const append = yield* makeDirectAppend(1_000, () => {})
         const [a, b, c] = (yield* newAgents(3)) as [Party, Party, Party]
         yield* conversation("conv_ab", a)
         yield* conversation("conv_bc", b)
@@ -76,7 +76,7 @@ describe("a batch that waited for its conversation knows what was committed ther
 
 it.effect("a batch stores no more than the recipient's backlog has room for (wire.md G.4)", () =>
   Effect.gen(function*() {
-    const append = yield* makeAppend(3, () => {})
+    const append = yield* makeDirectAppend(3, () => {})
     const [a, b, c] = (yield* newAgents(3)) as [Party, Party, Party]
     yield* conversation("conv_ab", a)
     yield* conversation("conv_bc", b)
@@ -96,7 +96,7 @@ it.effect("a batch stores no more than the recipient's backlog has room for (wir
 it.live("batches with the same keys in other orders wait for each other one way only", () =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
-    const append = yield* makeAppend(1_000, () => {})
+    const append = yield* makeDirectAppend(1_000, () => {})
     const [sender, ...others] = (yield* newAgents(6)) as [Party, Party, Party, Party, Party, Party]
     for (const [i] of others.entries()) yield* conversation(`conv_${i}`, sender)
     const to = (i: number, key: string) => from(`conv_${i}`, sender, others[i]!, key)

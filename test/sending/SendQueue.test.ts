@@ -1,5 +1,5 @@
-import type { Append, Appended } from "#domain/conversations/Conversation"
-import { ConversationActor } from "#domain/conversations/ConversationActor"
+import { DirectActor } from "#domain/direct/DirectActor"
+import type { DirectAppend, DirectAppended } from "#domain/direct/DirectConversation"
 import { GroupActor, type GroupDependencies } from "#domain/groups/GroupActor"
 import type { GroupAppended } from "#domain/groups/GroupAppend"
 import type { Published } from "#domain/messages/Published"
@@ -81,13 +81,13 @@ const direct: Kind = {
     const published: Array<Published> = []
     const row = { epoch: 1, version: 0, seq: 0 }
     let loads = 0
-    const outcome = (append: Append, ending: Exclude<Ending, object>): Appended => {
+    const outcome = (append: DirectAppend, ending: Exclude<Ending, object>): DirectAppended => {
       if (ending !== "Stored") return { _tag: ending }
       row.epoch = append.nextEpoch
       const seq = ++row.seq
       return { _tag: "Stored", seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null }
     }
-    const actor = ConversationActor.make(
+    const actor = DirectActor.make(
       yield* makeDependencies({
         appends: {
           submit: (append, settle, age, trace) =>

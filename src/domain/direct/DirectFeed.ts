@@ -3,7 +3,7 @@ import { Secrets } from "#infrastructure/database/Secrets"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
-import { makeDirectIds } from "./Conversation.ts"
+import { makeDirectIds } from "./DirectConversation.ts"
 
 /** A conversation, and optionally one of its messages, whose progress is requested. */
 export interface Place {
@@ -73,7 +73,7 @@ export interface Following {
  * Reads the committed messages of direct conversations in order, for modules that derive something from them. The
  * caller must check access.
  */
-export class ConversationFeed extends Context.Service<ConversationFeed, {
+export class DirectFeed extends Context.Service<DirectFeed, {
   /** The id of the direct conversation of two agents, whether it exists or not. */
   readonly direct: (one: string, other: string) => string
   /** Up to `limit` messages above a seq, in order, without their contents. They end early after 256 kB of metadata. */
@@ -103,9 +103,9 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
     seq: number,
     metadata: string
   ) => Effect.Effect<boolean, Unavailable>
-}>()("parley/conversations/ConversationFeed") {
+}>()("parley/direct/DirectFeed") {
   static readonly layer = Layer.effect(
-    ConversationFeed,
+    DirectFeed,
     Effect.gen(function*() {
       const database = yield* Database
       const following = database.prepared<
@@ -124,7 +124,7 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
         PROGRESS
       )
       const amend = database.prepared("feed_amend", AMEND)
-      return ConversationFeed.of({
+      return DirectFeed.of({
         direct: makeDirectIds((yield* Secrets).conversationIds),
         following: (conversationId, after, limit) =>
           Effect.map(following([conversationId, after, limit, FOLLOWING_BYTES]), (rows) => ({

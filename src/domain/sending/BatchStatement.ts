@@ -1,5 +1,5 @@
+import type { Draft } from "#domain/messages/Message"
 import { Effect } from "effect"
-import type { Draft } from "./Message.ts"
 
 /** The columns of a message in the JSON input of every batch statement; `i` is its index in the batch. */
 export const MESSAGE_COLUMNS =

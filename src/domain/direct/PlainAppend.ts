@@ -1,8 +1,8 @@
-import { BY_KEY, inputOf, isKnown } from "#domain/messages/BatchStatement"
 import { mayHook } from "#domain/messages/Outbox"
+import { BY_KEY, inputOf, isKnown } from "#domain/sending/BatchStatement"
 import { Database } from "#infrastructure/database/Sql"
 import { Effect } from "effect"
-import type { Append } from "./Conversation.ts"
+import type { DirectAppend } from "./DirectConversation.ts"
 
 /**
  * A plain send is one in an established conversation, by an owner that has written before. Nearly all sends are plain.
@@ -11,7 +11,8 @@ import type { Append } from "./Conversation.ts"
  * a suspended or deleted agent, a full inbox, a webhook of the recipient, or a conversation that was written to while
  * the statement waited for its lock. Then the general statement decides the batch.
  */
-const isPlain = (append: Append): boolean => !append.opens && !append.establishes && append.epoch === append.nextEpoch
+const isPlain = (append: DirectAppend): boolean =>
+  !append.opens && !append.establishes && append.epoch === append.nextEpoch
 
 /** A plain send as it was stored. */
 export interface PlainStored {
@@ -150,7 +151,7 @@ export const makePlainAppend = (backlogHard: number) =>
       readonly own: ReadonlyArray<number> | null
     }>("append_many", MANY)
 
-    const storeOne = (append: Append, lockMs: number) =>
+    const storeOne = (append: DirectAppend, lockMs: number) =>
       Effect.map(
         one([
           lockMs,
@@ -174,7 +175,7 @@ export const makePlainAppend = (backlogHard: number) =>
         }
       )
 
-    const storeMany = (batch: ReadonlyArray<Append>, lockMs: number) => {
+    const storeMany = (batch: ReadonlyArray<DirectAppend>, lockMs: number) => {
       const conversations = new Tally(batch.map((append) => append.conversationId))
       const recipients = new Tally(batch.map((append) => append.recipientId))
       const others = new Tally(
@@ -238,7 +239,7 @@ export const makePlainAppend = (backlogHard: number) =>
       )
     }
 
-    return (batch: ReadonlyArray<Append>, lockMs: number): ReturnType<typeof storeOne> | undefined => {
+    return (batch: ReadonlyArray<DirectAppend>, lockMs: number): ReturnType<typeof storeOne> | undefined => {
       if (!batch.every(isPlain)) return undefined
       return batch.length === 1 ? storeOne(batch[0]!, lockMs) : storeMany(batch, lockMs)
     }

@@ -1,4 +1,4 @@
-import { ConversationsRepo } from "#domain/conversations/ConversationsRepo"
+import { DirectRepo } from "#domain/direct/DirectRepo"
 import { MadeWithin } from "#infrastructure/database/DatabaseClock"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
@@ -9,7 +9,7 @@ const [one, other] = ["agt_00000000000000000001", "agt_00000000000000000002"]
 const conversation = "conv_0000000000000000"
 const reported = { id: "rpt_0000000000000000", reason: null }
 
-const repo = ConversationsRepo.layer.pipe(
+const repo = DirectRepo.layer.pipe(
   Layer.provide(Layer.succeed(MadeWithin, 5_000)),
   Layer.provideMerge(layerPostgresTest(18, { poolSize: 2 }).pipe(Layer.orDie))
 )
@@ -19,7 +19,7 @@ describe("a block that was on its way for long", () => {
     it.live(`is not made${report === null ? "" : ", nor is its report"}`, () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        const { block } = yield* ConversationsRepo
+        const { block } = yield* DirectRepo
         for (const id of [one, other]) {
           yield* sql`INSERT INTO agents (id, handle, email, key_hash, created_at, updated_at)
             VALUES (${id}, ${id.slice(-6)}, ${`${id}@agents.example`}, ${Buffer.from(id)}, 0, 0)`

@@ -5,8 +5,8 @@ import { Database } from "#infrastructure/database/Sql"
 import { requestId } from "#infrastructure/platform/RequestId"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
-import type { DirectState } from "./Conversation.ts"
-import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
+import type { DirectState } from "./DirectConversation.ts"
+import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./DirectEntity.ts"
 
 /** A direct conversation as committed, with the epoch and version that a write based on this state must carry. */
 export interface LoadedDirect {
@@ -174,7 +174,7 @@ export interface BlockChange {
  * The SQL with which sends and blocks are decided and committed. The batch statement is in Append.ts, and the SQL of
  * reads in HistoryRepo.ts.
  */
-export class ConversationsRepo extends Context.Service<ConversationsRepo, {
+export class DirectRepo extends Context.Service<DirectRepo, {
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
   readonly outreach: (
     senderId: string,
@@ -193,9 +193,9 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
     conversationId: string,
     command: UnblockCommand
   ) => Effect.Effect<UnblockOutcome | undefined, Unavailable>
-}>()("parley/conversations/ConversationsRepo") {
+}>()("parley/direct/DirectRepo") {
   static readonly layer = Layer.effect(
-    ConversationsRepo,
+    DirectRepo,
     Effect.gen(function*() {
       const database = yield* Database
       const load = database.prepared<{
@@ -226,7 +226,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
       const blockedSince = database.prepared<{ created_at: number }>("blocked_since", BLOCKED_SINCE)
       const unblock = database.prepared<{ done: boolean; was: boolean }>("unblock", UNBLOCK)
 
-      return ConversationsRepo.of({
+      return DirectRepo.of({
         load: (conversationId, one, other) =>
           Effect.map(load([conversationId, one, other]), ([row]) => ({
             epoch: row?.epoch ?? 0,

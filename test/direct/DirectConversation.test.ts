@@ -1,4 +1,4 @@
-import { decideSend, type DirectState, makeDirectIds } from "#domain/conversations/Conversation"
+import { decideSend, type DirectState, makeDirectIds } from "#domain/direct/DirectConversation"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 

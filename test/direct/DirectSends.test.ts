@@ -1,14 +1,8 @@
-import type { Append, Appended, DirectState } from "#domain/conversations/Conversation"
-import {
-  type CachedDirect,
-  confirmDirect,
-  decideDirect,
-  decideOpening,
-  settleDirect
-} from "#domain/conversations/ConversationActor"
-import type { SendCommand } from "#domain/conversations/ConversationEntity"
-import type { OutreachFacts } from "#domain/conversations/ConversationsRepo"
-import { AwaitingReply, Blocked } from "#domain/messages/SendErrors"
+import { type CachedDirect, confirmDirect, decideDirect, decideOpening, settleDirect } from "#domain/direct/DirectActor"
+import type { DirectAppend, DirectAppended, DirectState } from "#domain/direct/DirectConversation"
+import type { SendCommand } from "#domain/direct/DirectEntity"
+import type { OutreachFacts } from "#domain/direct/DirectRepo"
+import { AwaitingReply, Blocked } from "#domain/sending/SendErrors"
 import { assert, describe, it } from "@effect/vitest"
 import { draft } from "../support/Modules.ts"
 
@@ -22,7 +16,7 @@ const command = (senderId: string): SendCommand => ({
   recipient: { id: "agt_r", handle: "rrr" },
   draft: draft("m1")
 })
-const write = (own: Partial<Append> = {}): Append => ({
+const write = (own: Partial<DirectAppend> = {}): DirectAppend => ({
   conversationId: "conv_1",
   epoch: 3,
   nextEpoch: 3,
@@ -37,7 +31,7 @@ const write = (own: Partial<Append> = {}): Append => ({
   requestId: null,
   ...own
 })
-const STORED: Appended = {
+const STORED: DirectAppended = {
   _tag: "Stored",
   seq: 1,
   inboxNo: 4,
@@ -45,7 +39,7 @@ const STORED: Appended = {
   senderLastInboxNo: 0,
   senderNextInboxNo: null
 }
-const settle = (current: CachedDirect | undefined, of: Append, outcome: Appended) =>
+const settle = (current: CachedDirect | undefined, of: DirectAppend, outcome: DirectAppended) =>
   settleDirect(current, of, outcome, "rrr", 50)
 
 const FACTS: OutreachFacts = {
@@ -81,7 +75,7 @@ describe("a direct send", () => {
     const state = cached(ESTABLISHED)
     const plain = settle(state, write(), STORED)
     assert.isTrue(plain._tag === "Stored" && plain.state === state)
-    const stateAfter = (current: CachedDirect, own: Partial<Append>) => {
+    const stateAfter = (current: CachedDirect, own: Partial<DirectAppend>) => {
       const settlement = settle(current, write(own), STORED)
       return settlement._tag === "Stored" ? settlement.state : undefined
     }
@@ -121,7 +115,7 @@ describe("a direct send", () => {
   })
 
   it("that the statement refuses gets the failure of its outcome", () => {
-    const settled = (outcome: Appended) => failureOf(settle(cached(ESTABLISHED), write(), outcome))
+    const settled = (outcome: DirectAppended) => failureOf(settle(cached(ESTABLISHED), write(), outcome))
     assert.strictEqual(settled({ _tag: "Replayed" }), "Replay")
     assert.strictEqual(settled({ _tag: "SenderGone" }), "RefuseSender")
     assert.strictEqual(settled({ _tag: "RecipientGone" }), "AgentNotFound")

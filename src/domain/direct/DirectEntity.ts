@@ -10,8 +10,8 @@ import {
   ColdCapExceeded,
   InboxRestricted,
   RecipientBacklogged
-} from "#domain/messages/SendErrors"
-import { Sent } from "#domain/messages/Sent"
+} from "#domain/sending/SendErrors"
+import { Sent } from "#domain/sending/Sent"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
@@ -100,4 +100,4 @@ export const Unblock = Rpc.make("Unblock", {
  * last call. Calls are safe to retry: a send finds its client_msg_id, a block finds the existing block, and an unblock
  * names the block that it removes. The names of the entity and of its Rpcs never change.
  */
-export const ConversationEntity = Entity.make("Conversation", [Send, Block, Unblock])
+export const DirectEntity = Entity.make("Conversation", [Send, Block, Unblock])

@@ -1,4 +1,6 @@
 import { AgentSuspended } from "#domain/agents/Agent"
+import { messageJson, renderMessage, sentMessage } from "#domain/messages/Message"
+import type { Published } from "#domain/messages/Published"
 import type { CommitQueue, Settled } from "#infrastructure/database/CommitQueue"
 import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import { forRequest, requestIdOf } from "#infrastructure/platform/RequestId"
@@ -12,8 +14,6 @@ import {
 } from "#infrastructure/platform/Tracing"
 import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Cause, Effect, Exit } from "effect"
-import { messageJson, renderMessage, sentMessage } from "./Message.ts"
-import type { Published } from "./Published.ts"
 import type { Checked, Decision, SendKind, SendTypes, Settlement, Stored, Verdict } from "./SendKind.ts"
 import type { Sent } from "./Sent.ts"
 

@@ -6,7 +6,7 @@ import {
   type ColdCapExceeded,
   InboxRestricted,
   RecipientBacklogged
-} from "#domain/messages/SendErrors"
+} from "#domain/sending/SendErrors"
 import {
   type Decision,
   type Opening,
@@ -16,18 +16,18 @@ import {
   type Settlement,
   type Stamp,
   type Verdict
-} from "#domain/messages/SendKind"
-import { SendQueue, type SendQueueDependencies } from "#domain/messages/SendQueue"
-import type { Sent } from "#domain/messages/Sent"
+} from "#domain/sending/SendKind"
+import { SendQueue, type SendQueueDependencies } from "#domain/sending/SendQueue"
+import type { Sent } from "#domain/sending/Sent"
 import { iso } from "#infrastructure/wire/Text"
 import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
-import { type Append, type Appended, decideSend, type DirectState } from "./Conversation.ts"
-import type { SendCommand, SendFailure } from "./ConversationEntity.ts"
-import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
+import { decideSend, type DirectAppend, type DirectAppended, type DirectState } from "./DirectConversation.ts"
+import type { SendCommand, SendFailure } from "./DirectEntity.ts"
+import type { BlockChange, LoadedDirect, OutreachFacts } from "./DirectRepo.ts"
 
 /** The services that a conversation calls. */
-export interface Dependencies extends SendQueueDependencies<Append, Appended> {
+export interface DirectDependencies extends SendQueueDependencies<DirectAppend, DirectAppended> {
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
   readonly facts: (
     command: SendCommand,
@@ -67,8 +67,8 @@ export interface CachedDirect {
 export interface DirectSends {
   readonly command: SendCommand
   readonly state: CachedDirect
-  readonly write: Append
-  readonly outcome: Appended
+  readonly write: DirectAppend
+  readonly outcome: DirectAppended
   readonly failure: SendFailure
   readonly replay: never
 }
@@ -106,7 +106,7 @@ const writeDirect = (
   { claimed, epoch, state, version }: CachedDirect,
   { draft, recipient, sender }: SendCommand,
   { at, messageId, requestId }: Stamp
-): Append => {
+): DirectAppend => {
   const opens = state.initiatorId === null
   return {
     conversationId,
@@ -127,8 +127,8 @@ const writeDirect = (
 /** Decides what follows from the outcome of a write. */
 export const settleDirect = (
   current: CachedDirect | undefined,
-  write: Append,
-  outcome: Appended,
+  write: DirectAppend,
+  outcome: DirectAppended,
   recipientHandle: string,
   backlogSoft: number
 ): Settlement<CachedDirect, SendFailure> => {
@@ -157,13 +157,13 @@ export const settleDirect = (
   }
 }
 
-const isDecidedOn = (current: CachedDirect | undefined, { epoch, version }: Append): boolean =>
+const isDecidedOn = (current: CachedDirect | undefined, { epoch, version }: DirectAppend): boolean =>
   epoch === current?.epoch && version === current.version
 
 /** Brings the cached state up to date with a committed message. */
 const advance = (
   current: CachedDirect | undefined,
-  { at, establishes, nextEpoch, opens, senderId }: Append
+  { at, establishes, nextEpoch, opens, senderId }: DirectAppend
 ): CachedDirect | undefined => {
   if (current === undefined || nextEpoch < current.epoch) return current
   if (!opens && !establishes && current.claimed && current.epoch === nextEpoch) return current
@@ -223,7 +223,7 @@ const isClosedTo = ({ inboxMode, isContact }: OutreachFacts): boolean => inboxMo
 const inboxRestricted = (recipientHandle: string): InboxRestricted =>
   new InboxRestricted({ details: { recipient_handle: recipientHandle } })
 
-const makeDirectSends = (deps: Dependencies): SendKind<DirectSends> => {
+const makeDirectSends = (deps: DirectDependencies): SendKind<DirectSends> => {
   const { backlogHard, backlogSoft, facts, load, original, release, reserve, useAttachment } = deps
   /** Reserves the cold slot after all other guards, and releases it if the message cannot be written after all. */
   const open = ({ attach, command, conversationId, isAbandoned }: Opening<DirectSends>) =>
@@ -273,11 +273,11 @@ const makeDirectSends = (deps: Dependencies): SendKind<DirectSends> => {
  * the row's epoch and version. A first message, the first write of a new owner and a change of the blocks are barriers.
  * Sends are safe to retry: equal client_msg_ids in flight share one result, and later ones find the stored key.
  */
-export class ConversationActor extends SendQueue<DirectSends> {
+export class DirectActor extends SendQueue<DirectSends> {
   /** Returns the function that makes the actor of a conversation. */
-  static make(deps: Dependencies): (id: string) => ConversationActor {
+  static make(deps: DirectDependencies): (id: string) => DirectActor {
     const kind = makeDirectSends(deps)
-    return (id) => new ConversationActor(id, kind, deps)
+    return (id) => new DirectActor(id, kind, deps)
   }
 
   /** Runs the statement of a block between two sends. Each later send is decided on the resulting state. */

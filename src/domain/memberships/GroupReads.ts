@@ -1,12 +1,12 @@
+import { mentionsIn } from "#domain/messages/Mentions"
+import { directContext, type Progress, type ShownContext, type StoredMessage } from "#domain/messages/Message"
+import { GroupNotFound } from "#domain/sending/SendErrors"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer, Schema } from "effect"
 import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
 import { groupPictures } from "./GroupPictures.ts"
-import { mentionsIn } from "./Mentions.ts"
-import { directContext, type Progress, type ShownContext, type StoredMessage } from "./Message.ts"
-import { GroupNotFound } from "./SendErrors.ts"
 
 /** A member's role in its group: an admin may change the group (wire.md G.6). */
 export type Role = "admin" | "member"
@@ -84,7 +84,7 @@ export class GroupReads extends Context.Service<GroupReads, {
   readonly members: (groupId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** The progress of a group message, as shown to its sender. */
   readonly progress: (groupId: string, seq: number) => Effect.Effect<Progress, Unavailable>
-}>()("parley/messages/GroupReads") {
+}>()("parley/memberships/GroupReads") {
   static readonly layer = Layer.effect(
     GroupReads,
     Effect.gen(function*() {

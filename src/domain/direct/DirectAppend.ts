@@ -1,4 +1,5 @@
 import { type Head, HEADS } from "#domain/deliveries/DeliveriesRepo"
+import { intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
 import {
   heldIn,
   holdersOf,
@@ -9,13 +10,12 @@ import {
   messageColumns,
   onceEach,
   storing
-} from "#domain/messages/BatchStatement"
-import { intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
+} from "#domain/sending/BatchStatement"
 import type { Locks } from "#infrastructure/database/LockWaiters"
 import { Database } from "#infrastructure/database/Sql"
 import { countStored } from "#infrastructure/platform/Metrics"
 import { Effect } from "effect"
-import type { Append, Appended } from "./Conversation.ts"
+import type { DirectAppend, DirectAppended } from "./DirectConversation.ts"
 import { makePlainAppend, type PlainStored } from "./PlainAppend.ts"
 
 /**
@@ -178,7 +178,7 @@ const outcome = (
   stored: number,
   senderLastInboxNo: number | null,
   senderNextInboxNo: number | null
-): Appended => {
+): DirectAppended => {
   if (!row.holds) return { _tag: "Fenced" }
   if (!row.may_send) return { _tag: "SenderGone" }
   if (row.known) return { _tag: "Replayed" }
@@ -205,7 +205,7 @@ const HOOKED_REMEMBERED = 10_000
  * statement if the first declines. Results are in the order of the batch. Calls `onHooked` with each agent whose outbox
  * has grown.
  */
-export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHooked: (agentId: string) => void) {
+export const makeDirectAppend = Effect.fnUntraced(function*(backlogHard: number, onHooked: (agentId: string) => void) {
   const database = yield* Database
   const plain = yield* makePlainAppend(backlogHard)
   const continuing = database.raw<Row>("append_continuing", appendStatement("continuing"))
@@ -214,7 +214,7 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
   const hooked = new Set<string>()
 
   const outcomes = (
-    batch: ReadonlyArray<Append>,
+    batch: ReadonlyArray<DirectAppend>,
     rows: ReadonlyArray<Row>,
     lastInboxNos: ReadonlyMap<string, number>
   ) => {
@@ -239,7 +239,7 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
     return told
   }
 
-  const general = (batch: ReadonlyArray<Append>, lockMs: number) => {
+  const general = (batch: ReadonlyArray<DirectAppend>, lockMs: number) => {
     const statement = batch.some((append) => append.opens || append.establishes) ? any : continuing
     return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard, lockMs]), (rows) => {
       const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
@@ -252,7 +252,7 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
     })
   }
 
-  const commit = (batch: ReadonlyArray<Append>, lockMs: number) => {
+  const commit = (batch: ReadonlyArray<DirectAppend>, lockMs: number) => {
     const stored = batch.every(({ recipientId }) => !hooked.has(recipientId)) ? plain(batch, lockMs) : undefined
     if (stored === undefined) return general(batch, lockMs)
     return Effect.flatMap(
@@ -261,7 +261,7 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
     )
   }
 
-  return (batch: ReadonlyArray<Append>, lockMs: number) => onceEach(batch, (once) => commit(once, lockMs))
+  return (batch: ReadonlyArray<DirectAppend>, lockMs: number) => onceEach(batch, (once) => commit(once, lockMs))
 })
 
 const asRow = ({ no, position, senderLastNo, seq, waiting }: PlainStored, i: number): Row => ({
@@ -291,7 +291,7 @@ const HELD = [
  * The locks of the batch statement: the rows of the conversation and of its cold slot, and the
  * recipient's inbox.
  */
-export const makeAppendLocks = Effect.map(Database, (database): Locks<Append> => {
+export const makeDirectAppendLocks = Effect.map(Database, (database): Locks<DirectAppend> => {
   const held = database.raw<LockHolder>("append_held", HELD)
   return {
     of: ({ conversationId, recipientId }) => [conversationId, recipientId],
@@ -307,7 +307,10 @@ export const makeAppendLocks = Effect.map(Database, (database): Locks<Append> =>
  * For each append, finds the next message from the other side in the same conversation and batch, and returns that
  * message's number in the sender's inbox.
  */
-const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>): ReadonlyArray<number | null> => {
+const nextInConversation = (
+  batch: ReadonlyArray<DirectAppend>,
+  rows: ReadonlyArray<Row>
+): ReadonlyArray<number | null> => {
   const latest = new Map<string, Row>()
   const next = new Array<number | null>(batch.length).fill(null)
   for (let at = rows.length - 1; at >= 0; at--) {
@@ -322,7 +325,7 @@ const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Ro
   return next
 }
 
-const encode = (append: Append, i: number) => ({
+const encode = (append: DirectAppend, i: number) => ({
   ...messageColumns(i, append.conversationId, append),
   recipient: append.recipientId,
   epoch: append.epoch,
