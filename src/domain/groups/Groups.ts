@@ -1,60 +1,42 @@
-import { AgentNotFound, displayNameOf } from "#domain/agents/Agent"
+import { AgentNotFound } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import { avatarKeyOf, avatarUrlOf } from "#domain/agents/AvatarUrl"
-import { Attachments } from "#domain/attachments/Attachments"
+import { avatarKeyOf } from "#domain/agents/AvatarUrl"
 import type { ImageRefusal } from "#domain/avatars/AvatarImage"
 import { type Avatar, Avatars } from "#domain/avatars/Avatars"
-import { LAST_COMMITS } from "#domain/deliveries/Deliveries"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
-import { GroupDeleted, toGroupDeletion } from "#domain/memberships/GroupDeletion"
-import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import { LiveAgents } from "#domain/push/LiveAgents"
-import { makePublish } from "#domain/push/MessagePublisher"
+import { GroupDeleted } from "#domain/memberships/GroupDeletion"
 import { GroupNotFound } from "#domain/sending/SendErrors"
 import type { AgentRestricted, Blocked, InboxRestricted } from "#domain/sending/SendErrors"
-import { makeSendQueues } from "#domain/sending/SendQueues"
 import type { Sent } from "#domain/sending/Sent"
-import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
-import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
-import { Database } from "#infrastructure/database/Sql"
-import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
 import type { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
-import { Ids } from "#infrastructure/platform/Ids"
-import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import type { RateRule } from "#infrastructure/rates/RateRule"
-import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
-import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
-import { iso, isoOrNull } from "#infrastructure/wire/Text"
+import { iso } from "#infrastructure/wire/Text"
 import {
   type Forbidden,
-  HELD_MS,
   type NotFound,
   RateLimited,
   Unavailable,
   type ValidationFailed
 } from "#infrastructure/wire/WireError"
-import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import {
   type AddResult,
   DAY_MS,
   type Group,
   type GroupFull,
-  type GroupState,
   InviteNotFound,
   type LastAdmin,
-  memberOf,
   type NotAdmin,
   type NotMember,
-  type PendingInvite,
   type Profile
 } from "./Group.ts"
-import { adminsOnly, budgetSpent, GroupActor, type GroupDependencies, noAvatar, obstacleTo } from "./GroupActor.ts"
-import { type GroupAppend, type GroupAppended, makeGroupAppend, makeGroupAppendLocks } from "./GroupAppend.ts"
-import { GroupEntity, type GroupSendCommand, type GroupSendFailure } from "./GroupEntity.ts"
+import { budgetSpent, noAvatar, obstacleTo } from "./GroupActor.ts"
+import { makeGroupActors } from "./GroupActors.ts"
+import { type GroupSendCommand, type GroupSendFailure } from "./GroupEntity.ts"
+import { type Denied, type GroupQueries, makeGroupQueries } from "./GroupQueries.ts"
 import { GroupsRepo, type NewInvite } from "./GroupsRepo.ts"
-import { type GroupInvite, inviteFrame, toGroupInvite } from "./Invite.ts"
+import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
 /** The acting agent. */
 export interface Actor {
@@ -73,96 +55,87 @@ export interface Created {
   readonly skipped: ReadonlyArray<{ readonly handle: string; readonly code: string }>
 }
 
-type Denied = GroupNotFound | GroupDeleted | Unavailable
 /** The failures of actions that are reserved for admins. */
 type NotAllowed = Denied | Forbidden
 
-const LANES = 1
-const LIMIT = 50
-const MAX = 200
 /** How many groups and invites of a deleted account are handled in one round. */
 const LEAVING = 100
 const SWEEP_ROWS = 500
-const PendingPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
  * Manages groups: members, roles, invites and sends to all members (wire.md C.8, G.6, G.7). For agents that are not
  * members, a group does not exist; former members of a deleted group learn that it was deleted.
  */
-export class Groups extends Context.Service<Groups, {
-  /** Creates a group with all its first invites, or nothing if they exceed the invite budget. */
-  readonly create: (creator: Actor, group: NewGroup) => Effect.Effect<Created, RateLimited | Unavailable>
-  readonly get: (agentId: string, groupId: string) => Effect.Effect<typeof Group.Type, Denied>
-  readonly update: (
-    agentId: string,
-    groupId: string,
-    profile: Partial<Profile>
-  ) => Effect.Effect<typeof Group.Type, NotAllowed>
-  /** Sets the picture, as an admin. The image is read after the permission is checked. */
-  readonly setAvatar: <E>(
-    agentId: string,
-    groupId: string,
-    image: Effect.Effect<Buffer, E>
-  ) => Effect.Effect<Avatar, E | NotAllowed | ImageRefusal | StorageUnavailable | RateLimited>
-  readonly clearAvatar: (agentId: string, groupId: string) => Effect.Effect<void, NotAllowed | NotFound | RateLimited>
-  /** Deletes the group, and returns the time of the deletion in ISO format. */
-  readonly remove: (agentId: string, groupId: string) => Effect.Effect<string, NotAllowed>
-  readonly add: (
-    inviter: Actor,
-    groupId: string,
-    handle: string
-  ) => Effect.Effect<
-    typeof AddResult.Type,
-    NotAllowed | AgentNotFound | Blocked | AgentRestricted | InboxRestricted | GroupFull | RateLimited
-  >
-  readonly removeMember: (
-    agentId: string,
-    groupId: string,
-    handle: string
-  ) => Effect.Effect<void, NotAllowed | NotMember | ValidationFailed>
-  readonly promote: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, NotAllowed | NotMember>
-  readonly demote: (
-    agentId: string,
-    groupId: string,
-    handle: string
-  ) => Effect.Effect<void, NotAllowed | NotMember | NotAdmin | LastAdmin>
-  /** Returns the handle of the member that became admin because the last admin left, or null. */
-  readonly leave: (agentId: string, groupId: string) => Effect.Effect<string | null, Denied>
-  readonly invites: (agentId: string) => Effect.Effect<ReadonlyArray<typeof GroupInvite.Type>, Unavailable>
-  /** Fails with InviteNotFound if the group no longer exists. */
-  readonly accept: (
-    agent: Actor,
-    inviteId: string
-  ) => Effect.Effect<typeof Group.Type, InviteNotFound | GroupFull | Unavailable>
-  readonly reject: (agentId: string, inviteId: string) => Effect.Effect<void, InviteNotFound | Unavailable>
-  readonly pending: (
-    agentId: string,
-    groupId: string,
-    query: PageQuery
-  ) => Effect.Effect<Page<typeof PendingInvite.Type>, Denied | Forbidden | ValidationFailed>
-  readonly cancel: (
-    agentId: string,
-    groupId: string,
-    inviteId: string
-  ) => Effect.Effect<void, NotAllowed | InviteNotFound>
-  /** The result is `null` for a replay, which the caller looks up. */
-  readonly send: (groupId: string, command: GroupSendCommand) => Effect.Effect<Sent | null, GroupSendFailure>
-  /** The failure for an agent that is not a member. */
-  readonly outside: (agentId: string, groupId: string) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
-  /**
-   * Call it for a suspended agent. In each group where this agent is the last admin, another member becomes admin
-   * (wire.md G.8b).
-   */
-  readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Removes a deleted account from its groups, and the invites to and from it (wire.md G.12). Idempotent. */
-  readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Deletes one batch of expired refusals. */
-  readonly sweepRefusals: Effect.Effect<Batch, Unavailable>
-  /** Deletes one batch of the traces of silent changes whose requests can no longer be repeated. */
-  readonly sweepSilentChanges: Effect.Effect<Batch, Unavailable>
-  /** Completes once every accepted send is committed or refused. */
-  readonly settled: Effect.Effect<void>
-}>()("parley/groups/Groups") {
+export class Groups extends Context.Service<
+  Groups,
+  Pick<GroupQueries, "get" | "invites" | "pending"> & {
+    /** Creates a group with all its first invites, or nothing if they exceed the invite budget. */
+    readonly create: (creator: Actor, group: NewGroup) => Effect.Effect<Created, RateLimited | Unavailable>
+    readonly update: (
+      agentId: string,
+      groupId: string,
+      profile: Partial<Profile>
+    ) => Effect.Effect<typeof Group.Type, NotAllowed>
+    /** Sets the picture, as an admin. The image is read after the permission is checked. */
+    readonly setAvatar: <E>(
+      agentId: string,
+      groupId: string,
+      image: Effect.Effect<Buffer, E>
+    ) => Effect.Effect<Avatar, E | NotAllowed | ImageRefusal | StorageUnavailable | RateLimited>
+    readonly clearAvatar: (agentId: string, groupId: string) => Effect.Effect<void, NotAllowed | NotFound | RateLimited>
+    /** Deletes the group, and returns the time of the deletion in ISO format. */
+    readonly remove: (agentId: string, groupId: string) => Effect.Effect<string, NotAllowed>
+    readonly add: (
+      inviter: Actor,
+      groupId: string,
+      handle: string
+    ) => Effect.Effect<
+      typeof AddResult.Type,
+      NotAllowed | AgentNotFound | Blocked | AgentRestricted | InboxRestricted | GroupFull | RateLimited
+    >
+    readonly removeMember: (
+      agentId: string,
+      groupId: string,
+      handle: string
+    ) => Effect.Effect<void, NotAllowed | NotMember | ValidationFailed>
+    readonly promote: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, NotAllowed | NotMember>
+    readonly demote: (
+      agentId: string,
+      groupId: string,
+      handle: string
+    ) => Effect.Effect<void, NotAllowed | NotMember | NotAdmin | LastAdmin>
+    /** Returns the handle of the member that became admin because the last admin left, or null. */
+    readonly leave: (agentId: string, groupId: string) => Effect.Effect<string | null, Denied>
+    /** Fails with InviteNotFound if the group no longer exists. */
+    readonly accept: (
+      agent: Actor,
+      inviteId: string
+    ) => Effect.Effect<typeof Group.Type, InviteNotFound | GroupFull | Unavailable>
+    readonly reject: (agentId: string, inviteId: string) => Effect.Effect<void, InviteNotFound | Unavailable>
+    readonly cancel: (
+      agentId: string,
+      groupId: string,
+      inviteId: string
+    ) => Effect.Effect<void, NotAllowed | InviteNotFound>
+    /** The result is `null` for a replay, which the caller looks up. */
+    readonly send: (groupId: string, command: GroupSendCommand) => Effect.Effect<Sent | null, GroupSendFailure>
+    /** The failure for an agent that is not a member. */
+    readonly outside: (agentId: string, groupId: string) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
+    /**
+     * Call it for a suspended agent. In each group where this agent is the last admin, another member becomes admin
+     * (wire.md G.8b).
+     */
+    readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
+    /** Removes a deleted account from its groups, and the invites to and from it (wire.md G.12). Idempotent. */
+    readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
+    /** Deletes one batch of expired refusals. */
+    readonly sweepRefusals: Effect.Effect<Batch, Unavailable>
+    /** Deletes one batch of the traces of silent changes whose requests can no longer be repeated. */
+    readonly sweepSilentChanges: Effect.Effect<Batch, Unavailable>
+    /** Completes once every accepted send is committed or refused. */
+    readonly settled: Effect.Effect<void>
+  }
+>()("parley/groups/Groups") {
   static readonly layer = Layer.effect(
     Groups,
     Effect.gen(function*() {
@@ -172,116 +145,14 @@ export class Groups extends Context.Service<Groups, {
       const repeatedMs = Math.max(DAY_MS, config.IDEMPOTENCY_RETENTION_HOURS * 3_600_000)
       const repo = yield* GroupsRepo
       const agents = yield* Agents
-      const attachments = yield* Attachments
       const avatars = yield* Avatars
-      const liveAgents = yield* LiveAgents
-      const ids = yield* Ids
       const idempotentIds = yield* IdempotentIds
-      const signals = yield* WebhookSignals
-      const { driver } = yield* Database
       const now = () => clock.currentTimeMillisUnsafe()
-      const monotonic = monotonicMillis(clock)
-      const runFork = Effect.runForkWith(yield* Effect.context<never>())
-      const inviteLimit = config.LIMITS_GROUP_INVITES_PER_DAY
+      const queries = yield* makeGroupQueries
+      const { asAdmin, get } = queries
+      const { client, push, settled } = yield* makeGroupActors(queries)
       const refusalMs = config.LIMITS_GROUP_REFUSAL_SECONDS * 1_000
 
-      const appends = yield* makeCommitQueue<GroupAppend, GroupAppended>({
-        name: "group_message",
-        lanes: LANES,
-        laneOf: (append) => laneOf(append.groupId),
-        // Each message costs about as much as ten envelopes.
-        rowsOf: (append) => append.size + 10,
-        bytesOf: (append) => append.draft.content.length + append.draft.metadata.length,
-        maxRows: 2_000,
-        maxBytes: 4_194_304,
-        capacity: 20_000,
-        batchPerTick: driver === "pglite",
-        commit: yield* makeGroupAppend(signals.raise),
-        locks: yield* makeGroupAppendLocks
-      })
-      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
-
-      const handleOf = (agentId: string) =>
-        Effect.map(agents.byIds([agentId]), (found) => found.get(agentId)?.handle ?? "")
-
-      const outside = Effect.fnUntraced(function*(state: GroupState | undefined, agentId: string) {
-        if (state === undefined || state.deleted === null) return new GroupNotFound()
-        if (!(yield* repo.wasMember(state.id, agentId))) return new GroupNotFound()
-        return new GroupDeleted({
-          details: toGroupDeletion(state.id, yield* handleOf(state.deleted.by), state.deleted.at)
-        })
-      })
-
-      // The owner handles all sends of a group, so the group's rate window is kept in its memory only.
-      const windows = new SlidingWindows(monotonic)
-      const perGroup: RateRule = {
-        name: "group_send",
-        limit: config.LIMITS_GROUP_SENDS_PER_SECOND,
-        windowMs: 1_000,
-        window: "group",
-        message: (limit) => `The group is busy: it takes at most ${limit} messages per second.`
-      }
-      const deps: GroupDependencies = {
-        appends,
-        now,
-        monotonic,
-        newMessageId: () => ids.make("msg"),
-        // All later commands of the group wait for this read. It must not wait on a dead connection for longer than
-        // callers wait.
-        load: (groupId) => Effect.provideService(repo.load(groupId), AnswerTimeout, HELD_MS),
-        outside,
-        useAttachment: (senderId, groupId, id, asks) => attachments.use(senderId, { _tag: "Group", groupId }, id, asks),
-        status: (agentId) => repo.status(agentId, now()),
-        invite: (state, inviterId, invite, at) =>
-          repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs }),
-        inviteById: repo.inviteById,
-        change: (state, change, notices, at, silentId) =>
-          Effect.tap(repo.change(state, change, notices, at, silentId), (committed) =>
-            Effect.sync(() => {
-              for (const envelopes of committed?.envelopes ?? []) {
-                for (const { recipientId } of envelopes) signals.raise(recipientId)
-              }
-            })),
-        earlier: repo.earlier,
-        displayNames: (agentIds) =>
-          // Sends wait for these names too.
-          Effect.map(Effect.provideService(agents.byIds(agentIds), AnswerTimeout, HELD_MS), (found) =>
-            new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
-        publish: yield* makePublish,
-        push: (agentId, frame, after) => {
-          liveAgents.push(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after })
-          signals.raise(agentId)
-        },
-        avatarUrl: (key) => avatarUrlOf(config, key),
-        inviteLimit,
-        refusalMs,
-        maxMembers: config.LIMITS_GROUP_MEMBERS,
-        admit: config.LIMITS_GROUP_SENDS_PER_SECOND === 0 ? undefined : (groupId) => {
-          const place = windows.take(perGroup, groupId)
-          return place instanceof RateLimited ? place : () => windows.refund(perGroup, groupId, place)
-        },
-        fork: (effect) => {
-          runFork(effect)
-        }
-      }
-
-      const actors = yield* makeSendQueues("group", GroupActor.make(deps))
-      const client = yield* EntityRpc.make(GroupEntity, {
-        SendToGroup: { run: (groupId, { command }) => actors.of(groupId).send(command) },
-        Update: { run: (groupId, command) => actors.of(groupId).update(command) },
-        ClearAvatar: { run: (groupId, command) => actors.of(groupId).clearAvatar(command) },
-        Delete: { run: (groupId, command) => actors.of(groupId).delete(command) },
-        Add: { run: (groupId, command) => actors.of(groupId).add(command) },
-        Remove: { run: (groupId, command) => actors.of(groupId).remove(command) },
-        Promote: { run: (groupId, command) => actors.of(groupId).promote(command) },
-        Demote: { run: (groupId, command) => actors.of(groupId).demote(command) },
-        Leave: { run: (groupId, command) => actors.of(groupId).leave(command) },
-        Accept: { run: (groupId, command) => actors.of(groupId).accept(command) },
-        Reject: { run: (groupId, command) => actors.of(groupId).reject(command) },
-        Cancel: { run: (groupId, command) => actors.of(groupId).cancel(command) },
-        Withdraw: { run: (groupId, command) => actors.of(groupId).withdraw(command) },
-        Replace: { run: (groupId, command) => actors.of(groupId).replace(command) }
-      })
       /**
        * Ids for the system messages of a change of a group, or of an answer to an invite. A repeat of the same request
        * gets the same ids.
@@ -298,47 +169,6 @@ export class Groups extends Context.Service<Groups, {
       ): Effect.Effect<A, E | GroupNotFound> => inGroup(groupId, Effect.flatMap(messageIdsOf(groupId, name), call))
       const send = (groupId: string, command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> =>
         inGroup(groupId, client.SendToGroup(groupId, { command }))
-
-      const asMember = Effect.fnUntraced(function*(agentId: string, groupId: string) {
-        const state = yield* repo.load(groupId)
-        const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
-        if (state === undefined || member === undefined) return yield* yield* outside(state, agentId)
-        return { state, member }
-      })
-
-      const get = Effect.fn("Groups.get")(function*(agentId: string, groupId: string) {
-        const { member, state } = yield* asMember(agentId, groupId)
-        const byId = yield* agents.byIds([state.creatorId, ...state.members.map((one) => one.agentId)])
-        const shown: typeof Group.Type = {
-          id: state.id,
-          name: state.profile.name,
-          description: state.profile.description,
-          avatar_url: state.profile.avatarUrl,
-          created_by: byId.get(state.creatorId)?.handle ?? "",
-          settings: { who_can_invite: "admin" },
-          member_count: state.members.length,
-          created_at: iso(state.createdAt),
-          last_message_at: isoOrNull(state.lastMessageAt),
-          members: state.members.map((one) => {
-            const found = byId.get(one.agentId)
-            const agent = found?.deletedAt === null ? found : undefined
-            return {
-              handle: one.handle,
-              display_name: agent === undefined ? one.handle : displayNameOf(agent),
-              avatar_url: agent === undefined ? null : agents.avatarUrl(agent),
-              role: one.role,
-              joined_at: iso(one.joinedAt)
-            }
-          }),
-          your_role: member.role
-        }
-        return shown
-      })
-
-      const asAdmin = Effect.fnUntraced(function*(agentId: string, groupId: string) {
-        const { member, state } = yield* asMember(agentId, groupId)
-        return member.role === "admin" ? state : yield* adminsOnly()
-      })
 
       /** Keeps a picture on this server from being deleted before the group refers to it. */
       const deferPicture = (url: string | null | undefined) =>
@@ -374,15 +204,22 @@ export class Groups extends Context.Service<Groups, {
         const at = now()
         // An earlier attempt with the same Idempotency-Key may have created the group.
         if ((yield* repo.load(id)) === undefined) {
-          const made = yield* repo.create({ id, creatorId: creator.id, profile, invites, at, limit: inviteLimit })
+          const made = yield* repo.create({
+            id,
+            creatorId: creator.id,
+            profile,
+            invites,
+            at,
+            limit: config.LIMITS_GROUP_INVITES_PER_DAY
+          })
           if (!made) {
-            const freeAt = yield* repo.roomAt(creator.id, invites.length, at, inviteLimit)
-            return yield* budgetSpent(inviteLimit, freeAt - at)
+            const freeAt = yield* repo.roomAt(creator.id, invites.length, at, config.LIMITS_GROUP_INVITES_PER_DAY)
+            return yield* budgetSpent(config.LIMITS_GROUP_INVITES_PER_DAY, freeAt - at)
           }
           const card = { ...profile, memberCount: 1 }
           for (const invite of invites) {
             const received = toGroupInvite({ id: invite.id, groupId: id, createdAt: at }, card, creator.handle)
-            deps.push(invite.inviteeId, inviteFrame(received), null)
+            push(invite.inviteeId, inviteFrame(received), null)
           }
         }
         const group = yield* Effect.catchTags(get(creator.id, id), {
@@ -435,6 +272,8 @@ export class Groups extends Context.Service<Groups, {
       return Groups.of({
         create,
         get,
+        invites: Effect.fn("Groups.invites")(queries.invites),
+        pending: Effect.fn("Groups.pending")(queries.pending),
         update: Effect.fn("Groups.update")(function*(agentId, groupId, profile) {
           yield* deferPicture(profile.avatarUrl)
           const { avatarUrl, ...rest } = profile
@@ -527,17 +366,6 @@ export class Groups extends Context.Service<Groups, {
           )
           return promotedHandle
         }),
-        invites: Effect.fn("Groups.invites")(function*(agentId) {
-          const rows = yield* repo.invitesOf(agentId)
-          const inviters = yield* agents.byIds([...new Set(rows.map((row) => row.inviterId))])
-          return rows.map((row) =>
-            toGroupInvite(
-              row,
-              { ...row.profile, memberCount: row.memberCount },
-              inviters.get(row.inviterId)?.handle ?? ""
-            )
-          )
-        }),
         accept: Effect.fn("Groups.accept")(function*(agent, inviteId) {
           const messageIds = yield* messageIdsOf(inviteId, "Accept")
           const groupId = yield* groupOfInvite(agent.id, inviteId, messageIds)
@@ -552,26 +380,6 @@ export class Groups extends Context.Service<Groups, {
           const groupId = yield* groupOfInvite(agentId, inviteId, messageIds)
           yield* client.Reject(groupId, { actorId: agentId, messageIds, inviteId })
         }),
-        pending: Effect.fn("Groups.pending")(function*(agentId, groupId, query) {
-          yield* asAdmin(agentId, groupId)
-          return yield* pageOf(query, {
-            usual: LIMIT,
-            max: MAX,
-            position: PendingPosition,
-            rows: (after, offset, limit) => repo.pending(groupId, after, offset, limit),
-            total: repo.countPending(groupId),
-            positionOf: ({ createdAt, id }) => ({ createdAt, id }),
-            show: Effect.fnUntraced(function*(rows) {
-              const found = yield* agents.byIds([...new Set(rows.flatMap((row) => [row.inviteeId, row.inviterId]))])
-              return rows.map((row) => ({
-                id: row.id,
-                handle: found.get(row.inviteeId)?.handle ?? "",
-                inviter_handle: found.get(row.inviterId)?.handle ?? "",
-                created_at: iso(row.createdAt)
-              }))
-            })
-          })
-        }),
         cancel: Effect.fn("Groups.cancel")(function*(agentId, groupId, inviteId) {
           yield* change(
             groupId,
@@ -580,7 +388,7 @@ export class Groups extends Context.Service<Groups, {
           )
         }),
         send,
-        outside: (agentId, groupId) => Effect.flatMap(repo.load(groupId), (state) => outside(state, agentId)),
+        outside: (agentId, groupId) => Effect.flatMap(repo.load(groupId), (state) => queries.outside(state, agentId)),
         replaceAdmin: Effect.fn("Groups.replaceAdmin")(function*(agentId) {
           for (const groupId of yield* repo.memberships(agentId, 10_000)) {
             yield* client.Replace(groupId, { agentId, messageIds: yield* messageIdsOf(groupId, "Replace") })
@@ -595,7 +403,7 @@ export class Groups extends Context.Service<Groups, {
           Effect.suspend(() => repo.sweepSilentChanges(now() - repeatedMs, SWEEP_ROWS)),
           batchUpTo(SWEEP_ROWS)
         ),
-        settled: appends.idle
+        settled
       })
     })
   )
