@@ -32,7 +32,16 @@ import { Cause, Effect } from "effect"
 import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { answerConstant, constantRequestOf } from "./ConstantAnswer.ts"
 import { makeEventMethods } from "./events/EventMethods.ts"
-import { idOf, INVALID_PARAMS, INVALID_REQUEST, noteOf, PARSE_ERROR, refusalBody, rpcError } from "./JsonRpc.ts"
+import {
+  idOf,
+  INVALID_PARAMS,
+  INVALID_REQUEST,
+  type Note,
+  noteOf,
+  PARSE_ERROR,
+  refusalBody,
+  rpcError
+} from "./JsonRpc.ts"
 import { MCP, mcpOrigins } from "./McpProtocol.ts"
 import type { McpRequest } from "./McpRequest.ts"
 import { makeModernRequests, type ModernMessage } from "./ModernRequest.ts"
@@ -204,6 +213,33 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       return caller
     })
 
+    /** The effect that answers a message: at once, from what is known already, or through the SDK. */
+    const answerOf = (
+      request: HttpServerRequest.HttpServerRequest,
+      message: ModernMessage,
+      admitted: McpRequest
+    ) => {
+      const kind = kindOf(request, message)
+      const plain = plainCallOf(kind, request.headers, message, admitted.toolNamed)
+      if (plain !== undefined)
+        return answerPlain(plain, admitted)
+      const version = request.headers["mcp-protocol-version"]
+      const constant = constantRequestOf(kind, request.headers, message, admitted.structured)
+      if (constant !== undefined) {
+        return answerConstant(constant, admitted, (listed) =>
+          kind.kind === "legacy"
+            ? answerOlder(version, listed, admitted)
+            : answerModern(request.headers, listed, admitted))
+      }
+      if (kind.kind !== "legacy")
+        return answerModern(request.headers, message, admitted)
+      // Notifications and responses of the older revisions have no effect, because the server keeps no state between
+      // requests.
+      return idOf(message) !== null && typeof message.method === "string"
+        ? answerOlder(version, message as JSONRPCRequest, admitted)
+        : Effect.succeed(HttpServerResponse.empty({ status: 202 }))
+    }
+
     /**
      * Refuses the request, or returns the effect that answers it. So a wait keeps nothing in memory that only the
      * checks needed.
@@ -222,31 +258,9 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       const { scopes, unknownSet, ...caller } = yield* callerOf(request)
 
-      const text = yield* uncheckedText(request)
-      let body: unknown
-      try {
-        body = JSON.parse(text)
-      } catch {
-        return Effect.succeed(rpcError(400, PARSE_ERROR, "The body is not valid JSON.", note))
-      }
-      if (Array.isArray(body)) {
-        return Effect.succeed(
-          rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.", note)
-        )
-      }
-      if (typeof body !== "object" || body === null) {
-        return Effect.succeed(rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.", note))
-      }
-      const inexact = inexactNumber(text)
-      if (inexact !== undefined) {
-        const id = exactId(idOf(body))
-        const { message } = numberRefused(inexact)
-        return Effect.succeed(
-          id === undefined
-            ? rpcError(400, INVALID_REQUEST, message, note)
-            : rpcError(200, INVALID_PARAMS, message, note, id)
-        )
-      }
+      const body = bodyOf(yield* uncheckedText(request), note)
+      if (HttpServerResponse.isHttpServerResponse(body))
+        return Effect.succeed(body)
       const { method } = body as ModernMessage
       const { refused } = caller
       if (refused !== undefined && method !== "tools/call")
@@ -283,25 +297,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         structured: asksForStructure(request),
         note
       }
-      const kind = kindOf(request, message)
-      const plain = plainCallOf(kind, request.headers, message, admitted.toolNamed)
-      if (plain !== undefined)
-        return answerPlain(plain, admitted)
-      const version = request.headers["mcp-protocol-version"]
-      const constant = constantRequestOf(kind, request.headers, message, admitted.structured)
-      if (constant !== undefined) {
-        return answerConstant(constant, admitted, (listed) =>
-          kind.kind === "legacy"
-            ? answerOlder(version, listed, admitted)
-            : answerModern(request.headers, listed, admitted))
-      }
-      if (kind.kind !== "legacy")
-        return answerModern(request.headers, message, admitted)
-      // Notifications and responses of the older revisions have no effect, because the server keeps no state between
-      // requests.
-      return idOf(body) !== null && typeof method === "string"
-        ? answerOlder(version, message as JSONRPCRequest, admitted)
-        : Effect.succeed(HttpServerResponse.empty({ status: 202 }))
+      return answerOf(request, message, admitted)
     })
 
     /** Tells a caller without a live credential where to learn how to sign in. */
@@ -337,3 +333,24 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         )))
     }
   })
+
+/** The message in a body, or the answer that refuses the body. */
+const bodyOf = (text: string, note: Note): object | HttpServerResponse.HttpServerResponse => {
+  let body: unknown
+  try {
+    body = JSON.parse(text)
+  } catch {
+    return rpcError(400, PARSE_ERROR, "The body is not valid JSON.", note)
+  }
+  if (Array.isArray(body))
+    return rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.", note)
+  if (typeof body !== "object" || body === null)
+    return rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.", note)
+  const inexact = inexactNumber(text)
+  if (inexact === undefined) return body
+  const id = exactId(idOf(body))
+  const { message } = numberRefused(inexact)
+  return id === undefined
+    ? rpcError(400, INVALID_REQUEST, message, note)
+    : rpcError(200, INVALID_PARAMS, message, note, id)
+}
