@@ -208,191 +208,209 @@ const locked = (folder: string) =>
       })
   )
 
+/** A folder that is being filled, and its manifest, which says how far each file is. */
+interface ExportFolder {
+  readonly at: (name: string) => string
+  readonly manifest: () => Manifest
+  readonly save: (changes: Partial<Manifest>) => Effect.Effect<void, ArchiveRefused>
+  readonly progressOf: (file: string) => typeof Progress.Type
+  /** Truncates a file to the length in the manifest. The file has at least that length. */
+  readonly settle: (file: string) => Effect.Effect<void, ArchiveRefused>
+  readonly append: (
+    file: string,
+    rows: ReadonlyArray<unknown>,
+    next: Place | null,
+    whole: boolean
+  ) => Effect.Effect<void, ArchiveRefused>
+}
+
+const makeExportFolder = (folder: string, begun: Manifest): ExportFolder => {
+  let manifest = begun
+  const at = (name: string) => path.join(folder, name)
+  const progressOf = (file: string) => manifest.files[file] ?? NOTHING
+  const save = (changes: Partial<Manifest>) => {
+    manifest = { ...manifest, ...changes }
+    return io(() => replace(at(MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`))
+  }
+  return {
+    at,
+    manifest: () => manifest,
+    save,
+    progressOf,
+    settle: (file) =>
+      io(async () => {
+        const { bytes } = progressOf(file)
+        if (bytes === 0) await writeFile(at(file), "", { mode: 0o600 })
+        else await truncate(at(file), bytes)
+      }),
+    append: Effect.fnUntraced(function*(file, rows, next, whole) {
+      const lines = rows.map((row) => `${JSON.stringify(row)}\n`).join("")
+      if (lines !== "") yield* io(() => write(at(file), "a", lines))
+      const before = progressOf(file)
+      const progress = {
+        rows: before.rows + rows.length,
+        bytes: before.bytes + Buffer.byteLength(lines),
+        next,
+        whole
+      }
+      yield* save({ files: { ...manifest.files, [file]: progress } })
+    })
+  }
+}
+
+/**
+ * The names of the files that are shorter than in the manifest; `files.jsonl` is one if a file that it lists has another
+ * size.
+ */
+const shortened = async ({ at, manifest, progressOf }: ExportFolder): Promise<ReadonlyArray<string>> => {
+  const names: Array<string> = []
+  const { files } = manifest()
+  for (const [name, { bytes }] of Object.entries(files)) {
+    const size = await sizeOf(at(name))
+    if (size === undefined || size < bytes) names.push(name)
+  }
+  if (files[FILES] === undefined || names.includes(FILES)) return names
+  await truncate(at(FILES), progressOf(FILES).bytes)
+  for await (const { file, size } of filesIn(at(FILES))) {
+    if (file !== undefined && await sizeOf(at(file)) !== size) return [...names, FILES]
+  }
+  return names
+}
+
+/** Makes the manifest say that these files are to be written again. */
+const forget = Effect.fnUntraced(function*(out: ExportFolder, lost: ReadonlyArray<string>) {
+  if (lost.includes(FILES)) yield* io(() => rm(out.at("files"), { recursive: true, force: true }))
+  const list = out.progressOf(FILES)
+  yield* out.save({
+    complete: false,
+    ended_at: null,
+    files: {
+      ...out.manifest().files,
+      // The listed files are done, but the lost rows may have referred to more files.
+      ...list.whole && REFERRING.some((name) => lost.includes(`${name}.jsonl`))
+        ? { [FILES]: { ...list, whole: false } }
+        : {},
+      ...Object.fromEntries(lost.map((name) => [name, NOTHING]))
+    }
+  })
+})
+
+/**
+ * Makes the function that fetches a file's bytes, from where an earlier call stopped, and compares their hash. Its
+ * result is undefined if the store has no such file.
+ */
+const fetchInto = <E>({ at, manifest }: ExportFolder, source: ExportSource<E>) =>
+  Effect.fnUntraced(function*(id: string) {
+    const unfinished = at(`files/${id}.part`)
+    const drop = io(() => rm(unfinished, { force: true }))
+    for (let again = false;;) {
+      const from = (yield* io(() => sizeOf(unfinished))) ?? 0
+      const part = yield* Effect.flatMap(source.part(manifest().agent, id, from), decodePart)
+      if (part === null) {
+        yield* drop
+        return undefined
+      }
+      const { bytes: encoded, ...about } = part
+      const bytes = Buffer.from(encoded, "base64")
+      yield* io(() => appendFile(unfinished, bytes, { mode: 0o600 }))
+      if (from + bytes.length < part.size && bytes.length > 0) continue
+      if (part.sha256 === (yield* io(() => sha256Of(unfinished)))) {
+        yield* io(() => write(unfinished, "a", ""))
+        return about
+      }
+      yield* drop
+      // Tries once more from the beginning. The first part may be of another picture, or may not have reached the disk.
+      if (again) return "damaged"
+      again = true
+    }
+  })
+
+/** Fetches and lists the files that the export refers to. */
+const exportFiles = Effect.fnUntraced(function*<E>(out: ExportFolder, source: ExportSource<E>) {
+  const { append, at } = out
+  const fetch = fetchInto(out, source)
+  const known = new Set<string>()
+  /** A file that the store does not have is listed as missing if `stored`, otherwise left out. */
+  const keep = Effect.fnUntraced(function*(id: string, name: string, stored: boolean) {
+    if (known.has(id)) return
+    const found = yield* fetch(id)
+    if (found === undefined && !stored) return
+    known.add(id)
+    if (typeof found === "object") yield* io(() => rename(at(`files/${id}.part`), at(name)))
+    const line: FileLine = typeof found === "object"
+      ? { id, ...found, file: name, missing: false }
+      : { id, missing: true, ...found === "damaged" ? { damaged: true } : {} }
+    yield* append(FILES, [line], null, false)
+  })
+  yield* out.settle(FILES)
+  // The listed files are done. A file without its line is fetched again.
+  yield* io(async () => {
+    for await (const { id } of filesIn(at(FILES))) known.add(id)
+  })
+  yield* keep(AVATAR, "files/avatar.webp", false)
+  for (const name of REFERRING) {
+    const ids = referred(at(`${name}.jsonl`), name)
+    for (;;) {
+      const { done, value } = yield* io(() => ids.next())
+      if (done === true) break
+      yield* keep(value.id, `files/${value.id}`, value.stored)
+    }
+  }
+  yield* append(FILES, [], null, true)
+})
+
 /** Writes the export into a folder that this process has locked. Resumes where an earlier call stopped. */
 const fill = Effect.fnUntraced(
   function*<E>(place: string, folder: string, begun: typeof Begun.Type, source: ExportSource<E>) {
     const tables = yield* Tables
     const exported = exportedFiles(tables)
     const isFile = place !== folder
-    const at = (name: string) => path.join(folder, name)
-    const text = existsSync(at(MANIFEST)) ? yield* io(() => readFile(at(MANIFEST), "utf8")) : undefined
-    const earlier = text === undefined
-      ? undefined
-      : yield* Effect.mapError(
-        decodeManifest(text),
-        () => refuse(`${at(MANIFEST)} is not understood: another version of Parley wrote it.`)
-      )
+    const earlier = yield* earlierManifest(folder)
     if (earlier !== undefined && earlier.agent !== begun.agent)
       return yield* refuse(`${folder} holds an export of ${earlier.handle}.`)
-    let manifest: Manifest = earlier ?? {
-      format: 1,
-      ...begun,
-      began_at: new Date(yield* Clock.currentTimeMillis).toISOString(),
-      ended_at: null,
-      complete: false,
-      files: {}
-    }
-    const save = (changes: Partial<Manifest>) => {
-      manifest = { ...manifest, ...changes }
-      return io(() => replace(at(MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`))
-    }
-    const progressOf = (file: string) => manifest.files[file] ?? NOTHING
-    const advance = (file: string, progress: typeof Progress.Type) =>
-      save({ files: { ...manifest.files, [file]: progress } })
-    /** Truncates a file to the length in the manifest. The file has at least that length. */
-    const settle = (file: string) =>
-      io(async () => {
-        const { bytes } = progressOf(file)
-        if (bytes === 0) await writeFile(at(file), "", { mode: 0o600 })
-        else await truncate(at(file), bytes)
-      })
-    const append = Effect.fnUntraced(
-      function*(file: string, rows: ReadonlyArray<unknown>, next: Place | null, whole: boolean) {
-        const lines = rows.map((row) => `${JSON.stringify(row)}\n`).join("")
-        if (lines !== "") yield* io(() => write(at(file), "a", lines))
-        const before = progressOf(file)
-        yield* advance(file, {
-          rows: before.rows + rows.length,
-          bytes: before.bytes + Buffer.byteLength(lines),
-          next,
-          whole
-        })
+    const out = makeExportFolder(
+      folder,
+      earlier ?? {
+        format: 1,
+        ...begun,
+        began_at: new Date(yield* Clock.currentTimeMillis).toISOString(),
+        ended_at: null,
+        complete: false,
+        files: {}
       }
     )
+    const lost = yield* io(() => shortened(out))
+    if (out.manifest().complete && !isFile && lost.length === 0)
+      return yield* refuse(`${folder} holds a complete export of ${out.manifest().handle} already.`)
+    if (lost.length > 0) yield* forget(out, lost)
+    else if (earlier === undefined) yield* out.save({})
 
-    /**
-     * The names of the files that are shorter than in the manifest; `files.jsonl` is one if a file that it lists has
-     * another size.
-     */
-    const shortened = async (): Promise<ReadonlyArray<string>> => {
-      const names: Array<string> = []
-      for (const [name, { bytes }] of Object.entries(manifest.files)) {
-        const size = await sizeOf(at(name))
-        if (size === undefined || size < bytes) names.push(name)
-      }
-      if (manifest.files[FILES] === undefined || names.includes(FILES)) return names
-      await truncate(at(FILES), progressOf(FILES).bytes)
-      for await (const { file, size } of filesIn(at(FILES))) {
-        if (file !== undefined && await sizeOf(at(file)) !== size) return [...names, FILES]
-      }
-      return names
-    }
-    const lost = yield* io(shortened)
-    if (manifest.complete && !isFile && lost.length === 0)
-      return yield* refuse(`${folder} holds a complete export of ${manifest.handle} already.`)
-    if (lost.includes(FILES)) yield* io(() => rm(at("files"), { recursive: true, force: true }))
-    if (lost.length > 0) {
-      const list = progressOf(FILES)
-      yield* save({
-        complete: false,
-        ended_at: null,
-        files: {
-          ...manifest.files,
-          // The listed files are done, but the lost rows may have referred to more files.
-          ...list.whole && REFERRING.some((name) => lost.includes(`${name}.jsonl`))
-            ? { [FILES]: { ...list, whole: false } }
-            : {},
-          ...Object.fromEntries(lost.map((name) => [name, NOTHING]))
-        }
-      })
-    } else if (earlier === undefined) yield* save({})
-    yield* io(() => mkdir(at("files"), { recursive: true, mode: 0o700 }))
-    yield* io(() => writeFile(at("FORMAT.md"), formatText(begun.handle, tables), { mode: 0o600 }))
+    yield* io(() => mkdir(out.at("files"), { recursive: true, mode: 0o700 }))
+    yield* io(() => writeFile(out.at("FORMAT.md"), formatText(begun.handle, tables), { mode: 0o600 }))
     for (const { name } of exported) {
       const file = `${name}.jsonl`
-      if (progressOf(file).whole) continue
-      yield* settle(file)
-      while (!progressOf(file).whole) {
-        const { next, rows } = yield* Effect.flatMap(source.page(begun.agent, name, progressOf(file).next), decodePage)
-        yield* append(file, rows, next, next === null)
+      if (out.progressOf(file).whole) continue
+      yield* out.settle(file)
+      while (!out.progressOf(file).whole) {
+        const page = source.page(begun.agent, name, out.progressOf(file).next)
+        const { next, rows } = yield* Effect.flatMap(page, decodePage)
+        yield* out.append(file, rows, next, next === null)
       }
     }
+    if (!out.progressOf(FILES).whole) yield* exportFiles(out, source)
+    if (!out.manifest().complete)
+      yield* out.save({ complete: true, ended_at: new Date(yield* Clock.currentTimeMillis).toISOString() })
 
-    /**
-     * Fetches a file's bytes, from where an earlier call stopped, and compares their hash. Undefined if the store has
-     * no such file.
-     */
-    const fetch = Effect.fnUntraced(function*(id: string) {
-      const unfinished = at(`files/${id}.part`)
-      const drop = io(() => rm(unfinished, { force: true }))
-      for (let again = false;;) {
-        const from = (yield* io(() => sizeOf(unfinished))) ?? 0
-        const part = yield* Effect.flatMap(source.part(begun.agent, id, from), decodePart)
-        if (part === null) {
-          yield* drop
-          return undefined
-        }
-        const { bytes: encoded, ...about } = part
-        const bytes = Buffer.from(encoded, "base64")
-        yield* io(() => appendFile(unfinished, bytes, { mode: 0o600 }))
-        if (from + bytes.length < part.size && bytes.length > 0) continue
-        if (part.sha256 === (yield* io(() => sha256Of(unfinished)))) {
-          yield* io(() => write(unfinished, "a", ""))
-          return about
-        }
-        yield* drop
-        // Tries once more from the beginning. The first part may be of another picture, or may not have reached the
-        // disk.
-        if (again) return "damaged"
-        again = true
-      }
-    })
-    const known = new Set<string>()
-    /**
-     * Fetches and lists a file. A file that the store does not have is listed as missing if `stored`, otherwise left
-     * out.
-     */
-    const keep = Effect.fnUntraced(function*(id: string, name: string, stored: boolean) {
-      if (known.has(id)) return
-      const found = yield* fetch(id)
-      if (found === undefined && !stored) return
-      known.add(id)
-      if (typeof found === "object") yield* io(() => rename(at(`files/${id}.part`), at(name)))
-      const line: FileLine = typeof found === "object"
-        ? { id, ...found, file: name, missing: false }
-        : { id, missing: true, ...found === "damaged" ? { damaged: true } : {} }
-      yield* append(FILES, [line], null, false)
-    })
-    if (!progressOf(FILES).whole) {
-      yield* settle(FILES)
-      // The listed files are done. A file without its line is fetched again.
-      yield* io(async () => {
-        for await (const { id } of filesIn(at(FILES))) known.add(id)
-      })
-      yield* keep(AVATAR, "files/avatar.webp", false)
-      for (const name of REFERRING) {
-        const ids = referred(at(`${name}.jsonl`), name)
-        for (;;) {
-          const { done, value } = yield* io(() => ids.next())
-          if (done === true) break
-          yield* keep(value.id, `files/${value.id}`, value.stored)
-        }
-      }
-      yield* append(FILES, [], null, true)
-    }
-    if (!manifest.complete)
-      yield* save({ complete: true, ended_at: new Date(yield* Clock.currentTimeMillis).toISOString() })
-
-    const rows = exported.reduce((sum, { name }) => sum + progressOf(`${name}.jsonl`).rows, 0)
-    let missing = 0
-    let damaged = 0
-    let bytes = 0
-    yield* io(async () => {
-      for await (const line of filesIn(at(FILES))) {
-        if (line.missing) missing++
-        if (line.damaged === true) damaged++
-        bytes += line.size ?? 0
-      }
-    })
+    const { bytes, damaged, missing } = yield* io(() => filesListed(out.at(FILES)))
     if (isFile) {
-      yield* pack(folder, place, Date.parse(manifest.ended_at ?? ""))
+      yield* pack(folder, place, Date.parse(out.manifest().ended_at ?? ""))
       yield* io(() => rm(folder, { recursive: true }))
     }
     const whole: Exported = {
       handle: begun.handle,
       place,
-      rows,
-      files: progressOf(FILES).rows - missing,
+      rows: exported.reduce((sum, { name }) => sum + out.progressOf(`${name}.jsonl`).rows, 0),
+      files: out.progressOf(FILES).rows - missing,
       missing,
       damaged,
       bytes,
@@ -401,6 +419,28 @@ const fill = Effect.fnUntraced(
     return whole
   }
 )
+
+/** The manifest that an earlier call left in the folder, or undefined if there is none. */
+const earlierManifest = Effect.fnUntraced(function*(folder: string) {
+  const file = path.join(folder, MANIFEST)
+  if (!existsSync(file)) return undefined
+  return yield* Effect.mapError(
+    decodeManifest(yield* io(() => readFile(file, "utf8"))),
+    () => refuse(`${file} is not understood: another version of Parley wrote it.`)
+  )
+})
+
+const filesListed = async (file: string) => {
+  let missing = 0
+  let damaged = 0
+  let bytes = 0
+  for await (const line of filesIn(file)) {
+    if (line.missing) missing++
+    if (line.damaged === true) damaged++
+    bytes += line.size ?? 0
+  }
+  return { missing, damaged, bytes }
+}
 
 /**
  * Writes everything that the service holds about an agent into a folder. If `target` ends with `.tar`, the export is
