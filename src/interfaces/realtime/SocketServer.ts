@@ -8,7 +8,7 @@ import { Presences } from "#domain/presence/Presences"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { BufferedBytes } from "#infrastructure/http/BufferedBytes"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
-import { Config } from "#infrastructure/platform/Config"
+import { Config, type Settings } from "#infrastructure/platform/Config"
 import { catchingUp, countClosed } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { forRequest } from "#infrastructure/platform/RequestId"
@@ -23,9 +23,10 @@ import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } fro
 import { makeAdmission, NO_HELLO, UNCHECKED } from "./Admission.ts"
 import { type FrameSource, makeClientFrames } from "./ClientFrames.ts"
 import { ClientNames } from "./ClientNames.ts"
-import { checkDeadlines, closeWith, type Connection, makeConnection } from "./Connection.ts"
+import { checkDeadlines, closeWith, type Connection, type HeartbeatTimes, makeConnection } from "./Connection.ts"
 import { makeComparison } from "./Cursors.ts"
 import { watchKeys } from "./KeyWatch.ts"
+import type { SessionDependencies } from "./SocketSession.ts"
 import { Waiters } from "./Waiters.ts"
 
 /** How often deadlines are checked: one fiber for all sockets, instead of a timer for each. */
@@ -69,8 +70,6 @@ export const SocketServer = Layer.effect(
     const deliveries = yield* Deliveries
     const conversations = yield* Conversations
     const presences = yield* Presences
-    const reads = yield* LargeReads
-    const readers = Semaphore.makeUnsafe(READERS)
     const waiters = yield* Waiters
     const runFork = Effect.runForkWith(yield* Effect.context<never>())
     const logDefectOf = (defect: unknown) => Effect.logError("Work for a socket failed", Cause.die(defect))
@@ -79,11 +78,7 @@ export const SocketServer = Layer.effect(
     }
     // Deadlines use the monotonic clock, so that a change of the wall clock neither closes sockets nor keeps dead ones.
     const now = monotonicMillis(clock)
-    const heartbeats = {
-      helloMs: config.SOCKETS_HELLO_SECONDS * 1_000,
-      pingMs: config.SOCKETS_PING_SECONDS * 1_000,
-      pongMs: config.SOCKETS_PONG_SECONDS * 1_000
-    }
+    const heartbeats = heartbeatTimes(config)
     const forkFor = ({ requestId }: FrameSource) => (effect: Effect.Effect<void>): void =>
       fork(forRequest(requestId, effect))
     const frames = makeClientFrames({
@@ -104,19 +99,7 @@ export const SocketServer = Layer.effect(
       presences,
       now,
       pingMs: heartbeats.pingMs,
-      session: {
-        deliveries,
-        inSlot: (agentId, query) =>
-          Effect.catchTag(
-            reads.during(agentId, BACKLOG_PAGE, readers.withPermits(1)(query)),
-            "RateLimited",
-            () => Effect.fail(new Unavailable())
-          ),
-        fork,
-        backlogBytes: config.SOCKETS_BACKLOG_BYTES,
-        unsentBytes: config.SOCKETS_UNSENT_BYTES,
-        held: yield* BufferedBytes
-      },
+      session: { ...yield* sessionBounds, deliveries, fork },
       fork,
       logDefect: logDefectOf,
       receive: frames.receive
@@ -125,24 +108,7 @@ export const SocketServer = Layer.effect(
 
     const requestIds = new WeakMap<IncomingMessage, string>()
     const clients = new ClientNames()
-    // The types of `ws` lack these options.
-    const options: ServerOptions & Readonly<Record<"closeTimeout" | "maxBufferedChunks" | "maxFragments", number>> = {
-      noServer: true,
-      maxPayload: config.SOCKETS_FRAME_BYTES,
-      clientTracking: false,
-      maxBufferedChunks: MAX_CHUNKS,
-      maxFragments: MAX_FRAGMENTS,
-      closeTimeout: CLOSE_MS
-    }
-    const server = new WebSocketServer(options)
-    server.on("wsClientError", (error, socket, request) =>
-      refuse(
-        socket,
-        request.method === "GET" ? new ValidationFailed({ message: `${error.message}.` }) : new MethodNotAllowed(),
-        requestIds.get(request) ?? "",
-        request.method === "GET" ? { "sec-websocket-version": "13" } : { allow: "GET" }
-      ))
-    server.on("headers", (headers, request) => headers.push(`x-request-id: ${requestIds.get(request) ?? ""}`))
+    const server = makeServer(config.SOCKETS_FRAME_BYTES, requestIds)
 
     const opened = (socket: WebSocket, requestId: string | undefined, client: string | null): Connection => {
       const connection = makeConnection(socket, requestId, client, now() + heartbeats.helloMs)
@@ -221,25 +187,17 @@ export const SocketServer = Layer.effect(
       }))
     }
 
-    yield* catchingUp.readsIn(() => {
-      let sessions = 0
-      for (const { session } of connections) if (session?.isCatchingUp === true) sessions++
-      return sessions
+    yield* watchSockets({
+      agents,
+      connections,
+      deliveries,
+      fork,
+      heartbeats,
+      liveAgents,
+      logDefect: logDefectOf,
+      now,
+      presences
     })
-
-    /** Finds lost hints: a lost hint leaves a cursor behind the inbox. */
-    const check = makeComparison(connections, deliveries.heads)
-
-    yield* Effect.forkScoped(
-      Effect.repeat(Effect.sync(() => checkDeadlines(connections, now(), heartbeats)), Schedule.spaced(TICK))
-    )
-    yield* Effect.forkScoped(
-      Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefectOf), Schedule.spaced(CHECK))
-    )
-
-    yield* watchKeys({ agents, connections, fork, liveAgents, logDefect: logDefectOf, now, presences })
-    // Compare twice, because only the second comparison acts.
-    liveAgents.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
 
     const turnAway = (): void => {
       if (!leaving) waiters.turnAway()
@@ -248,17 +206,7 @@ export const SocketServer = Layer.effect(
 
     const drain = Effect.gen(function*() {
       turnAway()
-      // Close the sockets over some time, because the clients reconnect to the other nodes.
-      const closing = [...connections]
-      const slice = Math.ceil(closing.length * SPREAD_TICK_MS / SPREAD_MS)
-      while (closing.length > 0) {
-        for (const connection of closing.splice(0, slice)) {
-          closeWith(connection, { code: 1001, text: "the server is shutting down" })
-        }
-        if (closing.length > 0) yield* Effect.sleep(SPREAD_TICK_MS)
-      }
-      for (let waited = 0; connections.size > 0 && waited < DRAIN_MS; waited += 20) yield* Effect.sleep(20)
-      for (const connection of connections) connection.socket.terminate()
+      yield* closeAll(connections)
     })
     yield* Effect.addFinalizer(() => drain)
 
@@ -277,3 +225,94 @@ const textOf = (data: RawData): string => {
   if (Buffer.isBuffer(data)) return data.toString("utf8")
   return Buffer.concat(Array.isArray(data) ? data : [Buffer.from(data)]).toString("utf8")
 }
+
+const heartbeatTimes = (config: Settings): HeartbeatTimes => ({
+  helloMs: config.SOCKETS_HELLO_SECONDS * 1_000,
+  pingMs: config.SOCKETS_PING_SECONDS * 1_000,
+  pongMs: config.SOCKETS_PONG_SECONDS * 1_000
+})
+
+/** What bounds the memory and the reads of all sockets together. */
+const sessionBounds = Effect.gen(function*() {
+  const config = yield* Config
+  const reads = yield* LargeReads
+  const readers = Semaphore.makeUnsafe(READERS)
+  const inSlot: SessionDependencies["inSlot"] = (agentId, query) =>
+    Effect.catchTag(
+      reads.during(agentId, BACKLOG_PAGE, readers.withPermits(1)(query)),
+      "RateLimited",
+      () => Effect.fail(new Unavailable())
+    )
+  return {
+    inSlot,
+    backlogBytes: config.SOCKETS_BACKLOG_BYTES,
+    unsentBytes: config.SOCKETS_UNSENT_BYTES,
+    held: yield* BufferedBytes
+  }
+})
+
+/** The server of `ws`, which refuses what is no upgrade and puts the request's id into the answer. */
+const makeServer = (maxPayload: number, requestIds: WeakMap<IncomingMessage, string>): WebSocketServer => {
+  // The types of `ws` lack these options.
+  const options: ServerOptions & Readonly<Record<"closeTimeout" | "maxBufferedChunks" | "maxFragments", number>> = {
+    noServer: true,
+    maxPayload,
+    clientTracking: false,
+    maxBufferedChunks: MAX_CHUNKS,
+    maxFragments: MAX_FRAGMENTS,
+    closeTimeout: CLOSE_MS
+  }
+  const server = new WebSocketServer(options)
+  server.on("wsClientError", (error, socket, request) =>
+    refuse(
+      socket,
+      request.method === "GET" ? new ValidationFailed({ message: `${error.message}.` }) : new MethodNotAllowed(),
+      requestIds.get(request) ?? "",
+      request.method === "GET" ? { "sec-websocket-version": "13" } : { allow: "GET" }
+    ))
+  server.on("headers", (headers, request) => headers.push(`x-request-id: ${requestIds.get(request) ?? ""}`))
+  return server
+}
+
+/** Closes all sockets over some time, because the clients reconnect to the other nodes, and waits for them. */
+const closeAll = Effect.fnUntraced(function*(connections: ReadonlySet<Connection>) {
+  const closing = [...connections]
+  const slice = Math.ceil(closing.length * SPREAD_TICK_MS / SPREAD_MS)
+  while (closing.length > 0) {
+    for (const connection of closing.splice(0, slice)) {
+      closeWith(connection, { code: 1001, text: "the server is shutting down" })
+    }
+    if (closing.length > 0) yield* Effect.sleep(SPREAD_TICK_MS)
+  }
+  for (let waited = 0; connections.size > 0 && waited < DRAIN_MS; waited += 20) yield* Effect.sleep(20)
+  for (const connection of connections) connection.socket.terminate()
+})
+
+/** Closes sockets whose deadline has passed or whose key has ended, and finds pushes that were lost. */
+const watchSockets = Effect.fnUntraced(
+  function*({ deliveries, heartbeats, ...watched }: Parameters<typeof watchKeys>[0] & {
+    readonly deliveries: Deliveries["Service"]
+    readonly heartbeats: HeartbeatTimes
+  }) {
+    const { connections, fork, liveAgents, logDefect, now } = watched
+    yield* catchingUp.readsIn(() => {
+      let sessions = 0
+      for (const { session } of connections) if (session?.isCatchingUp === true) sessions++
+      return sessions
+    })
+
+    /** Finds lost hints: a lost hint leaves a cursor behind the inbox. */
+    const check = makeComparison(connections, deliveries.heads)
+
+    yield* Effect.forkScoped(
+      Effect.repeat(Effect.sync(() => checkDeadlines(connections, now(), heartbeats)), Schedule.spaced(TICK))
+    )
+    yield* Effect.forkScoped(
+      Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefect), Schedule.spaced(CHECK))
+    )
+
+    yield* watchKeys(watched)
+    // Compare twice, because only the second comparison acts.
+    liveAgents.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
+  }
+)
