@@ -27,7 +27,6 @@ const EXCEPTIONS: ReadonlyArray<readonly [file: string, line: RegExp, why: strin
   ],
   ["src/infrastructure/http/HttpServer.ts", /./, "is being split"],
   ["src/interfaces/a2a/Tasks.ts", /Effect\.gen/, "the methods of a service"],
-  ["src/interfaces/mcp/McpHandler.ts", /./, "what the requests to /mcp share"],
   ["src/interfaces/mcp/tools/MessageTools.ts", /^export const readConversation/, "one answer with many fields"]
 ]
 

@@ -224,7 +224,7 @@ export class Grants extends Context.Service<Grants, {
       })
 
       return Grants.of({
-        connect: Effect.fn("Connections.connect")(function*({ challenge, scopes, ...connection }) {
+        connect: Effect.fn("Grants.connect")(function*({ challenge, scopes, ...connection }) {
           const code = codeOf(ids.bytes(32))
           const id = ids.make("con")
           const at = now()
@@ -242,7 +242,7 @@ export class Grants extends Context.Service<Grants, {
           return code
         }, Effect.uninterruptible),
 
-        redeem: Effect.fn("Connections.redeem")(({ clientId, code, redirectUri, verifier }) =>
+        redeem: Effect.fn("Grants.redeem")(({ clientId, code, redirectUri, verifier }) =>
           isCode(code)
             ? exchange(code, "code", (presented) => {
               if (presented.exchanged) return reused(presented)
@@ -254,7 +254,7 @@ export class Grants extends Context.Service<Grants, {
             : Effect.succeed(unknown)
         ),
 
-        refresh: Effect.fn("Connections.refresh")((token, clientId) =>
+        refresh: Effect.fn("Grants.refresh")((token, clientId) =>
           isRefreshToken(token)
             ? exchange(
               token,
@@ -291,7 +291,7 @@ export class Grants extends Context.Service<Grants, {
           return { agent, connectionId: grant.connectionId, scopes: scopesOf(grant.scopes) }
         }),
 
-        revoke: Effect.fn("Connections.revoke")(function*(token, clientId) {
+        revoke: Effect.fn("Grants.revoke")(function*(token, clientId) {
           if (!isAccessToken(token) && !isRefreshToken(token)) return undefined
           const found = yield* repo.ofToken(sha256(token))
           return found !== undefined && (clientId ?? found.clientId) === found.clientId
@@ -301,10 +301,10 @@ export class Grants extends Context.Service<Grants, {
 
         list: repo.list,
         end: (agentId, id) => end(agentId, id, "disconnected by the agent"),
-        endAllOf: Effect.fn("Connections.endAllOf")((agentId, operator) =>
+        endAllOf: Effect.fn("Grants.endAllOf")((agentId, operator) =>
           Effect.flatMap(repo.list(agentId), (connections) => endThese(connections, operator))
         ),
-        endWhere: Effect.fn("Connections.endWhere")(function*(selects, operator) {
+        endWhere: Effect.fn("Grants.endWhere")(function*(selects, operator) {
           let [ended, after] = [0, ""]
           for (
             let page = yield* repo.page(after, SWEEP_ROWS);
@@ -316,7 +316,7 @@ export class Grants extends Context.Service<Grants, {
           }
           return ended
         }),
-        removeAgent: Effect.fn("Connections.removeAgent")(function*(agentId) {
+        removeAgent: Effect.fn("Grants.removeAgent")(function*(agentId) {
           while ((yield* repo.removeAll(agentId, SWEEP_ROWS)).length > 0);
         }),
         sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
