@@ -29,9 +29,9 @@ export interface Sent {
 
 /** The time for one call. The server answers a send within 6 s, or with 503. */
 const REQUEST_TIMEOUT_MS = 15_000
-const PAGE = 200
+const PAGE_SIZE = 200
 /** The most pages of history that are read for one batch. A reply to a message follows it soon. */
-const MOST_PAGES = 10
+const MAX_PAGES = 10
 
 const ErrorBody = Schema.Struct({ code: Schema.String, message: Schema.String })
 const ClaimBody = Schema.Struct({ claimed_count: Schema.Int, deferred: Schema.Boolean, expires_in: Schema.Number })
@@ -129,12 +129,12 @@ export class ParleyApi extends Context.Service<ParleyApi, {
         ),
       history: Effect.fnUntraced(function*(conversation: string, fromSeq: number) {
         const messages: Array<Message> = []
-        for (let page = 0, after = fromSeq - 1; page < MOST_PAGES; page++) {
-          const path = `/v1/messages/${encodeURIComponent(conversation)}?after_seq=${after}&limit=${PAGE}`
+        for (let page = 0, after = fromSeq - 1; page < MAX_PAGES; page++) {
+          const path = `/v1/messages/${encodeURIComponent(conversation)}?after_seq=${after}&limit=${PAGE_SIZE}`
           const got = yield* Effect.flatMap(call({ method: "GET", path }), readMessages)
           messages.push(...got)
           after = got.at(-1)?.seq ?? after
-          if (got.length < PAGE) break
+          if (got.length < PAGE_SIZE) break
         }
         return messages
       }, (effect) => Effect.catchIf(effect, isGone, () => Effect.succeed<ReadonlyArray<Message>>([]))),

@@ -22,10 +22,10 @@ const HANDSHAKE_MS = 20_000
 const FIRST_RETRY_MS = 1_000
 const LONGEST_RETRY_MS = 30_000
 /** The socket is not read while so many events wait. */
-const MOST_EVENTS = 256
+const MAX_EVENTS = 256
 /** The close code with which the server refuses a key or an agent (wire.md E.4). */
 const REFUSED = 1008
-const MOST_FRAME = 1_048_576
+const MAX_FRAME_BYTES = 1_048_576
 
 /**
  * The socket in acknowledging mode (wire.md E.2): a message stays with the server until `acknowledge`, and is offered
@@ -49,7 +49,7 @@ export class ParleySocket extends Context.Service<ParleySocket, {
         const once = Effect.callback<void, Disconnected | KeyRefused>((resume) => {
           const socket = new WebSocket(`${server.replace(/^http/, "ws")}/v1/ws`, {
             handshakeTimeout: HANDSHAKE_MS,
-            maxPayload: MOST_FRAME
+            maxPayload: MAX_FRAME_BYTES
           })
           let greeted = false
           let silence: NodeJS.Timeout | undefined
@@ -74,7 +74,7 @@ export class ParleySocket extends Context.Service<ParleySocket, {
               Queue.offerUnsafe(events, { _tag: "Connected", handle: frame.agent.handle })
             } else if (greeted) {
               Queue.offerUnsafe(events, { _tag: "Mail", message: frame.payload })
-              if (Queue.sizeUnsafe(events) >= MOST_EVENTS) socket.pause()
+              if (Queue.sizeUnsafe(events) >= MAX_EVENTS) socket.pause()
             }
           })
           let problem = ""

@@ -62,7 +62,7 @@ export type Step =
   | { readonly _tag: "Confirm" }
 
 /** The longest wait for a conversation to settle, in multiples of `settleMs`. */
-const MOST_SETTLING = 10
+const MAX_SETTLING = 10
 
 export interface Situation {
   readonly now: number
@@ -102,7 +102,7 @@ const beginning = (
   if (held !== undefined) return held
   const settled = Math.min(
     Math.max(...waiting.map(({ at }) => at)) + settleMs,
-    Math.min(...waiting.map(({ at }) => at)) + MOST_SETTLING * settleMs
+    Math.min(...waiting.map(({ at }) => at)) + MAX_SETTLING * settleMs
   )
   if (settled > now) return { _tag: "Wait", until: settled, hold: "settling" }
   if (budgetAt > now) return { _tag: "Wait", until: budgetAt, hold: "budget" }

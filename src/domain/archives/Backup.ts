@@ -46,12 +46,12 @@ const MADE_ANEW =
   /^(postmaster\.(pid|opts)|backup_label(\.old)?|tablespace_map(\.old)?)$|^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)\/|(^|\/)pgsql_tmp/
 const LOG_FILE = /^([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})$/
 /** How many files of the log, of 16 MB each, have the same first 16 digits. */
-const LOG_FILES = 256
+const SEGMENTS_PER_LOG = 256
 
 const numberOf = (file: string): number => {
   const [, , high = "", low = ""] = LOG_FILE.exec(file) ?? []
   if (low === "") throw new Error(`the log has no file ${file}`)
-  return parseInt(high, 16) * LOG_FILES + parseInt(low, 16)
+  return parseInt(high, 16) * SEGMENTS_PER_LOG + parseInt(low, 16)
 }
 
 const digits = (n: number): string => n.toString(16).toUpperCase().padStart(8, "0")
@@ -61,7 +61,7 @@ const logFiles = (first: string, last: string): ReadonlyArray<string> => {
   const from = numberOf(first)
   return Array.from(
     { length: numberOf(last) - from + 1 },
-    (_, i) => first.slice(0, 8) + digits(Math.floor((from + i) / LOG_FILES)) + digits((from + i) % LOG_FILES)
+    (_, i) => first.slice(0, 8) + digits(Math.floor((from + i) / SEGMENTS_PER_LOG)) + digits((from + i) % SEGMENTS_PER_LOG)
   )
 }
 

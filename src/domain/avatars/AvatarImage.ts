@@ -4,11 +4,11 @@ import { Effect, Semaphore } from "effect"
 import type { Sharp, SharpOptions } from "sharp"
 
 export const MAX_AVATAR_BYTES = 5_242_880
-const SIDE = 512
-/** Pictures rendered at once, each by one thread. `WAITING` bounds the pictures being rendered or waiting, together. */
+const SIDE_PIXELS = 512
+/** Pictures rendered at once, each by one thread. `MAX_WAITING` bounds the pictures being rendered or waiting, together. */
 const MAX_CONCURRENT_DECODES = 2
-const WAITING = 32
-const SECONDS = 10
+const MAX_WAITING = 32
+const TIMEOUT_SECONDS = 10
 
 export class EmptyBody extends WireError<EmptyBody>()("EmptyBody", {
   code: "EMPTY_BODY",
@@ -86,11 +86,11 @@ export const makeAvatarImage = Effect.gen(function*() {
     }
     return yield* Effect.tryPromise({
       try: () =>
-        open(bytes, { limitInputPixels: maxPixels }).autoOrient().resize(SIDE, SIDE, {
+        open(bytes, { limitInputPixels: maxPixels }).autoOrient().resize(SIDE_PIXELS, SIDE_PIXELS, {
           fit: "cover",
           position: "centre"
         })
-          .webp({ quality: 82 }).timeout({ seconds: SECONDS }).toBuffer(),
+          .webp({ quality: 82 }).timeout({ seconds: TIMEOUT_SECONDS }).toBuffer(),
       catch: failed
     })
   })
@@ -99,7 +99,7 @@ export const makeAvatarImage = Effect.gen(function*() {
     Effect.suspend((): Effect.Effect<Buffer, ImageRefusal | Unavailable> => {
       if (bytes.length === 0) return Effect.fail(new EmptyBody())
       if (formatOf(bytes) === undefined) return Effect.fail(new UnsupportedFormat())
-      if (waiting >= WAITING) return Effect.fail(new Unavailable())
+      if (waiting >= MAX_WAITING) return Effect.fail(new Unavailable())
       waiting++
       return Effect.ensuring(turn.withPermits(1)(render(bytes)), Effect.sync(() => waiting--))
     })

@@ -12,7 +12,7 @@ import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck, LI
 import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 
 /** How many rows in each direction one statement removes. */
-const REMOVED_AT_ONCE = 500
+const BATCH_SIZE = 500
 
 const ContactPosition = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
 const BlockPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
@@ -204,7 +204,7 @@ export class Contacts extends Context.Service<Contacts, {
           })
         ),
         removeAgent: Effect.fn("Contacts.removeAgent")(function*(agentId) {
-          while ((yield* repo.removeAgent(agentId, REMOVED_AT_ONCE)) > 0);
+          while ((yield* repo.removeAgent(agentId, BATCH_SIZE)) > 0);
         })
       })
     })

@@ -9,7 +9,7 @@ const LABELS: Readonly<Record<MessageType, string>> = {
   system: "System message"
 }
 
-const PREVIEW = 140
+const PREVIEW_LENGTH = 140
 
 /** Rules of the conversation list (wire.md C.7). */
 export const Listing = {
@@ -23,7 +23,7 @@ export const Listing = {
     const { text } = JSON.parse(content) as { readonly text?: string }
     if (text === undefined || text.trim() === "") return LABELS.text
     const collapsed = text.trim().replace(/\s+/g, " ")
-    const points = Array.from(collapsed.slice(0, PREVIEW * 2 + 1))
-    return points.length > PREVIEW ? `${points.slice(0, PREVIEW - 1).join("")}…` : collapsed
+    const points = Array.from(collapsed.slice(0, PREVIEW_LENGTH * 2 + 1))
+    return points.length > PREVIEW_LENGTH ? `${points.slice(0, PREVIEW_LENGTH - 1).join("")}…` : collapsed
   }
 }

@@ -6,8 +6,8 @@ import { Clock, Context, Effect, Layer } from "effect"
 
 const DAY_MS = 86_400_000
 /** Conversations in a batch, and about how many envelopes are removed from each. */
-const CONVERSATIONS = 20
-const ENVELOPES = 100
+const BATCH_CONVERSATIONS = 20
+const BATCH_ENVELOPES = 100
 
 /**
  * Removes the oldest messages of some conversations, with their envelopes, hides and reply claims. A conversation loses
@@ -111,7 +111,7 @@ export class MessageRetention extends Context.Service<MessageRetention, {
         sweep: Effect.suspend(() => {
           if (days === undefined) return Effect.succeed({ rows: 0, more: false })
           const now = clock.currentTimeMillisUnsafe()
-          return Effect.map(remove([now - days * DAY_MS, now, CONVERSATIONS, ENVELOPES]), ([row]) => ({
+          return Effect.map(remove([now - days * DAY_MS, now, BATCH_CONVERSATIONS, BATCH_ENVELOPES]), ([row]) => ({
             rows: row?.removed ?? 0,
             more: (row?.looked ?? 0) > 0
           }))

@@ -10,7 +10,7 @@ const LANES = 1
  */
 const LINGER_MS = 10
 /** How many acknowledgements may wait for their first commit, and how many for a retry. */
-const CAPACITY = 200_000
+const MAX_QUEUED = 200_000
 /** How long the first page of an inbox waits for acknowledgements of its agent that are under way, in milliseconds. */
 const BEFORE_PAGE_MS = 250
 /** How long after a failure an acknowledgement is retried. */
@@ -25,7 +25,7 @@ export const ANSWER_MS = 5_000
  * How often an acknowledgement is tried in total. After a network failure, the connections of a node need some seconds
  * to recover.
  */
-const TRIES = 10
+const MAX_TRIES = 10
 
 export interface Acknowledgements {
   /** Marks one envelope as delivered, soon and without an answer. */
@@ -57,7 +57,7 @@ export const makeAcknowledgements = (
       bytesOf: () => 0,
       maxRows: 2_000,
       maxBytes: Number.MAX_SAFE_INTEGER,
-      capacity: CAPACITY,
+      capacity: MAX_QUEUED,
       batchPerTick: true,
       lingerMs: LINGER_MS,
       commit: (batch, lockMs) =>
@@ -90,7 +90,7 @@ export const makeAcknowledgements = (
         if (outcome._tag === "Failed") {
           if (Exit.isFailure(outcome.exit) && Exit.hasDies(outcome.exit)) {
             fork(Effect.logError("An acknowledgement could not be stored", outcome.exit.cause))
-          } else if (tries < TRIES && late.length < CAPACITY) {
+          } else if (tries < MAX_TRIES && late.length < MAX_QUEUED) {
             late.push({ ack, tries })
             if (late.length === 1) fork(Effect.forkIn(Effect.delay(Effect.sync(tryAgain), AGAIN_AFTER), scope))
           }

@@ -31,7 +31,7 @@ const READ_MARKS = 20
  * How often the look-up of an acknowledged message is tried while the database is unavailable. The socket waits
  * meanwhile.
  */
-const LOOK_UP_TRIES = 3
+const MAX_LOOK_UP_TRIES = 3
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
 
@@ -236,7 +236,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         acknowledgeMessage: Effect.fnUntraced(function*(agent, messageId) {
           if (agent.isOwn(messageId)) return
           const found = yield* Effect.retry(find(agent.id, messageId), {
-            times: LOOK_UP_TRIES - 1,
+            times: MAX_LOOK_UP_TRIES - 1,
             schedule: Schedule.spaced(AGAIN_AFTER)
           })
           if (found !== undefined && found.inboxNo !== null && found.deliveredAt === null)

@@ -95,7 +95,7 @@ export const SLICE_ROWS = 2_000
 const AHEAD_ROWS = 500
 
 /** How many delivered envelopes a page may skip before `delivered_through` is moved past them. */
-const CATCH_UP = 100
+const CATCH_UP_SIZE = 100
 
 /**
  * PostgreSQL knows the length of a text that is stored outside its row without reading the text, so `octet_length` is
@@ -423,7 +423,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
         first: { delivered_through: number; last_no: number; no: number | null }
       ) => {
         const clear = (first.no ?? first.last_no + 1) - 1
-        return after <= first.delivered_through && clear - first.delivered_through > CATCH_UP
+        return after <= first.delivered_through && clear - first.delivered_through > CATCH_UP_SIZE
           ? deliveredThrough([agentId, clear])
           : Effect.void
       }

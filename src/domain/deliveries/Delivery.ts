@@ -17,7 +17,7 @@ interface Mask {
   readonly low: number
 }
 
-const REMEMBERED = 20_000
+const MAX_CACHED = 20_000
 const HALF = 0x1000000
 
 export const makeDeliveryIds = (secret: Uint8Array): DeliveryIds => {
@@ -31,7 +31,7 @@ export const makeDeliveryIds = (secret: Uint8Array): DeliveryIds => {
       high: digest.readUIntBE(10, 3),
       low: digest.readUIntBE(13, 3)
     }
-    if (masks.size >= REMEMBERED) masks.clear()
+    if (masks.size >= MAX_CACHED) masks.clear()
     masks.set(agentId, mask)
     return mask
   }

@@ -198,7 +198,7 @@ const outcome = (
 }
 
 /** How many recipients with webhooks are remembered. Sends to them skip the statement for plain sends. */
-const HOOKED_REMEMBERED = 10_000
+const MAX_CACHED_HOOKED = 10_000
 
 /**
  * Makes the function that commits a batch of appends: with the statement for plain sends, and with the general
@@ -227,7 +227,7 @@ export const makeDirectAppend = Effect.fnUntraced(function*(backlogHard: number,
       const { recipientId, senderId } = batch[row.i]!
       if (row.no !== null) reached.set(recipientId, row.no)
       if (row.hooked === true && row.no !== null) {
-        if (hooked.size >= HOOKED_REMEMBERED) hooked.clear()
+        if (hooked.size >= MAX_CACHED_HOOKED) hooked.clear()
         hooked.add(recipientId)
         onHooked(recipientId)
       }

@@ -3,7 +3,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
 /** The highest `total` that is counted. */
-export const COUNTED = 10_000
+export const MAX_COUNTED = 10_000
 
 /** Handles are compared by their bytes, as in the index agents_listed, so the handles with a prefix are a range. */
 const LISTED = `a.deleted_at IS NULL AND a.status <> 'suspended' AND a.handle >= $1 AND a.handle < $2`
@@ -30,7 +30,7 @@ SELECT id, handle, EXISTS (SELECT FROM contacts k WHERE k.agent_id = $3 AND k.co
 FROM (${found} ORDER BY handle OFFSET $4 LIMIT $5) page ORDER BY handle`
 
 const countOf = (found: string): string => `
-SELECT count(*) AS total FROM (${found} ORDER BY handle LIMIT ${COUNTED}) listed`
+SELECT count(*) AS total FROM (${found} ORDER BY handle LIMIT ${MAX_COUNTED}) listed`
 
 export const SEARCH = pageOf(AGENTS)
 export const SEARCH_TAG = pageOf(tagged("$6"))

@@ -27,9 +27,9 @@ const groundsText = (grounds: Grounds, thresholds: Thresholds): string => {
 }
 
 /** How often an evaluation is tried if others are committed meanwhile. After that, its recount stays due. */
-const TRIES = 20
+const MAX_TRIES = 20
 /** How many recounts a sweep reads at once. Several may be for the same agent. */
-const SWEPT = 200
+const BATCH_SIZE = 200
 
 /**
  * Restricts and suspends agents (wire.md G.8). Each evaluation of an agent is made on one snapshot, and committed only
@@ -87,7 +87,7 @@ export class Enforcement extends Context.Service<Enforcement, {
         })
 
       const evaluate = Effect.fn("Enforcement.recount")(function*(agentId: AgentId) {
-        for (let tries = 0; tries < TRIES; tries++) {
+        for (let tries = 0; tries < MAX_TRIES; tries++) {
           const now = yield* Clock.currentTimeMillis
           const found = yield* repo.load(agentId, now - longest, limits)
           if (found === undefined) return yield* repo.dismiss(agentId)
@@ -125,7 +125,7 @@ export class Enforcement extends Context.Service<Enforcement, {
           ),
         sweep: Effect.gen(function*() {
           let judged = 0
-          for (const agentId of yield* repo.due(SWEPT)) {
+          for (const agentId of yield* repo.due(BATCH_SIZE)) {
             yield* evaluate(agentId).pipe(
               Effect.andThen(Effect.sync(() => judged++)),
               // One agent that cannot be evaluated now must not delay the others.

@@ -5,7 +5,7 @@
  */
 
 /** The most mentions of a text. */
-const MOST = 50
+const MAX_MENTIONS = 50
 
 const TAB = 9
 const NEWLINE = 10
@@ -266,7 +266,7 @@ const makeFinder = (text: string, character: string): (from: number) => number =
 }
 
 /**
- * Makes the function that adds the mentions in a block to `found`, up to `MOST`. The blocks must be given in their
+ * Makes the function that adds the mentions in a block to `found`, up to `MAX_MENTIONS`. The blocks must be given in their
  * order.
  */
 const makeSearch = (text: string, found: Set<string>): (block: Range) => void => {
@@ -287,7 +287,7 @@ const makeSearch = (text: string, found: Set<string>): (block: Range) => void =>
     /** Whether the word before this place has a dot, as a host has. */
     let dotted = false
     let at = nextWord(from, to)
-    while (at < to && found.size < MOST) {
+    while (at < to && found.size < MAX_MENTIONS) {
       const code = text.charCodeAt(at)
       const before = at > from ? text.charCodeAt(at - 1) : NEWLINE
       if (isAlphanumeric(code) || code === HYPHEN || code === UNDERSCORE) {

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 
 /** Bytes of JSON that are encoded in one turn of the event loop. */
-const SLICE = 262_144
+const SLICE_BYTES = 262_144
 /** The most UTF-8 bytes that one UTF-16 code unit can need. */
 const BYTES_PER_UNIT = 3
 
@@ -33,10 +33,10 @@ export const turn: Effect.Effect<void> = Effect.callback((resume) => {
 export const messagePage = (rows: ReadonlyArray<string>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
   let units = 1
   for (const row of rows) units += row.length + 1
-  if (units <= SLICE)
+  if (units <= SLICE_BYTES)
     return Effect.succeed(HttpServerResponse.text(`[${rows.join(",")}]`, { contentType: "application/json" }))
   return Effect.gen(function*() {
-    let bytes = Buffer.allocUnsafe(units + SLICE)
+    let bytes = Buffer.allocUnsafe(units + SLICE_BYTES)
     let end = 0
     let encoded = 0
     for (const [i, row] of rows.entries()) {
@@ -47,7 +47,7 @@ export const messagePage = (rows: ReadonlyArray<string>): Effect.Effect<HttpServ
       }
       end += bytes.write(i === 0 ? "[" : ",", end)
       end += bytes.write(row, end)
-      if (end - encoded < SLICE) continue
+      if (end - encoded < SLICE_BYTES) continue
       encoded = end
       yield* turn
     }

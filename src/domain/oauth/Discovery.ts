@@ -16,7 +16,7 @@ export const offersOAuth = (config: Settings): boolean => {
 
 /** The metadata documents, and the path of the one about `/mcp`. */
 const RESOURCE_METADATA = "/.well-known/oauth-protected-resource/mcp"
-const MOST_QUERY = 256
+const MAX_QUERY_LENGTH = 256
 
 /**
  * The query of a URL as the metadata repeats it, with its question mark, because a host compares the metadata's
@@ -24,7 +24,7 @@ const MOST_QUERY = 256
  */
 const queryOf = (url: string): string => {
   const at = url.indexOf("?")
-  if (at < 0 || url.length - at > MOST_QUERY) return ""
+  if (at < 0 || url.length - at > MAX_QUERY_LENGTH) return ""
   return new URL(`http://parley/${url.slice(at)}`).search.replaceAll("\\", "%5C")
 }
 

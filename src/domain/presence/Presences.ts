@@ -21,7 +21,7 @@ import { type KeptPresence, PresenceRepo, type VisiblePresence } from "./Presenc
 import { PresenceStore } from "./PresenceStore.ts"
 
 /** Holders (agents that have an agent as a contact) that are notified in one turn of the event loop. */
-const SLICE = 100
+const BATCH_SIZE = 100
 /**
  * Pause between slices, so that an agent with many holders that changes all the time does not use the whole process.
  */
@@ -142,13 +142,13 @@ export class Presences extends Context.Service<Presences, {
         const payload = JSON.stringify(toPresence(agent.handle, state))
         const frame = `{"type":"presence.update","payload":${payload}}`
         for (let above = "";;) {
-          const slice = yield* repo.holders(agentId, above, SLICE)
+          const slice = yield* repo.holders(agentId, above, BATCH_SIZE)
           for (const { blocked, holder } of slice) {
             if (!blocked) liveAgents.push(holder, { _tag: "Event", frame })
           }
           const hooked = slice.flatMap(({ blocked, holder, hooked }) => hooked && !blocked ? [holder] : [])
           if (hooked.length > 0) posts.post(hooked, agent.handle, payload)
-          if (slice.length < SLICE) return
+          if (slice.length < BATCH_SIZE) return
           above = slice.at(-1)!.holder
           yield* Effect.sleep(PAUSE)
         }

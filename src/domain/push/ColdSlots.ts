@@ -56,7 +56,7 @@ const RELEASE = `DELETE FROM cold_slots WHERE conversation_id = $1 AND agent_id 
  * How often a reservation is tried. A reservation by another node may come first, or a reply may free a slot during a
  * refusal.
  */
-const TRIES = 20
+const MAX_TRIES = 20
 
 /**
  * The slots of the cold outreach cap (wire.md G.1). The agent's actor reserves a slot, the first message claims it, and
@@ -96,7 +96,7 @@ export class ColdSlots extends Context.Service<ColdSlots, {
             const window = [agentId, now - windowMs, now - RESERVATION_MS]
             let row: { readonly used: number; readonly oldest: number | null } | undefined
             for (let tries = 0; row === undefined; tries++) {
-              if (tries === TRIES) return yield* new Unavailable()
+              if (tries === MAX_TRIES) return yield* new Unavailable()
               const [done] = yield* reserve([...window, conversationId, now, limit])
               // `turned` without `taken` means that a message has claimed the slot, so the conversation is open. The
               // write will find that.

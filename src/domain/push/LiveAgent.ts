@@ -71,7 +71,7 @@ export interface SocketState {
   readonly isLive: boolean
 }
 
-const OWN_REMEMBERED = 256
+const MAX_CACHED_OWN = 256
 
 /**
  * One agent on this node: its sockets here and, on the node that owns its shard, its reservations of cold slots, one at
@@ -122,7 +122,7 @@ export class LiveAgent {
       case "Echo": {
         this.own ??= new Set()
         this.own.add(push.messageId)
-        if (this.own.size > OWN_REMEMBERED) {
+        if (this.own.size > MAX_CACHED_OWN) {
           for (const oldest of this.own) {
             this.own.delete(oldest)
             break

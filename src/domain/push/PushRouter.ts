@@ -102,7 +102,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       let answers: Array<() => void> = []
       let isSpeaking = false
       let spokeAt = Number.NEGATIVE_INFINITY
-      const pauseLeft = (): number => spokeAt + Math.max(0, queues.size - NODES_AT_ONCE) * PAUSE_MS - now()
+      const pauseLeft = (): number => spokeAt + Math.max(0, queues.size - MAX_CONCURRENT_NODES) * PAUSE_MS - now()
       const announceChanged = (): void => {
         spokeAt = now()
         for (const agentId of changed) for (const queue of queues.values()) queue.announce(agentId, here)
@@ -292,7 +292,7 @@ const decodeNotice = Schema.decodeUnknownSync(AgentChanged)
 const ANNOUNCE_TIMEOUT_MS = 1_000
 const INTRODUCTION = "3 seconds"
 /** With more other nodes than this, there is a pause between announcements: PAUSE_MS for each further node. */
-const NODES_AT_ONCE = 2
+const MAX_CONCURRENT_NODES = 2
 const PAUSE_MS = 0.5
 /**
  * The share of an agent's limit above which a new socket waits for the announcements of other nodes. Below it, two

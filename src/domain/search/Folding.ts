@@ -32,13 +32,13 @@ const folded = (piece: string): string =>
 
 /** A cache of folded pieces. It is cleared when it is full. */
 const known = new Map<string, string>()
-const MOST_KNOWN = 4_096
+const MAX_CACHED = 4_096
 
 const foldedPiece = (piece: string): string => {
   let result = known.get(piece)
   if (result !== undefined) return result
   result = folded(piece)
-  if (known.size >= MOST_KNOWN) known.clear()
+  if (known.size >= MAX_CACHED) known.clear()
   known.set(piece, result)
   return result
 }
@@ -47,7 +47,7 @@ const foldedPiece = (piece: string): string => {
  * A text is folded up to this many characters. Some characters fold to 18 others, so that a text of 32 KiB could become
  * 200,000.
  */
-const MOST_FOLDED = 40_000
+const MAX_FOLDED_LENGTH = 40_000
 
 /**
  * Folds a text for comparison. Each folded character has the range of the characters of `text` that it was made of. A
@@ -57,7 +57,7 @@ export const fold = (text: string): ReadonlyArray<Folded> => {
   const result: Array<Folded> = []
   let from = 0
   for (const [piece] of text.matchAll(PIECES)) {
-    if (result.length >= MOST_FOLDED) break
+    if (result.length >= MAX_FOLDED_LENGTH) break
     const to = from + piece.length
     const chars = foldedPiece(piece)
     const last = result.at(-1)

@@ -14,7 +14,7 @@ import { split, type Window, windows } from "./Windows.ts"
 import { isBehind, TURN_MS, WordIndex } from "./WordIndex.ts"
 
 /** Conversations of the caller that one statement reads. */
-const SLICE = 500
+const BATCH_SIZE = 500
 /** One statement finds up to this many candidates. A part of a search with more is split. */
 const SOME = 1_000
 /** One statement finds this many candidates of a day with more than `SOME`, the newest first. */
@@ -22,9 +22,9 @@ const NEWEST = 200
 /** Tokens of a look-up in one statement. A database takes very long to read a query of tens of thousands. */
 const TOKENS = 1_000
 /** Groups of a look-up in one statement. */
-const GROUPS = 500
+const MAX_GROUPS = 500
 /** Messages that are compared with the history at once. */
-const COMPARED = 20
+const MAX_COMPARED = 20
 /** How long a search indexes messages. */
 const INDEXING_MS = 1_200
 /** When a search stops and returns a cursor. This is below the deadline of reads. */
@@ -99,9 +99,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         }
         const all: Array<Searched> = []
         for (let above = "";;) {
-          const slice = yield* repo.searched(agentId, above, SLICE)
+          const slice = yield* repo.searched(agentId, above, BATCH_SIZE)
           all.push(...slice)
-          if (slice.length < SLICE) return all
+          if (slice.length < BATCH_SIZE) return all
           above = slice.at(-1)!.conversationId
           yield* turn
         }
@@ -152,12 +152,12 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         const groupIds = searched.flatMap(({ conversationId }) => isGroupId(conversationId) ? [conversationId] : [])
         const direct = groupIds.length < searched.length
         const scopes = Array.from(
-          { length: Math.max(1, Math.ceil(groupIds.length / GROUPS)) },
+          { length: Math.max(1, Math.ceil(groupIds.length / MAX_GROUPS)) },
           (_, i): SearchScope => ({
             callerId: agentId,
             counterpartyId: query.conversationId === null ? null : searched[0]!.counterpartyId,
             direct: direct && i === 0,
-            groupIds: groupIds.slice(i * GROUPS, (i + 1) * GROUPS),
+            groupIds: groupIds.slice(i * MAX_GROUPS, (i + 1) * MAX_GROUPS),
             from: sender?.id ?? null
           })
         )
@@ -218,8 +218,8 @@ export class MessageSearch extends Context.Service<MessageSearch, {
               return false
             }
             const seen = rows.filter((row) => !isHidden(row))
-            for (let at = 0; at < seen.length; at += COMPARED) {
-              const compared = yield* compare(agentId, terms, seen.slice(at, at + COMPARED), until)
+            for (let at = 0; at < seen.length; at += MAX_COMPARED) {
+              const compared = yield* compare(agentId, terms, seen.slice(at, at + MAX_COMPARED), until)
               found.push(...compared.found)
               below = compared.last
               if (found.length > query.limit || monotonic() > until) return true
@@ -232,7 +232,7 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           return false
         })
 
-        const perPeriod = 2 + Math.min(groupIds.length, GROUPS)
+        const perPeriod = 2 + Math.min(groupIds.length, MAX_GROUPS)
         let isOver = true
         for (const window of below.at < since ? [] : windows(since, below.at, Math.ceil(TOKENS / perPeriod))) {
           if (!(yield* through(window))) continue

@@ -19,13 +19,13 @@ import { wordsIn } from "./Words.ts"
 /** A search indexes up to this many messages. The job indexes the rest. */
 export const MOST_FIRST = 2_000
 /** Messages that are read at once. */
-const STEP = 50
+const BATCH_SIZE = 50
 /** One statement adds about this many lexemes, because a statement blocks the event loop on PGlite. */
-const LEXEMES = 400
+const MAX_LEXEMES = 400
 /** How long words of messages are computed, or compared, before other work gets a turn. */
 export const TURN_MS = 5
-/** The job reads this many conversations at once, `STEP` messages together. */
-const CONVERSATIONS = 5
+/** The job reads this many conversations at once, `BATCH_SIZE` messages together. */
+const MAX_CONVERSATIONS = 5
 /** The number of conversations that one statement adds to those of the job. */
 const LEFT = 200
 const SWEPT = { conversations: 50, messages: 20 }
@@ -139,7 +139,7 @@ export class WordIndex extends Context.Service<WordIndex, {
             const words = text === undefined ? undefined : wordsIn(text)
             if (words !== undefined && words.size > 0) {
               const lexemes = lexemesOf({ ...message, words })
-              if (size > 0 && size + lexemes.length > LEXEMES) {
+              if (size > 0 && size + lexemes.length > MAX_LEXEMES) {
                 yield* repo.add(rows)
                 yield* turn
                 rows = []
@@ -204,7 +204,7 @@ export class WordIndex extends Context.Service<WordIndex, {
           let budget = MOST_FIRST
           while (waiting.length > 0 && budget > 0 && monotonic() < until) {
             const work: Array<Work> = []
-            let room = Math.min(STEP, budget)
+            let room = Math.min(BATCH_SIZE, budget)
             for (const { conversationId, lastSeq } of waiting) {
               if (room === 0) break
               const { range } = current.get(conversationId)!
@@ -212,7 +212,7 @@ export class WordIndex extends Context.Service<WordIndex, {
               work.push(next)
               room -= next.piece.through - next.piece.after
             }
-            budget -= Math.min(STEP, budget) - room
+            budget -= Math.min(BATCH_SIZE, budget) - room
             const ranges = yield* index(work, until)
             for (const [conversationId, range] of ranges)
               current.set(conversationId, { ...current.get(conversationId)!, range })
@@ -222,12 +222,12 @@ export class WordIndex extends Context.Service<WordIndex, {
           return [...current.values()]
         }),
         step: Effect.gen(function*() {
-          const rows = yield* repo.pending(aboveStep, CONVERSATIONS)
+          const rows = yield* repo.pending(aboveStep, MAX_CONVERSATIONS)
           const isFirst = aboveStep === ""
-          aboveStep = rows.length < CONVERSATIONS ? "" : rows.at(-1)!.conversationId
+          aboveStep = rows.length < MAX_CONVERSATIONS ? "" : rows.at(-1)!.conversationId
           if (rows.length === 0) return { rows: 0, more: !isFirst }
           const work = rows.map(({ conversationId, range }) =>
-            nextWork(conversationId, range.through, range, Math.floor(STEP / rows.length), MOST_FIRST)
+            nextWork(conversationId, range.through, range, Math.floor(BATCH_SIZE / rows.length), MOST_FIRST)
           )
           yield* index(work)
           return { rows: work.reduce((sum, { piece }) => sum + piece.through - piece.after, 0), more: true }

@@ -222,7 +222,7 @@ export const make = Effect.fnUntraced(
             greetingsFailed.at(result.failure.kind).add()
           }
           // Handshakes with a node that is always refused are expensive, so the pauses become longer.
-          yield* Effect.sleep(Math.min(AGAIN_MS * 2 ** Math.max(0, failures - AT_ONCE_FAILURES), SELDOM_MS))
+          yield* Effect.sleep(Math.min(AGAIN_MS * 2 ** Math.max(0, failures - FAILURES_WITHOUT_PAUSE), SELDOM_MS))
         }
       })
 
@@ -301,5 +301,5 @@ const AGAIN_MS = 250
 const SECOND_MS = 2_000
 const SELDOM_MS = 4_000
 /** Failures in a row after which the pauses between attempts become longer. */
-const AT_ONCE_FAILURES = 4
+const FAILURES_WITHOUT_PAUSE = 4
 const MAX_NODES = 1_000

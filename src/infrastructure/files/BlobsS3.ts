@@ -26,7 +26,7 @@ import {
 } from "./Blobs.ts"
 
 /** The number of uploads that may be read and checked at once. */
-const CHECKS = 4
+const MAX_CONCURRENT_CHECKS = 4
 
 const isMissing = (error: unknown): boolean =>
   error instanceof NoSuchKey || (error instanceof S3ServiceException && error.$metadata.httpStatusCode === 404)
@@ -92,7 +92,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
   Blobs,
   Effect.gen(function*() {
     const config = yield* Config
-    const checks = yield* Semaphore.make(CHECKS)
+    const checks = yield* Semaphore.make(MAX_CONCURRENT_CHECKS)
     const bucket = config.S3_BUCKET ?? ""
     const clientAt = (endpoint: string | undefined) =>
       Effect.acquireRelease(

@@ -3,14 +3,14 @@ import { Tar } from "effect/encoding"
 import { type FileHandle, open, rename, rm } from "node:fs/promises"
 import { unlessMissing } from "./Missing.ts"
 
-const CHUNK = 262_144
+const CHUNK_BYTES = 262_144
 /** How many small files are read at once. */
 const READ_BATCH_SIZE = 16
 /**
  * The file is synced after this many bytes. Otherwise the disk would get all bytes at once, and commits of the database
  * would wait.
  */
-const SYNC = 4_194_304
+const SYNC_EVERY_BYTES = 4_194_304
 
 /** A tar file cannot be written, or a file cannot be packed into it. */
 export class TarFailed extends Data.TaggedError("TarFailed")<{ readonly message: string }> {}
@@ -40,7 +40,7 @@ const bytesAt = async (handle: FileHandle, at: number, length: number): Promise<
 }
 
 async function* chunksOf({ handle, size }: LargeFile): AsyncGenerator<Buffer> {
-  for (let at = 0; at < size; at += CHUNK) yield await bytesAt(handle, at, Math.min(CHUNK, size - at))
+  for (let at = 0; at < size; at += CHUNK_BYTES) yield await bytesAt(handle, at, Math.min(CHUNK_BYTES, size - at))
 }
 
 /** Opens a file. A file of at most one chunk is read and closed at once. Returns undefined if there is no such file. */
@@ -50,7 +50,7 @@ const openFile = async (path: string): Promise<Buffer | LargeFile | undefined> =
   let isLarge = false
   try {
     const { size } = await handle.stat()
-    isLarge = size > CHUNK
+    isLarge = size > CHUNK_BYTES
     return isLarge ? { handle, size } : await bytesAt(handle, 0, size)
   } finally {
     if (!isLarge) await handle.close()
@@ -127,7 +127,7 @@ export const writeTar = <E>(
           await handle.writeFile(together)
           bytes += together.length
           unsynced += together.length
-          if (unsynced < SYNC)
+          if (unsynced < SYNC_EVERY_BYTES)
             return
           unsynced = 0
           await handle.datasync()

@@ -48,7 +48,7 @@ export class Mailer extends Context.Service<Mailer, {
           createTransport({
             url: Redacted.value(url),
             pool: true,
-            maxConnections: CONNECTIONS,
+            maxConnections: MAX_CONNECTIONS,
             maxRequeues: 1,
             connectionTimeout: 5_000,
             greetingTimeout: 5_000,
@@ -58,7 +58,7 @@ export class Mailer extends Context.Service<Mailer, {
         ),
         (transport) => Effect.sync(() => transport.close())
       )
-      const connections = yield* Semaphore.make(CONNECTIONS)
+      const connections = yield* Semaphore.make(MAX_CONNECTIONS)
       let waiting = 0
       yield* mailQueue.readsIn(() => waiting)
       const answers = yield* Effect.cachedWithTTL(
@@ -220,7 +220,7 @@ const counted = <R>(sending: Effect.Effect<unknown, MailFailed, R>): Effect.Effe
 
 const tooMany = () => new MailFailed({ reason: "too many mails are waiting" })
 
-const CONNECTIONS = 5
+const MAX_CONNECTIONS = 5
 /** With fewer free bytes than this, no mail is accepted for the outbox. A mail has about 1 kB. */
 const LEAST_OUTBOX_BYTES = 1_000_000
 const MAX_WAITING = 1_000

@@ -21,10 +21,10 @@ import { makeTaskView } from "./TaskView.ts"
 
 /** The interval at which tasks with configurations are compared with their conversations. */
 const REFRESH_EVERY = "1 second"
-const SLICE = 500
+const BATCH_SIZE = 500
 const RETIRED = 200
-const TRIES = 20
-const REMEMBERED = 50_000
+const MAX_TRIES = 20
+const MAX_CACHED = 50_000
 const MAX_CONCURRENT_READS = 4
 
 /** Another writer has changed the conversation's version first. The caller must read and decide again. */
@@ -183,7 +183,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       return TaskPushes.of({
         put: Effect.fn("TaskPushes.put")((side, taskId, config) =>
           putOnce(side, taskId, config).pipe(
-            Effect.retry({ times: TRIES, while: (error) => error instanceof Overtaken }),
+            Effect.retry({ times: MAX_TRIES, while: (error) => error instanceof Overtaken }),
             Effect.catchTag("Overtaken", () => Effect.fail(new Unavailable()))
           )
         ),
@@ -199,7 +199,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
           yield* repo.remove(ids)
         }),
         refresh: Effect.gen(function*() {
-          const ids = yield* repo.watched(above, SLICE)
+          const ids = yield* repo.watched(above, BATCH_SIZE)
           if (ids.length === 0) {
             above = ""
             return { rows: 0, more: false }
@@ -224,11 +224,11 @@ export class TaskPushes extends Context.Service<TaskPushes, {
             Effect.andThen(
               tasks.find(task, task.id),
               Effect.sync(() => {
-                if (seen.size >= REMEMBERED) seen.clear()
+                if (seen.size >= MAX_CACHED) seen.clear()
                 seen.set(task.conversationId, lastSeq)
               })
             ), { concurrency: MAX_CONCURRENT_READS, discard: true })
-          above = ids.length < SLICE ? "" : ids.at(-1)!
+          above = ids.length < BATCH_SIZE ? "" : ids.at(-1)!
           return { rows: moved.size, more: above !== "" }
         }),
         retire: Effect.gen(function*() {

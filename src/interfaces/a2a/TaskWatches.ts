@@ -13,7 +13,7 @@ import { TasksRepo } from "./TasksRepo.ts"
 /** The interval at which this node compares the conversations of all its watched tasks with storage. */
 const TICK = "200 millis"
 /** Ticks between two checks of the callers' keys. */
-const KEYS_EVERY = 5
+const TICKS_PER_KEY_CHECK = 5
 /** Ticks over which a server that stops spreads the ends of its watches. */
 const SPREAD = 10
 
@@ -144,7 +144,7 @@ export class TaskWatches extends Context.Service<TaskWatches, {
         yield* some.await
         if (waiters.isLeaving()) yield* leave
         yield* compare
-        if (ticks++ % KEYS_EVERY === 0) yield* checkKeys
+        if (ticks++ % TICKS_PER_KEY_CHECK === 0) yield* checkKeys
       })
       yield* tick.pipe(
         Effect.catchCause((cause) =>

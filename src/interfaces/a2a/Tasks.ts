@@ -32,12 +32,12 @@ export interface Side {
 }
 
 /** Up to this many messages are taken into account at once. */
-const PAGE = 200
+const PAGE_SIZE = 200
 /** After this many messages without an effect on tasks, the progress is stored, so that they are not read again. */
 const WORTH_A_WRITE = 100
-const TRIES = 20
-const SLICE = 200
-const REMEMBERED = 50_000
+const MAX_TRIES = 20
+const BATCH_SIZE = 200
+const MAX_CACHED = 50_000
 /**
  * How long a node remembers that a conversation is followed. Much shorter than IDLE_MS, so that the conversation is
  * still followed.
@@ -124,10 +124,10 @@ export class Tasks extends Context.Service<Tasks, {
        */
       const news = Effect.fnUntraced(
         function*(conversationId: string, { open, through }: Head & { readonly open: boolean }) {
-          if (open) return { from: through, ...yield* feed.following(conversationId, through, PAGE) }
+          if (open) return { from: through, ...yield* feed.following(conversationId, through, PAGE_SIZE) }
           const next = yield* feed.nextWithKey(conversationId, through, KEY_PREFIX)
           if (next.seq === null) return { from: Math.max(through, next.lastSeq), messages: [], more: false }
-          return { from: next.seq - 1, ...yield* feed.following(conversationId, next.seq - 1, PAGE) }
+          return { from: next.seq - 1, ...yield* feed.following(conversationId, next.seq - 1, PAGE_SIZE) }
         }
       )
 
@@ -178,7 +178,7 @@ export class Tasks extends Context.Service<Tasks, {
 
       /** Takes all committed messages into account. Returns undefined if the conversation is not followed. */
       const advance = Effect.fnUntraced(function*({ callerId, conversationId, recipientId }: Side) {
-        for (let tries = 0; tries < TRIES;) {
+        for (let tries = 0; tries < MAX_TRIES;) {
           const head = yield* repo.head(conversationId)
           if (head === undefined) return undefined
           const { from, messages: rows, more } = yield* news(conversationId, head)
@@ -220,7 +220,7 @@ export class Tasks extends Context.Service<Tasks, {
         const same = yield* unchanged(side, id)
         if (same !== undefined) return same
         const { callerId, conversationId } = side
-        for (let tries = 0; tries < TRIES; tries++) {
+        for (let tries = 0; tries < MAX_TRIES; tries++) {
           const head = yield* advance(side)
           const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
           if (head === undefined || task === undefined) return undefined
@@ -240,10 +240,10 @@ export class Tasks extends Context.Service<Tasks, {
       const refresh = Effect.fnUntraced(function*(side: Side) {
         const { conversationId, recipientId } = side
         let above = 0
-        for (let tries = 0; tries < TRIES;) {
+        for (let tries = 0; tries < MAX_TRIES;) {
           const head = yield* advance(side)
           if (head === undefined) return
-          const slice = yield* repo.undelivered(conversationId, recipientId, above, PAGE)
+          const slice = yield* repo.undelivered(conversationId, recipientId, above, PAGE_SIZE)
           const progress = yield* feed.progress(slice.map(({ newest: seq }) => ({ conversationId, recipientId, seq })))
           const deliveredAt = new Map(slice.flatMap(({ id }, i) => {
             const at = progress[i]?.deliveredAt ?? null
@@ -258,7 +258,7 @@ export class Tasks extends Context.Service<Tasks, {
             tries++
             continue
           }
-          if (slice.length < PAGE) return
+          if (slice.length < PAGE_SIZE) return
           above = slice.at(-1)!.seq
         }
         return yield* new Unavailable()
@@ -298,7 +298,7 @@ export class Tasks extends Context.Service<Tasks, {
             const [place] = yield* feed.progress([{ conversationId, recipientId: "", seq: null }])
             const at = now()
             yield* repo.begin(conversationId, place?.lastSeq ?? 0, at)
-            if (begun.size >= REMEMBERED) begun.clear()
+            if (begun.size >= MAX_CACHED) begun.clear()
             begun.set(conversationId, monotonic() + FOLLOWED_MS)
           })
         },
@@ -314,7 +314,7 @@ export class Tasks extends Context.Service<Tasks, {
         }),
         cancel: Effect.fn("Tasks.cancel")((side, id) =>
           cancelOnce(side, id).pipe(
-            Effect.retry({ times: TRIES, while: (error) => error instanceof Overtaken }),
+            Effect.retry({ times: MAX_TRIES, while: (error) => error instanceof Overtaken }),
             Effect.catchTag("Overtaken", () => Effect.fail(new Unavailable()))
           )
         ),
@@ -323,7 +323,7 @@ export class Tasks extends Context.Service<Tasks, {
           return new Map(rows.map((row) => [row.seq, row]))
         }),
         sweep: Effect.gen(function*() {
-          const rows = yield* repo.slice(above, SLICE)
+          const rows = yield* repo.slice(above, BATCH_SIZE)
           const known = yield* agents.byIds([...new Set(rows.flatMap((row) => [row.caller_id, row.recipient_id]))])
           const isGone = (id: string) => (known.get(id)?.deletedAt ?? null) !== null
           const gone: Array<string> = []
@@ -339,12 +339,12 @@ export class Tasks extends Context.Service<Tasks, {
             }
             yield* repo.remove(gone)
           }
-          above = rows.length < SLICE ? "" : rows.at(-1)!.id
+          above = rows.length < BATCH_SIZE ? "" : rows.at(-1)!.id
           return { rows: gone.length, more: above !== "" }
         }),
         forget: Effect.gen(function*() {
           const since = now() - IDLE_MS
-          const rows = yield* repo.followed(aboveFollowed, since, SLICE)
+          const rows = yield* repo.followed(aboveFollowed, since, BATCH_SIZE)
           const gone: Array<string> = []
           for (const { conversation_id, idle, through_seq } of rows) {
             // A task that has not been read yet has no row in `a2a_tasks`. Its first message shows that it exists.
@@ -352,7 +352,7 @@ export class Tasks extends Context.Service<Tasks, {
               gone.push(conversation_id)
           }
           if (gone.length > 0) yield* repo.forget(gone, since)
-          aboveFollowed = rows.length < SLICE ? "" : rows.at(-1)!.conversation_id
+          aboveFollowed = rows.length < BATCH_SIZE ? "" : rows.at(-1)!.conversation_id
           return { rows: gone.length, more: aboveFollowed !== "" }
         })
       })

@@ -10,8 +10,8 @@ import { readConversation } from "./tools/MessageTools.ts"
 import { waiting } from "./tools/Shown.ts"
 import type { ToolApi } from "./tools/Tool.ts"
 
-const MESSAGES = 30
-const WAITING = 50
+const MAX_MESSAGES = 30
+const MAX_WAITING = 50
 /** Resources are text and not JSON, because a label and marks surround the JSON with texts of other agents. */
 const mimeType = "text/plain"
 
@@ -50,16 +50,16 @@ export const read = (uri: string, api: ToolApi): Effect.Effect<unknown, Refusal>
   switch (what?._tag) {
     case "Inbox":
       return Effect.zipWith(
-        api.call<ReadonlyArray<typeof Message.Encoded>>("GET", `/v1/messages/sync?limit=${WAITING}`),
+        api.call<ReadonlyArray<typeof Message.Encoded>>("GET", `/v1/messages/sync?limit=${MAX_WAITING}`),
         Clock.currentTimeMillis,
         ({ body }, now) => ({
           count: body.length,
-          has_more: body.length === WAITING,
+          has_more: body.length === MAX_WAITING,
           messages: body.map((row) => waiting(row, api.agent.handle, now))
         })
       )
     case "Conversation":
-      return readConversation(api, what.id, MESSAGES, {})
+      return readConversation(api, what.id, MAX_MESSAGES, {})
     case "Group":
       return Effect.map(api.call<typeof Group.Encoded>("GET", path`/v1/groups/${what.id}`), ({ body }) => body)
     case "Agent":

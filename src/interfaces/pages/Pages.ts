@@ -7,7 +7,7 @@ import { signInProblem } from "./SignInProblem.ts"
 import { sendStatic, type StaticBody, staticBody } from "./StaticBody.ts"
 import { welcome } from "./Welcome.ts"
 
-const YEAR = 31_536_000
+const YEAR_SECONDS = 31_536_000
 
 const guarded = {
   "x-content-type-options": "nosniff",
@@ -38,7 +38,7 @@ const made = ({ html, policy }: Document, headers: Readonly<Record<string, strin
 const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: StaticBody, current: boolean) =>
   sendStatic(request, asset, {
     ...guarded,
-    "cache-control": current ? `public, max-age=${YEAR}, immutable` : "no-store"
+    "cache-control": current ? `public, max-age=${YEAR_SECONDS}, immutable` : "no-store"
   })
 
 /** Whether a request prefers a page to JSON: `text/html` has the higher weight, or the same weight and comes first. */

@@ -6,7 +6,7 @@ export interface Following {
 }
 
 /** Sockets whose inboxes are read with one query. */
-const CHUNK = 500
+const BATCH_SIZE = 500
 
 /**
  * Compares sessions with the newest numbers of their inboxes in storage. Only one comparison runs at a time. If two ran
@@ -19,8 +19,8 @@ export const makeComparison = <E>(
 ): Effect.Effect<void, E> =>
   Semaphore.makeUnsafe(1).withPermits(1)(Effect.gen(function*() {
     const sessions = Array.from(connections).flatMap(({ session }) => session ?? [])
-    for (let from = 0; from < sessions.length; from += CHUNK) {
-      const chunk = sessions.slice(from, from + CHUNK)
+    for (let from = 0; from < sessions.length; from += BATCH_SIZE) {
+      const chunk = sessions.slice(from, from + BATCH_SIZE)
       const found = yield* heads([...new Set(chunk.map(({ agent }) => agent.id))])
       for (const session of chunk) {
         const head = found.get(session.agent.id)

@@ -30,7 +30,7 @@ export interface Keyed {
 export const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 
 /** Sockets whose keys are read with one query. */
-const CHUNK = 500
+const BATCH_SIZE = 500
 
 /**
  * Closes the sockets whose keys have become invalid without a notice. Checks only sockets that were sessions before the
@@ -43,8 +43,8 @@ export const closeDeadKeys = Effect.fnUntraced(function*<E>(
   const open = Array.from(connections).flatMap(({ keyHash, session }) =>
     session === undefined ? [] : [{ keyHash, session }]
   )
-  for (let from = 0; from < open.length; from += CHUNK) {
-    const chunk = open.slice(from, from + CHUNK)
+  for (let from = 0; from < open.length; from += BATCH_SIZE) {
+    const chunk = open.slice(from, from + BATCH_SIZE)
     const hashes = yield* keyHashes([...new Set(chunk.map(({ session }) => session.agent.id))])
     for (const { keyHash, session } of chunk) {
       if (hashes.get(session.agent.id) !== keyHash) session.close(badKey)

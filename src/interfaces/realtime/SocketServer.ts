@@ -43,7 +43,7 @@ const MAX_CHUNKS = 512
  * How many sessions of the node read their backlog at once. Those of one agent also need a slot of the agent for each
  * page.
  */
-const READERS = 8
+const MAX_BACKLOG_READS = 8
 /** The memory that a page of a backlog may take. */
 const BACKLOG_PAGE: LargeAnswer = { usual: 1, max: 1, bytes: 1_048_576 }
 const DRAIN_MS = 5_000
@@ -236,7 +236,7 @@ const heartbeatTimes = (config: Settings): HeartbeatTimes => ({
 const sessionBounds = Effect.gen(function*() {
   const config = yield* Config
   const reads = yield* LargeReads
-  const readers = Semaphore.makeUnsafe(READERS)
+  const readers = Semaphore.makeUnsafe(MAX_BACKLOG_READS)
   const inSlot: SessionDependencies["inSlot"] = (agentId, query) =>
     Effect.catchTag(
       reads.during(agentId, BACKLOG_PAGE, readers.withPermits(1)(query)),

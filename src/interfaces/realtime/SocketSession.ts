@@ -9,7 +9,7 @@ import type { WebSocket } from "ws"
 import { SocketWriter, type UnsentBounds } from "./SocketWriter.ts"
 
 /** Rows read from storage at once. */
-const PAGE = 100
+const PAGE_SIZE = 100
 /**
  * How long a gap in the hints may last before storage is read, in milliseconds. Two commits may be answered out of
  * order.
@@ -329,7 +329,7 @@ export class SocketSession implements LiveSession {
         const page = yield* deps.deliveries.page(
           agent.id,
           this.cursor,
-          PAGE,
+          PAGE_SIZE,
           (query) => deps.inSlot(agent.id, Effect.suspend(() => this.writer.closed ? Effect.undefined : query))
         )
         if (page === undefined) return

@@ -12,9 +12,9 @@ import { type InboxListener, Listener, makeListeners, TOO_MANY, type WaitRefusal
 /** How often deadlines of waits are checked: one fiber for all waits, instead of a timer for each. */
 const TICK = "100 millis"
 /** Undelivered messages that one statement goes through while it looks for one that is not muted. */
-const PAGE = 250
+const PAGE_SIZE = 250
 /** The memory that such a statement may take. */
-const SEARCH: LargeAnswer = { usual: PAGE, max: PAGE, bytes: 1_024 }
+const SEARCH: LargeAnswer = { usual: PAGE_SIZE, max: PAGE_SIZE, bytes: 1_024 }
 /** How long a stopping server holds a new wait before it ends the wait, so that the caller goes to another node. */
 const TURNED_AWAY = "1 second"
 
@@ -124,7 +124,7 @@ export class Waiters extends Context.Service<Waiters, {
         let from = after
         while (true) {
           // One message is enough if the agent mutes nothing.
-          const most = listener.agent.mutes?.isEmpty === false ? PAGE : 1
+          const most = listener.agent.mutes?.isEmpty === false ? PAGE_SIZE : 1
           const page = yield* deliveries.waiting(listener.agent.id, from, most)
           if (page === undefined) return { found: false, read: from }
           for (const { message } of page.rows) {

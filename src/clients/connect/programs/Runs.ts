@@ -32,7 +32,7 @@ export interface RunPlace {
 /**
  * The most that a run may write to standard output, in bytes. JSON formats wrap the reply into much more than its text.
  */
-const MOST_OUTPUT = 16_777_216
+const MAX_OUTPUT_BYTES = 16_777_216
 /** The time between SIGTERM and SIGKILL. */
 const TERM_MS = 10_000
 /** How long the end of a run waits for output that processes outside of its group hold open. */
@@ -118,7 +118,7 @@ const ending = (
     let size = 0
     child.stdout.on("data", (part: Buffer) => {
       size += part.length
-      if (size <= MOST_OUTPUT) parts.push(part)
+      if (size <= MAX_OUTPUT_BYTES) parts.push(part)
       else end({ _tag: "TooMuchOutput" })
     })
     child.stdout.on("error", () => undefined)

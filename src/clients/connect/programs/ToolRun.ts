@@ -6,7 +6,7 @@ import type { Outcome } from "./Outcome.ts"
 import { openTools, type ToolAnswer, type Tools, type ToSend } from "./ToolGate.ts"
 
 /** The most messages that one run may send. */
-const MOST_SENDS = 20
+const MAX_SENDS = 20
 
 const answer = (text: string): ToolAnswer => ({ text, refused: false })
 const refusal = (text: string): ToolAnswer => ({ text, refused: true })
@@ -48,8 +48,8 @@ export const makeSender = Effect.fnUntraced(function*(
   const send = ({ replyTo, text, to: given }: ToSend): Effect.Effect<ToolAnswer> =>
     Effect.gen(function*() {
       const to = recipientOf(given)
-      if (count() >= MOST_SENDS)
-        return refusal(`This run has sent ${MOST_SENDS} messages and may send no more. End now.`)
+      if (count() >= MAX_SENDS)
+        return refusal(`This run has sent ${MAX_SENDS} messages and may send no more. End now.`)
       const claim = yield* claimAgain
       if (claim.count < ids.length)
         return refusal("Another session of this agent answers these messages. Send nothing more, and end now.")

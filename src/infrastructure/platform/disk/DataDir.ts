@@ -37,7 +37,7 @@ export const RESTORING = "restoring"
  * For how many milliseconds a process retries to take the lock. SQLite takes an exclusive lock in steps. If several
  * processes start at once, each may hold a first step that blocks the others. Without retries all of them could fail.
  */
-const LOCK_WAIT = 500
+const LOCK_WAIT_MS = 500
 
 /**
  * The folder of a standalone server, locked so that only one process uses it.
@@ -156,7 +156,7 @@ export const sharedDirIsUsable = Effect.gen(function*() {
 const lock = (folder: string, since: string) =>
   Effect.try({
     try: () => {
-      const held = lockFile(path.join(folder, "lock"), LOCK_WAIT)
+      const held = lockFile(path.join(folder, "lock"), LOCK_WAIT_MS)
       if (held === undefined) throw new DataDirInUse({ path: folder, holder: holder(folder) })
       try {
         fs.writeFileSync(holderFile(folder), `process ${process.pid} on ${hostname()} since ${since}\n`)

@@ -28,7 +28,7 @@ const SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
 const POLL = { usual: 20, max: 100, everyMs: 10_000 }
 /** Events of a stream that are read together. */
-const STREAMED = 100
+const MAX_STREAMED = 100
 /** The time between two heartbeats of a stream, in milliseconds. */
 const HEARTBEAT_MS = 20_000
 /** How long a stream waits before it looks again after a failure of the database. */
@@ -203,7 +203,7 @@ export const makeEventMethods = Effect.gen(function*() {
       while (!state.isOver) {
         news.closeUnsafe()
         const look = yield* Effect.catch(
-          reads.during(agent.id, LOOK, feed.look(agent, type, type.canonical, position, STREAMED, start.notBefore)),
+          reads.during(agent.id, LOOK, feed.look(agent, type, type.canonical, position, MAX_STREAMED, start.notBefore)),
           (failure) => Effect.as(tell("error", errorOf(lookRefused(failure))), undefined)
         )
         if (look?.skipped === true)

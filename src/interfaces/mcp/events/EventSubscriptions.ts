@@ -40,7 +40,7 @@ const CHALLENGES = { name: "event_challenges", limit: 10, windowMs: 60_000, wind
  * count.
  */
 const MADE = { name: "event_subscriptions", limit: 60, windowMs: 60_000, window: "minute" }
-const SLICE = 500
+const BATCH_SIZE = 500
 
 /** The address of a subscription, as its client gave it. */
 export interface CallbackTarget {
@@ -296,11 +296,11 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
         sweep: Effect.gen(function*() {
           const { gone, last, read } = yield* transaction(
             Effect.tap(
-              repo.sweep(now(), above, SLICE),
+              repo.sweep(now(), above, BATCH_SIZE),
               ({ gone }) => gone.length === 0 ? Effect.void : webhooks.removeUnlisted(gone)
             )
           )
-          above = read < SLICE ? "" : last ?? ""
+          above = read < BATCH_SIZE ? "" : last ?? ""
           return { rows: gone.length, more: above !== "" }
         })
       })

@@ -246,7 +246,7 @@ export const readConversation = Effect.fnUntraced(function*(
 })
 
 const WAIT_SECONDS = 25
-const WAIT_LIMIT = 20
+const MAX_WAIT_MESSAGES = 20
 
 const waitInput = {
   timeout_seconds: optional(between(1, 50)),
@@ -266,7 +266,9 @@ const waitOutput = {
 
 /** Acknowledges the messages up to `acknowledge_through`, and then waits. */
 const waitForMessages = Effect.fnUntraced(function*(
-  { acknowledge_through, limit = WAIT_LIMIT, timeout_seconds = WAIT_SECONDS }: Schema.Struct<typeof waitInput>["Type"],
+  { acknowledge_through, limit = MAX_WAIT_MESSAGES, timeout_seconds = WAIT_SECONDS }: Schema.Struct<
+    typeof waitInput
+  >["Type"],
   api: ToolApi
 ) {
   const { agent: { handle }, principal } = api
