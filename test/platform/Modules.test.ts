@@ -19,6 +19,8 @@ const infrastructure = {
   http: ["wire", "platform"],
   /** Sliding windows, in memory and shared through Redis. */
   rates: ["wire", "platform", "http"],
+  /** Slots: how many large answers, transfers and searches of one peer run at once. */
+  concurrency: ["wire", "platform", "http"],
   /** Nodes: who belongs, who owns what, calls between them, jobs. */
   cluster: ["wire", "platform", "database", "http"],
   /** Bytes of attachments and pictures, on disk or in S3. The key that signs their URLs is in the database. */

@@ -1,6 +1,6 @@
 import { Budgets } from "#domain/auth/Budgets"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { Blobs, RangeNotSatisfiable, type SignedFiles } from "#infrastructure/files/Blobs"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
 import { isKnown, rangeOf } from "#infrastructure/wire/Conditional"
 import { toResponse } from "#infrastructure/wire/WireErrors"
 import { Effect, Layer } from "effect"

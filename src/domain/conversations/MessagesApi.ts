@@ -16,9 +16,9 @@ import {
   InboxRestricted,
   RecipientBacklogged
 } from "#domain/messages/SendErrors"
+import { LargeAnswer } from "#infrastructure/concurrency/LargeReads"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
-import { LargeAnswer } from "#infrastructure/rates/LargeReads"
 import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
 import { CONVERSATION_ID, DELIVERY_ID, MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
 import { Limit, Offset } from "#infrastructure/wire/Page"

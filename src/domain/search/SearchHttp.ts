@@ -1,7 +1,7 @@
 import { CurrentAgent } from "#domain/auth/Authorization"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"

@@ -50,7 +50,7 @@ export class ServerRequest extends IncomingMessage {
    * address.
    */
   agentId: string | undefined = undefined
-  /** The request's slot among the large answers of its agent (rates/LargeReads.ts). */
+  /** The request's slot among the large answers of its agent (concurrency/LargeReads.ts). */
   reading: Reading | undefined = undefined
   /** Called with the bytes of the body that have arrived, for a body that is kept while it arrives. */
   onPiece: ((bytes: number) => void) | undefined = undefined
