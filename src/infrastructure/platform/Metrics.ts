@@ -112,42 +112,16 @@ export const refusals = ofRequests(
   })
 )
 
-/**
- * The families of agent hosts, which the server distinguishes by their `User-Agent` (src/interfaces/mcp/HostFamily.ts).
- */
-export const MCP_HOSTS = [
-  "claude-code",
-  "claude",
-  "codex",
-  "openai",
-  "gemini",
-  "opencode",
-  "openclaw",
-  "cursor",
-  "vscode",
-  "cline",
-  "goose",
-  "python",
-  "bun",
-  "node",
-  "none",
-  "other"
-] as const
-const MCP_OUTCOMES = ["answered", "refused", "unauthorized"] as const
-const mcpRequests = ofRequests(
+export const mcpRequests = ofRequests(
   new Counter({
     name: "mcp_requests_total",
     help:
       "POST requests to /mcp, by family of the host's `User-Agent` and by outcome: `unauthorized` without a valid key, `refused` also if only the call of a tool was refused",
     action:
       "`unauthorized` rises for a host: the key in its configuration is missing or not valid. `refused` rises: at the log level `debug`, each refused request has a line with its reason.",
-    labels: { host: MCP_HOSTS, outcome: MCP_OUTCOMES }
+    labels: { host: undefined, outcome: undefined }
   })
 )
-
-/** Counts an answered request to `/mcp`. */
-export const countMcpRequest = (host: string, status: number, isRefused: boolean): void =>
-  mcpRequests.at(host, status === 401 ? "unauthorized" : isRefused || status >= 400 ? "refused" : "answered").add()
 
 export const REDIS_FALLBACK_REASONS = ["down", "slow", "open", "refused", "nonsense"] as const
 export const redisFallbacks = ofRequests(

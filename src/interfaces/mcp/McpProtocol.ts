@@ -1,10 +1,9 @@
 import { listedOrigins } from "#infrastructure/http/Origins"
 import type { Protocol } from "#infrastructure/http/Protocol"
 import type { Settings } from "#infrastructure/platform/Config"
-import { countMcpRequest } from "#infrastructure/platform/Metrics"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { wireBody, type WireFailure } from "#infrastructure/wire/WireError"
-import { hostFamily } from "./HostFamily.ts"
+import { countMcpRequest, hostFamily } from "./HostFamily.ts"
 
 /** The path of the protocol, for agents with a key. */
 export const MCP = "/mcp"
