@@ -25,6 +25,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
+import { changeableLimits } from "../../src/Limits.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerModules, newAgent, newAgents, type Party } from "../support/Modules.ts"
 
@@ -47,7 +48,7 @@ const module = Layer.mergeAll(
   ConsoleAccess.layer,
   DeadDeliveries.layer,
   Erasure.layer,
-  LimitChanges.layer,
+  LimitChanges.layer(changeableLimits),
   NewAgents.layer,
   Nodes.layer,
   OperatedGroups.layer,

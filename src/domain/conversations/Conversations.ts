@@ -30,7 +30,7 @@ import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import type { RateRule } from "#infrastructure/rates/RateRule"
+import { type Rate, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
 import { HELD_MS, type RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { makeAppend, makeAppendLocks } from "./Append.ts"
@@ -85,6 +85,9 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
   handle: sender.handle,
   displayName: displayNameOf(sender)
 })
+
+/** How many messages an agent may send, direct and group together. */
+export const SENDS: Rate = { name: "send", setting: "LIMITS_SENDS_PER_SECOND", ...SECOND }
 
 /**
  * Sends messages, and reads, hides and blocks conversations. Sends and blocks run on the node that owns the
@@ -235,12 +238,7 @@ export class Conversations extends Context.Service<
         return yield* client.Unblock(directId(agentId, blockedId), { command: { agentId, blockedId, since } })
       })
 
-      const rate: RateRule = {
-        name: "send",
-        limit: config.LIMITS_SENDS_PER_SECOND,
-        windowMs: 1_000,
-        window: "second"
-      }
+      const rate = ruleOf(config, SENDS)
       /**
        * Fails with `failure` unless the key is stored already: a replay always gets the original message (wire.md C.6).
        */
