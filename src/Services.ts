@@ -7,6 +7,7 @@ import { AgentsRepo } from "#domain/agents/AgentsRepo"
 import { Skills } from "#domain/agents/Skills"
 import { Attachments } from "#domain/attachments/Attachments"
 import { AttachmentsRepo } from "#domain/attachments/AttachmentsRepo"
+import { SIGNED_URLS } from "#domain/attachments/FilesHttp"
 import { Avatars } from "#domain/avatars/Avatars"
 import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
 import { Contacts } from "#domain/contacts/Contacts"
@@ -65,7 +66,7 @@ import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
 import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { Vacuum } from "#infrastructure/database/Vacuum"
-import { BlobsLive } from "#infrastructure/files/BlobsLive"
+import { blobsLive } from "#infrastructure/files/BlobsLive"
 import { Mailer, MailQueue } from "#infrastructure/platform/Mailer"
 import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
@@ -114,7 +115,14 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
   Layer.provideMerge(
-    Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, ConversationFeed.layer, ErasedFiles.layer, WordIndex.layer)
+    Layer.mergeAll(
+      Agents.layer,
+      blobsLive(SIGNED_URLS),
+      Clients.layer,
+      ConversationFeed.layer,
+      ErasedFiles.layer,
+      WordIndex.layer
+    )
   ),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,

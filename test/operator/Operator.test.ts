@@ -33,6 +33,7 @@ import { layerModules, newAgent, newAgents, type Party } from "../support/Module
 const noSockets = Layer.succeed(
   UpgradeHandler,
   UpgradeHandler.of({
+    path: "/v1/ws",
     upgrade: () => undefined,
     turnAway: () => undefined,
     drain: Effect.void,

@@ -1,8 +1,8 @@
 import { LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { addressKey, addressOf, networksOf } from "#infrastructure/http/ClientAddress"
+import { Probe } from "#infrastructure/http/EndpointOptions"
 import { ServerRequest } from "#infrastructure/http/ServerRequest"
 import { Config } from "#infrastructure/platform/Config"
-import { isProbe } from "#infrastructure/platform/Metrics"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { type Charge, MINUTE, type Rate, type RateState, ruleOf } from "#infrastructure/rates/RateRule"
 import { bearerOf } from "#infrastructure/wire/Bearer"
@@ -62,7 +62,7 @@ export class Budgets extends Context.Service<Budgets, {
   ) => Effect.Effect<never, Unauthorized | RateLimited>
   /** Counts a request for a file of the server's own pages, of which a page loads many. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
-  /** Counts a probe (`isProbe`), unless it comes from one of PROBE_ADDRESSES. */
+  /** Counts a request to a `Probe`, unless it comes from one of PROBE_ADDRESSES. */
   readonly ofProbe: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<void, RateLimited>
   /** The key of the IP address that a request comes from. */
   readonly addressOf: (request: HttpServerRequest.HttpServerRequest) => string
@@ -153,7 +153,7 @@ export class AnonymousBudget extends HttpApiMiddleware.Service<AnonymousBudget>(
     Effect.map(Budgets, (budgets) => (httpEffect, { endpoint }) =>
       Effect.withFiber((fiber) => {
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        return isProbe(endpoint.path)
+        return Context.get(endpoint.annotations, Probe)
           ? Effect.andThen(budgets.ofProbe(request), httpEffect)
           : budgets.countAddress(request, endpoint, httpEffect)
       }))

@@ -267,7 +267,7 @@ export const SocketServer = Layer.effect(
       waiters.welcomeAgain()
     }
 
-    return UpgradeHandler.of({ upgrade, turnAway, drain, welcomeAgain, size: () => connections.size })
+    return UpgradeHandler.of({ path: "/v1/ws", upgrade, turnAway, drain, welcomeAgain, size: () => connections.size })
   })
 )
 
