@@ -54,7 +54,7 @@ describe("limits that operators change", () => {
       assert.instanceOf(yield* Effect.flip(rates.take(send, "agt_a")), RateLimited)
     }).pipe(Effect.provide(Layer.provideMerge(RateLimits.layerMemory, Limits.layer))))
 
-  it("list every rate that a module declares, each with a name and a setting of its own", () => {
+  it("include every rate that a module declares, each with a name and a setting of its own", () => {
     const source = new URL("../../src", import.meta.url).pathname
     const declared = readdirSync(source, { recursive: true, encoding: "utf8" })
       .filter((name) => name.endsWith(".ts"))
