@@ -23,6 +23,7 @@ import { Reports } from "#interfaces/operator/Reports"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
+import { changeableLimits } from "./Limits.ts"
 
 /** Answers every other path below `/console/api` with the same 404 as callers get who are no operators. */
 const nothing = HttpRouter.use((router) =>
@@ -58,6 +59,6 @@ export const services = Nodes.layer.pipe(
       DeadDeliveries.layer
     )
   ),
-  Layer.provideMerge(Layer.mergeAll(OperatedGroups.layer, LimitChanges.layer)),
+  Layer.provideMerge(Layer.mergeAll(OperatedGroups.layer, LimitChanges.layer(changeableLimits))),
   Layer.provideMerge(NodeSampler.layer)
 )

@@ -1,6 +1,6 @@
 import { AccountsHttp } from "#domain/accounts/AccountsHttp"
 import { AttachmentsHttp } from "#domain/attachments/AttachmentsHttp"
-import { FilesHttp } from "#domain/attachments/FilesHttp"
+import { FilesHttp, upload } from "#domain/attachments/FilesHttp"
 import { Auth } from "#domain/auth/Auth"
 import { Authorization, AuthorizationEvenSuspended } from "#domain/auth/Authorization"
 import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
@@ -23,6 +23,7 @@ import { SearchHttp } from "#domain/search/SearchHttp"
 import { WebhooksHttp } from "#domain/webhooks/WebhooksHttp"
 import { BufferedBytes } from "#infrastructure/http/BufferedBytes"
 import { HttpServer } from "#infrastructure/http/HttpServer"
+import { endpointsOf } from "#infrastructure/http/RouteTable"
 import type { SelfContained } from "#infrastructure/http/Routing"
 import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
@@ -30,13 +31,16 @@ import { WireErrors } from "#infrastructure/wire/WireErrors"
 import { A2aHttp, a2aProtocols } from "#interfaces/a2a/A2aHttp"
 import { TaskPushes } from "#interfaces/a2a/TaskPushes"
 import { TaskWatches } from "#interfaces/a2a/TaskWatches"
+import { ConsoleApi } from "#interfaces/console/ConsoleApi"
+import { consoleProtocol } from "#interfaces/console/ConsoleProtocol"
 import { WakeWebhookHttp } from "#interfaces/mcp/events/WakeWebhookHttp"
 import { McpHttp } from "#interfaces/mcp/McpHttp"
-import { mcpProtocol } from "#interfaces/mcp/McpProtocol"
+import { mcpProtocols } from "#interfaces/mcp/McpProtocol"
 import { Pages } from "#interfaces/pages/Pages"
 import { PagesHttp } from "#interfaces/pages/PagesHttp"
 import { SocketServer } from "#interfaces/realtime/SocketServer"
 import { Waiters } from "#interfaces/realtime/Waiters"
+import { apiProtocol } from "#interfaces/service/ApiProtocol"
 import { docsOf } from "#interfaces/service/Docs"
 import { ServiceHttp } from "#interfaces/service/ServiceHttp"
 import { AuthorizeHttp } from "#interfaces/signin/AuthorizeHttp"
@@ -112,7 +116,14 @@ const routes = Layer.mergeAll(
  */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {
-    protocols: (config) => [mcpProtocol(config), ...a2aProtocols(config), ...oauthProtocols],
+    endpoints: [...endpointsOf(Api), ...endpointsOf(ConsoleApi), upload],
+    protocols: (config) => [
+      apiProtocol(config),
+      ...mcpProtocols(config),
+      ...a2aProtocols(config),
+      ...oauthProtocols,
+      consoleProtocol
+    ],
     ready
   }).pipe(
     Layer.provideMerge(consoleServices),

@@ -7,6 +7,7 @@ import { AgentsRepo } from "#domain/agents/AgentsRepo"
 import { Skills } from "#domain/agents/Skills"
 import { Attachments } from "#domain/attachments/Attachments"
 import { AttachmentsRepo } from "#domain/attachments/AttachmentsRepo"
+import { SIGNED_URLS } from "#domain/attachments/FilesHttp"
 import { Avatars } from "#domain/avatars/Avatars"
 import { AvatarsRepo } from "#domain/avatars/AvatarsRepo"
 import { Contacts } from "#domain/contacts/Contacts"
@@ -64,11 +65,11 @@ import { PresencePosts } from "#domain/webhooks/PresencePosts"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { Vacuum } from "#infrastructure/database/Vacuum"
-import { BlobsLive } from "#infrastructure/files/BlobsLive"
+import { blobsLive } from "#infrastructure/files/BlobsLive"
 import { Mailer, MailQueue } from "#infrastructure/platform/Mailer"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
 import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
@@ -116,7 +117,14 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
   Layer.provideMerge(
-    Layer.mergeAll(Agents.layer, BlobsLive, Clients.layer, DirectFeed.layer, ErasedFiles.layer, WordIndex.layer)
+    Layer.mergeAll(
+      Agents.layer,
+      blobsLive(SIGNED_URLS),
+      Clients.layer,
+      DirectFeed.layer,
+      ErasedFiles.layer,
+      WordIndex.layer
+    )
   ),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,

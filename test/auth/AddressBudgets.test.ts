@@ -1,6 +1,5 @@
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import { HttpServer } from "#infrastructure/http/HttpServer"
-import { PROBES } from "#infrastructure/platform/Metrics"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
@@ -8,6 +7,7 @@ import { tmpdir } from "node:os"
 import * as Http from "../../src/Http.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerModules } from "../support/Modules.ts"
+import { PROBES } from "../support/Probes.ts"
 import { recordRoutes } from "../support/Routes.ts"
 
 /** Paths without an endpoint that say where cards of A2A are. Unknown paths count for nobody. */

@@ -1,7 +1,7 @@
 import { Secrets } from "#infrastructure/database/Secrets"
 import { BlobParts } from "#infrastructure/files/BlobParts"
 import { Blobs, contentDisposition, type Upload } from "#infrastructure/files/Blobs"
-import { BlobsLive } from "#infrastructure/files/BlobsLive"
+import { blobsLive } from "#infrastructure/files/BlobsLive"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { isWireFailure } from "#infrastructure/wire/WireError"
@@ -25,7 +25,7 @@ const folder = Effect.acquireRelease(
 
 const layerOf = (settings: Partial<Settings>) =>
   Layer.provideMerge(
-    Layer.merge(BlobsLive, BlobParts.layer),
+    Layer.merge(blobsLive("/v1/files/"), BlobParts.layer),
     Layer.mergeAll(
       Config.layerTest(settings),
       Ids.layer,

@@ -1,7 +1,9 @@
 import { deferred, DeferredResponse } from "#infrastructure/http/DeferredResponse"
 import * as Endpoints from "#infrastructure/http/Endpoints"
-import { HttpServer, type ServerTimeouts } from "#infrastructure/http/HttpServer"
+import { HttpServer } from "#infrastructure/http/HttpServer"
+import { endpointsOf } from "#infrastructure/http/RouteTable"
 import type { ServerResponse } from "#infrastructure/http/ServerResponse"
+import type { ServerTimeouts } from "#infrastructure/http/ServerTimeouts"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
@@ -10,7 +12,8 @@ import { Readiness } from "#infrastructure/platform/Readiness"
 import { StallGuard } from "#infrastructure/platform/StallGuard"
 import { Forbidden, Unauthorized } from "#infrastructure/wire/WireError"
 import { refuse, WireErrors } from "#infrastructure/wire/WireErrors"
-import { mcpProtocol } from "#interfaces/mcp/McpProtocol"
+import { mcpProtocols } from "#interfaces/mcp/McpProtocol"
+import { apiProtocol } from "#interfaces/service/ApiProtocol"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Schema, Scope, Stream } from "effect"
@@ -151,6 +154,7 @@ const routes = HttpApiBuilder.layer(TestApi).pipe(
 /** Takes upgrades by refusing them in a way that can be told from the server's own refusals. */
 const gatewayOf = (events: Array<string>) =>
   Layer.succeed(UpgradeHandler, {
+    path: "/v1/ws",
     upgrade: (_request, socket, _head, requestId) => {
       events.push("upgrade")
       refuse(socket, new Forbidden({ message: "met the gateway" }), requestId)
@@ -179,7 +183,11 @@ const started = (
     const events: Array<string> = []
     const scope = yield* Effect.acquireRelease(Scope.make(), (scope, exit) => Scope.close(scope, exit))
     const context = yield* Layer.buildWithScope(
-      HttpServer.layer(routes, { timeouts: patience, protocols: (config) => [mcpProtocol(config)] }).pipe(
+      HttpServer.layer(routes, {
+        timeouts: patience,
+        endpoints: endpointsOf(TestApi),
+        protocols: (config) => [apiProtocol(config), ...mcpProtocols(config)]
+      }).pipe(
         Layer.provideMerge(Gate.layer),
         Layer.provideMerge(Readiness.layer),
         Layer.provide([Config.layerTest({ PORT: 0, ...settings }), Ids.layer, gatewayOf(events)])

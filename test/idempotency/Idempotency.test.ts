@@ -1,7 +1,8 @@
 import { CurrentAgent } from "#domain/auth/Authorization"
-import { Idempotency, RawBodyLimit, sweepIdempotencyKeys } from "#domain/idempotency/Idempotency"
+import { Idempotency, sweepIdempotencyKeys } from "#domain/idempotency/Idempotency"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
 import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
+import { RawBody } from "#infrastructure/http/EndpointOptions"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { Forbidden, RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
@@ -65,7 +66,7 @@ class ThingsApi extends HttpApiGroup.make("things")
     HttpApiEndpoint.put("picture", "/v1/things/:id/picture", {
       params: { id: Schema.String },
       success: Schema.Struct({ size: Schema.Int })
-    }).annotate(RawBodyLimit, 2_000_000).middleware(Idempotency),
+    }).annotate(RawBody, 2_000_000).middleware(Idempotency),
     HttpApiEndpoint.post("unkeyed", "/v1/unkeyed", { success: Schema.Struct({ effects: Schema.Int }) })
   )
   .middleware(AsAgent)

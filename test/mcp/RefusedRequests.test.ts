@@ -1,5 +1,4 @@
-import { MCP_HOSTS } from "#infrastructure/platform/Metrics"
-import { hostFamily } from "#interfaces/mcp/HostFamily"
+import { HOST_FAMILIES, hostFamily } from "#interfaces/mcp/HostFamily"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { newPair } from "../contract/Talk.ts"
 import { eventually } from "../support/Eventually.ts"
@@ -215,6 +214,6 @@ describe("refused requests of /mcp", () => {
     for (const [userAgent, family] of Object.entries(known))
       assert.strictEqual(hostFamily(userAgent), family, userAgent)
     assert.strictEqual(hostFamily(undefined), "none")
-    for (let i = 0; i < 100; i++) assert.include(MCP_HOSTS, hostFamily(`agent-${i}/${"x".repeat(i * 100)}`))
+    for (let i = 0; i < 100; i++) assert.include(HOST_FAMILIES, hostFamily(`agent-${i}/${"x".repeat(i * 100)}`))
   })
 })

@@ -25,6 +25,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
+import { changeableLimits } from "../../src/Limits.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerModules, newAgent, newAgents, type Party } from "../support/Modules.ts"
 
@@ -32,6 +33,7 @@ import { layerModules, newAgent, newAgents, type Party } from "../support/Module
 const noSockets = Layer.succeed(
   UpgradeHandler,
   UpgradeHandler.of({
+    path: "/v1/ws",
     upgrade: () => undefined,
     turnAway: () => undefined,
     drain: Effect.void,
@@ -47,7 +49,7 @@ const module = Layer.mergeAll(
   ConsoleAccess.layer,
   DeadDeliveries.layer,
   Erasure.layer,
-  LimitChanges.layer,
+  LimitChanges.layer(changeableLimits),
   NewAgents.layer,
   Nodes.layer,
   OperatedGroups.layer,

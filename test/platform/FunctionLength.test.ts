@@ -25,7 +25,6 @@ const EXCEPTIONS: ReadonlyArray<readonly [file: string, line: RegExp, why: strin
     /Effect\.gen|function\*/,
     "an object whose methods share its peers"
   ],
-  ["src/infrastructure/http/HttpServer.ts", /./, "is being split"],
   ["src/interfaces/a2a/Tasks.ts", /Effect\.gen/, "the methods of a service"],
   ["src/interfaces/mcp/tools/MessageTools.ts", /^export const readConversation/, "one answer with many fields"]
 ]

@@ -5,7 +5,6 @@ import {
   countStored,
   httpSeconds,
   metricsText,
-  PROBES,
   stored
 } from "#infrastructure/platform/Metrics"
 import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
@@ -13,6 +12,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
 import { metric } from "../support/Metrics.ts"
+import { PROBES } from "../support/Probes.ts"
 
 const figure = (name: string, labels?: Record<string, string>): number => metric(metricsText(), name, labels)
 

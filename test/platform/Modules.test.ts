@@ -1,6 +1,9 @@
+import { endpointsOf } from "#infrastructure/http/RouteTable"
+import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { assert, describe, it } from "@effect/vitest"
 import { globSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join } from "node:path"
+import { Api } from "../../src/Api.ts"
 
 /**
  * The layers of `src/`, their modules, and what each module may import. A module imports only modules that come before
@@ -19,6 +22,8 @@ const infrastructure = {
   http: ["wire", "platform"],
   /** Sliding windows, in memory and shared through Redis. */
   rates: ["wire", "platform", "http"],
+  /** Slots: how many large answers, transfers and searches of one peer run at once. */
+  concurrency: ["wire", "platform", "http"],
   /** Nodes: who belongs, who owns what, calls between them, jobs. */
   cluster: ["wire", "platform", "database", "http"],
   /** Bytes of attachments and pictures, on disk or in S3. The key that signs their URLs is in the database. */
@@ -292,5 +297,20 @@ describe("modules", () => {
     const all = importsIn("src/**/*.{ts,js}")
     assert.isAbove(all.length, 1500)
     assert.deepStrictEqual(circlesIn(all).map(written), [])
+  })
+
+  it("the infrastructure names no path of the server", () => {
+    const paths = [...endpointsOf(Api), ...endpointsOf(ConsoleApi)].map(({ path }) => path.split("/").slice(1))
+    const firstWords = new Set([...paths.map(([first = ""]) => first), "mcp", "a2a", "oauth"])
+    const words = new Set([...paths.flat(), ...firstWords])
+    assert.isTrue(firstWords.has("v1") && words.has("avatar"))
+    // A path is a whole text, or it follows a value in a template.
+    const named = globSync("src/infrastructure/**/*.ts", { cwd: ROOT }).flatMap((file) =>
+      [...readFileSync(join(ROOT, file), "utf8").matchAll(/(["}])(\/([a-z][\w-]*)[\w/:-]*)/g)]
+        .filter(([, before, , word = ""]) => (before === "}" ? firstWords : words).has(word))
+        .map(([, , path]) => `${file}: ${path}`)
+    )
+    // This path is the collector's.
+    assert.deepStrictEqual(named, ["src/infrastructure/platform/TraceExport.ts: /v1/traces"])
   })
 })

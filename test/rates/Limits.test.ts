@@ -1,4 +1,4 @@
-import { Limits, RATES } from "#infrastructure/rates/Limits"
+import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { RateLimited } from "#infrastructure/wire/WireError"
@@ -6,8 +6,15 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { readdirSync, readFileSync } from "node:fs"
+import { rates } from "../../src/Limits.ts"
 
-const rule = { name: "send", limit: 3, windowMs: 60_000, window: "minute" }
+const rule: RateRule = {
+  name: "send",
+  setting: "LIMITS_SENDS_PER_SECOND",
+  limit: 3,
+  windowMs: 60_000,
+  window: "minute"
+}
 
 describe("limits that operators change", () => {
   it.effect("hold for one agent, for all, and no longer than until then", () =>
@@ -18,7 +25,7 @@ describe("limits that operators change", () => {
       const change = { name: "LIMITS_SENDS_PER_SECOND", until: null }
       limits.set([{ ...change, agentId: "agt_a", value: 1 }, { ...change, agentId: null, value: 2 }])
       assert.deepStrictEqual(["agt_a", "agt_b"].map((key) => limits.rule(send, key).limit), [1, 2])
-      assert.strictEqual(limits.rule({ ...send, name: "cards" }, "agt_a").limit, 3)
+      assert.strictEqual(limits.rule({ ...send, setting: "LIMITS_CARDS_PER_MINUTE" }, "agt_a").limit, 3)
       assert.strictEqual(limits.of("LIMITS_SENDS_PER_SECOND", 9, "agt_b"), 2)
       limits.set([{ ...change, agentId: "agt_a", value: 1, until: 1_000 }])
       assert.strictEqual(limits.rule(send, "agt_a").limit, 1)
@@ -47,12 +54,15 @@ describe("limits that operators change", () => {
       assert.instanceOf(yield* Effect.flip(rates.take(send, "agt_a")), RateLimited)
     }).pipe(Effect.provide(Layer.provideMerge(RateLimits.layerMemory, Limits.layer))))
 
-  it("the name of each rate in the table is one that a rule has", () => {
+  it("include every rate that a module declares, each with a name and a setting of its own", () => {
     const source = new URL("../../src", import.meta.url).pathname
-    const texts = readdirSync(source, { recursive: true, encoding: "utf8" })
-      .filter((name) => name.endsWith(".ts") && name !== "infrastructure/rates/Limits.ts")
-      .map((name) => readFileSync(`${source}/${name}`, "utf8"))
-      .join("\n")
-    for (const name of Object.keys(RATES)) assert.match(texts, new RegExp(`(?:name: |rule\\()"${name}"`), name)
+    const declared = readdirSync(source, { recursive: true, encoding: "utf8" })
+      .filter((name) => name.endsWith(".ts"))
+      .flatMap((name) => [...readFileSync(`${source}/${name}`, "utf8").matchAll(/setting: "(LIMITS_\w+)"/g)])
+      .map(([, setting]) => setting)
+    assert.isAbove(declared.length, 20)
+    assert.sameMembers(rates.map(({ setting }) => setting), declared)
+    assert.strictEqual(new Set(rates.map(({ setting }) => setting)).size, rates.length)
+    assert.strictEqual(new Set(rates.map(({ name }) => name)).size, rates.length)
   })
 })

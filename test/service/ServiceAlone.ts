@@ -1,16 +1,18 @@
 import { AnonymousBudget, Budgets } from "#domain/auth/Budgets"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import type { Database } from "#infrastructure/database/Sql"
 import { Blobs } from "#infrastructure/files/Blobs"
 import { HttpServer } from "#infrastructure/http/HttpServer"
+import { endpointsOf } from "#infrastructure/http/RouteTable"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
 import { Readiness } from "#infrastructure/platform/Readiness"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { WireErrors } from "#infrastructure/wire/WireErrors"
 import { Pages } from "#interfaces/pages/Pages"
+import { apiProtocol } from "#interfaces/service/ApiProtocol"
 import { docsOf } from "#interfaces/service/Docs"
 import { ServiceApi } from "#interfaces/service/ServiceApi"
 import { ServiceHttp } from "#interfaces/service/ServiceHttp"
@@ -44,21 +46,23 @@ export const serviceAlone = Effect.fnUntraced(function*<E>(
   settings: Partial<Settings> = {}
 ) {
   const context = yield* Layer.build(
-    HttpServer.layer(routes).pipe(
-      Layer.provideMerge(Layer.merge(Readiness.layer, database)),
-      Layer.provide([
-        Config.layerTest({ PORT: 0, ...settings }),
-        Ids.layer,
-        ProcessMetrics.layer,
-        Layer.succeed(UpgradeHandler, {
-          upgrade: () => {},
-          turnAway: () => {},
-          welcomeAgain: () => {},
-          drain: Effect.void,
-          size: () => SOCKETS
-        })
-      ])
-    )
+    HttpServer.layer(routes, { endpoints: endpointsOf(OnlyService), protocols: (config) => [apiProtocol(config)] })
+      .pipe(
+        Layer.provideMerge(Layer.merge(Readiness.layer, database)),
+        Layer.provide([
+          Config.layerTest({ PORT: 0, ...settings }),
+          Ids.layer,
+          ProcessMetrics.layer,
+          Layer.succeed(UpgradeHandler, {
+            path: "/v1/ws",
+            upgrade: () => {},
+            turnAway: () => {},
+            welcomeAgain: () => {},
+            drain: Effect.void,
+            size: () => SOCKETS
+          })
+        ])
+      )
   )
   return { url: Context.get(context, HttpServer).url, context }
 })

@@ -1,4 +1,4 @@
-import type { MCP_HOSTS } from "#infrastructure/platform/Metrics"
+import type { HOST_FAMILIES } from "#interfaces/mcp/HostFamily"
 import type { Program } from "./Install.ts"
 
 /**
@@ -13,7 +13,7 @@ export interface Host extends Program {
    */
   readonly mostToolBytes: number
   /** Under which name the server counts its requests. */
-  readonly family: (typeof MCP_HOSTS)[number]
+  readonly family: (typeof HOST_FAMILIES)[number]
   /**
    * What makes the host ask the fake model, and leaves out telemetry, updates and sharing: variables, and files in its
    * HOME.

@@ -8,6 +8,7 @@ import { Registration } from "#domain/registration/Registration"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { MINUTE, type Rate, ruleOf } from "#infrastructure/rates/RateRule"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { Forbidden, Unauthorized } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
@@ -21,6 +22,9 @@ const own = Effect.fnUntraced(function*(handle: string) {
     : yield* new Forbidden({ message: "An agent can change only its own account." })
 })
 
+/** How often an agent may read public cards. */
+export const CARDS: Rate = { name: "cards", setting: "LIMITS_CARDS_PER_MINUTE", ...MINUTE }
+
 export const AccountsHttp = Endpoints.group(
   Endpoints.apiOf(AccountsApi),
   "agents",
@@ -33,7 +37,7 @@ export const AccountsHttp = Endpoints.group(
       const limits = yield* RateLimits
       const registration = yield* Registration
       const skills = yield* Skills
-      const cards = { name: "cards", limit: config.LIMITS_CARDS_PER_MINUTE, windowMs: 60_000, window: "minute" }
+      const cards = ruleOf(config, CARDS)
 
       /** The full account of the caller. If it was deleted since the request was authenticated, its key is invalid. */
       const account = Effect.fnUntraced(function*(id: string) {

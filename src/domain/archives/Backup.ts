@@ -61,7 +61,8 @@ const logFiles = (first: string, last: string): ReadonlyArray<string> => {
   const from = numberOf(first)
   return Array.from(
     { length: numberOf(last) - from + 1 },
-    (_, i) => first.slice(0, 8) + digits(Math.floor((from + i) / SEGMENTS_PER_LOG)) + digits((from + i) % SEGMENTS_PER_LOG)
+    (_, i) =>
+      first.slice(0, 8) + digits(Math.floor((from + i) / SEGMENTS_PER_LOG)) + digits((from + i) % SEGMENTS_PER_LOG)
   )
 }
 

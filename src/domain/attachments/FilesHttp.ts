@@ -1,12 +1,20 @@
 import { Budgets } from "#domain/auth/Budgets"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { Blobs, RangeNotSatisfiable, type SignedFiles } from "#infrastructure/files/Blobs"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { RawBody } from "#infrastructure/http/EndpointOptions"
 import { isKnown, rangeOf } from "#infrastructure/wire/Conditional"
 import { toResponse } from "#infrastructure/wire/WireErrors"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiEndpoint } from "effect/http-api"
 import { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
+
+/** Where the disk store's signed URLs lead, with the token at the end. */
+export const SIGNED_URLS = "/v1/files/"
+
+/** The options of the upload to a signed URL, whose route is not part of the Api. */
+export const upload = HttpApiEndpoint.put("upload", `${SIGNED_URLS}:token`).annotate(RawBody, "streamed")
 
 /** The token of a signed URL, which is the last segment of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
@@ -20,7 +28,7 @@ const routes = (files: SignedFiles) =>
 
       yield* router.add(
         "PUT",
-        "/v1/files/:token",
+        upload.path,
         Effect.gen(function*() {
           const request = yield* HttpServerRequest.HttpServerRequest
           yield* budgets.ofAddress(request)
@@ -37,7 +45,7 @@ const routes = (files: SignedFiles) =>
 
       yield* router.add(
         "GET",
-        "/v1/files/:token",
+        upload.path,
         Effect.gen(function*() {
           const request = yield* HttpServerRequest.HttpServerRequest
           yield* budgets.ofAddress(request)

@@ -1,5 +1,6 @@
 import { type AgentStatus, AgentSuspended } from "#domain/agents/Agent"
-import { hasReadDeadline, withReadDeadline } from "#infrastructure/http/Endpoints"
+import { hasReadDeadline } from "#infrastructure/http/EndpointOptions"
+import { withReadDeadline } from "#infrastructure/http/Endpoints"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"

@@ -1,10 +1,10 @@
+import { LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { addressKey, addressOf, networksOf } from "#infrastructure/http/ClientAddress"
+import { Probe } from "#infrastructure/http/EndpointOptions"
 import { ServerRequest } from "#infrastructure/http/ServerRequest"
 import { Config } from "#infrastructure/platform/Config"
-import { isProbe } from "#infrastructure/platform/Metrics"
-import { LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import type { Charge, RateState } from "#infrastructure/rates/RateRule"
+import { type Charge, MINUTE, type Rate, type RateState, ruleOf } from "#infrastructure/rates/RateRule"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
@@ -21,6 +21,16 @@ export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { de
  * Whether the fiber's request has been counted. A call to this API from inside a counted request is not counted again.
  */
 export const Counted = Context.Reference("parley/auth/Budgets/Counted", { defaultValue: () => false })
+
+/** How many requests an agent may make, and an IP address without a key. */
+export const REQUESTS: Rate = { name: "requests", setting: "LIMITS_REQUESTS_PER_MINUTE", ...MINUTE }
+export const ANONYMOUS_REQUESTS: Rate = {
+  name: "anonymous_requests",
+  setting: "LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE",
+  ...MINUTE
+}
+/** How many files of the server's own pages an IP address may load. */
+export const ASSETS: Rate = { name: "assets", setting: "LIMITS_ASSETS_PER_MINUTE", ...MINUTE }
 
 /** Says for the log what is wrong with the header of a request that has no live key. Contains no part of the header. */
 const whyUnauthorized = (authorization: string | undefined): string =>
@@ -52,7 +62,7 @@ export class Budgets extends Context.Service<Budgets, {
   ) => Effect.Effect<never, Unauthorized | RateLimited>
   /** Counts a request for a file of the server's own pages, of which a page loads many. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
-  /** Counts a probe (`isProbe`), unless it comes from one of PROBE_ADDRESSES. */
+  /** Counts a request to a `Probe`, unless it comes from one of PROBE_ADDRESSES. */
   readonly ofProbe: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<void, RateLimited>
   /** The key of the IP address that a request comes from. */
   readonly addressOf: (request: HttpServerRequest.HttpServerRequest) => string
@@ -64,10 +74,9 @@ export class Budgets extends Context.Service<Budgets, {
       const limits = yield* RateLimits
       const reads = yield* LargeReads
       const probes = networksOf(config.PROBE_ADDRESSES)
-      const minute = { windowMs: 60_000, window: "minute" }
-      const perAgent = { name: "requests", limit: config.LIMITS_REQUESTS_PER_MINUTE, ...minute }
-      const perAddress = { name: "anonymous_requests", limit: config.LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE, ...minute }
-      const assets = { name: "assets", limit: config.LIMITS_ASSETS_PER_MINUTE, ...minute }
+      const perAgent = ruleOf(config, REQUESTS)
+      const perAddress = ruleOf(config, ANONYMOUS_REQUESTS)
+      const assets = ruleOf(config, ASSETS)
       const keyOf = (request: HttpServerRequest.HttpServerRequest): string =>
         addressKey(addressOf(request, config.TRUST_PROXY))
 
@@ -144,7 +153,7 @@ export class AnonymousBudget extends HttpApiMiddleware.Service<AnonymousBudget>(
     Effect.map(Budgets, (budgets) => (httpEffect, { endpoint }) =>
       Effect.withFiber((fiber) => {
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        return isProbe(endpoint.path)
+        return Context.get(endpoint.annotations, Probe)
           ? Effect.andThen(budgets.ofProbe(request), httpEffect)
           : budgets.countAddress(request, endpoint, httpEffect)
       }))

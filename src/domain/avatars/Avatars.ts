@@ -6,6 +6,7 @@ import { Blobs, type StorageUnavailable } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { MINUTE, type Rate, ruleOf } from "#infrastructure/rates/RateRule"
 import { NotFound, type RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
@@ -23,6 +24,9 @@ export interface Avatar {
   readonly key: string
   readonly url: string
 }
+
+/** How often an agent may set or remove avatars. */
+export const AVATAR_WRITES: Rate = { name: "avatar_writes", setting: "LIMITS_AVATAR_WRITES_PER_MINUTE", ...MINUTE }
 
 /**
  * Pictures of agents and groups. A picture's key is the hash of its content, so its URL can be cached for ever and
@@ -63,12 +67,7 @@ export class Avatars extends Context.Service<Avatars, {
       const repo = yield* AvatarsRepo
       const render = yield* makeAvatarImage
       const now = () => clock.currentTimeMillisUnsafe()
-      const rate = {
-        name: "avatar_writes",
-        limit: config.LIMITS_AVATAR_WRITES_PER_MINUTE,
-        windowMs: 60_000,
-        window: "minute"
-      }
+      const rate = ruleOf(config, AVATAR_WRITES)
 
       const counted = <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>): Effect.Effect<A, E | RateLimited, R> =>
         Effect.flatMap(

@@ -1,8 +1,9 @@
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
-import { Idempotency, RawBodyLimit } from "#domain/idempotency/Idempotency"
+import { Idempotency } from "#domain/idempotency/Idempotency"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
+import { RawBody } from "#infrastructure/http/EndpointOptions"
 import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
 import { ada, SHA256 } from "#infrastructure/wire/Examples"
 import { HandleInput } from "#infrastructure/wire/Text"
@@ -42,7 +43,7 @@ export class AvatarsApi extends HttpApiGroup.make("avatars")
       success: AvatarAnswer,
       error: [...imageRefusals, Forbidden, StorageUnavailable]
     }).middleware(Idempotency)
-      .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
+      .annotate(RawBody, MAX_AVATAR_BYTES)
       .annotate(OwnBudget, true)
       .annotate(OpenApi.Override, rawImage)
       .annotateMerge(documented({

@@ -2,12 +2,18 @@ import { CurrentAgent } from "#domain/auth/Authorization"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { MINUTE, type Rate, ruleOf } from "#infrastructure/rates/RateRule"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { figuresOf } from "#infrastructure/wire/Page"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { Contacts } from "./Contacts.ts"
 import { ContactsApi } from "./ContactsApi.ts"
+
+/** How often an agent may list its contacts. */
+export const CONTACT_LISTS: Rate = { name: "contact_list", setting: "LIMITS_CONTACT_LISTS_PER_MINUTE", ...MINUTE }
+/** How often an agent may look up a single contact. */
+export const CONTACT_CHECKS: Rate = { name: "contact_check", setting: "LIMITS_CONTACT_CHECKS_PER_MINUTE", ...MINUTE }
 
 export const ContactsHttp = Endpoints.group(
   Endpoints.apiOf(ContactsApi),
@@ -16,9 +22,8 @@ export const ContactsHttp = Endpoints.group(
     const contacts = yield* Contacts
     const limits = yield* RateLimits
     const config = yield* Config
-    const minute = { windowMs: 60_000, window: "minute" }
-    const lists = { name: "contact_list", limit: config.LIMITS_CONTACT_LISTS_PER_MINUTE, ...minute }
-    const checks = { name: "contact_check", limit: config.LIMITS_CONTACT_CHECKS_PER_MINUTE, ...minute }
+    const lists = ruleOf(config, CONTACT_LISTS)
+    const checks = ruleOf(config, CONTACT_CHECKS)
 
     return handlers.handleAll({
       add: Effect.fnUntraced(function*({ payload }) {

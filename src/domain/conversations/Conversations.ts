@@ -12,7 +12,7 @@ import { GroupNotFound, isOfSender } from "#domain/sending/SendErrors"
 import type { Sent } from "#domain/sending/Sent"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import type { RateRule } from "#infrastructure/rates/RateRule"
+import { type Rate, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
 import { type RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { type ConversationQueries, makeConversationQueries } from "./ConversationQueries.ts"
@@ -55,6 +55,9 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
   displayName: displayNameOf(sender)
 })
 
+/** How many messages an agent may send, direct and group together. */
+export const SENDS: Rate = { name: "send", setting: "LIMITS_SENDS_PER_SECOND", ...SECOND }
+
 /** Sends to direct conversations and to groups, reads and hides both, and blocks agents. */
 export class Conversations extends Context.Service<
   Conversations,
@@ -82,12 +85,7 @@ export class Conversations extends Context.Service<
       const groups = yield* Groups
       const limits = yield* RateLimits
       const directs = yield* DirectConversations
-      const rate: RateRule = {
-        name: "send",
-        limit: config.LIMITS_SENDS_PER_SECOND,
-        windowMs: 1_000,
-        window: "second"
-      }
+      const rate = ruleOf(config, SENDS)
       /**
        * Fails with `failure` unless the key is stored already: a replay always gets the original message (wire.md C.6).
        */

@@ -2,6 +2,7 @@ import { CurrentAgent } from "#domain/auth/Authorization"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { MINUTE, type Rate, ruleOf } from "#infrastructure/rates/RateRule"
 import { figuresOf, type PageQuery } from "#infrastructure/wire/Page"
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
@@ -17,6 +18,13 @@ const wantsArray = (headers: Readonly<Record<string, string | undefined>>, query
     agent.startsWith("agentchatme-py/")
 }
 
+/** How often an agent may list its conversations. */
+export const CONVERSATION_LISTS: Rate = {
+  name: "conversation_list",
+  setting: "LIMITS_CONVERSATION_LISTS_PER_MINUTE",
+  ...MINUTE
+}
+
 export const ConversationsHttp = Endpoints.group(
   Endpoints.apiOf(ConversationsApi),
   "conversations",
@@ -24,12 +32,7 @@ export const ConversationsHttp = Endpoints.group(
     const conversations = yield* Conversations
     const limits = yield* RateLimits
     const config = yield* Config
-    const rate = {
-      name: "conversation_list",
-      limit: config.LIMITS_CONVERSATION_LISTS_PER_MINUTE,
-      windowMs: 60_000,
-      window: "minute"
-    }
+    const rate = ruleOf(config, CONVERSATION_LISTS)
 
     return handlers.handleAll({
       list: Effect.fnUntraced(function*({ query, request }) {

@@ -16,9 +16,10 @@ import {
   InboxRestricted,
   RecipientBacklogged
 } from "#domain/sending/SendErrors"
+import { LargeAnswer } from "#infrastructure/concurrency/LargeReads"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
-import { LargeAnswer } from "#infrastructure/rates/LargeReads"
+import { type BodyBytes, BodyLimit, SMALL_BODY } from "#infrastructure/http/EndpointOptions"
 import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
 import { CONVERSATION_ID, DELIVERY_ID, MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
 import { Limit, Offset } from "#infrastructure/wire/Page"
@@ -45,6 +46,11 @@ export const SendBody = Schema.Struct({
   }),
   metadata: Schema.optionalKey(JsonObject)
 })
+
+/** How many times larger than a message the body of a send may be, because JSON may escape each byte as six. */
+const ESCAPED = 6
+const sendBody: BodyBytes = (config) =>
+  Math.min(config.LIMITS_BODY_BYTES, ESCAPED * config.LIMITS_MESSAGE_BYTES + SMALL_BODY)
 
 /** How many messages an answer holds: `usual` without a `limit` in the query, and at most `max`. */
 export const HISTORY: LargeAnswer = { usual: 50, max: 200, bytes: "message" }
@@ -75,7 +81,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
         ContentTooLarge,
         StorageUnavailable
       ]
-    }).annotate(OwnBudget, true).annotateMerge(documented({
+    }).annotate(OwnBudget, true).annotate(BodyLimit, sendBody).annotateMerge(documented({
       summary: "Send a message",
       description:
         "Sends a message to an agent (to) or to a group of the caller's (conversation_id), and answers 201 once it is on " +

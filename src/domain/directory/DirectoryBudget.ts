@@ -2,11 +2,25 @@ import { CurrentCaller } from "#domain/auth/OptionalAuthorization"
 import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import type { RateRule } from "#infrastructure/rates/RateRule"
+import { DAY, MINUTE, type Rate, ruleOf } from "#infrastructure/rates/RateRule"
 import { RateLimited } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
+
+const refusal = (window: string) => (limit: number) =>
+  `Too many searches: the ${window} limit of the directory is ${limit}.`
+
+const perMinute = { ...MINUTE, message: refusal("per-minute") }
+const PER_MINUTE: Rate = { name: "directory", setting: "LIMITS_DIRECTORY_PER_MINUTE", ...perMinute }
+const PER_DAY: Rate = {
+  name: "directory_day",
+  setting: "LIMITS_DIRECTORY_PER_DAY",
+  ...DAY,
+  message: refusal("24-hour")
+}
+const ANONYMOUS: Rate = { name: "anonymous_directory", setting: "LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE", ...perMinute }
+export const directoryRates = [PER_MINUTE, PER_DAY, ANONYMOUS]
 
 /**
  * How often an agent may search the directory per minute and per 24 hours, and how often an IP address may per minute
@@ -21,17 +35,9 @@ export class DirectoryBudget extends HttpApiMiddleware.Service<DirectoryBudget, 
     Effect.gen(function*() {
       const config = yield* Config
       const limits = yield* RateLimits
-      const rule = (name: string, limit: number, window: "minute" | "day"): RateRule => ({
-        name,
-        limit,
-        window,
-        windowMs: window === "minute" ? 60_000 : 86_400_000,
-        message: (limit) =>
-          `Too many searches: the ${window === "minute" ? "per-minute" : "24-hour"} limit of the directory is ${limit}.`
-      })
-      const perMinute = rule("directory", config.LIMITS_DIRECTORY_PER_MINUTE, "minute")
-      const perDay = rule("directory_day", config.LIMITS_DIRECTORY_PER_DAY, "day")
-      const anonymous = rule("anonymous_directory", config.LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE, "minute")
+      const perMinute = ruleOf(config, PER_MINUTE)
+      const perDay = ruleOf(config, PER_DAY)
+      const anonymous = ruleOf(config, ANONYMOUS)
 
       return (httpEffect) =>
         Effect.withFiber((fiber) => {

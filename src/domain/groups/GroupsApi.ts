@@ -3,12 +3,13 @@ import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
 import { MAX_AVATAR_BYTES } from "#domain/avatars/AvatarImage"
 import { AvatarAnswer, avatarAnswer, imageRefusals, rawImage } from "#domain/avatars/AvatarsApi"
-import { Idempotency, RawBodyLimit } from "#domain/idempotency/Idempotency"
+import { Idempotency } from "#domain/idempotency/Idempotency"
 import { GroupDeleted } from "#domain/memberships/GroupDeletion"
 import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/sending/SendErrors"
+import { LargeAnswer } from "#infrastructure/concurrency/LargeReads"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
-import { LargeAnswer } from "#infrastructure/rates/LargeReads"
+import { RawBody } from "#infrastructure/http/EndpointOptions"
 import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
 import { grace, GROUP_ID, INVITE_ID, wholeList } from "#infrastructure/wire/Examples"
@@ -148,7 +149,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       success: AvatarAnswer,
       error: [...imageRefusals, ...masked, Forbidden, StorageUnavailable]
     }).middleware(Idempotency)
-      .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
+      .annotate(RawBody, MAX_AVATAR_BYTES)
       .annotate(OwnBudget, true)
       .annotate(OpenApi.Override, rawImage)
       .annotateMerge(documented({

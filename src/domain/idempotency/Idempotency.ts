@@ -1,5 +1,6 @@
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { STATEMENT_TIMEOUT_MILLIS } from "#infrastructure/database/SqlValues"
+import { RawBody } from "#infrastructure/http/EndpointOptions"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { Unavailable, WireError } from "#infrastructure/wire/WireError"
@@ -38,14 +39,6 @@ type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConf
  * moment later.
  */
 export const UnstoredStatus = Context.Reference<number | undefined>("parley/idempotency/Idempotency/UnstoredStatus", {
-  defaultValue: () => undefined
-})
-
-/**
- * Annotates an endpoint that takes raw bytes with a size limit of its own, in bytes. A request with a key has its body
- * read here first, so the handler must use `request.arrayBuffer`, which caches it, and not the stream.
- */
-export const RawBodyLimit = Context.Reference<number | undefined>("parley/idempotency/Idempotency/RawBodyLimit", {
   defaultValue: () => undefined
 })
 
@@ -100,6 +93,9 @@ export const sweepIdempotencyKeys = Effect.gen(function*() {
  * A claimed request runs to its end even if the client disconnects, so that the client's repetition finds the answer.
  * If the process dies, the same request may be attempted again after `lapseMillis`. So handlers must tolerate a second
  * attempt: they take the ids of what they create from `IdempotentIds`.
+ *
+ * The body of a request with a key is read here first. So the handler of an endpoint with a RawBody must use
+ * `request.arrayBuffer`, which caches it, and not the stream.
  */
 export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requires: CurrentAgent }>()(
   "parley/idempotency/Idempotency",
@@ -172,18 +168,18 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E>,
         request: HttpServerRequest.HttpServerRequest,
         key: string,
-        rawLimit: number | undefined,
+        rawBody: RawBody | undefined,
         unstored: number | undefined
       ) =>
         Effect.gen(function*() {
           if (!KEY.test(key)) return yield* new IdempotencyKeyInvalid()
           const agent = yield* CurrentAgent
-          const body = rawLimit === undefined
+          const body = typeof rawBody !== "number"
             ? yield* Effect.orDie(request.text)
             : new Uint8Array(
               yield* request.arrayBuffer.pipe(
                 Effect.orDie,
-                Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(rawLimit))
+                Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(rawBody))
               )
             )
           const [path = ""] = request.url.split(/[?#]/, 1)
@@ -219,12 +215,12 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
         })
 
       return (httpEffect, { endpoint }) => {
-        const rawLimit = Context.get(endpoint.annotations, RawBodyLimit)
+        const rawBody = Context.get(endpoint.annotations, RawBody)
         const unstored = Context.get(endpoint.annotations, UnstoredStatus)
         return Effect.withFiber<HttpServerResponse.HttpServerResponse, unhandled | Refusal, CurrentAgent>((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const key = request.headers["idempotency-key"]
-          return key === undefined ? httpEffect : keyed(httpEffect, request, key, rawLimit, unstored)
+          return key === undefined ? httpEffect : keyed(httpEffect, request, key, rawBody, unstored)
         })
       }
     })

@@ -2,6 +2,7 @@ import { CurrentAgent } from "#domain/auth/Authorization"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { type Rate, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { figuresOf } from "#infrastructure/wire/Page"
 import { NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
@@ -37,6 +38,9 @@ const untilOf = Effect.fnUntraced(function*(text: string | null | undefined) {
   return at
 })
 
+/** How often an agent may set or lift mutes. */
+export const MUTE_WRITES: Rate = { name: "mute_writes", setting: "LIMITS_MUTE_WRITES_PER_SECOND", ...SECOND }
+
 export const MutesHttp = Endpoints.group(
   Endpoints.apiOf(MutesApi),
   "mutes",
@@ -44,12 +48,7 @@ export const MutesHttp = Endpoints.group(
     const config = yield* Config
     const limits = yield* RateLimits
     const mutes = yield* Mutes
-    const rate = {
-      name: "mute_writes",
-      limit: config.LIMITS_MUTE_WRITES_PER_SECOND,
-      windowMs: 1_000,
-      window: "second"
-    }
+    const rate = ruleOf(config, MUTE_WRITES)
     const writer = Effect.tap(CurrentAgent, (agent) => limits.take(rate, agent.id))
 
     return handlers.handleAll({

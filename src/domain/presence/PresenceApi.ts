@@ -1,7 +1,7 @@
 import { Authorization } from "#domain/auth/Authorization"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { documented } from "#infrastructure/http/Documented"
-import { ReadDeadline } from "#infrastructure/http/Endpoints"
+import { ReadDeadline } from "#infrastructure/http/EndpointOptions"
 import { ada, grace } from "#infrastructure/wire/Examples"
 import { HandleInput } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"

@@ -5,22 +5,26 @@ import { Config } from "#infrastructure/platform/Config"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits, showRefusal } from "#infrastructure/rates/RateLimits"
-import { rateRefusal, type RateRule } from "#infrastructure/rates/RateRule"
+import { HOUR, type Rate, rateRefusal, type RateRule, ruleOf, TEN_MINUTES } from "#infrastructure/rates/RateRule"
 import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
 import { RateLimited, type Unavailable } from "#infrastructure/wire/WireError"
-import { Clock, Context, Effect, Exit, Layer } from "effect"
+import { Clock, Context, Effect, Exit, Layer, Record } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { AddressAttemptsRepo, type Attempted } from "./AddressAttemptsRepo.ts"
 
-export type LimitedRoute =
-  | "register"
-  | "register_verify"
-  | "recover"
-  | "recover_verify"
-  | "rotate"
-  | "rotate_verify"
-  | "sign_in"
-  | "sign_in_verify"
+/** The rates of the routes that mail or check a code, by route. */
+export const addressRates = {
+  register: { name: "register", setting: "LIMITS_REGISTER_PER_HOUR", ...HOUR },
+  register_verify: { name: "register_verify", setting: "LIMITS_REGISTER_VERIFY_PER_10_MINUTES", ...TEN_MINUTES },
+  recover: { name: "recover", setting: "LIMITS_RECOVER_PER_HOUR", ...HOUR },
+  recover_verify: { name: "recover_verify", setting: "LIMITS_RECOVER_VERIFY_PER_10_MINUTES", ...TEN_MINUTES },
+  rotate: { name: "rotate", setting: "LIMITS_ROTATE_PER_HOUR", ...HOUR },
+  rotate_verify: { name: "rotate_verify", setting: "LIMITS_ROTATE_VERIFY_PER_10_MINUTES", ...TEN_MINUTES },
+  sign_in: { name: "sign_in", setting: "LIMITS_SIGN_IN_PER_HOUR", ...HOUR },
+  sign_in_verify: { name: "sign_in_verify", setting: "LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES", ...TEN_MINUTES }
+} as const satisfies Readonly<Record<string, Rate>>
+
+export type LimitedRoute = keyof typeof addressRates
 
 /**
  * How often an IP address may try each route that mails or checks a code (wire.md G.15). No address is ever banned.
@@ -45,22 +49,7 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       const limits = yield* RateLimits
       const inForce = yield* Limits
       const repo = yield* AddressAttemptsRepo
-      const hour = { windowMs: 3_600_000, window: "hour" }
-      const tenMinutes = { windowMs: 600_000, window: "10 minutes" }
-      const rules: Readonly<Record<LimitedRoute, RateRule>> = {
-        register: { name: "register", limit: config.LIMITS_REGISTER_PER_HOUR, ...hour },
-        register_verify: {
-          name: "register_verify",
-          limit: config.LIMITS_REGISTER_VERIFY_PER_10_MINUTES,
-          ...tenMinutes
-        },
-        recover: { name: "recover", limit: config.LIMITS_RECOVER_PER_HOUR, ...hour },
-        recover_verify: { name: "recover_verify", limit: config.LIMITS_RECOVER_VERIFY_PER_10_MINUTES, ...tenMinutes },
-        rotate: { name: "rotate", limit: config.LIMITS_ROTATE_PER_HOUR, ...hour },
-        rotate_verify: { name: "rotate_verify", limit: config.LIMITS_ROTATE_VERIFY_PER_10_MINUTES, ...tenMinutes },
-        sign_in: { name: "sign_in", limit: config.LIMITS_SIGN_IN_PER_HOUR, ...hour },
-        sign_in_verify: { name: "sign_in_verify", limit: config.LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES, ...tenMinutes }
-      }
+      const rules = Record.map(addressRates, (rate) => ruleOf(config, rate))
       const now = monotonicMillis(clock)
       const windows = new SlidingWindows(now)
       /**

@@ -2,6 +2,7 @@ import { AgentRecord, Description, DisplayName } from "#domain/agents/Agent"
 import { account } from "#domain/agents/AgentsExamples"
 import { AnonymousBudget } from "#domain/auth/Budgets"
 import { documented } from "#infrastructure/http/Documented"
+import { BodyLimit, smallBody } from "#infrastructure/http/EndpointOptions"
 import { API_KEY, PENDING_ID } from "#infrastructure/wire/Examples"
 import { HandleInput, lowerCase, Text } from "#infrastructure/wire/Text"
 import { Schema, SchemaTransformation } from "effect"
@@ -136,6 +137,7 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
     }))
   )
   .middleware(AnonymousBudget)
+  .annotateEndpoints(BodyLimit, smallBody)
   .annotateMerge(
     OpenApi.annotations({
       title: "Registration",

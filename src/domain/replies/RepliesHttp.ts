@@ -2,10 +2,14 @@ import { CurrentAgent } from "#domain/auth/Authorization"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { MINUTE, type Rate, ruleOf } from "#infrastructure/rates/RateRule"
 import { Effect } from "effect"
 import { Replies } from "./Replies.ts"
 import { RepliesApi } from "./RepliesApi.ts"
 import { leaseMs } from "./Reply.ts"
+
+/** How often an agent may call reply coordination. */
+export const REPLY_CALLS: Rate = { name: "reply_calls", setting: "LIMITS_REPLY_CALLS_PER_MINUTE", ...MINUTE }
 
 export const RepliesHttp = Endpoints.group(
   Endpoints.apiOf(RepliesApi),
@@ -14,12 +18,7 @@ export const RepliesHttp = Endpoints.group(
     const config = yield* Config
     const limits = yield* RateLimits
     const replies = yield* Replies
-    const rate = {
-      name: "reply_calls",
-      limit: config.LIMITS_REPLY_CALLS_PER_MINUTE,
-      windowMs: 60_000,
-      window: "minute"
-    }
+    const rate = ruleOf(config, REPLY_CALLS)
     const caller = Effect.tap(CurrentAgent, (agent) => limits.take(rate, agent.id))
 
     return handlers.handleAll({

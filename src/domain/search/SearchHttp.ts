@@ -1,8 +1,9 @@
 import { CurrentAgent } from "#domain/auth/Authorization"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { MINUTE, type Rate, ruleOf } from "#infrastructure/rates/RateRule"
 import { NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
@@ -19,6 +20,9 @@ const timeOf = (field: string, text: string | undefined): Effect.Effect<number |
 
 const givenOrNull = (text: string | undefined): string | null => text === undefined || text === "" ? null : text
 
+/** How often an agent may search its messages. */
+export const SEARCHES: Rate = { name: "search", setting: "LIMITS_SEARCHES_PER_MINUTE", ...MINUTE }
+
 export const SearchHttp = Endpoints.group(
   Endpoints.apiOf(SearchApi),
   "search",
@@ -27,7 +31,7 @@ export const SearchHttp = Endpoints.group(
     const limits = yield* RateLimits
     const reads = yield* LargeReads
     const messages = yield* MessageSearch
-    const rate = { name: "search", limit: config.LIMITS_SEARCHES_PER_MINUTE, windowMs: 60_000, window: "minute" }
+    const rate = ruleOf(config, SEARCHES)
 
     return handlers.handleAll({
       search: Effect.fnUntraced(function*({ query }) {

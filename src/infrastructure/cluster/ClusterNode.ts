@@ -1,7 +1,7 @@
 import * as Migrations from "#infrastructure/database/Migrations"
 import { sqlState } from "#infrastructure/database/Sql"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { BeforeClosing } from "#infrastructure/http/HttpServer"
+import { BeforeClosing } from "#infrastructure/http/Shutdown"
 import type { Settings } from "#infrastructure/platform/Config"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { reachableUrl } from "#infrastructure/platform/PublicUrl"

@@ -6,11 +6,12 @@ import type { Blobs } from "./Blobs.ts"
 
 /**
  * S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if
- * needed.
+ * needed. The signed URLs of a folder lead to this server, to paths that begin with `signedUrlsPath`.
  */
-export const BlobsLive: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.unwrap(Effect.gen(function*() {
-  const config = yield* Config
-  return config.S3_BUCKET === undefined
-    ? (yield* Effect.promise(() => import("./BlobsDisk.ts"))).layer
-    : (yield* Effect.promise(() => import("./BlobsS3.ts"))).layer
-}))
+export const blobsLive = (signedUrlsPath: string): Layer.Layer<Blobs, never, Config | Ids | Secrets> =>
+  Layer.unwrap(Effect.gen(function*() {
+    const config = yield* Config
+    return config.S3_BUCKET === undefined
+      ? (yield* Effect.promise(() => import("./BlobsDisk.ts"))).layer(signedUrlsPath)
+      : (yield* Effect.promise(() => import("./BlobsS3.ts"))).layer
+  }))

@@ -9,6 +9,7 @@ import {
   type HttpApiGroup,
   type HttpApiMiddleware
 } from "effect/http-api"
+import { hasReadDeadline } from "./EndpointOptions.ts"
 
 /**
  * One module's group of endpoints as an API of its own, so that the module's handlers do not depend on the other
@@ -16,21 +17,6 @@ import {
  */
 export const apiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
   HttpApi.make("parley").add(group).middleware(WireErrors)
-
-/**
- * An annotation of endpoints: `true` gives an endpoint the deadline of reads, `false` takes it from the endpoint.
- * Without the annotation, endpoints with the method GET have the deadline.
- */
-export const ReadDeadline = Context.Reference<boolean | undefined>("parley/http/Endpoints/ReadDeadline", {
-  defaultValue: () => undefined
-})
-
-/**
- * Whether requests to the endpoint are answered with 503 if the database does not answer for `READ_MS` (wire.md C.0,
- * Unavailable).
- */
-export const hasReadDeadline = ({ annotations, method }: HttpApiEndpoint.Top): boolean =>
-  Context.get(annotations, ReadDeadline) ?? method === "GET"
 
 /** Limits the log lines about late reads, over all requests of the process. */
 const lateReads = new LogThrottle()

@@ -6,17 +6,12 @@ import { Cookies, HttpRouter, HttpServerRequest, type HttpServerResponse } from 
 import { Readable } from "node:stream"
 import { BufferedRequest } from "./BufferedRequest.ts"
 import { deferredResponseOf } from "./DeferredResponse.ts"
+import type { Found } from "./RouteTable.ts"
 import type { ServerRequest } from "./ServerRequest.ts"
 import type { ServerResponse } from "./ServerResponse.ts"
 import { SlotList } from "./SlotList.ts"
 
 type Route = HttpRouter.Route<unknown, unknown>
-
-/** The parameters in the path and the query of a request. */
-interface Found {
-  readonly params: HttpRouter.RouteContext["Service"]["params"]
-  readonly searchParams: HttpServerRequest.ParsedSearchParams["Service"]
-}
 
 /** Whether a response consists of a status, headers and bytes in memory only. */
 const isPlain = ({ body, cookies }: HttpServerResponse.HttpServerResponse): boolean =>

@@ -1,4 +1,5 @@
 import type { Body } from "#infrastructure/wire/WireErrors"
+import type { Context } from "effect"
 
 /** What is known of a request when its response has left, or its client has disconnected. */
 export interface EndedRequest {
@@ -9,16 +10,22 @@ export interface EndedRequest {
   readonly clientKind: string | undefined
 }
 
-/** A protocol with paths of its own beside `/v1`: what the server must know about these paths before a route runs. */
+/** A protocol with paths of its own: what the server must know about these paths before a route runs. */
 export interface Protocol {
   /** Whether a path, as the router sees it, belongs to the protocol. */
   readonly includes: (path: string) => boolean
-  /** Returns the function that makes the body of a refusal on a path of the protocol. */
-  readonly refusalBodyOf: (path: string) => Body
-  /** How many times larger than `LIMITS_BODY_BYTES` a body may be. */
-  readonly bodyFactor: number
-  /** Whether a path of the protocol takes requests without a key, and therefore small bodies, as registration does. */
-  readonly isPublic?: (path: string) => boolean
+  /** The options (EndpointOptions.ts) of every path of the protocol. An endpoint's own options take precedence. */
+  readonly annotations?: Context.Context<never>
+  /**
+   * Returns the function that makes the body of a refusal on a path of the protocol. Without it, refusals have the
+   * wire's body.
+   */
+  readonly refusalBodyOf?: (path: string) => Body
+  /**
+   * A path of the protocol without an endpoint. If the protocol has it, the server hides which endpoints exist: every
+   * request that is refused before its route gets the answer of this path.
+   */
+  readonly hiddenAs?: string
   /**
    * CORS: the value of Access-Control-Allow-Origin, and the headers that browsers may send. Without it, browsers may
    * not call.

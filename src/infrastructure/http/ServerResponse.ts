@@ -1,22 +1,15 @@
-import { countProbe, countRequest, isProbe, refusals } from "#infrastructure/platform/Metrics"
+import { countProbe, countRequest, refusals } from "#infrastructure/platform/Metrics"
 import { wireBody, type WireFailure } from "#infrastructure/wire/WireError"
 import { type Body, failureHeaders } from "#infrastructure/wire/WireErrors"
 import type { HttpServerResponse } from "effect/http"
 import * as Http from "node:http"
 import type { Readable } from "node:stream"
 import { type BufferAccount, type BufferEntry, progressOf, UNCOUNTED } from "./BufferedBytes.ts"
+import { CORS_RESPONSE_HEADERS } from "./Cors.ts"
 import type { Protocol } from "./Protocol.ts"
 import { rateHeaders } from "./RateHeaders.ts"
+import type { Found, KnownRoute } from "./RouteTable.ts"
 import type { ServerRequest } from "./ServerRequest.ts"
-
-/**
- * CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0).
- */
-export const CORS_REQUEST_HEADERS =
-  "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
-const CORS_RESPONSE_HEADERS =
-  "Retry-After, X-Backlog-Warning, X-Client-Msg-Id-Conflict, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
-export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 /**
  * A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory
@@ -33,8 +26,8 @@ export interface Serving {
 }
 
 /**
- * A response that adds the headers every response has: the request id, and on `/v1/*` the CORS headers. They are
- * added in `writeHead` because every response passes through it, and because headers passed to it together cost
+ * A response that adds the headers every response has: the request id, and on paths that browsers may call the CORS
+ * headers. They are added in `writeHead` because every response passes through it, and because headers passed to it together cost
  * less than headers set one by one.
  */
 export class ServerResponse extends Http.ServerResponse<ServerRequest> {
@@ -47,13 +40,14 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   /** The entry of the request's body in the account. The body stays in memory until the response has left. */
   #heldBody: BufferEntry | undefined
   #bodyBytes = 0
-  /** When the request arrived, as `performance.now()`, and the path of the request as the router sees it. */
+  /** When the request arrived, as `performance.now()`. */
   began = 0
-  path = ""
+  /** The request's route; `undefined` if the request is refused before its route is looked up. */
+  route: KnownRoute | undefined
+  /** The result of the look-up, until the route runs. A response that waits for long does not keep it in memory. */
+  found: Found | undefined
   /** The stream that the response sends. Its unread events count as unsent. */
   source: Readable | undefined
-  /** The protocol of the request's path; `undefined` on all paths without one. */
-  protocol: Protocol | undefined
   /** The kind of the program that sent the request, if the protocol distinguishes kinds. */
   clientKind: string | undefined
   /** Makes the body of a refusal. */
@@ -64,11 +58,20 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
    */
   worker: { readonly interruptUnsafe: () => void } | undefined
 
-  /** Makes the response one of a protocol. Its path must be known. */
-  isOf(protocol: Protocol): void {
-    this.protocol = protocol
-    this.refusalBody = protocol.refusalBodyOf(this.path)
+  /** The protocol of the request's path; `undefined` on all paths without one. */
+  get protocol(): Protocol | undefined {
+    return this.route?.protocol
+  }
+
+  /** Sets the route of the request, and what follows from it for the response. `path` is the path of the request. */
+  setRoute(found: Found, path: string): void {
+    this.found = found
+    this.route = found.handler
+    const { protocol } = found.handler
+    if (protocol === undefined) return
+    this.refusalBody = protocol.refusalBodyOf?.(path) ?? wireBody
     this.clientKind = protocol.clientKindOf?.(this.req.userAgent)
+    this.allowOrigin = protocol.cors?.allowOrigin(this.req.headers.origin)
   }
 
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {
@@ -91,7 +94,8 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     }
     if (this.server?.draining === true) all["connection"] = "close"
     super.writeHead(status, all)
-    if (isProbe(this.path)) countProbe(this.path, status)
+    const probes = this.route?.probes
+    if (probes !== undefined) countProbe(probes, status)
     else countRequest(this.req.method, status)
     return this
   }

@@ -3,10 +3,12 @@ import type { IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
 
 /**
- * Handles the HTTP server's upgrade requests (`/v1/ws`) and holds the WebSockets of this node; the module `realtime`
- * implements it.
+ * Handles the HTTP server's upgrade requests and holds the WebSockets of this node; the module `realtime` implements
+ * it.
  */
 export class UpgradeHandler extends Context.Service<UpgradeHandler, {
+  /** The path of the WebSocket, in lower case. */
+  readonly path: string
   /**
    * Takes over the connection of an upgrade request: it becomes a WebSocket, or is refused with the wire's
    * error body. Never throws.

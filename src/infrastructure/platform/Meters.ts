@@ -111,6 +111,8 @@ class Count implements Series {
   }
 }
 
+export type { Count }
+
 /** A number that only grows while the process lives. */
 export class Counter extends Meter<Count> {
   readonly kind = "counter"

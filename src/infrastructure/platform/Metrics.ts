@@ -1,4 +1,4 @@
-import { Counter, type Description, Gauge, Histogram, type Kind, type Meter, SIZES } from "./Meters.ts"
+import { type Count, Counter, type Description, Gauge, Histogram, type Kind, type Meter, SIZES } from "./Meters.ts"
 
 /**
  * The catalogue of every metric of this process, with its meaning and what an operator does about it. `npm run docs`
@@ -61,19 +61,14 @@ const byMethod = new Map(METHODS.map((method) => [method, CLASSES.map((status) =
 
 /** Counts an answered request. An unknown method is counted as `other`, so that clients cannot add label values. */
 export const countRequest = (method: string | undefined, status: number): void => {
-  const classes = byMethod.get(method ?? "other") ?? byMethod.get("other")!
+  countClass(byMethod.get(method ?? "other") ?? byMethod.get("other")!, status)
+}
+
+/** Counts an answer. `classes` has a counter for each class of status. */
+const countClass = (classes: ReadonlyArray<Count>, status: number): void => {
   const series = classes[Math.floor(status / 100) - 1]
   if (series !== undefined) series.value++
 }
-
-/**
- * The paths that balancers, orchestrators and monitoring request at short intervals (wire.md C.13). These requests are
- * not traffic of agents, so they count in `http_probes_total` only, and have no span and no line in the log.
- */
-export const PROBES = ["/", "/v1/health", "/v1/ready", "/internal/metrics"]
-const probes: ReadonlySet<string> = new Set(PROBES)
-
-export const isProbe = (path: string): boolean => probes.has(path)
 
 const httpProbes = ofRequests(
   new Counter({
@@ -81,13 +76,15 @@ const httpProbes = ofRequests(
     help: "answered probes of balancers, orchestrators and monitoring, by path and class of status",
     action:
       "5xx of `/v1/ready` for minutes: the node is drained or makes no progress, and `details.reason` says why. No probes: the balancer does not poll this node.",
-    labels: { route: PROBES, status: CLASSES }
+    labels: { route: undefined, status: CLASSES }
   })
 )
 
-/** Counts an answered probe. */
-export const countProbe = (route: string, status: number): void =>
-  httpProbes.at(route, `${Math.floor(status / 100)}xx`).add()
+/** The counters of the probes of a route, one for each class of status. They are shown from now on, with zero. */
+export const probesOf = (route: string): ReadonlyArray<Count> => CLASSES.map((status) => httpProbes.at(route, status))
+
+/** Counts an answered probe with the counters of its route. */
+export const countProbe = countClass
 
 /** The label of a request that matches no route. */
 export const NO_ROUTE = "none"
@@ -112,42 +109,16 @@ export const refusals = ofRequests(
   })
 )
 
-/**
- * The families of agent hosts, which the server distinguishes by their `User-Agent` (src/interfaces/mcp/HostFamily.ts).
- */
-export const MCP_HOSTS = [
-  "claude-code",
-  "claude",
-  "codex",
-  "openai",
-  "gemini",
-  "opencode",
-  "openclaw",
-  "cursor",
-  "vscode",
-  "cline",
-  "goose",
-  "python",
-  "bun",
-  "node",
-  "none",
-  "other"
-] as const
-const MCP_OUTCOMES = ["answered", "refused", "unauthorized"] as const
-const mcpRequests = ofRequests(
+export const mcpRequests = ofRequests(
   new Counter({
     name: "mcp_requests_total",
     help:
       "POST requests to /mcp, by family of the host's `User-Agent` and by outcome: `unauthorized` without a valid key, `refused` also if only the call of a tool was refused",
     action:
       "`unauthorized` rises for a host: the key in its configuration is missing or not valid. `refused` rises: at the log level `debug`, each refused request has a line with its reason.",
-    labels: { host: MCP_HOSTS, outcome: MCP_OUTCOMES }
+    labels: { host: undefined, outcome: undefined }
   })
 )
-
-/** Counts an answered request to `/mcp`. */
-export const countMcpRequest = (host: string, status: number, isRefused: boolean): void =>
-  mcpRequests.at(host, status === 401 ? "unauthorized" : isRefused || status >= 400 ? "refused" : "answered").add()
 
 export const REDIS_FALLBACK_REASONS = ["down", "slow", "open", "refused", "nonsense"] as const
 export const redisFallbacks = ofRequests(

@@ -1,41 +1,5 @@
-import type { Settings } from "#infrastructure/platform/Config"
 import { Clock, Context, Effect, Layer } from "effect"
-import type { RateRule } from "./RateRule.ts"
-
-/** The settings that are limits. */
-export type LimitName = Extract<keyof Settings, `LIMITS_${string}`>
-
-/** The setting behind each rate's rule, by the rule's name. */
-export const RATES: Readonly<Record<string, LimitName>> = {
-  requests: "LIMITS_REQUESTS_PER_MINUTE",
-  anonymous_requests: "LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE",
-  assets: "LIMITS_ASSETS_PER_MINUTE",
-  send: "LIMITS_SENDS_PER_SECOND",
-  cards: "LIMITS_CARDS_PER_MINUTE",
-  conversation_list: "LIMITS_CONVERSATION_LISTS_PER_MINUTE",
-  contact_list: "LIMITS_CONTACT_LISTS_PER_MINUTE",
-  contact_check: "LIMITS_CONTACT_CHECKS_PER_MINUTE",
-  directory: "LIMITS_DIRECTORY_PER_MINUTE",
-  directory_day: "LIMITS_DIRECTORY_PER_DAY",
-  anonymous_directory: "LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE",
-  search: "LIMITS_SEARCHES_PER_MINUTE",
-  mute_writes: "LIMITS_MUTE_WRITES_PER_SECOND",
-  reply_calls: "LIMITS_REPLY_CALLS_PER_MINUTE",
-  avatar_writes: "LIMITS_AVATAR_WRITES_PER_MINUTE",
-  register: "LIMITS_REGISTER_PER_HOUR",
-  register_verify: "LIMITS_REGISTER_VERIFY_PER_10_MINUTES",
-  recover: "LIMITS_RECOVER_PER_HOUR",
-  recover_verify: "LIMITS_RECOVER_VERIFY_PER_10_MINUTES",
-  rotate: "LIMITS_ROTATE_PER_HOUR",
-  rotate_verify: "LIMITS_ROTATE_VERIFY_PER_10_MINUTES",
-  sign_in: "LIMITS_SIGN_IN_PER_HOUR",
-  sign_in_verify: "LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES",
-  oauth_authorize: "LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES",
-  oauth_keys: "LIMITS_OAUTH_KEYS_PER_10_MINUTES",
-  oauth_registrations: "LIMITS_OAUTH_REGISTRATIONS_PER_HOUR",
-  oauth_tokens: "LIMITS_OAUTH_TOKENS_PER_MINUTE",
-  oauth_documents: "LIMITS_OAUTH_DOCUMENTS_PER_10_MINUTES"
-}
+import type { LimitName, RateRule } from "./RateRule.ts"
 
 /** A limit that an operator has changed (wire.md O). */
 export interface LimitChange {
@@ -77,8 +41,7 @@ const make = (now: () => number): LimitsShape => {
     of,
     rule: (rule, key) => {
       if (changes.size === 0) return rule
-      const setting = RATES[rule.name]
-      const limit = setting === undefined ? rule.limit : of(setting, rule.limit, key)
+      const limit = rule.setting === undefined ? rule.limit : of(rule.setting, rule.limit, key)
       return limit === rule.limit ? rule : { ...rule, limit }
     },
     any: () => changes.size > 0,

@@ -1,4 +1,8 @@
+import type { Settings } from "#infrastructure/platform/Config"
 import { RateLimited } from "#infrastructure/wire/WireError"
+
+/** The settings that are limits. */
+export type LimitName = Extract<keyof Settings, `LIMITS_${string}`>
 
 /** A true sliding window: at most `limit` accepted requests in any `windowMs` milliseconds. */
 export interface RateRule {
@@ -10,7 +14,25 @@ export interface RateRule {
   readonly window: string
   /** The message of a refusal by this limit, in place of the general one. */
   readonly message?: (limit: number) => string
+  /** The setting that `limit` comes from, for a limit that operators can change while servers run. */
+  readonly setting?: LimitName
 }
+
+/**
+ * A rule whose limit is a setting. The module that counts requests by the rule declares it, and `src/Limits.ts` lists
+ * all declarations.
+ */
+export type Rate = Omit<RateRule, "limit"> & { readonly setting: LimitName }
+
+/** The rule of a rate, with the limit of these settings. */
+export const ruleOf = (config: Settings, rate: Rate): RateRule => ({ ...rate, limit: config[rate.setting] })
+
+/** The usual windows of rates. */
+export const SECOND = { windowMs: 1_000, window: "second" }
+export const MINUTE = { windowMs: 60_000, window: "minute" }
+export const TEN_MINUTES = { windowMs: 600_000, window: "10 minutes" }
+export const HOUR = { windowMs: 3_600_000, window: "hour" }
+export const DAY = { windowMs: 86_400_000, window: "day" }
 
 /** A rule and the key to count under it: together they name one window. */
 export interface Charge {

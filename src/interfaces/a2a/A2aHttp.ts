@@ -3,16 +3,17 @@ import { makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
 import { Budgets } from "#domain/auth/Budgets"
 import { uncheckedText } from "#infrastructure/http/BufferedRequest"
+import { CORS_REQUEST_HEADERS } from "#infrastructure/http/Cors"
+import { BodyLimit, bodyWithFile } from "#infrastructure/http/EndpointOptions"
 import { apiOrigins } from "#infrastructure/http/Origins"
 import type { Protocol } from "#infrastructure/http/Protocol"
-import { CORS_REQUEST_HEADERS } from "#infrastructure/http/ServerResponse"
 import type { Settings } from "#infrastructure/platform/Config"
 import { queryOf } from "#infrastructure/wire/AbsoluteUrl"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { exactId, type InexactNumber, inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
 import { isStorableJson } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
-import { Effect, Predicate } from "effect"
+import { Context, Effect, Predicate } from "effect"
 import { HttpRouter, HttpServerRequest } from "effect/http"
 import { PROTOCOL } from "./AgentCard.ts"
 import { isCard, makeCardRoute, noCardRoutes } from "./AgentCardHttp.ts"
@@ -38,15 +39,13 @@ const A2A = "/a2a/"
 const calls: Protocol = {
   includes: (path) => path.startsWith(A2A),
   refusalBodyOf: (path) => path.includes("/", A2A.length) ? a2aRestBody : (failure) => a2aRpcBody(failure),
-  // A body may hold a file in base64.
-  bodyFactor: 1.5
+  annotations: Context.make(BodyLimit, bodyWithFile)
 }
 
 /** The cards, which web pages of the origins that may call `/v1` can read. */
 const cards = (config: Settings): Protocol => ({
   includes: isCard,
   refusalBodyOf: () => a2aRestBody,
-  bodyFactor: 1,
   cors: {
     allowOrigin: apiOrigins(config),
     requestHeaders: `${CORS_REQUEST_HEADERS}, If-None-Match, A2A-Version, A2A-Extensions`,

@@ -1,6 +1,6 @@
 import { Attachments } from "#domain/attachments/Attachments"
+import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { EventStream } from "#infrastructure/http/DeferredResponse"
-import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { Effect, Exit, Fiber, Scope } from "effect"
 import { HttpServerResponse } from "effect/http"
 import type { Call } from "./Call.ts"

@@ -1,6 +1,6 @@
 import { AgentNotFound } from "#domain/agents/Agent"
 import { Attachments } from "#domain/attachments/Attachments"
-import { LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
+import { LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { CursorId, decodeCursor, encodeCursor } from "#infrastructure/wire/Page"
 import { NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"

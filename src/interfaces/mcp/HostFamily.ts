@@ -1,6 +1,25 @@
-import { MCP_HOSTS } from "#infrastructure/platform/Metrics"
+import { mcpRequests } from "#infrastructure/platform/Metrics"
 
-type Family = (typeof MCP_HOSTS)[number]
+/** The families of agent hosts, which the server distinguishes by their `User-Agent`. */
+export const HOST_FAMILIES = [
+  "claude-code",
+  "claude",
+  "codex",
+  "openai",
+  "gemini",
+  "opencode",
+  "openclaw",
+  "cursor",
+  "vscode",
+  "cline",
+  "goose",
+  "python",
+  "bun",
+  "node",
+  "none",
+  "other"
+] as const
+type Family = (typeof HOST_FAMILIES)[number]
 
 /** The first pattern that matches names the family. Several hosts name only the HTTP client that they use. */
 const PATTERNS: ReadonlyArray<readonly [Family, RegExp]> = [
@@ -25,3 +44,11 @@ export const hostFamily = (userAgent: string | undefined): Family => {
   const text = (userAgent ?? "").toLowerCase()
   return text === "" ? "none" : PATTERNS.find(([, pattern]) => pattern.test(text))?.[0] ?? "other"
 }
+
+// So that the metric shows every family from the start, with zero.
+for (const family of HOST_FAMILIES)
+  for (const outcome of ["answered", "refused", "unauthorized"]) mcpRequests.at(family, outcome)
+
+/** Counts an answered request to `/mcp`. */
+export const countMcpRequest = (family: string, status: number, isRefused: boolean): void =>
+  mcpRequests.at(family, status === 401 ? "unauthorized" : isRefused || status >= 400 ? "refused" : "answered").add()

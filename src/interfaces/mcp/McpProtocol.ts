@@ -1,10 +1,11 @@
+import { BodyLimit, bodyWithFile, smallBody } from "#infrastructure/http/EndpointOptions"
 import { listedOrigins } from "#infrastructure/http/Origins"
 import type { Protocol } from "#infrastructure/http/Protocol"
 import type { Settings } from "#infrastructure/platform/Config"
-import { countMcpRequest } from "#infrastructure/platform/Metrics"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { wireBody, type WireFailure } from "#infrastructure/wire/WireError"
-import { hostFamily } from "./HostFamily.ts"
+import { Context } from "effect"
+import { countMcpRequest, hostFamily } from "./HostFamily.ts"
 
 /** The path of the protocol, for agents with a key. */
 export const MCP = "/mcp"
@@ -34,13 +35,8 @@ export const mcpOrigins = (config: Settings): (origin: string | undefined) => st
       : ""
 }
 
-/** MCP, before its route runs (wire.md M). Loads nothing of the protocol's library. */
-export const mcpProtocol = (config: Settings): Protocol => ({
-  includes: (path) => path === MCP || path === JOIN,
+const shared = (config: Settings): Omit<Protocol, "includes"> => ({
   refusalBodyOf: () => (failure) => rpcBody(failure),
-  // A body may hold a file in base64.
-  bodyFactor: 1.5,
-  isPublic: (path) => path === JOIN,
   cors: {
     allowOrigin: mcpOrigins(config),
     requestHeaders:
@@ -54,3 +50,9 @@ export const mcpProtocol = (config: Settings): Protocol => ({
       countMcpRequest(clientKind, status, isRefused)
   }
 })
+
+/** MCP, before its routes run (wire.md M). Loads nothing of the protocol's library. */
+export const mcpProtocols = (config: Settings): ReadonlyArray<Protocol> => [
+  { ...shared(config), includes: (path) => path === MCP, annotations: Context.make(BodyLimit, bodyWithFile) },
+  { ...shared(config), includes: (path) => path === JOIN, annotations: Context.make(BodyLimit, smallBody) }
+]

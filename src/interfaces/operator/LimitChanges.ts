@@ -2,6 +2,7 @@ import { Database } from "#infrastructure/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 import { Config } from "#infrastructure/platform/Config"
 import { Limits } from "#infrastructure/rates/Limits"
+import type { LimitName } from "#infrastructure/rates/RateRule"
 import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { AgentAdmin } from "./AgentAdmin.ts"
@@ -70,59 +71,61 @@ export class LimitChanges extends Context.Service<LimitChanges, {
   /** Ends a change. Fails if there is none. */
   readonly takeBack: (change: Change) => Effect.Effect<LimitState, NotFound | Unavailable>
 }>()("parley/operator/LimitChanges") {
-  static readonly layer = Layer.effect(
-    LimitChanges,
-    Effect.gen(function*() {
-      const agents = yield* AgentAdmin
-      const config = yield* Config
-      const limits = yield* Limits
-      const { query } = yield* Database
+  /** `changeable` are the limits that the server reads at each use. The others are read once, at the start. */
+  static readonly layer = (changeable: ReadonlySet<LimitName>) =>
+    Layer.effect(
+      LimitChanges,
+      Effect.gen(function*() {
+        const agents = yield* AgentAdmin
+        const config = yield* Config
+        const limits = yield* Limits
+        const { query } = yield* Database
 
-      const stored = Effect.gen(function*() {
-        const now = yield* Clock.currentTimeMillis
-        return yield* query<StoredChange>`
+        const stored = Effect.gen(function*() {
+          const now = yield* Clock.currentTimeMillis
+          return yield* query<StoredChange>`
           SELECT c.name, NULLIF(c.agent_id, '') AS "agentId", a.handle, c.value, c.until, c.operator, c.changed_at AS at, c.reason
           FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
           WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
-      })
-      /** Reads the changes, and puts them in force on this node. */
-      const look = Effect.tap(stored, (changes) => Effect.sync(() => limits.set(changes)))
-      const looked = Effect.catchCause(
-        look,
-        (cause) => Effect.logDebug("The limits that operators changed could not be read", cause)
-      )
-      // Reads the changes before any request is served, so that the first request after a restart obeys them.
-      yield* Effect.timeoutOption(looked, AT_START)
-      yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
+        })
+        /** Reads the changes, and puts them in force on this node. */
+        const look = Effect.tap(stored, (changes) => Effect.sync(() => limits.set(changes)))
+        const looked = Effect.catchCause(
+          look,
+          (cause) => Effect.logDebug("The limits that operators changed could not be read", cause)
+        )
+        // Reads the changes before any request is served, so that the first request after a restart obeys them.
+        yield* Effect.timeoutOption(looked, AT_START)
+        yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
 
-      const idOf = Effect.fnUntraced(function*(handle: string | null) {
-        if (handle === null) return null
-        const agent = yield* agents.find(handle)
-        return agent.deletedAt === null ? agent.id : yield* new NotFound({ message: "No agent has this handle." })
-      })
+        const idOf = Effect.fnUntraced(function*(handle: string | null) {
+          if (handle === null) return null
+          const agent = yield* agents.find(handle)
+          return agent.deletedAt === null ? agent.id : yield* new NotFound({ message: "No agent has this handle." })
+        })
 
-      return LimitChanges.of({
-        list: Effect.fnUntraced(function*(agent) {
-          const agentId = yield* idOf(agent)
-          const changes = yield* stored
-          return limitNames.map((name) => limitState(name, config, changes, agentId))
-        }),
-        change: Effect.fnUntraced(function*({ agent, operator, reason, until, value, ...change }) {
-          const at = yield* Clock.currentTimeMillis
-          const name = yield* Effect.fromResult(limitNamed(change.name))
-          yield* Effect.fromResult(checkValue(name, value))
-          const agentId = yield* idOf(agent)
-          yield* Effect.fromResult(checkScope(name, agentId, until, at))
-          const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${
-            reason === null ? "" : `: ${reason}`
-          }`
-          const rows = yield* query`
+        return LimitChanges.of({
+          list: Effect.fnUntraced(function*(agent) {
+            const agentId = yield* idOf(agent)
+            const changes = yield* stored
+            return limitNames.map((name) => limitState(name, config, changeable, changes, agentId))
+          }),
+          change: Effect.fnUntraced(function*({ agent, operator, reason, until, value, ...change }) {
+            const at = yield* Clock.currentTimeMillis
+            const name = yield* Effect.fromResult(limitNamed(change.name))
+            yield* Effect.fromResult(checkValue(name, value, changeable))
+            const agentId = yield* idOf(agent)
+            yield* Effect.fromResult(checkScope(name, agentId, until, at))
+            const detail = `${name} = ${value}${until === null ? "" : ` until ${new Date(until).toISOString()}`}${
+              reason === null ? "" : `: ${reason}`
+            }`
+            const rows = yield* query`
             WITH gone AS (DELETE FROM limit_changes WHERE until <= ${at}),
             done AS (
               INSERT INTO limit_changes (name, agent_id, value, until, operator, changed_at, reason)
               SELECT ${name}, ${
-            agentId ?? ""
-          }, ${value}::bigint, ${until}::bigint, ${operator}, ${at}::bigint, ${reason}
+              agentId ?? ""
+            }, ${value}::bigint, ${until}::bigint, ${operator}, ${at}::bigint, ${reason}
               WHERE (SELECT count(*) FROM limit_changes) < ${MAX_CHANGES}
               ON CONFLICT (name, agent_id) DO UPDATE SET value = excluded.value, until = excluded.until,
                 operator = excluded.operator, changed_at = excluded.changed_at, reason = excluded.reason
@@ -132,16 +135,16 @@ export class LimitChanges extends Context.Service<LimitChanges, {
               SELECT ${at}::bigint, ${operator}, 'change limit', ${agentId}, ${detail} FROM done
             )
             SELECT name FROM done`
-          const changes = yield* look
-          if (rows.length === 0)
-            return yield* new Conflict({ message: "Too many limits are changed: reset some of them first." })
-          return limitState(name, config, changes, agentId)
-        }),
-        takeBack: Effect.fnUntraced(function*({ agent, operator, ...change }) {
-          const at = yield* Clock.currentTimeMillis
-          const name = yield* Effect.fromResult(limitNamed(change.name))
-          const agentId = yield* idOf(agent)
-          const rows = yield* query`
+            const changes = yield* look
+            if (rows.length === 0)
+              return yield* new Conflict({ message: "Too many limits are changed: reset some of them first." })
+            return limitState(name, config, changeable, changes, agentId)
+          }),
+          takeBack: Effect.fnUntraced(function*({ agent, operator, ...change }) {
+            const at = yield* Clock.currentTimeMillis
+            const name = yield* Effect.fromResult(limitNamed(change.name))
+            const agentId = yield* idOf(agent)
+            const rows = yield* query`
             WITH done AS (
               DELETE FROM limit_changes WHERE name = ${name} AND agent_id = ${agentId ?? ""} RETURNING name
             ), noted AS (
@@ -149,11 +152,11 @@ export class LimitChanges extends Context.Service<LimitChanges, {
               SELECT ${at}::bigint, ${operator}, 'take limit back', ${agentId}, name FROM done
             )
             SELECT name FROM done`
-          const changes = yield* look
-          if (rows.length === 0) return yield* new NotFound({ message: "This limit has not been changed." })
-          return limitState(name, config, changes, agentId)
+            const changes = yield* look
+            if (rows.length === 0) return yield* new NotFound({ message: "This limit has not been changed." })
+            return limitState(name, config, changeable, changes, agentId)
+          })
         })
       })
-    })
-  ).pipe(Layer.provide(AgentAdmin.layer))
+    ).pipe(Layer.provide(AgentAdmin.layer))
 }

@@ -1,5 +1,5 @@
 import { type Settings, settings } from "#infrastructure/platform/Config"
-import { type LimitName, RATES } from "#infrastructure/rates/Limits"
+import type { LimitName } from "#infrastructure/rates/RateRule"
 import { NotFound, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Result } from "effect"
 import { Conflict } from "./Conflict.ts"
@@ -30,16 +30,6 @@ export interface LimitState {
 /** The names of all limits. */
 export const limitNames = Object.keys(settings).filter((name): name is LimitName => name.startsWith("LIMITS_"))
 
-/**
- * The limits that the server reads at each use, so that a change takes effect. The others are read once, at the start.
- */
-const CHANGEABLE: ReadonlySet<string> = new Set([
-  ...Object.values(RATES),
-  "LIMITS_COLD_CONVERSATIONS",
-  "LIMITS_PUSH_CONFIGS_PER_AGENT",
-  "LIMITS_WEBHOOKS_PER_AGENT"
-])
-
 /** Rates of callers without a key, or with a key that may be stolen. They count IP addresses. */
 const PER_ADDRESS = /ANONYMOUS|REGISTER|RECOVER|ROTATE/
 
@@ -58,10 +48,14 @@ export const limitNamed = (name: string): Result.Result<LimitName, NotFound> => 
   return known === undefined ? Result.fail(new NotFound({ message: "There is no such limit." })) : Result.succeed(known)
 }
 
-/** A limit as it is in force for an agent, or for all agents if `agentId` is null. */
+/**
+ * A limit as it is in force for an agent, or for all agents if `agentId` is null. Operators can change the limits in
+ * `changeable`.
+ */
 export const limitState = (
   name: LimitName,
   config: Settings,
+  changeable: ReadonlySet<LimitName>,
   all: ReadonlyArray<StoredChange>,
   agentId: string | null
 ): LimitState => {
@@ -74,14 +68,18 @@ export const limitState = (
     per: perOf(name),
     default: config[name],
     value: inForce?.value ?? config[name],
-    canChange: CHANGEABLE.has(name),
+    canChange: changeable.has(name),
     changes
   }
 }
 
 /** Refuses a value that the limit cannot have while the servers run. */
-export const checkValue = (name: LimitName, value: number): Result.Result<void, Conflict | ValidationFailed> => {
-  if (!CHANGEABLE.has(name)) {
+export const checkValue = (
+  name: LimitName,
+  value: number,
+  changeable: ReadonlySet<LimitName>
+): Result.Result<void, Conflict | ValidationFailed> => {
+  if (!changeable.has(name)) {
     return Result.fail(
       new Conflict({ message: `${name} is only read when a server starts: set it in the configuration, and restart.` })
     )

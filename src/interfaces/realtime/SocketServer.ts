@@ -6,13 +6,13 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Presences } from "#domain/presence/Presences"
 import { LiveAgents } from "#domain/push/LiveAgents"
+import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { BufferedBytes } from "#infrastructure/http/BufferedBytes"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { catchingUp, countClosed } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { forRequest } from "#infrastructure/platform/RequestId"
-import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { refuse } from "#infrastructure/wire/WireErrors"
@@ -215,7 +215,7 @@ export const SocketServer = Layer.effect(
       waiters.welcomeAgain()
     }
 
-    return UpgradeHandler.of({ upgrade, turnAway, drain, welcomeAgain, size: () => connections.size })
+    return UpgradeHandler.of({ path: "/v1/ws", upgrade, turnAway, drain, welcomeAgain, size: () => connections.size })
   })
 )
 

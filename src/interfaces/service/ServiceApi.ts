@@ -1,5 +1,6 @@
 import { AnonymousBudget } from "#domain/auth/Budgets"
 import { documented } from "#infrastructure/http/Documented"
+import { Probe } from "#infrastructure/http/EndpointOptions"
 import { Unauthorized, UpgradeRequired, WireError } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
@@ -24,14 +25,14 @@ export class ServiceApi extends HttpApiGroup.make("service")
   .add(
     HttpApiEndpoint.get("root", "/", {
       success: Schema.Struct({ name: Schema.String, version: Schema.String, status: Schema.Literal("alive") })
-    }).annotateMerge(documented({
+    }).annotate(Probe, true).annotateMerge(documented({
       summary: "Get name and version",
       description: "Says which server this is, and that its process is alive. No key is needed.",
       answer: { name: "parley", version: "0.1.0", status: "alive" }
     })),
     HttpApiEndpoint.get("health", "/v1/health", {
       success: [Schema.Struct({ status: Schema.Literal("ok") }), Degraded]
-    }).annotateMerge(documented({
+    }).annotate(Probe, true).annotateMerge(documented({
       summary: "Check health",
       description: "Says whether storage can be reached: 200 if it can, 503 if it cannot. No key is needed.",
       answer: { status: "ok" }
@@ -39,7 +40,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
     HttpApiEndpoint.get("ready", "/v1/ready", {
       success: Schema.Struct({ status: Schema.Literal("ready") }),
       error: NotReady
-    }).annotateMerge(documented({
+    }).annotate(Probe, true).annotateMerge(documented({
       summary: "Check readiness",
       description:
         "Answers 200 while this node makes progress. At other times a load balancer should send it no requests. No key is needed.",
@@ -48,7 +49,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
     HttpApiEndpoint.get("metrics", "/internal/metrics", {
       success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" })),
       error: Unauthorized
-    }).annotateMerge(documented({
+    }).annotate(Probe, true).annotateMerge(documented({
       summary: "Get metrics",
       description:
         "Answers with this node's metrics in Prometheus' text format. If METRICS_TOKEN is set, the request needs this token as its " +

@@ -1,12 +1,21 @@
 import { Budgets } from "#domain/auth/Budgets"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import type { RateRule } from "#infrastructure/rates/RateRule"
+import { HOUR, MINUTE, type Rate, ruleOf, TEN_MINUTES } from "#infrastructure/rates/RateRule"
 import type { RateLimited } from "#infrastructure/wire/WireError"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Record } from "effect"
 import type { HttpServerRequest } from "effect/http"
 
-type Limited = "authorize" | "keys" | "registrations" | "tokens" | "documents"
+/** The rates of the steps of a sign-in. */
+export const oauthRates = {
+  authorize: { name: "oauth_authorize", setting: "LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES", ...TEN_MINUTES },
+  keys: { name: "oauth_keys", setting: "LIMITS_OAUTH_KEYS_PER_10_MINUTES", ...TEN_MINUTES },
+  registrations: { name: "oauth_registrations", setting: "LIMITS_OAUTH_REGISTRATIONS_PER_HOUR", ...HOUR },
+  tokens: { name: "oauth_tokens", setting: "LIMITS_OAUTH_TOKENS_PER_MINUTE", ...MINUTE },
+  documents: { name: "oauth_documents", setting: "LIMITS_OAUTH_DOCUMENTS_PER_10_MINUTES", ...TEN_MINUTES }
+} as const satisfies Readonly<Record<string, Rate>>
+
+type Limited = keyof typeof oauthRates
 
 /**
  * How often an IP address may do each step of a sign-in (wire.md P, Limits). Tokens and metadata have a budget of their
@@ -21,24 +30,7 @@ export class OAuthLimits extends Context.Service<OAuthLimits, {
       const budgets = yield* Budgets
       const config = yield* Config
       const limits = yield* RateLimits
-      const tenMinutes = { windowMs: 600_000, window: "10 minutes" }
-      const rules: Readonly<Record<Limited, RateRule>> = {
-        authorize: { name: "oauth_authorize", limit: config.LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES, ...tenMinutes },
-        keys: { name: "oauth_keys", limit: config.LIMITS_OAUTH_KEYS_PER_10_MINUTES, ...tenMinutes },
-        registrations: {
-          name: "oauth_registrations",
-          limit: config.LIMITS_OAUTH_REGISTRATIONS_PER_HOUR,
-          windowMs: 3_600_000,
-          window: "hour"
-        },
-        tokens: {
-          name: "oauth_tokens",
-          limit: config.LIMITS_OAUTH_TOKENS_PER_MINUTE,
-          windowMs: 60_000,
-          window: "minute"
-        },
-        documents: { name: "oauth_documents", limit: config.LIMITS_OAUTH_DOCUMENTS_PER_10_MINUTES, ...tenMinutes }
-      }
+      const rules = Record.map(oauthRates, (rate) => ruleOf(config, rate))
       return OAuthLimits.of({
         take: (what, request) => Effect.asVoid(limits.take(rules[what], budgets.addressOf(request)))
       })

@@ -1,5 +1,7 @@
+import { BodyLimit, smallBody } from "#infrastructure/http/EndpointOptions"
 import type { Protocol } from "#infrastructure/http/Protocol"
-import { wireBody, type WireFailure } from "#infrastructure/wire/WireError"
+import type { WireFailure } from "#infrastructure/wire/WireError"
+import { Context } from "effect"
 
 /** The root paths of the protocol. One host invents them without reading the metadata. */
 export const AUTHORIZE = "/authorize"
@@ -21,17 +23,14 @@ const oauthBody = (failure: WireFailure) => ({ error: errorOf(failure), error_de
 const programs: Protocol = {
   includes: (path) => path === TOKEN || path === REGISTER || path === REVOKE || path.startsWith(WELL_KNOWN),
   refusalBodyOf: () => oauthBody,
-  bodyFactor: 1,
-  isPublic: () => true,
+  annotations: Context.make(BodyLimit, smallBody),
   cors: { allowOrigin: () => "*", requestHeaders: "Authorization, Content-Type, Accept, MCP-Protocol-Version" }
 }
 
 /** The paths that the sign-in page calls. Pages of other origins may not. */
 const page: Protocol = {
   includes: (path) => path === AUTHORIZE || path.startsWith(REQUESTS),
-  refusalBodyOf: () => wireBody,
-  bodyFactor: 1,
-  isPublic: () => true
+  annotations: Context.make(BodyLimit, smallBody)
 }
 
 /** OAuth, before its routes run (wire.md P). */

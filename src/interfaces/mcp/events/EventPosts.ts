@@ -1,7 +1,7 @@
 import type { Deferral, PostSource, Rendered, Rendering } from "#domain/webhooks/PostSources"
 import { signedHeaders, standardHeaders } from "#domain/webhooks/Signature"
 import { Webhooks } from "#domain/webhooks/Webhooks"
-import { LargeReads } from "#infrastructure/rates/LargeReads"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Effect } from "effect"

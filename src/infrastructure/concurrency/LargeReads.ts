@@ -23,7 +23,7 @@ export interface LargeAnswer {
 }
 
 /** Annotates an endpoint whose answers can be larger than 256 kB. */
-export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/rates/LargeAnswer", {
+export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/concurrency/LargeAnswer", {
   defaultValue: () => undefined
 })
 
@@ -64,7 +64,7 @@ export class LargeReads extends Context.Service<LargeReads, {
    * Runs the effect, which may take minutes, in a slot of this agent. The slot is free again when the effect has ended.
    */
   readonly during: Bounded
-}>()("parley/rates/LargeReads") {
+}>()("parley/concurrency/LargeReads") {
   static readonly layer = Layer.effect(
     LargeReads,
     Effect.gen(function*() {

@@ -1,6 +1,6 @@
+import { LargeReadQueue, Slot, Ticket, type Timing } from "#infrastructure/concurrency/LargeReadQueue"
+import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { Config } from "#infrastructure/platform/Config"
-import { LargeReadQueue, Slot, Ticket, type Timing } from "#infrastructure/rates/LargeReadQueue"
-import { type LargeAnswer, LargeReads } from "#infrastructure/rates/LargeReads"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"

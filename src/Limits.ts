@@ -1,0 +1,43 @@
+import { CARDS } from "#domain/accounts/AccountsHttp"
+import { ANONYMOUS_REQUESTS, ASSETS, REQUESTS } from "#domain/auth/Budgets"
+import { AVATAR_WRITES } from "#domain/avatars/Avatars"
+import { CONTACT_CHECKS, CONTACT_LISTS } from "#domain/contacts/ContactsHttp"
+import { SENDS } from "#domain/conversations/Conversations"
+import { CONVERSATION_LISTS } from "#domain/conversations/ConversationsHttp"
+import { directoryRates } from "#domain/directory/DirectoryBudget"
+import { MUTE_WRITES } from "#domain/mutes/MutesHttp"
+import { addressRates } from "#domain/registration/AddressLimits"
+import { REPLY_CALLS } from "#domain/replies/RepliesHttp"
+import { SEARCHES } from "#domain/search/SearchHttp"
+import type { LimitName, Rate } from "#infrastructure/rates/RateRule"
+import { oauthRates } from "#interfaces/signin/OAuthLimits"
+
+/** The rates of all modules. */
+export const rates: ReadonlyArray<Rate> = [
+  REQUESTS,
+  ANONYMOUS_REQUESTS,
+  ASSETS,
+  SENDS,
+  CARDS,
+  CONVERSATION_LISTS,
+  CONTACT_LISTS,
+  CONTACT_CHECKS,
+  ...directoryRates,
+  SEARCHES,
+  MUTE_WRITES,
+  REPLY_CALLS,
+  AVATAR_WRITES,
+  ...Object.values(addressRates),
+  ...Object.values(oauthRates)
+]
+
+/**
+ * The limits that the server reads at each use, so that operators can change them while servers run: the rates, and the
+ * caps that are read by `Limits.of`.
+ */
+export const changeableLimits: ReadonlySet<LimitName> = new Set<LimitName>([
+  ...rates.map(({ setting }) => setting),
+  "LIMITS_COLD_CONVERSATIONS",
+  "LIMITS_PUSH_CONFIGS_PER_AGENT",
+  "LIMITS_WEBHOOKS_PER_AGENT"
+])

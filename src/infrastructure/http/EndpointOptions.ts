@@ -1,0 +1,62 @@
+import type { Settings } from "#infrastructure/platform/Config"
+import { Context } from "effect"
+import type { HttpApiEndpoint } from "effect/http-api"
+
+/**
+ * Annotations of endpoints, `endpoint.annotate(BodyLimit, …)`, that the server obeys before and around the handler. The
+ * server resolves them once, when it starts (RouteTable.ts). A protocol annotates all of its paths at once
+ * (Protocol.ts). Annotations that only a middleware of a module obeys are declared beside the middleware.
+ */
+
+/** The most bytes of a body that consists of a few short texts. */
+export const SMALL_BODY = 16_384
+
+/** The most bytes that the body of a request may have with these settings. */
+export type BodyBytes = (config: Settings) => number
+
+/** The limit of endpoints that take a few short texts, for example endpoints without a key. */
+export const smallBody: BodyBytes = (config) => Math.min(config.LIMITS_BODY_BYTES, SMALL_BODY)
+
+/** The limit of endpoints whose JSON may hold a file in base64. */
+export const bodyWithFile: BodyBytes = (config) => 1.5 * config.LIMITS_BODY_BYTES
+
+/**
+ * How large the body of a request may be. Parsing a body of a megabyte with very many fields takes half a second, so
+ * each endpoint should take only the size that it needs.
+ */
+export const BodyLimit = Context.Reference<BodyBytes>("parley/http/EndpointOptions/BodyLimit", {
+  defaultValue: () => (config) => config.LIMITS_BODY_BYTES
+})
+
+/**
+ * Raw bytes of any content type, with a size limit of their own, which the endpoint checks: the most bytes that the
+ * endpoint keeps in memory, or `"streamed"` if the endpoint stores the bytes as they arrive.
+ */
+export type RawBody = number | "streamed"
+
+/** Annotates an endpoint that reads its body itself, because the body is not JSON. */
+export const RawBody = Context.Reference<RawBody | undefined>("parley/http/EndpointOptions/RawBody", {
+  defaultValue: () => undefined
+})
+
+/**
+ * Annotates an endpoint that balancers, orchestrators and monitoring request at short intervals (wire.md C.13). These
+ * requests are not traffic of agents, so they count in `http_probes_total` only, and have no span and no line in the
+ * log.
+ */
+export const Probe = Context.Reference("parley/http/EndpointOptions/Probe", { defaultValue: () => false })
+
+/**
+ * Whether the endpoint has the deadline of reads. Without the annotation, endpoints with the method GET have the
+ * deadline.
+ */
+export const ReadDeadline = Context.Reference<boolean | undefined>("parley/http/EndpointOptions/ReadDeadline", {
+  defaultValue: () => undefined
+})
+
+/**
+ * Whether requests to the endpoint are answered with 503 if the database does not answer for `READ_MS` (wire.md C.0,
+ * Unavailable).
+ */
+export const hasReadDeadline = ({ annotations, method }: HttpApiEndpoint.Top): boolean =>
+  Context.get(annotations, ReadDeadline) ?? method === "GET"

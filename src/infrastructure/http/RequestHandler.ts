@@ -1,0 +1,141 @@
+import type { Settings } from "#infrastructure/platform/Config"
+import type { Ids } from "#infrastructure/platform/Ids"
+import { requestIdFrom } from "#infrastructure/platform/RequestId"
+import {
+  PayloadTooLarge,
+  Unavailable,
+  UnsupportedEncoding,
+  ValidationFailed,
+  type WireFailure
+} from "#infrastructure/wire/WireError"
+import { isUtf8 } from "node:buffer"
+import { CORS_METHODS } from "./Cors.ts"
+import { makePipelining } from "./Pipelining.ts"
+import { discard, hasBody, hasTooManyValues, isEncoded, MAX_VALUES, readBody } from "./RequestBody.ts"
+import { decodedPath, pathOf } from "./RequestPath.ts"
+import type { RequestsInFlight } from "./RequestsInFlight.ts"
+import type { KnownRoute, RouteTable } from "./RouteTable.ts"
+import type { ServerRequest } from "./ServerRequest.ts"
+import type { ServerResponse, Serving } from "./ServerResponse.ts"
+
+/** What a server needs to take requests. */
+interface Dependencies {
+  readonly config: Settings
+  readonly ids: Ids["Service"]
+  /** Whether the process stalls, so that requests with a body are refused. */
+  readonly isStalled: () => boolean
+  readonly serving: Serving
+  readonly inFlight: RequestsInFlight
+  readonly table: RouteTable
+  /** Runs the route of a request. */
+  readonly handle: (request: ServerRequest, response: ServerResponse) => void
+}
+
+/** The failure of the checks that need no body, or undefined if the request passes. */
+const refusalOfHead = (request: ServerRequest, path: string, route: KnownRoute): WireFailure | undefined => {
+  if (request.headers.host === undefined && request.httpVersion === "1.1")
+    return new ValidationFailed({ message: "The Host header is missing." })
+  // This includes the query, because no text from a client may contain NUL.
+  if (request.url?.includes("%00") === true)
+    return new ValidationFailed({ message: "The address contains a NUL character." })
+  if (decodedPath(path) === undefined)
+    return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
+  if (hasBody(request) && isEncoded(request))
+    return new UnsupportedEncoding()
+  return route.rawBody === undefined && Number(request.headers["content-length"]) > route.maxBodyBytes
+    ? new PayloadTooLarge()
+    : undefined
+}
+
+/** The failure of the checks of a whole body, or undefined if it passes. */
+const refusalOfBody = (body: Buffer): WireFailure | undefined =>
+  !isUtf8(body)
+    ? new ValidationFailed({ message: "The body is not valid UTF-8." })
+    : hasTooManyValues(body)
+    ? new ValidationFailed({ message: `The body contains more than ${MAX_VALUES} values.` })
+    : undefined
+
+/**
+ * Takes the requests of a server. It looks up a request's route, checks the head, reads the body unless the route reads
+ * it, and runs the route.
+ */
+export const makeRequestHandler = (
+  { config, handle, ids, inFlight, isStalled, serving, table }: Dependencies
+) => {
+  const queueBehind = makePipelining()
+
+  /**
+   * Refuses a request before its route. In a hidden protocol, the answer to everybody is that of a path without an
+   * endpoint.
+   */
+  const refuseEarly = (request: ServerRequest, response: ServerResponse, failure: WireFailure): void => {
+    const hiddenAs = response.protocol?.hiddenAs
+    if (hiddenAs === undefined) return response.refuse(failure)
+    request.url = hiddenAs
+    request.body = ""
+    handle(request, response)
+  }
+
+  const answerOptions = (request: ServerRequest, response: ServerResponse): void => {
+    request.resume()
+    const methods = table.methodsOf(pathOf(request.url ?? "/"))
+    const cors = response.protocol?.cors
+    response.writeHead(204, {
+      "allow": methods.length === 0 ? CORS_METHODS : methods.join(", "),
+      ...(cors === undefined ? undefined : {
+        "access-control-allow-methods": CORS_METHODS,
+        "access-control-allow-headers": cors.requestHeaders,
+        "access-control-max-age": "86400"
+      })
+    })
+    response.end()
+  }
+
+  /** Runs a route that reads its body itself. */
+  const takeRawBody = (request: ServerRequest, response: ServerResponse, route: KnownRoute): void => {
+    if (route.rawBody !== "streamed") request.onPiece = (bytes) => response.receives(bytes)
+    if (!isStalled()) return handle(request, response)
+    response.refuse(new Unavailable())
+    discard(request, 0, config.LIMITS_BODY_BYTES)
+  }
+
+  /** Runs a route once its body is read. */
+  const takeBody = (request: ServerRequest, response: ServerResponse, { maxBodyBytes }: KnownRoute): void => {
+    request.headers["content-type"] = "application/json"
+    readBody(request, maxBodyBytes, (bytes) => response.receives(bytes), (body) => {
+      if (body === undefined) return refuseEarly(request, response, new PayloadTooLarge())
+      if (isStalled()) return response.refuse(new Unavailable())
+      const refused = refusalOfBody(body)
+      if (refused !== undefined) return refuseEarly(request, response, refused)
+      request.body = body.toString("utf8")
+      handle(request, response)
+    })
+  }
+
+  return (request: ServerRequest, response: ServerResponse, expectsContinue = false): void => {
+    if (response.socket === null && !queueBehind(response)) return
+    inFlight.begin(response)
+    const id = requestIdFrom(request.headers["x-request-id"], ids)
+    request.headers["x-request-id"] = id
+    response.requestId = id
+    response.server = serving
+    response.began = performance.now()
+    const target = request.url ?? "/"
+    const path = pathOf(target)
+    const found = table.find(request.method, target, path)
+    response.setRoute(found, path)
+    const { handler: route } = found
+    if (request.method === "OPTIONS" && route.protocol?.hiddenAs === undefined)
+      return answerOptions(request, response)
+    const refused = refusalOfHead(request, path, route)
+    if (refused !== undefined) {
+      if (expectsContinue) response.shouldKeepAlive = false
+      else discard(request, 0, route.maxBodyBytes)
+      return refuseEarly(request, response, refused)
+    }
+    if (expectsContinue) response.writeContinue()
+    if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
+    if (route.rawBody !== undefined) takeRawBody(request, response, route)
+    else takeBody(request, response, route)
+  }
+}
