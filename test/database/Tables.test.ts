@@ -24,7 +24,7 @@ const agentTables = tables.filter(isAgentTable)
 const exportedParts = exportedFiles(tables).flatMap((file) => file.join === undefined ? [file] : [file, file.join])
 
 const jobsOf = ({ retention }: typeof tables[number]): ReadonlyArray<string> =>
-  "jobs" in retention ? retention.jobs : []
+  "kept" in retention ? [] : retention.jobs ?? []
 
 layer(layerPgliteTest)("the tables", (it) => {
   it.effect("each has one module that owns it, and each that a module owns exists", () =>
@@ -70,8 +70,18 @@ layer(layerPgliteTest)("the tables", (it) => {
         [, name]
       ) => name)
     )
-    assert.isAbove(jobs.length, 20)
+    assert.isAbove(jobs.length, 15)
     assert.includeMembers(jobs, tables.flatMap(jobsOf))
+  })
+
+  it("tables whose rows expire by the same job name the same period", () => {
+    const periods = new Map<string, unknown>()
+    for (const { retention, table } of tables) {
+      for (const { every, job } of "kept" in retention ? [] : retention.expires ?? []) {
+        assert.strictEqual(periods.get(job) ?? every, every, table)
+        periods.set(job, every)
+      }
+    }
   })
 
   it("the statement that removes old messages removes rows of the tables that say so, and of no others", () => {

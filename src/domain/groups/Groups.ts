@@ -15,7 +15,6 @@ import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { makePublish } from "#domain/push/MessagePublisher"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
 import { Database } from "#infrastructure/database/Sql"
 import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
@@ -38,7 +37,6 @@ import {
 import { Clock, Context, Effect, Layer, Schema } from "effect"
 import {
   type AddResult,
-  DAY_MS,
   type Group,
   type GroupFull,
   type GroupState,
@@ -82,7 +80,6 @@ const LIMIT = 50
 const MAX = 200
 /** How many groups and invites of a deleted account are handled in one round. */
 const LEAVING = 100
-const SWEEP_ROWS = 500
 const PendingPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
@@ -156,10 +153,6 @@ export class Groups extends Context.Service<Groups, {
   readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes a deleted account from its groups, and the invites to and from it (wire.md G.12). Idempotent. */
   readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Deletes one batch of expired refusals. */
-  readonly sweepRefusals: Effect.Effect<Batch, Unavailable>
-  /** Deletes one batch of the traces of silent changes whose requests can no longer be repeated. */
-  readonly sweepSilentChanges: Effect.Effect<Batch, Unavailable>
   /** Completes once every accepted send is committed or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/groups/Groups") {
@@ -168,8 +161,6 @@ export class Groups extends Context.Service<Groups, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const config = yield* Config
-      /** How long a request with an Idempotency-Key may be repeated. */
-      const repeatedMs = Math.max(DAY_MS, config.IDEMPOTENCY_RETENTION_HOURS * 3_600_000)
       const repo = yield* GroupsRepo
       const agents = yield* Agents
       const attachments = yield* Attachments
@@ -587,14 +578,6 @@ export class Groups extends Context.Service<Groups, {
           }
         }),
         leaveAll,
-        sweepRefusals: Effect.map(
-          Effect.suspend(() => repo.sweepRefusals(now() - refusalMs, SWEEP_ROWS)),
-          batchUpTo(SWEEP_ROWS)
-        ),
-        sweepSilentChanges: Effect.map(
-          Effect.suspend(() => repo.sweepSilentChanges(now() - repeatedMs, SWEEP_ROWS)),
-          batchUpTo(SWEEP_ROWS)
-        ),
         settled: appends.idle
       })
     })

@@ -313,18 +313,6 @@ UNION ALL
 SELECT id, group_id FROM group_invites WHERE inviter_id = $1
 LIMIT $2`
 
-const SWEEP_SILENT_CHANGES = `
-DELETE FROM silent_group_changes
-WHERE changed_at <= $1 AND id IN (SELECT id FROM silent_group_changes WHERE changed_at <= $1 LIMIT $2)
-RETURNING id`
-
-/** The outer condition is tested again on the locked row, because the agent may have refused again meanwhile. */
-const SWEEP_REFUSALS = `
-DELETE FROM group_refusals WHERE refused_at <= $1 AND (group_id, agent_id) IN (
-  SELECT group_id, agent_id FROM group_refusals WHERE refused_at <= $1 LIMIT $2
-)
-RETURNING agent_id`
-
 interface InviteColumns {
   readonly id: string
   readonly group_id: string
@@ -411,12 +399,6 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     agentId: string,
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, Unavailable>
-  /** Deletes up to `most` refusals from `by` or before, and returns how many were deleted. */
-  readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, Unavailable>
-  /**
-   * Deletes up to `most` rows about changes without messages from `by` or before, and returns how many were deleted.
-   */
-  readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(
     GroupsRepo,
@@ -484,8 +466,6 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
       }>("change_group", CHANGE)
       const memberships = database.prepared<{ group_id: string }>("group_memberships", MEMBERSHIPS)
       const invitesAbout = database.prepared<{ id: string; group_id: string }>("group_invites_about", INVITES_ABOUT)
-      const sweepRefusals = database.prepared("sweep_group_refusals", SWEEP_REFUSALS)
-      const sweepSilentChanges = database.prepared("sweep_silent_group_changes", SWEEP_SILENT_CHANGES)
 
       const roomAt = (inviterId: string, n: number, at: number, limit: number) =>
         Effect.map(inTheWay([inviterId, at, Math.max(0, limit - n)]), (rows) => (rows[0]?.made_at ?? at) + DAY_MS)
@@ -637,9 +617,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
           Effect.map(
             invitesAbout([agentId, limit]),
             (rows) => rows.map((row) => ({ id: row.id, groupId: row.group_id }))
-          ),
-        sweepRefusals: (by, most) => Effect.map(sweepRefusals([by, most]), (rows) => rows.length),
-        sweepSilentChanges: (by, most) => Effect.map(sweepSilentChanges([by, most]), (rows) => rows.length)
+          )
       })
     })
   )

@@ -67,12 +67,6 @@ SELECT count(*) AS total FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE} AND ($
 const REMOVE = `
 DELETE FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE} AND m.kind = $3 AND m.target_id = $4 RETURNING m.target_id`
 
-const SWEEP = `
-DELETE FROM mutes WHERE (muter_id, kind, target_id) IN (
-  SELECT muter_id, kind, target_id FROM mutes WHERE muted_until <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED
-)
-RETURNING muter_id`
-
 const removeSome = (which: string): string => `
 DELETE FROM mutes WHERE (muter_id, kind, target_id) IN (
   SELECT muter_id, kind, target_id FROM mutes WHERE ${which} LIMIT $2
@@ -117,8 +111,6 @@ export class MutesRepo extends Context.Service<MutesRepo, {
   ) => Effect.Effect<boolean, Unavailable>
   /** Removes up to `most` mutes by an agent and up to `most` mutes of it, and returns how many. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, Unavailable>
-  /** Removes up to `most` mutes that have ended, and returns how many. */
-  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/mutes/MutesRepo") {
   static readonly layer = Layer.effect(
     MutesRepo,
@@ -131,7 +123,6 @@ export class MutesRepo extends Context.Service<MutesRepo, {
       const remove = database.prepared("remove_mute", REMOVE)
       const removeOwn = database.prepared("remove_own_mutes", removeSome("muter_id = $1"))
       const removeOn = database.prepared("remove_mutes_on", removeSome("target_id = $1 AND kind = 'agent'"))
-      const sweep = database.prepared("sweep_mutes", SWEEP)
       return MutesRepo.of({
         put: ({ kind, muterId, targetId, until }, at, most) =>
           Effect.map(
@@ -161,8 +152,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
           const own = yield* removeOwn([agentId, most])
           const on = yield* removeOn([agentId, most])
           return own.length + on.length
-        }),
-        sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
+        })
       })
     })
   )

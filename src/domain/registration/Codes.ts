@@ -1,4 +1,3 @@
-import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
@@ -16,7 +15,7 @@ import {
   type Purpose
 } from "./Code.ts"
 import { codeMail } from "./CodeMail.ts"
-import { type Allowance, CodesRepo, HOUR_MILLIS, type NewCode, type RedeemedCode } from "./CodesRepo.ts"
+import { type Allowance, CodesRepo, type NewCode, type RedeemedCode } from "./CodesRepo.ts"
 
 interface Recipient {
   readonly id: string
@@ -78,8 +77,6 @@ export class Codes extends Context.Service<Codes, {
   ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
-  /** Removes some expired codes and pending ids, and some addresses whose mails do not count any more. */
-  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/Codes") {
   static readonly layer = Layer.effect(
     Codes,
@@ -243,12 +240,7 @@ export class Codes extends Context.Service<Codes, {
             }
           }).pipe(Effect.withSpan("Codes.redeem")),
 
-        isAnothers: repo.isAnothers,
-
-        sweep: Effect.flatMap(
-          Clock.currentTimeMillis,
-          (now) => repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS)
-        )
+        isAnothers: repo.isAnothers
       })
     })
   )

@@ -295,12 +295,6 @@ SET due_at = NULL, finished_at = $1, delivered = false, failure = COALESCE(failu
 WHERE no = ANY (ARRAY(SELECT no FROM waiting)) AND due_at IS NOT NULL
 RETURNING no`
 
-const SWEEP_FINISHED = `
-DELETE FROM webhook_deliveries WHERE no = ANY (ARRAY(
-  SELECT no FROM webhook_deliveries WHERE delivered = $1 AND finished_at <= $2 LIMIT $3
-))
-RETURNING no`
-
 /** `$1` is some time ago, because statements that began before a webhook's deletion may write deliveries after it. */
 const SWEEP_DELETED = `
 WITH gone AS MATERIALIZED (
@@ -415,11 +409,6 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Marks as dead up to `most` deliveries that wait for deactivated webhooks, and returns how many. */
   readonly abandon: (at: number, most: number) => Effect.Effect<number, Unavailable>
   /**
-   * Removes up to `most` deliveries that were delivered (if `delivered` is false: that became dead) by the time `by`,
-   * and returns how many.
-   */
-  readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, Unavailable>
-  /**
    * Removes up to `most` deliveries of webhooks that were deleted by the time `by`, and those of these webhooks that
    * have no deliveries. Returns the number of rows.
    */
@@ -474,7 +463,6 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const delivered = database.prepared("webhook_delivered", DELIVERED)
       const failed = database.prepared("webhook_failed", FAILED)
       const abandon = database.prepared("abandon_webhook_deliveries", ABANDON)
-      const sweepFinished = database.prepared("sweep_webhook_deliveries", SWEEP_FINISHED)
       const sweepDeleted = database.prepared<{ n: number }>("sweep_deleted_webhooks", SWEEP_DELETED)
       return WebhooksRepo.of({
         create: ({ agentId, at, bits, events, id, secret, url }, most) =>
@@ -549,7 +537,6 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
             failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow, latestPause(at), suspends])
           ),
         abandon: (at, most) => Effect.map(abandon([at, most]), (rows) => rows.length),
-        sweepFinished: (done, by, most) => Effect.map(sweepFinished([done, by, most]), (rows) => rows.length),
         sweepDeleted: (by, most) => Effect.map(sweepDeleted([by, most]), ([row]) => row?.n ?? 0)
       })
     })

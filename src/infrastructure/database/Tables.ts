@@ -1,4 +1,5 @@
-import { Context } from "effect"
+import type { Settings } from "#infrastructure/platform/Config"
+import { Context, type Duration } from "effect"
 
 /** The exported columns of a table, and its other columns, each with the reason why an export leaves it out. */
 export interface Columns {
@@ -43,11 +44,33 @@ export const SMALL = 500
 export const LARGE = 100
 export const WHOLE = 2_000
 
+/** Rows that a job removes some time after the time in one of their columns (`ExpirySweeps.ts`). */
+export interface Expiry {
+  /** The job, which is also the label of its metrics. Tables may share a job. */
+  readonly job: string
+  /** The period of the job, the same in all tables of the job. */
+  readonly every: Duration.Input
+  /** A time in milliseconds; `null` in rows that stay. An index begins with this column, or with `only` and it. */
+  readonly column: string
+  /** How many milliseconds after this time the rows are removed; 0 if it is omitted. */
+  readonly keptMs?: (config: Settings) => number
+  /** An SQL condition for the rows; all rows if it is omitted. */
+  readonly only?: string
+  /**
+   * How far ahead of now `column` can be in a new row, in milliseconds. A row whose time is further ahead is from before
+   * the clock was set back, or from a node whose clock is ahead. It may be in use, so the job changes its time to that
+   * of a new row.
+   */
+  readonly longestMs?: number
+}
+
 /**
- * The names of the jobs that remove old rows (the job `messages` is `MessageRetention.ts`), or the reason why no job
- * removes any.
+ * How old rows are removed: by their expiry, or by the jobs with these names (the job `messages` is
+ * `MessageRetention.ts`). `kept` is the reason why no job removes any.
  */
-export type Retention = { readonly jobs: ReadonlyArray<string> } | { readonly kept: string }
+export type Retention =
+  | { readonly expires?: ReadonlyArray<Expiry>; readonly jobs?: ReadonlyArray<string> }
+  | { readonly kept: string }
 
 interface Owned {
   readonly table: string
