@@ -8,6 +8,7 @@ import {
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
+  type fileErrors,
   type GroupNotFound
 } from "#domain/messages/SendErrors"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
@@ -36,12 +37,7 @@ export interface NewUpload {
   readonly sha256: string
 }
 
-export type AttachmentRefusal =
-  | AttachmentNotFound
-  | AttachmentWrongScope
-  | AttachmentNotReady
-  | StorageUnavailable
-  | Unavailable
+export type AttachmentRefusal = (typeof fileErrors)[number]["Type"] | Unavailable
 
 const HOUR_MILLIS = 3_600_000
 const DAY_MILLIS = 24 * HOUR_MILLIS

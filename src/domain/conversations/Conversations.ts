@@ -31,7 +31,7 @@ import { Ids } from "#infrastructure/platform/Ids"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateRule } from "#infrastructure/rates/RateRule"
-import { HELD_MS, type RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { HELD_MS, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { makeAppend, makeAppendLocks } from "./Append.ts"
 import { type Append, type Appended, makeDirectIds } from "./Conversation.ts"
@@ -74,9 +74,7 @@ export interface SendAnswer extends Sent {
 export type SendError =
   | SendFailure
   | GroupSendFailure
-  | RateLimited
   | ValidationFailed
-  | GroupNotFound
   | ContentTooLarge
 
 /** The sender as part of a send command, so that it is not looked up again after authentication. */

@@ -1,22 +1,9 @@
-import { AgentNotFound } from "#domain/agents/Agent"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { GroupDeleted } from "#domain/messages/GroupDeletion"
-import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
-import {
-  AgentRestricted,
-  AttachmentNotFound,
-  AttachmentNotReady,
-  AttachmentWrongScope,
-  AwaitingReply,
-  Blocked,
-  ColdCapExceeded,
-  GroupNotFound,
-  InboxRestricted,
-  RecipientBacklogged
-} from "#domain/messages/SendErrors"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
+import { endpointSendErrors } from "#domain/messages/SendErrors"
 import { documented } from "#infrastructure/http/Documented"
 import { LargeAnswer } from "#infrastructure/rates/LargeReads"
 import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
@@ -59,22 +46,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
     HttpApiEndpoint.post("send", "/v1/messages", {
       payload: SendBody,
       success: [Message.pipe(HttpApiSchema.status(201)), Message],
-      error: [
-        AgentNotFound,
-        GroupNotFound,
-        GroupDeleted,
-        Blocked,
-        AgentRestricted,
-        InboxRestricted,
-        AwaitingReply,
-        ColdCapExceeded,
-        AttachmentNotFound,
-        AttachmentNotReady,
-        AttachmentWrongScope,
-        RecipientBacklogged,
-        ContentTooLarge,
-        StorageUnavailable
-      ]
+      error: endpointSendErrors
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Send a message",
       description:

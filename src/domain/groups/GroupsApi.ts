@@ -4,8 +4,7 @@ import { OwnBudget } from "#domain/auth/Budgets"
 import { MAX_AVATAR_BYTES } from "#domain/avatars/AvatarImage"
 import { AvatarAnswer, avatarAnswer, imageRefusals, rawImage } from "#domain/avatars/AvatarsApi"
 import { Idempotency, RawBodyLimit } from "#domain/idempotency/Idempotency"
-import { GroupDeleted } from "#domain/messages/GroupDeletion"
-import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/messages/SendErrors"
+import { AgentRestricted, Blocked, InboxRestricted, outsiderErrors } from "#domain/messages/SendErrors"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
 import { LargeAnswer } from "#infrastructure/rates/LargeReads"
@@ -61,7 +60,6 @@ export const PendingInvitePage = Schema.Struct({
 
 const params = { id: Schema.String }
 const memberParams = { id: Schema.String, handle: HandleInput }
-const masked = [GroupNotFound, GroupDeleted] as const
 
 // Example values of the path parameters.
 const ofGroup = { id: GROUP_ID }
@@ -116,7 +114,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
         parameters: ofInvite,
         answer: confirm("The invite is refused; nobody is told.")
       })),
-    HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: masked })
+    HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: outsiderErrors })
       .annotateMerge(documented({
         summary: "Get a group",
         description:
@@ -133,7 +131,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
         settings: Schema.optionalKey(Settings)
       }),
       success: Group,
-      error: [...masked, Forbidden]
+      error: [...outsiderErrors, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Update a group",
       description:
@@ -146,7 +144,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.put("setAvatar", "/v1/groups/:id/avatar", {
       params,
       success: AvatarAnswer,
-      error: [...imageRefusals, ...masked, Forbidden, StorageUnavailable]
+      error: [...imageRefusals, ...outsiderErrors, Forbidden, StorageUnavailable]
     }).middleware(Idempotency)
       .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
       .annotate(OwnBudget, true)
@@ -162,7 +160,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.delete("clearAvatar", "/v1/groups/:id/avatar", {
       params,
       success: Confirmation,
-      error: [...masked, Forbidden, NotFound]
+      error: [...outsiderErrors, Forbidden, NotFound]
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Remove a group's avatar",
       description: "Removes the group's avatar; 404 if there is none. Admins may call.",
@@ -174,7 +172,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       success: Schema.Struct({ ...Confirmation.fields, deleted_at: DateTimeString }).annotate({
         identifier: "DeletedGroup"
       }),
-      error: [...masked, Forbidden]
+      error: [...outsiderErrors, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Delete a group",
       description:
@@ -187,7 +185,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params,
       payload: Schema.Struct({ handle: HandleInput }),
       success: AddResult,
-      error: [...masked, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
+      error: [...outsiderErrors, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Invite an agent",
       description:
@@ -200,7 +198,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.delete("removeMember", "/v1/groups/:id/members/:handle", {
       params: memberParams,
       success: Confirmation,
-      error: [...masked, Forbidden, NotMember]
+      error: [...outsiderErrors, Forbidden, NotMember]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Remove a member",
       description:
@@ -211,7 +209,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.post("promote", "/v1/groups/:id/members/:handle/promote", {
       params: memberParams,
       success: Confirmation,
-      error: [...masked, Forbidden, NotMember]
+      error: [...outsiderErrors, Forbidden, NotMember]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Promote a member",
       description: "Makes a member an admin of the group; an admin stays one. Admins may call.",
@@ -221,7 +219,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.post("demote", "/v1/groups/:id/members/:handle/demote", {
       params: memberParams,
       success: Confirmation,
-      error: [...masked, Forbidden, NotMember, NotAdmin, LastAdmin]
+      error: [...outsiderErrors, Forbidden, NotMember, NotAdmin, LastAdmin]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Demote an admin",
       description:
@@ -233,7 +231,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params,
       success: Schema.Struct({ ...Confirmation.fields, promoted_handle: Schema.NullOr(Schema.String) })
         .annotate({ identifier: "LeftGroup" }),
-      error: masked
+      error: outsiderErrors
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Leave a group",
       description:
@@ -246,7 +244,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params,
       query: pageQuery,
       success: PendingInvitePage,
-      error: [...masked, Forbidden]
+      error: [...outsiderErrors, Forbidden]
     }).annotateMerge(documented({
       summary: "List a group's invites",
       description: "Lists the invites into the group that nobody has answered yet, oldest first. Admins may call.",
@@ -256,7 +254,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.delete("cancel", "/v1/groups/:id/invites/:invite_id", {
       params: { id: Schema.String, invite_id: Schema.String },
       success: Confirmation,
-      error: [...masked, Forbidden, InviteNotFound]
+      error: [...outsiderErrors, Forbidden, InviteNotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Withdraw an invite",
       description: "Withdraws an invite that was not answered yet. Any admin may call.",
