@@ -45,7 +45,7 @@ const domain = {
   /** Which of an agent's processes answers. */
   replies: ["messages", "auth"],
   /** Sign in by OAuth: clients, requests of hosts, and the connections that people allow. */
-  oauth: ["agents", "auth", "idempotency", "webhooks"],
+  oauth: ["agents", "auth", "idempotency"],
   enforcement: ["agents", "push", "groups"],
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
   directory: ["agents", "auth"],
