@@ -7,6 +7,7 @@ import {
 } from "#domain/messages/Message"
 import { Database } from "#infrastructure/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
+import type { PageRange } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
@@ -288,9 +289,7 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
   ) => Effect.Effect<number | undefined, Unavailable>
   readonly list: (
     agentId: string,
-    before: { readonly activityAt: number; readonly id: string } | null,
-    offset: number,
-    limit: number,
+    range: PageRange<{ readonly activityAt: number; readonly id: string }>,
     at: number
   ) => Effect.Effect<ReadonlyArray<ListedConversation>, Unavailable>
   readonly count: (agentId: string) => Effect.Effect<number, Unavailable>
@@ -415,9 +414,9 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
           ),
         anchor: (agentId, { conversationId, hiddenThrough }, messageId) =>
           Effect.map(anchor([conversationId, agentId, messageId, hiddenThrough]), (rows) => rows[0]?.seq),
-        list: (agentId, before, offset, limit, at) =>
+        list: (agentId, { after, limit, offset }, at) =>
           Effect.map(
-            list([agentId, before?.activityAt ?? null, before?.id ?? null, offset, limit, at]),
+            list([agentId, after?.activityAt ?? null, after?.id ?? null, offset, limit, at]),
             (rows) =>
               rows.map((row) => ({
                 id: row.id,

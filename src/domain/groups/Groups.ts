@@ -24,7 +24,7 @@ import { Ids } from "#infrastructure/platform/Ids"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
-import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
+import { type Page, pageOf, type PageQuery, TimePosition } from "#infrastructure/wire/Page"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
 import {
   type Forbidden,
@@ -34,7 +34,7 @@ import {
   Unavailable,
   type ValidationFailed
 } from "#infrastructure/wire/WireError"
-import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import {
   type AddResult,
   type Group,
@@ -80,7 +80,6 @@ const LIMIT = 50
 const MAX = 200
 /** How many groups and invites of a deleted account are handled in one round. */
 const LEAVING = 100
-const PendingPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
  * Manages groups: members, roles, invites and sends to all members (wire.md C.8, G.6, G.7). For agents that are not
@@ -548,8 +547,8 @@ export class Groups extends Context.Service<Groups, {
           return yield* pageOf(query, {
             usual: LIMIT,
             max: MAX,
-            position: PendingPosition,
-            rows: (after, offset, limit) => repo.pending(groupId, after, offset, limit),
+            position: TimePosition,
+            rows: (range) => repo.pending(groupId, range),
             total: repo.countPending(groupId),
             positionOf: ({ createdAt, id }) => ({ createdAt, id }),
             show: Effect.fnUntraced(function*(rows) {

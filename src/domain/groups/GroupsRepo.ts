@@ -7,6 +7,7 @@ import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import { requestId } from "#infrastructure/platform/RequestId"
+import type { PageRange, TimePosition } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { Candidate, Change, GroupState, Profile } from "./Group.ts"
@@ -374,12 +375,10 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     ReadonlyArray<StoredInvite & { readonly profile: Profile; readonly memberCount: number }>,
     Unavailable
   >
-  /** Oldest first, starting after `after`. */
+  /** Oldest first. */
   readonly pending: (
     groupId: string,
-    after: { readonly createdAt: number; readonly id: string } | null,
-    offset: number,
-    limit: number
+    range: PageRange<TimePosition>
   ) => Effect.Effect<ReadonlyArray<StoredInvite>, Unavailable>
   readonly countPending: (groupId: string) => Effect.Effect<number, Unavailable>
   /**
@@ -568,7 +567,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
               profile: { name: row.name, description: row.description, avatarUrl: pictures.shown(row) },
               memberCount: row.member_count
             }))),
-        pending: (groupId, after, offset, limit) =>
+        pending: (groupId, { after, limit, offset }) =>
           Effect.map(
             pending([groupId, after?.createdAt ?? null, after?.id ?? null, offset, limit]),
             (rows) => rows.map(invite)

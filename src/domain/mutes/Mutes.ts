@@ -105,7 +105,7 @@ export class Mutes extends Context.Service<Mutes, {
             usual: MAX_LIMIT,
             max: MAX_LIMIT,
             position: Position,
-            rows: (after, offset, limit) => repo.list(muterId, kind ?? null, after, offset, limit, at),
+            rows: (range) => repo.list(muterId, kind ?? null, range, at),
             total: repo.count(muterId, kind ?? null, at),
             positionOf: ({ createdAt, kind, targetId }) => ({ createdAt, kind, targetId }),
             show: Effect.succeed

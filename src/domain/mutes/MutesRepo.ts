@@ -1,5 +1,6 @@
 import type { MuteKind } from "#domain/push/MuteSet"
 import { Database } from "#infrastructure/database/Sql"
+import type { PageRange } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { StoredMute } from "./Mute.ts"
@@ -96,9 +97,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
   readonly list: (
     muterId: string,
     kind: MuteKind | null,
-    after: MutePosition | null,
-    offset: number,
-    limit: number,
+    range: PageRange<MutePosition>,
     at: number
   ) => Effect.Effect<ReadonlyArray<StoredMute>, Unavailable>
   readonly count: (muterId: string, kind: MuteKind | null, at: number) => Effect.Effect<number, Unavailable>
@@ -131,7 +130,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
           ),
         one: (muterId, kind, targetId, at) =>
           Effect.map(one([muterId, at, kind, targetId]), ([row]) => row === undefined ? undefined : storedMute(row)),
-        list: (muterId, kind, after, offset, limit, at) =>
+        list: (muterId, kind, { after, limit, offset }, at) =>
           Effect.map(
             list([
               muterId,

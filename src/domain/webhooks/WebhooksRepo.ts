@@ -2,6 +2,7 @@ import { eventBit, INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/me
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { PageRange, TimePosition } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { StoredWebhook } from "./Webhook.ts"
@@ -327,9 +328,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Oldest first. */
   readonly list: (
     agentId: string,
-    after: { readonly createdAt: number; readonly id: string } | null,
-    offset: number,
-    limit: number
+    range: PageRange<TimePosition>
   ) => Effect.Effect<ReadonlyArray<StoredWebhook>, Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook | undefined, Unavailable>
   /** The same as `find`, with the secret. */
@@ -473,7 +472,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         hasOwner: (agentId) => Effect.map(owner([agentId]), (rows) => rows.length > 0),
         holdOwner: (agentId) => Effect.map(holdOwner([agentId]), (rows) => rows.length > 0),
         count: (agentId) => Effect.map(count([agentId]), ([row]) => row?.total ?? 0),
-        list: (agentId, after, offset, limit) =>
+        list: (agentId, { after, limit, offset }) =>
           Effect.map(
             list([agentId, after?.createdAt ?? null, after?.id ?? null, offset, limit]),
             (rows) => rows.map(stored)
