@@ -1,5 +1,5 @@
 import { exportedFiles } from "#domain/archives/AgentTables"
-import { REMOVE } from "#domain/conversations/MessageRetention"
+import { removeStatement } from "#domain/conversations/MessageRetention"
 import { isAgentTable } from "#infrastructure/database/Tables"
 import * as erasure from "#interfaces/operator/Erasure"
 import { assert, layer } from "@effect/vitest"
@@ -24,7 +24,7 @@ const agentTables = tables.filter(isAgentTable)
 const exportedParts = exportedFiles(tables).flatMap((file) => file.join === undefined ? [file] : [file, file.join])
 
 const jobsOf = ({ retention }: typeof tables[number]): ReadonlyArray<string> =>
-  "kept" in retention ? [] : retention.jobs ?? []
+  "kept" in retention ? [] : [...(retention.jobs ?? []), ...(retention.withMessage === undefined ? [] : ["messages"])]
 
 layer(layerPgliteTest)("the tables", (it) => {
   it.effect("each has one module that owns it, and each that a module owns exists", () =>
@@ -85,7 +85,7 @@ layer(layerPgliteTest)("the tables", (it) => {
   })
 
   it("the statement that removes old messages removes rows of the tables that say so, and of no others", () => {
-    const removed = [...REMOVE.matchAll(/DELETE FROM (\w+) /g)].map(([, table]) => table)
+    const removed = [...removeStatement(tables).matchAll(/DELETE FROM (\w+) /g)].map(([, table]) => table)
     assert.sameMembers(removed, tables.filter((one) => jobsOf(one).includes("messages")).map(({ table }) => table))
   })
 

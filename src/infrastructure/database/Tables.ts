@@ -64,12 +64,18 @@ export interface Expiry {
   readonly longestMs?: number
 }
 
-/**
- * How old rows are removed: by their expiry, or by the jobs with these names (the job `messages` is
- * `MessageRetention.ts`). `kept` is the reason why no job removes any.
- */
+/** How old rows are removed. `kept` is the reason why no job removes any. */
 export type Retention =
-  | { readonly expires?: ReadonlyArray<Expiry>; readonly jobs?: ReadonlyArray<string> }
+  | {
+    readonly expires?: ReadonlyArray<Expiry>
+    /**
+     * Set if each row is about one message, and is removed together with the message: the SQL condition that joins the
+     * row (`t`) with the message for one agent (`m`: `conversation_id`, `seq`, `id`, `agent_id`).
+     */
+    readonly withMessage?: string
+    /** The names of other jobs that remove rows. The job `messages` is `MessageRetention.ts`. */
+    readonly jobs?: ReadonlyArray<string>
+  }
   | { readonly kept: string }
 
 interface Owned {
