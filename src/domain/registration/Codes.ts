@@ -94,15 +94,7 @@ export class Codes extends Context.Service<Codes, {
       }
       const tries = { perPending: config.LIMITS_OTP_ATTEMPTS, perCode: config.LIMITS_OTP_ATTEMPTS_PER_CODE }
 
-      const make = (fields: {
-        readonly purpose: Purpose
-        readonly email: string
-        readonly agentId: string | null
-        readonly handle: string | null
-        readonly displayName: string | null
-        readonly description: string | null
-        readonly decoy: boolean
-      }) => {
+      const make = (fields: RedeemedCode & { readonly purpose: Purpose; readonly decoy: boolean }) => {
         const { decoy, ...rest } = fields
         const id = ids.make("pnd")
         const code = ids.code()

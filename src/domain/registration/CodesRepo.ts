@@ -5,19 +5,6 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Purpose } from "./Code.ts"
 
-export interface NewCode {
-  readonly id: string
-  readonly pendingId: string
-  readonly purpose: Purpose
-  readonly email: string
-  readonly agentId: string | null
-  readonly handle: string | null
-  readonly displayName: string | null
-  readonly description: string | null
-  /** The salted hash of the code. Null makes a decoy. */
-  readonly hash: Buffer | null
-}
-
 /** The data that a redeemed code was issued for. */
 export interface RedeemedCode {
   readonly email: string
@@ -25,6 +12,14 @@ export interface RedeemedCode {
   readonly handle: string | null
   readonly displayName: string | null
   readonly description: string | null
+}
+
+export interface NewCode extends RedeemedCode {
+  readonly id: string
+  readonly pendingId: string
+  readonly purpose: Purpose
+  /** The salted hash of the code. Null makes a decoy. */
+  readonly hash: Buffer | null
 }
 
 export interface Allowance {
