@@ -5,6 +5,7 @@ import { DirectEntity, SendFailure } from "#domain/direct/DirectEntity"
 import { GroupEntity, GroupSendFailure } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
 import { GroupDeleted } from "#domain/memberships/GroupDeletion"
+import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import { AgentEntity } from "#domain/push/AgentEntity"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { PushRouter } from "#domain/push/PushRouter"
@@ -209,7 +210,7 @@ layer(bothNodes)((it) => {
         new Errors.RecipientBacklogged({ details: { recipient_handle, undelivered_count: 10_000 } }),
         new StorageUnavailable({}),
         new Unavailable({}),
-        new Errors.GroupNotFound({}),
+        new GroupNotFound({}),
         new GroupDeleted({}),
         new RateLimited({ details: { retry_after_ms: 100, limit: 1, window: "second" } })
       ]

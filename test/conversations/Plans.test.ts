@@ -13,6 +13,7 @@ import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
 import { TasksRepo } from "#interfaces/a2a/TasksRepo"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { layer as layerTables } from "../../src/Tables.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
 
@@ -59,7 +60,7 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
       )).pipe(
         Effect.andThen(makeDirectAppend(1, () => {})),
         Effect.andThen(makeGroupAppend(() => {})),
-        Effect.provide(Config.layerTest())
+        Effect.provide(Layer.merge(Config.layerTest(), layerTables))
       )
     )
     assert.isAbove(found.size, 15)

@@ -9,9 +9,11 @@ import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
 import { WebhooksRepo } from "#domain/webhooks/WebhooksRepo"
+import { expirySweeps } from "#infrastructure/cluster/ExpirySweeps"
 import { Config } from "#infrastructure/platform/Config"
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { tables } from "../../src/Tables.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
 
@@ -25,12 +27,13 @@ const LOOKED_UP: Readonly<Record<string, ReadonlyArray<string>>> = {
   avatars: ["look_at"],
   groups: ["avatar_key"],
   reply_claims: ["ends_at"],
-  reply_leases: ["agent_id"]
+  reply_leases: ["agent_id"],
+  webhook_deliveries: ["finished_at"]
 }
 
 it.effect("every statement that no other test of plans knows names what it looks for, although planned on empty tables", () =>
   Effect.gen(function*() {
-    const found = yield* scansOf(Layer.build(
+    const repos = Layer.build(
       Layer.mergeAll(
         AddressAttemptsRepo.layer,
         AgentsRepo.layer,
@@ -43,8 +46,11 @@ it.effect("every statement that no other test of plans knows names what it looks
         RepliesRepo.layer,
         RequestsRepo.layer,
         WebhooksRepo.layer
-      ).pipe(Layer.provide(Config.layerTest({})))
-    ))
+      )
+    )
+    const found = yield* scansOf(
+      Effect.provide(Effect.andThen(repos, expirySweeps(tables)), Config.layerTest({}))
+    )
     const wrong = [...found].flatMap(([name, scans]) =>
       scans.filter(({ condition, index }) => condition === "" && !SMALL.includes(index))
         .map(({ index, table }) => `${name}: ${table} by ${index}`)

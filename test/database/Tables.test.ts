@@ -1,5 +1,5 @@
 import { exportedFiles } from "#domain/archives/AgentTables"
-import { REMOVE } from "#domain/conversations/MessageRetention"
+import { removeStatement } from "#domain/conversations/MessageRetention"
 import { isAgentTable } from "#infrastructure/database/Tables"
 import * as erasure from "#interfaces/operator/Erasure"
 import { assert, layer } from "@effect/vitest"
@@ -24,7 +24,7 @@ const agentTables = tables.filter(isAgentTable)
 const exportedParts = exportedFiles(tables).flatMap((file) => file.join === undefined ? [file] : [file, file.join])
 
 const jobsOf = ({ retention }: typeof tables[number]): ReadonlyArray<string> =>
-  "jobs" in retention ? retention.jobs : []
+  "kept" in retention ? [] : [...(retention.jobs ?? []), ...(retention.withMessage === undefined ? [] : ["messages"])]
 
 layer(layerPgliteTest)("the tables", (it) => {
   it.effect("each has one module that owns it, and each that a module owns exists", () =>
@@ -70,12 +70,22 @@ layer(layerPgliteTest)("the tables", (it) => {
         [, name]
       ) => name)
     )
-    assert.isAbove(jobs.length, 20)
+    assert.isAbove(jobs.length, 15)
     assert.includeMembers(jobs, tables.flatMap(jobsOf))
   })
 
+  it("tables whose rows expire by the same job name the same period", () => {
+    const periods = new Map<string, unknown>()
+    for (const { retention, table } of tables) {
+      for (const { every, job } of "kept" in retention ? [] : retention.expires ?? []) {
+        assert.strictEqual(periods.get(job) ?? every, every, table)
+        periods.set(job, every)
+      }
+    }
+  })
+
   it("the statement that removes old messages removes rows of the tables that say so, and of no others", () => {
-    const removed = [...REMOVE.matchAll(/DELETE FROM (\w+) /g)].map(([, table]) => table)
+    const removed = [...removeStatement(tables).matchAll(/DELETE FROM (\w+) /g)].map(([, table]) => table)
     assert.sameMembers(removed, tables.filter((one) => jobsOf(one).includes("messages")).map(({ table }) => table))
   })
 

@@ -6,6 +6,7 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import type { PendingInvite } from "#domain/groups/Group"
 import { GroupEntity } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
+import { groupsTables } from "#domain/groups/GroupsTables"
 import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
@@ -25,6 +26,7 @@ import {
   layerPostgresTest,
   type TestDatabase
 } from "../support/Databases.ts"
+import { sweepExpired } from "../support/Expiry.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { leap, setBack } from "../support/Leap.ts"
 import { draft, layerModules, newAgents as agents, type Party } from "../support/Modules.ts"
@@ -250,12 +252,12 @@ eachDatabase((database) => {
         assert.deepInclude(refused, { _tag: "RateLimited", retryAfterMs: 23 * 3_600_000 })
         assert.strictEqual((yield* newGroup(a, everybody.slice(2, 21))).add_results.length, 19)
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
-        assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 0, more: false })
-        assert.deepStrictEqual(yield* groups.sweepSilentChanges, { rows: 0, more: false })
+        assert.deepStrictEqual(yield* sweepExpired(groupsTables, "group_refusals"), { rows: 0, more: false })
+        assert.deepStrictEqual(yield* sweepExpired(groupsTables, "silent_group_changes"), { rows: 0, more: false })
         yield* leap("23 hours")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
-        assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 1, more: false })
-        assert.deepStrictEqual(yield* groups.sweepSilentChanges, { rows: 1, more: false })
+        assert.deepStrictEqual(yield* sweepExpired(groupsTables, "group_refusals"), { rows: 1, more: false })
+        assert.deepStrictEqual(yield* sweepExpired(groupsTables, "silent_group_changes"), { rows: 1, more: false })
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
       }).pipe(Effect.provide(modules(database))))
 

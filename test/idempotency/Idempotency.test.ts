@@ -1,6 +1,7 @@
 import { CurrentAgent } from "#domain/auth/Authorization"
-import { Idempotency, sweepIdempotencyKeys } from "#domain/idempotency/Idempotency"
+import { Idempotency } from "#domain/idempotency/Idempotency"
 import { IdempotencyRepo } from "#domain/idempotency/IdempotencyRepo"
+import { idempotencyTables } from "#domain/idempotency/IdempotencyTables"
 import { CurrentAttempt, IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { RawBody } from "#infrastructure/http/EndpointOptions"
 import { Config } from "#infrastructure/platform/Config"
@@ -25,6 +26,7 @@ import { TestClock } from "effect/testing"
 import { Api } from "../../src/Api.ts"
 import { away, back } from "../support/Away.ts"
 import { eachDatabase, layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
+import { sweepExpired } from "../support/Expiry.ts"
 
 const DEADLINE_MILLIS = 30_000
 /** A statement that was sent at the deadline may run for 20 s. */
@@ -425,24 +427,25 @@ eachDatabase((database) => {
         assert.isTrue((yield* one.send("POST", "/v1/things", { key, name: "y" })).replayed)
         yield* TestClock.adjust("86399999 millis")
         assert.include(yield* marks, key)
-        yield* sweepIdempotencyKeys
+        yield* sweepExpired(idempotencyTables, "idempotency_keys")
         assert.include(yield* marks, key)
         yield* TestClock.adjust("1 millis")
-        yield* sweepIdempotencyKeys
+        yield* sweepExpired(idempotencyTables, "idempotency_keys")
         assert.notInclude(yield* marks, key)
       }))
 
     it.effect("is removed in bounded batches", () =>
       Effect.gen(function*() {
         const { marks, sql } = yield* setting
-        const repo = yield* IdempotencyRepo
+        const sweep = sweepExpired(idempotencyTables, "idempotency_keys")
+        const before = (yield* Clock.currentTimeMillis) - 86_400_000 - 1_200
         yield* sql`DELETE FROM idempotency_keys`
         yield* sql`INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at)
-          SELECT 'agt_a', n::text, '', '', n, n FROM generate_series(1, 1203) AS n`
-        assert.deepStrictEqual(yield* repo.sweep(1_200), { rows: 500, more: true })
+          SELECT 'agt_a', n::text, '', '', ${before} + n, 0 FROM generate_series(1, 1203) AS n`
+        assert.deepStrictEqual(yield* sweep, { rows: 500, more: true })
         assert.strictEqual((yield* marks).length, 703)
-        assert.deepStrictEqual(yield* repo.sweep(1_200), { rows: 500, more: true })
-        assert.deepStrictEqual(yield* repo.sweep(1_200), { rows: 200, more: false })
+        assert.deepStrictEqual(yield* sweep, { rows: 500, more: true })
+        assert.deepStrictEqual(yield* sweep, { rows: 200, more: false })
         assert.sameMembers([...yield* marks], ["1201", "1202", "1203"])
         yield* sql`DELETE FROM idempotency_keys`
       }))

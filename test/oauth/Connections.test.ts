@@ -1,6 +1,7 @@
 import { Accounts } from "#domain/agents/Accounts"
 import { Grants, type Issued, type NotIssued } from "#domain/oauth/Grants"
 import { GrantsRepo, lastUsedAt } from "#domain/oauth/GrantsRepo"
+import { oauthTables } from "#domain/oauth/OAuthTables"
 import { REPEAT_MS } from "#domain/oauth/Tokens"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { type Mail, MailQueue } from "#infrastructure/platform/Mailer"
@@ -10,6 +11,7 @@ import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
 import { eachDatabase } from "../support/Databases.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
+import { sweepExpired } from "../support/Expiry.ts"
 import { leap } from "../support/Leap.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
 
@@ -373,7 +375,7 @@ eachDatabase((database) => {
         for (let i = 0; i < 60; i++) refresh = issuedOf(yield* connections.refresh(refresh, clientId)).refresh
         yield* leap("8 days")
         const sweep = Effect.gen(function*() {
-          while ((yield* connections.sweep).more);
+          while ((yield* sweepExpired(oauthTables, "oauth")).more);
         })
         yield* sweep
         const rows =

@@ -35,10 +35,10 @@ const domain = {
   agents: [],
   /** The model of a message, its tables, and what webhooks learn of it. */
   messages: [],
-  /** The queue in which the owner of a conversation decides and commits sends, the same for both kinds. */
-  sending: ["agents", "messages"],
   /** Who takes part in which conversation, for the modules that show messages. */
-  memberships: ["agents", "messages", "sending"],
+  memberships: ["agents", "messages"],
+  /** The queue in which the owner of a conversation decides and commits sends, the same for both kinds. */
+  sending: ["agents", "messages", "memberships"],
   auth: ["agents"],
   idempotency: ["auth"],
   /** Who listens where. */
@@ -78,7 +78,7 @@ const domain = {
   /** Which of an agent's processes answers. */
   replies: ["messages", "auth"],
   /** Sign in by OAuth: clients, requests of hosts, and the connections that people allow. */
-  oauth: ["agents", "auth", "idempotency", "webhooks"],
+  oauth: ["agents", "auth", "idempotency"],
   enforcement: ["agents", "push", "groups"],
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
   directory: ["agents", "auth"],

@@ -1,5 +1,6 @@
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
+import { registrationTables } from "#domain/registration/RegistrationTables"
 import { Config } from "#infrastructure/platform/Config"
 import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
@@ -12,6 +13,7 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { eachDatabase } from "../support/Databases.ts"
+import { sweepExpired } from "../support/Expiry.ts"
 import { WindowModel } from "../support/WindowModel.ts"
 
 type Repo = AddressAttemptsRepo["Service"]
@@ -152,7 +154,8 @@ eachDatabase((database) => {
         yield* limits.take("register_verify", requestFrom(freshAddress()))
         yield* limits.take("register", requestFrom(freshAddress()))
         yield* TestClock.adjust("10 minutes")
-        assert.deepStrictEqual(yield* limits.sweep, { rows: 1, more: false })
+        const sweep = Effect.provide(sweepExpired(registrationTables, "address_attempts"), Config.layerTest({}))
+        assert.deepStrictEqual(yield* sweep, { rows: 1, more: false })
         assert.deepStrictEqual(yield* sql`SELECT route FROM address_attempts`, [{ route: "register" }])
       }))
   })
@@ -160,8 +163,7 @@ eachDatabase((database) => {
 
 describe("without a database", () => {
   const broken: Repo = {
-    attempt: () => Effect.fail(new Unavailable()),
-    sweep: () => Effect.succeed({ rows: 0, more: false })
+    attempt: () => Effect.fail(new Unavailable())
   }
 
   it.effect("nothing passes uncounted, and nothing is used up", () =>

@@ -1,8 +1,8 @@
 import { Accounts } from "#domain/agents/Accounts"
 import { Agents } from "#domain/agents/Agents"
 import { Auth } from "#domain/auth/Auth"
-import { Codes } from "#domain/registration/Codes"
 import { Registration } from "#domain/registration/Registration"
+import { registrationTables } from "#domain/registration/RegistrationTables"
 import { MailFailed } from "#infrastructure/platform/Mailer"
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Exit, Fiber, Result } from "effect"
@@ -10,6 +10,7 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { away, back } from "../support/Away.ts"
 import { eachDatabase, layerPgliteTest } from "../support/Databases.ts"
+import { sweepExpired } from "../support/Expiry.ts"
 import { codeTo, fresh, layerRoom, mailsTo, Neighbours, newAccount, other } from "./Module.ts"
 
 const UNKNOWN = "pnd_AAAAAAAAAAAAAAAA"
@@ -396,8 +397,7 @@ describe("a code", () => {
           SELECT email, purpose, id, 1, '{1}' FROM codes WHERE id LIKE 'old%'`
         yield* TestClock.adjust("3 hours")
         yield* register
-        const { sweep } = yield* Codes
-        while ((yield* sweep).more);
+        while ((yield* sweepExpired(registrationTables, "codes")).more);
         assert.deepStrictEqual([yield* count("codes"), yield* count("pending_codes"), yield* count("code_addresses")], [
           1,
           1,

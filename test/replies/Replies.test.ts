@@ -1,13 +1,16 @@
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { Replies } from "#domain/replies/Replies"
 import { RepliesRepo } from "#domain/replies/RepliesRepo"
+import { repliesTables } from "#domain/replies/RepliesTables"
 import { CLAIM_MS, leaseMs, secondsTo } from "#domain/replies/Reply"
+import { Config } from "#infrastructure/platform/Config"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
+import { sweepExpired } from "../support/Expiry.ts"
 import { type Call, EMPTY, hasOrder, type Made, type State, step } from "./ReplyModel.ts"
 
 const MESSAGES = ["msg_a", "msg_b", "msg_c", "msg_d"]
@@ -33,6 +36,7 @@ const newAgentId = Effect.suspend(() => {
   return Effect.as(receive(id), id)
 })
 
+const sweep = Effect.provide(sweepExpired(repliesTables, "replies"), Config.layerTest({}))
 const modules = Layer.fresh(Replies.layer.pipe(Layer.provide(Layer.mergeAll(RepliesRepo.layer, WebhookSignals.layer))))
 
 const make = (replies: Replies["Service"], agentId: string, call: Call): Effect.Effect<unknown> => {
@@ -145,10 +149,10 @@ eachDatabase((database) => {
         yield* TestClock.adjust(1_000)
         yield* replies.claim(one, MESSAGES[2]!, "daemon:1", false)
         yield* TestClock.adjust(CLAIM_MS - 1_001)
-        yield* replies.sweep
+        yield* sweep
         assert.deepStrictEqual(yield* rows, [{ leases: 2, claims: 6 }])
         yield* TestClock.adjust(1)
-        yield* replies.sweep
+        yield* sweep
         assert.deepStrictEqual(yield* rows, [{ leases: 2, claims: 1 }])
         yield* replies.removeAgent(one)
         assert.deepStrictEqual(yield* rows, [{ leases: 1, claims: 0 }])
@@ -253,12 +257,12 @@ describe("several nodes on one PostgreSQL", () => {
         yield* replies.begin(agentId, "one", 90_000)
         const after = 1_700_000_000_000 - 3_600_000
         yield* TestClock.setTime(after)
-        yield* replies.sweep
+        yield* sweep
         const refused = { claimed: 0, deferred: false, missing: false, expiresIn: 600 }
         assert.deepStrictEqual(yield* replies.claim(agentId, "msg_a", "daemon:1", false), refused)
         assert.deepStrictEqual(yield* replies.leases(agentId), { sessions: 1, expiresIn: 3_600 })
         yield* TestClock.setTime(after + 599_999)
-        yield* replies.sweep
+        yield* sweep
         assert.deepStrictEqual(yield* replies.claim(agentId, "msg_a", "daemon:1", false), { ...refused, expiresIn: 1 })
         yield* TestClock.setTime(after + 600_000)
         assert.strictEqual((yield* replies.claim(agentId, "msg_a", "daemon:1", false)).claimed, 1)

@@ -22,6 +22,8 @@ const scans = (node: Node): ReadonlyArray<Scan> => {
   const below = (node.Plans ?? []).flatMap(scans)
   const table = node["Relation Name"]
   if (table === undefined || node["Node Type"] === "ModifyTable") return below
+  // Rows that the statement has found and locked before.
+  if (node["Node Type"] === "Tid Scan") return below
   // A bitmap's indexes are in the nodes below.
   const by = node["Index Name"] === undefined ? node.Plans ?? [] : [node]
   const of = (key: "Index Name" | "Index Cond") => by.map((one) => one[key] ?? "").join(" ").trim()

@@ -1,5 +1,6 @@
-import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "#domain/webhooks/PrivateAddressGuard"
 import { WebhookClient } from "#domain/webhooks/WebhookClient"
+import { exchange } from "#infrastructure/http/GuardedClient"
+import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "#infrastructure/http/PrivateAddressGuard"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber } from "effect"
 import { createSocket } from "node:dgram"
@@ -210,6 +211,23 @@ describe("WebhookClient", () => {
       const fiber = yield* Effect.forkChild(post(`http://127.0.0.1:${receiver.port}/`, ["127.0.0.1"]))
       yield* Effect.promise(() => arrived)
       yield* Fiber.interrupt(fiber)
+      yield* Effect.promise(() => left)
+    }))
+
+  it.live("an answer that is refused unread leaves no connection", () =>
+    Effect.gen(function*() {
+      let gone: (() => void) | undefined
+      const left = new Promise<void>((resolve) => gone = resolve)
+      const receiver = yield* receiving((_request, response) => {
+        response.on("close", () => gone?.())
+        response.writeHead(404)
+        response.flushHeaders()
+      })
+      const url = new URL(`http://127.0.0.1:${receiver.port}/`)
+      const refused = yield* Effect.flip(
+        exchange({ url, addresses: ["127.0.0.1"], headers: {} }, ({ statusCode }) => Effect.fail(statusCode))
+      )
+      assert.strictEqual(refused, 404)
       yield* Effect.promise(() => left)
     }))
 })

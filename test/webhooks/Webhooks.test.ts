@@ -6,9 +6,10 @@ import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
 import type { WebhookEvent } from "#domain/messages/Outbox"
 import { Mutes } from "#domain/mutes/Mutes"
 import { Presences } from "#domain/presence/Presences"
-import { LookupFailed, NameLookup } from "#domain/webhooks/PrivateAddressGuard"
-import { type Post, PostFailed, WebhookClient } from "#domain/webhooks/WebhookClient"
+import { type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { ExchangeFailed } from "#infrastructure/http/GuardedClient"
+import { LookupFailed, NameLookup } from "#infrastructure/http/PrivateAddressGuard"
 import { settings } from "#infrastructure/platform/Config"
 import { assert, describe, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
@@ -61,7 +62,7 @@ const internet = Layer.mergeAll(
         posts.push({ ...post, at: yield* Clock.currentTimeMillis })
         const answer = answers.get(post.url.href) ?? 200
         if (answer === "never") return yield* Effect.never
-        return answer === 0 ? yield* new PostFailed({ reason: "connection refused" }) : answer
+        return answer === 0 ? yield* new ExchangeFailed({ reason: "connection refused" }) : answer
       }))
   )
 ).pipe(Layer.provideMerge(Internet.layer))

@@ -1,7 +1,7 @@
 import { documentUrl } from "#domain/oauth/ClientDocument"
 import { isOwnResource } from "#domain/oauth/Discovery"
 import { redirectUriOf } from "#domain/oauth/RedirectUri"
-import { parseTarget } from "#domain/webhooks/PrivateAddressGuard"
+import { parseTarget } from "#infrastructure/http/PrivateAddressGuard"
 import { absoluteUrl, queryOf } from "#infrastructure/wire/AbsoluteUrl"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"

@@ -2,13 +2,14 @@ import { AgentNotFound } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import type { GroupDeleted } from "#domain/memberships/GroupDeletion"
+import { type GroupNotFound } from "#domain/memberships/GroupDeletion"
 import { GroupReads } from "#domain/memberships/GroupReads"
 import {
   AttachmentNotFound,
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
-  type GroupNotFound
+  type fileErrors
 } from "#domain/sending/SendErrors"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import {
@@ -36,12 +37,7 @@ export interface NewUpload {
   readonly sha256: string
 }
 
-export type AttachmentRefusal =
-  | AttachmentNotFound
-  | AttachmentWrongScope
-  | AttachmentNotReady
-  | StorageUnavailable
-  | Unavailable
+export type AttachmentRefusal = (typeof fileErrors)[number]["Type"] | Unavailable
 
 const HOUR_MILLIS = 3_600_000
 const DAY_MILLIS = 24 * HOUR_MILLIS

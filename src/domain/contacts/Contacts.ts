@@ -4,7 +4,7 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
+import { type Page, pageOf, type PageQuery, TimePosition } from "#infrastructure/wire/Page"
 import { iso } from "#infrastructure/wire/Text"
 import { NotFound, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schema } from "effect"
@@ -15,7 +15,6 @@ import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 const BATCH_SIZE = 500
 
 const ContactPosition = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
-const BlockPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
  * Manages an agent's contacts, blocks and reports (wire.md C.5, G.9). Handles are normalised. An unknown or deleted
@@ -126,7 +125,7 @@ export class Contacts extends Context.Service<Contacts, {
           pageOf(query, {
             ...LISTED,
             position: ContactPosition,
-            rows: (after, offset, limit) => repo.list(agentId, after?.handle ?? null, offset, limit),
+            rows: (range) => repo.list(agentId, range),
             total: repo.count(agentId),
             positionOf: ({ handle }) => ({ handle }),
             show: Effect.fnUntraced(function*(rows) {
@@ -186,8 +185,8 @@ export class Contacts extends Context.Service<Contacts, {
         blocks: Effect.fn("Contacts.blocks")((agentId, query) =>
           pageOf(query, {
             ...LISTED,
-            position: BlockPosition,
-            rows: (before, offset, limit) => repo.blocks(agentId, before, offset, limit),
+            position: TimePosition,
+            rows: (range) => repo.blocks(agentId, range),
             total: repo.countBlocks(agentId),
             positionOf: ({ blockedId, createdAt }) => ({ createdAt, id: blockedId }),
             show: Effect.fnUntraced(function*(rows) {

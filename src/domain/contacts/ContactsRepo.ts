@@ -1,4 +1,5 @@
 import { Database } from "#infrastructure/database/Sql"
+import type { PageRange, TimePosition } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
@@ -93,9 +94,7 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
   /** Ordered by handle, starting after `after`. Deleted accounts are left out. */
   readonly list: (
     agentId: string,
-    after: string | null,
-    offset: number,
-    limit: number
+    range: PageRange<{ readonly handle: string }>
   ) => Effect.Effect<ReadonlyArray<ListedContact>, Unavailable>
   readonly count: (agentId: string) => Effect.Effect<number, Unavailable>
   /** Returns false if there is no such contact. */
@@ -113,9 +112,7 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
   /** Newest first, starting after `before`. Deleted accounts are left out. */
   readonly blocks: (
     agentId: string,
-    before: { readonly createdAt: number; readonly id: string } | null,
-    offset: number,
-    limit: number
+    range: PageRange<TimePosition>
   ) => Effect.Effect<ReadonlyArray<ListedBlock>, Unavailable>
   readonly countBlocks: (agentId: string) => Effect.Effect<number, Unavailable>
   /** Whether an agent's report of another is the one with this id. */
@@ -146,8 +143,8 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
             check([agentId, contactId]),
             ([row]) => row === undefined ? undefined : { notes: row.notes, addedAt: row.added_at }
           ),
-        list: (agentId, after, offset, limit) =>
-          Effect.map(list([agentId, after, offset, limit]), (rows) =>
+        list: (agentId, { after, limit, offset }) =>
+          Effect.map(list([agentId, after?.handle ?? null, offset, limit]), (rows) =>
             rows.map((row) => ({
               contactId: row.contact_id,
               handle: row.handle,
@@ -159,9 +156,9 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
           Effect.map(annotate([agentId, contactId, notes]), (rows) => rows.length > 0),
         remove: (agentId, contactId) => Effect.map(remove([agentId, contactId]), (rows) => rows.length > 0),
         removeAgent: (agentId, most) => Effect.map(removeAgent([agentId, most]), (rows) => rows.length),
-        blocks: (agentId, before, offset, limit) =>
+        blocks: (agentId, { after, limit, offset }) =>
           Effect.map(
-            blocks([agentId, before?.createdAt ?? null, before?.id ?? null, offset, limit]),
+            blocks([agentId, after?.createdAt ?? null, after?.id ?? null, offset, limit]),
             (rows) => rows.map((row) => ({ blockedId: row.blocked_id, createdAt: row.created_at }))
           ),
         countBlocks: (agentId) => Effect.map(countBlocks([agentId]), ([row]) => row?.total ?? 0),

@@ -169,7 +169,7 @@ export const makeConversationQueries = Effect.gen(function*() {
       usual: Listing.LIMIT,
       max: Listing.MAX,
       position: Listing.Position,
-      rows: (before, offset, limit) => repo.list(agentId, before, offset, limit, now()),
+      rows: (range) => repo.list(agentId, range, now()),
       total: repo.count(agentId),
       positionOf: ({ activityAt, id }) => ({ activityAt, id }),
       show: Effect.fnUntraced(function*(rows) {

@@ -5,15 +5,16 @@ import { type BlockPair, DirectConversations } from "#domain/direct/DirectConver
 import type { BlockCommand, BlockOutcome, SendFailure, UnblockOutcome } from "#domain/direct/DirectEntity"
 import type { GroupSendFailure } from "#domain/groups/GroupEntity"
 import { Groups } from "#domain/groups/Groups"
+import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import { Participations } from "#domain/memberships/Participations"
 import type { ContentTooLarge, Draft, MessageSender } from "#domain/messages/Message"
 import { makeRateWarnings } from "#domain/push/RateWarnings"
-import { GroupNotFound, isOfSender } from "#domain/sending/SendErrors"
+import { isOfSender } from "#domain/sending/SendErrors"
 import type { Sent } from "#domain/sending/Sent"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { type Rate, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
-import { type RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { type ConversationQueries, makeConversationQueries } from "./ConversationQueries.ts"
 import { makeTyping, type Typing } from "./Typing.ts"
@@ -43,9 +44,7 @@ export interface SendAnswer extends Sent {
 export type SendError =
   | SendFailure
   | GroupSendFailure
-  | RateLimited
   | ValidationFailed
-  | GroupNotFound
   | ContentTooLarge
 
 /** The sender as part of a send command, so that it is not looked up again after authentication. */

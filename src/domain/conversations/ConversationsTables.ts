@@ -10,7 +10,9 @@ RETURNING seq`
 export const hiddenMessagesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "hidden_messages",
-    retention: { jobs: ["messages"] },
+    retention: {
+      withMessage: "t.agent_id = m.agent_id AND t.conversation_id = m.conversation_id AND t.seq = m.seq"
+    },
     deletion: "keeps",
     erasure: { removes: ["traces"], keeps: [], batch: { name: "erase_hides", text: ERASE_HIDES } },
     exports: [

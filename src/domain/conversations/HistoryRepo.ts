@@ -7,6 +7,7 @@ import {
   storedMessage
 } from "#domain/messages/Message"
 import { Database } from "#infrastructure/database/Sql"
+import type { PageRange } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
@@ -238,9 +239,7 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
   ) => Effect.Effect<number | undefined, Unavailable>
   readonly list: (
     agentId: string,
-    before: { readonly activityAt: number; readonly id: string } | null,
-    offset: number,
-    limit: number,
+    range: PageRange<{ readonly activityAt: number; readonly id: string }>,
     at: number
   ) => Effect.Effect<ReadonlyArray<ListedConversation>, Unavailable>
   readonly count: (agentId: string) => Effect.Effect<number, Unavailable>
@@ -346,9 +345,9 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
           ),
         anchor: (agentId, { conversationId, hiddenThrough }, messageId) =>
           Effect.map(anchor([conversationId, agentId, messageId, hiddenThrough]), (rows) => rows[0]?.seq),
-        list: (agentId, before, offset, limit, at) =>
+        list: (agentId, { after, limit, offset }, at) =>
           Effect.map(
-            list([agentId, before?.activityAt ?? null, before?.id ?? null, offset, limit, at]),
+            list([agentId, after?.activityAt ?? null, after?.id ?? null, offset, limit, at]),
             (rows) =>
               rows.map((row) => ({
                 id: row.id,

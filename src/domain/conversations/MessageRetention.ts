@@ -1,5 +1,6 @@
 import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
+import { type OwnedTable, Tables } from "#infrastructure/database/Tables"
 import { Config } from "#infrastructure/platform/Config"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
@@ -9,15 +10,26 @@ const DAY_MS = 86_400_000
 const BATCH_CONVERSATIONS = 20
 const BATCH_ENVELOPES = 100
 
+/** The parts of the statement for the tables that declare `withMessage`. */
+const alsoRemoved = (tables: ReadonlyArray<OwnedTable>): string =>
+  tables.flatMap(({ retention, table }) =>
+    "kept" in retention || retention.withMessage === undefined
+      ? []
+      : `, of_${table} AS (
+  DELETE FROM ${table} t USING about m WHERE ${retention.withMessage}
+)`
+  ).join("")
+
 /**
- * Removes the oldest messages of some conversations, with their envelopes, hides and reply claims. A conversation loses
- * messages only at its beginning. `last_seq` stays, so the numbering continues.
+ * Removes the oldest messages of some conversations, with their envelopes, their reply claims and the rows of tables
+ * that declare `withMessage`. A conversation loses messages only at its beginning. `last_seq` stays, so the numbering
+ * continues.
  *
  * Takes locks in the order of a send: conversations, skipping those that are locked, then inboxes, then envelopes.
  * Counters are reduced by the number of envelopes actually deleted, so two processes at once, or one with an old
  * snapshot, count no envelope twice. Each pass moves `oldest_at` forward or removes messages, so the job ends.
  */
-export const REMOVE = `
+export const removeStatement = (tables: ReadonlyArray<OwnedTable>): string => `
 WITH held AS MATERIALIZED (
   SELECT id FROM conversations
   WHERE COALESCE(oldest_at, created_at) <= $1
@@ -58,21 +70,18 @@ WITH held AS MATERIALIZED (
   -- counts, so that every inbox is locked before anything is removed
   SELECT o.*, (SELECT count(*) FROM locked) FROM old o
 ), about AS MATERIALIZED (
-  SELECT o.conv, o.seq, o.id, r.agent_id FROM gone o
+  SELECT o.conv AS conversation_id, o.seq, o.id, r.agent_id FROM gone o
   JOIN recipients r ON r.conv = o.conv
   JOIN locked l ON l.agent_id = r.agent_id
 ), enveloped AS (
   DELETE FROM envelopes e USING about a
-  WHERE e.conversation_id = a.conv AND e.recipient_id = a.agent_id AND e.seq = a.seq
+  WHERE e.conversation_id = a.conversation_id AND e.recipient_id = a.agent_id AND e.seq = a.seq
   RETURNING e.recipient_id, e.delivered_at
 ), counted AS (
   UPDATE inboxes n SET undelivered = n.undelivered - w.n
   FROM (SELECT recipient_id, count(*) AS n FROM enveloped WHERE delivered_at IS NULL GROUP BY recipient_id) w
   WHERE n.agent_id = w.recipient_id
-), unhidden AS (
-  DELETE FROM hidden_messages m USING about a
-  WHERE m.agent_id = a.agent_id AND m.conversation_id = a.conv AND m.seq = a.seq
-), claimed AS MATERIALIZED (
+)${alsoRemoved(tables)}, claimed AS MATERIALIZED (
   -- a claim that is being renewed is skipped and expires by itself
   SELECT c.agent_id, c.message_id FROM about a
   JOIN reply_claims c ON c.agent_id = a.agent_id AND c.message_id = a.id
@@ -106,7 +115,10 @@ export class MessageRetention extends Context.Service<MessageRetention, {
       const clock = yield* Clock.Clock
       const days = (yield* Config).RETENTION_MESSAGES_DAYS
       const database = yield* Database
-      const remove = database.prepared<{ removed: number; looked: number }>("remove_old_messages", REMOVE)
+      const remove = database.prepared<{ removed: number; looked: number }>(
+        "remove_old_messages",
+        removeStatement(yield* Tables)
+      )
       return MessageRetention.of({
         sweep: Effect.suspend(() => {
           if (days === undefined) return Effect.succeed({ rows: 0, more: false })

@@ -1,23 +1,10 @@
-import { AgentNotFound } from "#domain/agents/Agent"
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { GroupDeleted } from "#domain/memberships/GroupDeletion"
-import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
-import {
-  AgentRestricted,
-  AttachmentNotFound,
-  AttachmentNotReady,
-  AttachmentWrongScope,
-  AwaitingReply,
-  Blocked,
-  ColdCapExceeded,
-  GroupNotFound,
-  InboxRestricted,
-  RecipientBacklogged
-} from "#domain/sending/SendErrors"
+import { Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
+import { endpointSendErrors } from "#domain/sending/SendErrors"
 import { LargeAnswer } from "#infrastructure/concurrency/LargeReads"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
 import { type BodyBytes, BodyLimit, SMALL_BODY } from "#infrastructure/http/EndpointOptions"
 import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
@@ -65,22 +52,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
     HttpApiEndpoint.post("send", "/v1/messages", {
       payload: SendBody,
       success: [Message.pipe(HttpApiSchema.status(201)), Message],
-      error: [
-        AgentNotFound,
-        GroupNotFound,
-        GroupDeleted,
-        Blocked,
-        AgentRestricted,
-        InboxRestricted,
-        AwaitingReply,
-        ColdCapExceeded,
-        AttachmentNotFound,
-        AttachmentNotReady,
-        AttachmentWrongScope,
-        RecipientBacklogged,
-        ContentTooLarge,
-        StorageUnavailable
-      ]
+      error: endpointSendErrors
     }).annotate(OwnBudget, true).annotate(BodyLimit, sendBody).annotateMerge(documented({
       summary: "Send a message",
       description:

@@ -97,6 +97,15 @@ const AHEAD_ROWS = 500
 /** How many delivered envelopes a page may skip before `delivered_through` is moved past them. */
 const CATCH_UP_SIZE = 100
 
+/** The first `$3` undelivered envelopes above `$2` in the inbox of `$1`, each with its message. */
+const UNDELIVERED = `LEFT JOIN LATERAL (
+  SELECT no, conversation_id, seq FROM envelopes
+  WHERE recipient_id = b.agent_id AND no > GREATEST($2, b.delivered_through) AND delivered_at IS NULL
+  ORDER BY no LIMIT $3
+) e ON true
+LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
+WHERE b.agent_id = $1`
+
 /**
  * PostgreSQL knows the length of a text that is stored outside its row without reading the text, so `octet_length` is
  * cheap.
@@ -107,13 +116,7 @@ FROM (
   SELECT b.last_no, b.undelivered, b.delivered_through, e.no, m.*, count(*) OVER () AS found,
     sum(octet_length(m.content) + octet_length(m.metadata)) OVER (ORDER BY e.no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
   FROM inboxes b
-  LEFT JOIN LATERAL (
-    SELECT no, conversation_id, seq FROM envelopes
-    WHERE recipient_id = b.agent_id AND no > GREATEST($2, b.delivered_through) AND delivered_at IS NULL
-    ORDER BY no LIMIT $3
-  ) e ON true
-  LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
-  WHERE b.agent_id = $1
+  ${UNDELIVERED}
 ) p
 WHERE p.bytes_before IS NULL OR p.bytes_before < $4
 ORDER BY p.no`
@@ -122,13 +125,7 @@ ORDER BY p.no`
 const WAITING = `
 SELECT b.last_no, b.delivered_through, e.no, e.conversation_id, e.seq, m.sender_id, m.type, m.created_at
 FROM inboxes b
-LEFT JOIN LATERAL (
-  SELECT no, conversation_id, seq FROM envelopes
-  WHERE recipient_id = b.agent_id AND no > GREATEST($2, b.delivered_through) AND delivered_at IS NULL
-  ORDER BY no LIMIT $3
-) e ON true
-LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
-WHERE b.agent_id = $1
+${UNDELIVERED}
 ORDER BY e.no`
 
 const CHOSEN = `

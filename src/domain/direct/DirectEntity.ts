@@ -1,19 +1,7 @@
-import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
 import { Draft, MessageSender } from "#domain/messages/Message"
-import {
-  AgentRestricted,
-  AttachmentNotFound,
-  AttachmentNotReady,
-  AttachmentWrongScope,
-  AwaitingReply,
-  Blocked,
-  ColdCapExceeded,
-  InboxRestricted,
-  RecipientBacklogged
-} from "#domain/sending/SendErrors"
+import { directSendErrors } from "#domain/sending/SendErrors"
 import { Sent } from "#domain/sending/Sent"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
-import { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
@@ -26,22 +14,7 @@ export const SendCommand = Schema.Struct({
 })
 export type SendCommand = typeof SendCommand.Type
 
-export const SendFailure = Schema.Union([
-  Unauthorized,
-  AgentNotFound,
-  AgentSuspended,
-  Blocked,
-  AgentRestricted,
-  InboxRestricted,
-  AwaitingReply,
-  ColdCapExceeded,
-  AttachmentNotFound,
-  AttachmentNotReady,
-  AttachmentWrongScope,
-  RecipientBacklogged,
-  StorageUnavailable,
-  Unavailable
-])
+export const SendFailure = Schema.Union(directSendErrors)
 export type SendFailure = typeof SendFailure.Type
 
 /**

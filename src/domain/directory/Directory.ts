@@ -51,12 +51,12 @@ export class Directory extends Context.Service<Directory, {
             usual: LIMIT,
             max: MAX,
             position: Position,
-            rows: (after, offset, limit) => {
+            rows: ({ after, ...range }) => {
               if (to === undefined) return Effect.succeed([])
               // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
               // characters of handles, so it has the same effect.
               const from = after === null || after.handle < first ? first : `${after.handle} `
-              return repo.search(from, to, tag, callerId, offset, limit)
+              return repo.search(from, to, tag, callerId, range)
             },
             total: to === undefined ? Effect.succeed(0) : repo.count(first, to, tag),
             positionOf: ({ handle }) => ({ handle }),

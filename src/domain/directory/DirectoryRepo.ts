@@ -1,4 +1,5 @@
 import { Database } from "#infrastructure/database/Sql"
+import type { PageRange } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
@@ -63,8 +64,7 @@ export class DirectoryRepo extends Context.Service<DirectoryRepo, {
     to: string,
     tag: string | null,
     callerId: string | null,
-    offset: number,
-    limit: number
+    range: Omit<PageRange<never>, "after">
   ) => Effect.Effect<ReadonlyArray<Found>, Unavailable>
   readonly count: (from: string, to: string, tag: string | null) => Effect.Effect<number, Unavailable>
 }>()("parley/directory/DirectoryRepo") {
@@ -77,7 +77,7 @@ export class DirectoryRepo extends Context.Service<DirectoryRepo, {
       const count = database.prepared<{ total: number }>("count_directory", COUNT)
       const countTag = database.prepared<{ total: number }>("count_directory_tag", COUNT_TAG)
       return DirectoryRepo.of({
-        search: (from, to, tag, callerId, offset, limit) => {
+        search: (from, to, tag, callerId, { limit, offset }) => {
           const page = [from, to, callerId, offset, limit]
           return Effect.map(
             tag === null ? search(page) : searchTag([...page, tag]),

@@ -1,9 +1,10 @@
 import { AgentNotFound, type AgentStatus } from "#domain/agents/Agent"
 import type { AttachmentRefusal } from "#domain/attachments/Attachments"
 import { type GroupDeleted, toGroupDeletion } from "#domain/memberships/GroupDeletion"
+import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import { mentionsIn } from "#domain/messages/Mentions"
 import { renderMessage, sentMessage } from "#domain/messages/Message"
-import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/sending/SendErrors"
+import { AgentRestricted, Blocked, InboxRestricted } from "#domain/sending/SendErrors"
 import { type Decision, RELOAD, REPLAY, type SendKind, type Settlement, type Stamp } from "#domain/sending/SendKind"
 import { CHANGED_EACH_TIME, logUnavailable, SendQueue, type SendQueueDependencies } from "#domain/sending/SendQueue"
 import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
@@ -34,11 +35,15 @@ import {
 import type { GroupAppend, GroupAppended } from "./GroupAppend.ts"
 import type * as Entity from "./GroupEntity.ts"
 import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
-import type { CommittedChange, Invited, NewInvite, StoredInvite, SystemNotice } from "./GroupsRepo.ts"
+import type { CommittedChange, GroupsRepo, Invited, NewInvite, SystemNotice } from "./GroupsRepo.ts"
 import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
 /** The services that a group calls. */
-export interface GroupDependencies extends SendQueueDependencies<GroupAppend, GroupAppended> {
+export interface GroupDependencies
+  extends
+    SendQueueDependencies<GroupAppend, GroupAppended>,
+    Pick<GroupsRepo["Service"], "change" | "earlier" | "inviteById">
+{
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
   /** The failure for an agent that is not a member. */
   readonly outside: (
@@ -62,19 +67,6 @@ export interface GroupDependencies extends SendQueueDependencies<GroupAppend, Gr
     invite: NewInvite,
     at: number
   ) => Effect.Effect<Invited, Unavailable>
-  readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
-  readonly change: (
-    state: GroupState,
-    change: Change,
-    notices: ReadonlyArray<SystemNotice>,
-    at: number,
-    silentId: string | null
-  ) => Effect.Effect<CommittedChange | undefined, Unavailable>
-  /**
-   * When a change with these message ids was committed, and which member became admin by it. Undefined if there is
-   * none.
-   */
-  readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<Committed | undefined, Unavailable>
   readonly displayNames: (
     agentIds: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>

@@ -1,25 +1,8 @@
-import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
-import { GroupDeleted } from "#domain/memberships/GroupDeletion"
+import { AgentNotFound } from "#domain/agents/Agent"
 import { Draft, MessageSender } from "#domain/messages/Message"
-import {
-  AgentRestricted,
-  AttachmentNotFound,
-  AttachmentNotReady,
-  AttachmentWrongScope,
-  Blocked,
-  GroupNotFound,
-  InboxRestricted
-} from "#domain/sending/SendErrors"
+import { AgentRestricted, Blocked, groupSendErrors, InboxRestricted, outsiderErrors } from "#domain/sending/SendErrors"
 import { Sent } from "#domain/sending/Sent"
-import { StorageUnavailable } from "#infrastructure/files/Blobs"
-import {
-  Forbidden,
-  NotFound,
-  RateLimited,
-  Unauthorized,
-  Unavailable,
-  ValidationFailed
-} from "#infrastructure/wire/WireError"
+import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
@@ -29,18 +12,7 @@ import { AddResult, Candidate, GroupFull, InviteNotFound, LastAdmin, NotAdmin, N
 export const GroupSendCommand = Schema.Struct({ sender: MessageSender, draft: Draft })
 export type GroupSendCommand = typeof GroupSendCommand.Type
 
-export const GroupSendFailure = Schema.Union([
-  GroupNotFound,
-  GroupDeleted,
-  AttachmentNotFound,
-  AttachmentWrongScope,
-  AttachmentNotReady,
-  StorageUnavailable,
-  RateLimited,
-  AgentSuspended,
-  Unauthorized,
-  Unavailable
-])
+export const GroupSendFailure = Schema.Union(groupSendErrors)
 export type GroupSendFailure = typeof GroupSendFailure.Type
 
 /** Sends a message to all members. The result is `null` if this sender has used the client_msg_id before. */
@@ -59,11 +31,6 @@ const messageIds = Schema.Array(Schema.String)
 /** The agent that changes a group. As in sends, the owner does not look up this agent. */
 const byActor = { actorId: Schema.String, messageIds }
 
-/**
- * The failures for agents that are not members: GroupDeleted for former members of a deleted group, else GroupNotFound.
- */
-const outside = [GroupNotFound, GroupDeleted] as const
-
 /** Changes the given fields of the profile, as an admin. */
 export const Update = Rpc.make("Update", {
   payload: {
@@ -74,20 +41,20 @@ export const Update = Rpc.make("Update", {
     /** The key of a picture on this server. It replaces the URL, because another node may write the URL differently. */
     avatarKey: Schema.optionalKey(Schema.String)
   },
-  error: Schema.Union([...outside, Forbidden, Unavailable])
+  error: Schema.Union([...outsiderErrors, Forbidden, Unavailable])
 })
 
 /** Removes the picture, as an admin. Fails if there is none. */
 export const ClearAvatar = Rpc.make("ClearAvatar", {
   payload: byActor,
-  error: Schema.Union([...outside, Forbidden, NotFound, Unavailable])
+  error: Schema.Union([...outsiderErrors, Forbidden, NotFound, Unavailable])
 })
 
 /** Deletes the group, and returns the time of the deletion in milliseconds. */
 export const Delete = Rpc.make("Delete", {
   payload: byActor,
   success: Schema.Struct({ at: Schema.Int }),
-  error: Schema.Union([...outside, Forbidden, Unavailable])
+  error: Schema.Union([...outsiderErrors, Forbidden, Unavailable])
 })
 
 /** Invites an agent, as an admin. A repeated call finds the pending invite. There is no system message. */
@@ -102,7 +69,7 @@ export const Add = Rpc.make("Add", {
   },
   success: AddResult,
   error: Schema.Union([
-    ...outside,
+    ...outsiderErrors,
     Forbidden,
     AgentNotFound,
     Blocked,
@@ -120,26 +87,26 @@ const ofTarget = { ...byActor, targetId: Schema.NullOr(Schema.String) }
 /** Removes a member, as an admin. */
 export const Remove = Rpc.make("Remove", {
   payload: ofTarget,
-  error: Schema.Union([...outside, Forbidden, NotMember, ValidationFailed, Unavailable])
+  error: Schema.Union([...outsiderErrors, Forbidden, NotMember, ValidationFailed, Unavailable])
 })
 
 /** Makes a member an admin, as an admin. Changes nothing if the target is an admin already. */
 export const Promote = Rpc.make("Promote", {
   payload: ofTarget,
-  error: Schema.Union([...outside, Forbidden, NotMember, Unavailable])
+  error: Schema.Union([...outsiderErrors, Forbidden, NotMember, Unavailable])
 })
 
 /** Makes an admin an ordinary member, as an admin. */
 export const Demote = Rpc.make("Demote", {
   payload: ofTarget,
-  error: Schema.Union([...outside, Forbidden, NotMember, NotAdmin, LastAdmin, Unavailable])
+  error: Schema.Union([...outsiderErrors, Forbidden, NotMember, NotAdmin, LastAdmin, Unavailable])
 })
 
 /** Leaves the group, and returns the handle of the member that became admin if the last admin left. */
 export const Leave = Rpc.make("Leave", {
   payload: byActor,
   success: Schema.Struct({ promotedHandle: Schema.NullOr(Schema.String) }),
-  error: Schema.Union([...outside, Unavailable])
+  error: Schema.Union([...outsiderErrors, Unavailable])
 })
 
 /** Joins the group on an invite. */
@@ -157,7 +124,7 @@ export const Reject = Rpc.make("Reject", {
 /** Cancels an invite, as an admin. */
 export const Cancel = Rpc.make("Cancel", {
   payload: { ...byActor, inviteId: Schema.String },
-  error: Schema.Union([...outside, Forbidden, InviteNotFound, Unavailable])
+  error: Schema.Union([...outsiderErrors, Forbidden, InviteNotFound, Unavailable])
 })
 
 /** Removes an invite to or from a deleted account. Succeeds if the invite does not exist. */

@@ -1,11 +1,11 @@
 import { displayNameOf } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { GroupDeleted, toGroupDeletion } from "#domain/memberships/GroupDeletion"
-import { GroupNotFound } from "#domain/sending/SendErrors"
-import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
+import { GroupNotFound } from "#domain/memberships/GroupDeletion"
+import { type Page, pageOf, type PageQuery, TimePosition } from "#infrastructure/wire/Page"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
 import type { Forbidden, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
-import { Effect, Schema } from "effect"
+import { Effect } from "effect"
 import { type Group, type GroupState, memberOf, type PendingInvite } from "./Group.ts"
 import { adminsOnly } from "./GroupActor.ts"
 import { GroupsRepo } from "./GroupsRepo.ts"
@@ -13,7 +13,6 @@ import { type GroupInvite, toGroupInvite } from "./Invite.ts"
 
 const PENDING_LIMIT = 50
 const MAX_PENDING = 200
-const PendingPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /** The failures of what only members may read or do. */
 export type Denied = GroupNotFound | GroupDeleted | Unavailable
@@ -113,8 +112,8 @@ export const makeGroupQueries = Effect.gen(function*() {
       return yield* pageOf(query, {
         usual: PENDING_LIMIT,
         max: MAX_PENDING,
-        position: PendingPosition,
-        rows: (after, offset, limit) => repo.pending(groupId, after, offset, limit),
+        position: TimePosition,
+        rows: (range) => repo.pending(groupId, range),
         total: repo.countPending(groupId),
         positionOf: ({ createdAt, id }) => ({ createdAt, id }),
         show: Effect.fnUntraced(function*(rows) {

@@ -5,10 +5,9 @@ import type { ImageRefusal } from "#domain/avatars/AvatarImage"
 import { type Avatar, Avatars } from "#domain/avatars/Avatars"
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { GroupDeleted } from "#domain/memberships/GroupDeletion"
-import { GroupNotFound } from "#domain/sending/SendErrors"
+import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import type { AgentRestricted, Blocked, InboxRestricted } from "#domain/sending/SendErrors"
 import type { Sent } from "#domain/sending/Sent"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import type { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
 import { iso } from "#infrastructure/wire/Text"
@@ -22,7 +21,6 @@ import {
 import { Clock, Context, Effect, Layer } from "effect"
 import {
   type AddResult,
-  DAY_MS,
   type Group,
   type GroupFull,
   InviteNotFound,
@@ -60,7 +58,6 @@ type NotAllowed = Denied | Forbidden
 
 /** How many groups and invites of a deleted account are handled in one round. */
 const LEAVING = 100
-const SWEEP_ROWS = 500
 
 /**
  * Manages groups: members, roles, invites and sends to all members (wire.md C.8, G.6, G.7). For agents that are not
@@ -128,10 +125,6 @@ export class Groups extends Context.Service<
     readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
     /** Removes a deleted account from its groups, and the invites to and from it (wire.md G.12). Idempotent. */
     readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
-    /** Deletes one batch of expired refusals. */
-    readonly sweepRefusals: Effect.Effect<Batch, Unavailable>
-    /** Deletes one batch of the traces of silent changes whose requests can no longer be repeated. */
-    readonly sweepSilentChanges: Effect.Effect<Batch, Unavailable>
     /** Completes once every accepted send is committed or refused. */
     readonly settled: Effect.Effect<void>
   }
@@ -141,8 +134,6 @@ export class Groups extends Context.Service<
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const config = yield* Config
-      /** How long a request with an Idempotency-Key may be repeated. */
-      const repeatedMs = Math.max(DAY_MS, config.IDEMPOTENCY_RETENTION_HOURS * 3_600_000)
       const repo = yield* GroupsRepo
       const agents = yield* Agents
       const avatars = yield* Avatars
@@ -151,7 +142,6 @@ export class Groups extends Context.Service<
       const queries = yield* makeGroupQueries
       const { asAdmin, get } = queries
       const { client, push, settled } = yield* makeGroupActors(queries)
-      const refusalMs = config.LIMITS_GROUP_REFUSAL_SECONDS * 1_000
 
       /**
        * Ids for the system messages of a change of a group, or of an answer to an invite. A repeat of the same request
@@ -395,14 +385,6 @@ export class Groups extends Context.Service<
           }
         }),
         leaveAll,
-        sweepRefusals: Effect.map(
-          Effect.suspend(() => repo.sweepRefusals(now() - refusalMs, SWEEP_ROWS)),
-          batchUpTo(SWEEP_ROWS)
-        ),
-        sweepSilentChanges: Effect.map(
-          Effect.suspend(() => repo.sweepSilentChanges(now() - repeatedMs, SWEEP_ROWS)),
-          batchUpTo(SWEEP_ROWS)
-        ),
         settled
       })
     })

@@ -4,8 +4,7 @@ import { OwnBudget } from "#domain/auth/Budgets"
 import { MAX_AVATAR_BYTES } from "#domain/avatars/AvatarImage"
 import { AvatarAnswer, avatarAnswer, imageRefusals, rawImage } from "#domain/avatars/AvatarsApi"
 import { Idempotency } from "#domain/idempotency/Idempotency"
-import { GroupDeleted } from "#domain/memberships/GroupDeletion"
-import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "#domain/sending/SendErrors"
+import { AgentRestricted, Blocked, InboxRestricted, outsiderErrors } from "#domain/sending/SendErrors"
 import { LargeAnswer } from "#infrastructure/concurrency/LargeReads"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { documented } from "#infrastructure/http/Documented"
@@ -62,7 +61,6 @@ export const PendingInvitePage = Schema.Struct({
 
 const params = { id: Schema.String }
 const memberParams = { id: Schema.String, handle: HandleInput }
-const masked = [GroupNotFound, GroupDeleted] as const
 
 // Example values of the path parameters.
 const ofGroup = { id: GROUP_ID }
@@ -117,7 +115,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
         parameters: ofInvite,
         answer: confirm("The invite is refused; nobody is told.")
       })),
-    HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: masked })
+    HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: outsiderErrors })
       .annotateMerge(documented({
         summary: "Get a group",
         description:
@@ -134,7 +132,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
         settings: Schema.optionalKey(Settings)
       }),
       success: Group,
-      error: [...masked, Forbidden]
+      error: [...outsiderErrors, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Update a group",
       description:
@@ -147,7 +145,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.put("setAvatar", "/v1/groups/:id/avatar", {
       params,
       success: AvatarAnswer,
-      error: [...imageRefusals, ...masked, Forbidden, StorageUnavailable]
+      error: [...imageRefusals, ...outsiderErrors, Forbidden, StorageUnavailable]
     }).middleware(Idempotency)
       .annotate(RawBody, MAX_AVATAR_BYTES)
       .annotate(OwnBudget, true)
@@ -163,7 +161,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.delete("clearAvatar", "/v1/groups/:id/avatar", {
       params,
       success: Confirmation,
-      error: [...masked, Forbidden, NotFound]
+      error: [...outsiderErrors, Forbidden, NotFound]
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Remove a group's avatar",
       description: "Removes the group's avatar; 404 if there is none. Admins may call.",
@@ -175,7 +173,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       success: Schema.Struct({ ...Confirmation.fields, deleted_at: DateTimeString }).annotate({
         identifier: "DeletedGroup"
       }),
-      error: [...masked, Forbidden]
+      error: [...outsiderErrors, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Delete a group",
       description:
@@ -188,7 +186,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params,
       payload: Schema.Struct({ handle: HandleInput }),
       success: AddResult,
-      error: [...masked, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
+      error: [...outsiderErrors, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Invite an agent",
       description:
@@ -201,7 +199,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.delete("removeMember", "/v1/groups/:id/members/:handle", {
       params: memberParams,
       success: Confirmation,
-      error: [...masked, Forbidden, NotMember]
+      error: [...outsiderErrors, Forbidden, NotMember]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Remove a member",
       description:
@@ -212,7 +210,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.post("promote", "/v1/groups/:id/members/:handle/promote", {
       params: memberParams,
       success: Confirmation,
-      error: [...masked, Forbidden, NotMember]
+      error: [...outsiderErrors, Forbidden, NotMember]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Promote a member",
       description: "Makes a member an admin of the group; an admin stays one. Admins may call.",
@@ -222,7 +220,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.post("demote", "/v1/groups/:id/members/:handle/demote", {
       params: memberParams,
       success: Confirmation,
-      error: [...masked, Forbidden, NotMember, NotAdmin, LastAdmin]
+      error: [...outsiderErrors, Forbidden, NotMember, NotAdmin, LastAdmin]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Demote an admin",
       description:
@@ -234,7 +232,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params,
       success: Schema.Struct({ ...Confirmation.fields, promoted_handle: Schema.NullOr(Schema.String) })
         .annotate({ identifier: "LeftGroup" }),
-      error: masked
+      error: outsiderErrors
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Leave a group",
       description:
@@ -247,7 +245,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params,
       query: pageQuery,
       success: PendingInvitePage,
-      error: [...masked, Forbidden]
+      error: [...outsiderErrors, Forbidden]
     }).annotateMerge(documented({
       summary: "List a group's invites",
       description: "Lists the invites into the group that nobody has answered yet, oldest first. Admins may call.",
@@ -257,7 +255,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.delete("cancel", "/v1/groups/:id/invites/:invite_id", {
       params: { id: Schema.String, invite_id: Schema.String },
       success: Confirmation,
-      error: [...masked, Forbidden, InviteNotFound]
+      error: [...outsiderErrors, Forbidden, InviteNotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Withdraw an invite",
       description: "Withdraws an invite that was not answered yet. Any admin may call.",

@@ -7,6 +7,7 @@ import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import { requestId } from "#infrastructure/platform/RequestId"
+import type { PageRange, TimePosition } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { Candidate, Change, GroupState, Profile } from "./Group.ts"
@@ -313,18 +314,6 @@ UNION ALL
 SELECT id, group_id FROM group_invites WHERE inviter_id = $1
 LIMIT $2`
 
-const SWEEP_SILENT_CHANGES = `
-DELETE FROM silent_group_changes
-WHERE changed_at <= $1 AND id IN (SELECT id FROM silent_group_changes WHERE changed_at <= $1 LIMIT $2)
-RETURNING id`
-
-/** The outer condition is tested again on the locked row, because the agent may have refused again meanwhile. */
-const SWEEP_REFUSALS = `
-DELETE FROM group_refusals WHERE refused_at <= $1 AND (group_id, agent_id) IN (
-  SELECT group_id, agent_id FROM group_refusals WHERE refused_at <= $1 LIMIT $2
-)
-RETURNING agent_id`
-
 interface InviteColumns {
   readonly id: string
   readonly group_id: string
@@ -386,12 +375,10 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     ReadonlyArray<StoredInvite & { readonly profile: Profile; readonly memberCount: number }>,
     Unavailable
   >
-  /** Oldest first, starting after `after`. */
+  /** Oldest first. */
   readonly pending: (
     groupId: string,
-    after: { readonly createdAt: number; readonly id: string } | null,
-    offset: number,
-    limit: number
+    range: PageRange<TimePosition>
   ) => Effect.Effect<ReadonlyArray<StoredInvite>, Unavailable>
   readonly countPending: (groupId: string) => Effect.Effect<number, Unavailable>
   /**
@@ -411,12 +398,6 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     agentId: string,
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, Unavailable>
-  /** Deletes up to `most` refusals from `by` or before, and returns how many were deleted. */
-  readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, Unavailable>
-  /**
-   * Deletes up to `most` rows about changes without messages from `by` or before, and returns how many were deleted.
-   */
-  readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(
     GroupsRepo,
@@ -484,8 +465,6 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
       }>("change_group", CHANGE)
       const memberships = database.prepared<{ group_id: string }>("group_memberships", MEMBERSHIPS)
       const invitesAbout = database.prepared<{ id: string; group_id: string }>("group_invites_about", INVITES_ABOUT)
-      const sweepRefusals = database.prepared("sweep_group_refusals", SWEEP_REFUSALS)
-      const sweepSilentChanges = database.prepared("sweep_silent_group_changes", SWEEP_SILENT_CHANGES)
 
       const roomAt = (inviterId: string, n: number, at: number, limit: number) =>
         Effect.map(inTheWay([inviterId, at, Math.max(0, limit - n)]), (rows) => (rows[0]?.made_at ?? at) + DAY_MS)
@@ -588,7 +567,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
               profile: { name: row.name, description: row.description, avatarUrl: pictures.shown(row) },
               memberCount: row.member_count
             }))),
-        pending: (groupId, after, offset, limit) =>
+        pending: (groupId, { after, limit, offset }) =>
           Effect.map(
             pending([groupId, after?.createdAt ?? null, after?.id ?? null, offset, limit]),
             (rows) => rows.map(invite)
@@ -637,9 +616,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
           Effect.map(
             invitesAbout([agentId, limit]),
             (rows) => rows.map((row) => ({ id: row.id, groupId: row.group_id }))
-          ),
-        sweepRefusals: (by, most) => Effect.map(sweepRefusals([by, most]), (rows) => rows.length),
-        sweepSilentChanges: (by, most) => Effect.map(sweepSilentChanges([by, most]), (rows) => rows.length)
+          )
       })
     })
   )

@@ -1,4 +1,10 @@
 import { type OwnedTable, SAME, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
+import type { Settings } from "#infrastructure/platform/Config"
+import { DAY_MS } from "./Group.ts"
+
+/** How long a request with an Idempotency-Key may be repeated. */
+const repeatableMs = ({ IDEMPOTENCY_RETENTION_HOURS }: Settings): number =>
+  Math.max(DAY_MS, IDEMPOTENCY_RETENTION_HOURS * 3_600_000)
 
 /** Groups, who is in them, and invites. The messages of groups are in the tables of `messages/`. */
 export const groupsTables: ReadonlyArray<OwnedTable> = [
@@ -63,7 +69,14 @@ export const groupsTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "group_refusals",
-    retention: { jobs: ["group_refusals"] },
+    retention: {
+      expires: [{
+        job: "group_refusals",
+        every: "1 hour",
+        column: "refused_at",
+        keptMs: ({ LIMITS_GROUP_REFUSAL_SECONDS }) => LIMITS_GROUP_REFUSAL_SECONDS * 1_000
+      }]
+    },
     deletion: "keeps",
     erasure: { removes: ["memberships"], keeps: [] },
     exports: [
@@ -98,7 +111,9 @@ export const groupsTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "silent_group_changes",
-    retention: { jobs: ["silent_group_changes"] },
+    retention: {
+      expires: [{ job: "silent_group_changes", every: "1 hour", column: "changed_at", keptMs: repeatableMs }]
+    },
     notExported: "ids of requests, without an agent"
   }
 ]

@@ -78,13 +78,6 @@ const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.Htt
   return body === null ? HttpServerResponse.empty(options) : HttpServerResponse.uint8Array(body, options)
 }
 
-/** Removes a batch of the keys that are past their retention. */
-export const sweepIdempotencyKeys = Effect.gen(function*() {
-  const config = yield* Config
-  const repo = yield* IdempotencyRepo
-  return yield* repo.sweep((yield* Clock.currentTimeMillis) - config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS)
-})
-
 /**
  * Gives repeated requests with the same Idempotency-Key one effect and one answer (wire.md C.0, Idempotency). Put it
  * on every endpoint that changes something for an agent, before the group's `Authorization`, except where the answer

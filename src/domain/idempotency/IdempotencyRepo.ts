@@ -1,4 +1,3 @@
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
@@ -74,8 +73,6 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
     after: number,
     last: number
   ) => Effect.Effect<ReadonlyArray<{ readonly attempt: AttemptId; readonly answer: StoredAnswer }>, Unavailable>
-  /** Removes a batch of the rows created at this time or earlier. */
-  readonly sweep: (expired: number) => Effect.Effect<Batch, Unavailable>
 }>()("parley/idempotency/IdempotencyRepo") {
   static readonly layer = Layer.effect(
     IdempotencyRepo,
@@ -110,21 +107,11 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
                 attempt: { agentId, key, nonce },
                 answer: answerOf(stored)
               }))
-          ),
-        sweep: (expired) =>
-          Effect.map(
-            // The outer condition is tested again on the locked row, so a row that was claimed again meanwhile is kept.
-            query`DELETE FROM idempotency_keys WHERE created_at <= ${expired} AND (agent_id, key) IN (
-              SELECT agent_id, key FROM idempotency_keys WHERE created_at <= ${expired}
-              ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
-            (rows) => batchUpTo(SWEEP_ROWS)(rows.length)
           )
       })
     })
   )
 }
-
-const SWEEP_ROWS = 500
 
 const outcome = (row: Row, nonce: Buffer, fingerprint: Buffer): Claim => {
   if (row.nonce.equals(nonce)) return { _tag: "Claimed", createdAt: row.createdAt }

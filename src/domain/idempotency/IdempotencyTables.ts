@@ -7,7 +7,16 @@ DELETE FROM idempotency_keys WHERE agent_id = $1 AND key IN (SELECT key FROM ide
 export const idempotencyTables: ReadonlyArray<OwnedTable> = [
   {
     table: "idempotency_keys",
-    retention: { jobs: ["idempotency_keys"] },
+    retention: {
+      expires: [
+        {
+          job: "idempotency_keys",
+          every: "10 minutes",
+          column: "created_at",
+          keptMs: ({ IDEMPOTENCY_RETENTION_HOURS }) => IDEMPOTENCY_RETENTION_HOURS * 3_600_000
+        }
+      ]
+    },
     deletion: "keeps",
     erasure: { removes: ["traces"], keeps: [], batch: { name: "erase_keys", text: ERASE } },
     exports: [

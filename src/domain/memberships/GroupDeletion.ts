@@ -25,3 +25,9 @@ export class GroupDeleted extends WireError<GroupDeleted>()("GroupDeleted", {
   message: "This group was deleted.",
   details: GroupDeletion.fields
 }) {}
+
+export class GroupNotFound extends WireError<GroupNotFound>()("GroupNotFound", {
+  code: "GROUP_NOT_FOUND",
+  status: 404,
+  message: "There is no such group for you."
+}) {}

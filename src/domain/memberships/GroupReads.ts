@@ -1,10 +1,10 @@
 import { mentionsIn } from "#domain/messages/Mentions"
 import { directContext, type Progress, type ShownContext, type StoredMessage } from "#domain/messages/Message"
-import { GroupNotFound } from "#domain/sending/SendErrors"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer, Schema } from "effect"
+import { GroupNotFound } from "./GroupDeletion.ts"
 import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
 import { groupPictures } from "./GroupPictures.ts"
 

@@ -4,7 +4,6 @@ import type { ConversationNotFound } from "#domain/conversations/Conversation"
 import { Conversations } from "#domain/conversations/Conversations"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import type { MuteKind } from "#domain/push/MuteSet"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { Config } from "#infrastructure/platform/Config"
 import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
 import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
@@ -13,7 +12,7 @@ import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.
 import { MutesRepo } from "./MutesRepo.ts"
 
 const MAX_LIMIT = 200
-const SWEEP_ROWS = 1_000
+const BATCH_SIZE = 1_000
 
 const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: CursorId })
 
@@ -52,8 +51,6 @@ export class Mutes extends Context.Service<Mutes, {
   ) => Effect.Effect<void, NotFound | Unavailable>
   /** Removes an agent's mutes and the mutes of it, for open sockets too (wire.md G.12). Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Removes one batch of mutes that have ended. */
-  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/mutes/Mutes") {
   static readonly layer = Layer.effect(
     Mutes,
@@ -108,7 +105,7 @@ export class Mutes extends Context.Service<Mutes, {
             usual: MAX_LIMIT,
             max: MAX_LIMIT,
             position: Position,
-            rows: (after, offset, limit) => repo.list(muterId, kind ?? null, after, offset, limit, at),
+            rows: (range) => repo.list(muterId, kind ?? null, range, at),
             total: repo.count(muterId, kind ?? null, at),
             positionOf: ({ createdAt, kind, targetId }) => ({ createdAt, kind, targetId }),
             show: Effect.succeed
@@ -129,10 +126,9 @@ export class Mutes extends Context.Service<Mutes, {
           yield* liveAgents.muteChanged(muterId, target.kind, targetId)
         }),
         removeAgent: Effect.fn("Mutes.removeAgent")(function*(agentId) {
-          while ((yield* repo.removeAgent(agentId, SWEEP_ROWS)) > 0);
+          while ((yield* repo.removeAgent(agentId, BATCH_SIZE)) > 0);
           yield* liveAgents.unmuted(agentId)
-        }),
-        sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
+        })
       })
     })
   )

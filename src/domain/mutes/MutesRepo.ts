@@ -1,5 +1,6 @@
 import type { MuteKind } from "#domain/push/MuteSet"
 import { Database } from "#infrastructure/database/Sql"
+import type { PageRange } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { StoredMute } from "./Mute.ts"
@@ -67,12 +68,6 @@ SELECT count(*) AS total FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE} AND ($
 const REMOVE = `
 DELETE FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE} AND m.kind = $3 AND m.target_id = $4 RETURNING m.target_id`
 
-const SWEEP = `
-DELETE FROM mutes WHERE (muter_id, kind, target_id) IN (
-  SELECT muter_id, kind, target_id FROM mutes WHERE muted_until <= $1 LIMIT $2 FOR UPDATE SKIP LOCKED
-)
-RETURNING muter_id`
-
 const removeSome = (which: string): string => `
 DELETE FROM mutes WHERE (muter_id, kind, target_id) IN (
   SELECT muter_id, kind, target_id FROM mutes WHERE ${which} LIMIT $2
@@ -102,9 +97,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
   readonly list: (
     muterId: string,
     kind: MuteKind | null,
-    after: MutePosition | null,
-    offset: number,
-    limit: number,
+    range: PageRange<MutePosition>,
     at: number
   ) => Effect.Effect<ReadonlyArray<StoredMute>, Unavailable>
   readonly count: (muterId: string, kind: MuteKind | null, at: number) => Effect.Effect<number, Unavailable>
@@ -117,8 +110,6 @@ export class MutesRepo extends Context.Service<MutesRepo, {
   ) => Effect.Effect<boolean, Unavailable>
   /** Removes up to `most` mutes by an agent and up to `most` mutes of it, and returns how many. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, Unavailable>
-  /** Removes up to `most` mutes that have ended, and returns how many. */
-  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/mutes/MutesRepo") {
   static readonly layer = Layer.effect(
     MutesRepo,
@@ -131,7 +122,6 @@ export class MutesRepo extends Context.Service<MutesRepo, {
       const remove = database.prepared("remove_mute", REMOVE)
       const removeOwn = database.prepared("remove_own_mutes", removeSome("muter_id = $1"))
       const removeOn = database.prepared("remove_mutes_on", removeSome("target_id = $1 AND kind = 'agent'"))
-      const sweep = database.prepared("sweep_mutes", SWEEP)
       return MutesRepo.of({
         put: ({ kind, muterId, targetId, until }, at, most) =>
           Effect.map(
@@ -140,7 +130,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
           ),
         one: (muterId, kind, targetId, at) =>
           Effect.map(one([muterId, at, kind, targetId]), ([row]) => row === undefined ? undefined : storedMute(row)),
-        list: (muterId, kind, after, offset, limit, at) =>
+        list: (muterId, kind, { after, limit, offset }, at) =>
           Effect.map(
             list([
               muterId,
@@ -161,8 +151,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
           const own = yield* removeOwn([agentId, most])
           const on = yield* removeOn([agentId, most])
           return own.length + on.length
-        }),
-        sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
+        })
       })
     })
   )

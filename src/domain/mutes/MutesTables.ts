@@ -4,7 +4,7 @@ import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 export const mutesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "mutes",
-    retention: { jobs: ["mutes"] },
+    retention: { expires: [{ job: "mutes", every: "1 hour", column: "muted_until" }] },
     deletion: "deletes",
     erasure: { removes: ["contacts"], keeps: [] },
     exports: [

@@ -1,11 +1,9 @@
-import type { Batch } from "#infrastructure/cluster/Job"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import type { Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { type AuthorizationRequest, responseUrl } from "./AuthorizationRequest.ts"
-import { Clients } from "./Clients.ts"
 import { Grants } from "./Grants.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 import { Refusals } from "./Refusals.ts"
@@ -14,7 +12,6 @@ import { type OAuthScope, scopesOf, scopeText } from "./Scopes.ts"
 
 /** How long a request waits for a person, in milliseconds. */
 export const REQUEST_MS = 900_000
-const SWEEP_ROWS = 1_000
 
 /** A request as its page refers to it: by its id, and by the cookie of the browser in which it began. */
 export interface Reference {
@@ -41,13 +38,10 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
   ) => Effect.Effect<string | undefined, Unauthorized | Unavailable>
   /** Returns the URL that tells the host of the refusal, or `undefined` if there is no such request. */
   readonly deny: (reference: Reference) => Effect.Effect<string | undefined, Unavailable>
-  /** Removes requests, connections, tokens and documents that have no effect any more. */
-  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/oauth/AuthorizationRequests") {
   static readonly layer = Layer.effect(
     AuthorizationRequests,
     Effect.gen(function*() {
-      const clients = yield* Clients
       const clock = yield* Clock.Clock
       const connections = yield* Grants
       const ids = yield* Ids
@@ -104,17 +98,7 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
             repo.take(id, sha256(cookie), now()),
             (request) => request && answer(request, { error: "access_denied" })
           )
-        ),
-        sweep: Effect.suspend(() => {
-          const at = now()
-          return Effect.map(
-            Effect.all([repo.sweep(at, SWEEP_ROWS), clients.sweep(at, SWEEP_ROWS), connections.sweep]),
-            ([requests, documents, { more, rows }]) => ({
-              rows: requests + documents + rows,
-              more: more || requests === SWEEP_ROWS || documents === SWEEP_ROWS
-            })
-          )
-        })
+        )
       })
     })
   )

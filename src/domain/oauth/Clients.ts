@@ -33,9 +33,6 @@ const CACHE = `
 INSERT INTO oauth_documents (client_id, body, expires_at) VALUES ($1, $2, $3)
 ON CONFLICT (client_id) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at`
 
-const SWEEP = `DELETE FROM oauth_documents WHERE client_id IN (
-  SELECT client_id FROM oauth_documents WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING client_id`
-
 /**
  * The clients of the sign-in (wire.md P). A registered client is not stored, because its id holds its metadata. A
  * client with a document is read from the document's host, and cached for all nodes.
@@ -56,8 +53,6 @@ export class Clients extends Context.Service<Clients, {
    * Whether the credentials are those of a client that has registered, or of one with a document, which has no secret.
    */
   readonly authenticate: (credentials: Credentials) => boolean
-  /** Removes up to `most` documents whose time has passed, and returns how many. */
-  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/oauth/Clients") {
   static readonly layer = Layer.effect(
     Clients,
@@ -72,7 +67,6 @@ export class Clients extends Context.Service<Clients, {
       const refusals = yield* Refusals
       const cached = prepared<{ readonly body: string }>("cached_oauth_document", CACHED)
       const cache = prepared("cache_oauth_document", CACHE)
-      const sweep = prepared("sweep_oauth_documents", SWEEP)
       const now = () => clock.currentTimeMillisUnsafe()
 
       const fetched = Effect.fnUntraced(function*(id: string, url: URL) {
@@ -124,8 +118,7 @@ export class Clients extends Context.Service<Clients, {
           const known = registeredOf(keys, clientId)
           if (known === undefined || known.method !== method) return false
           return method === "none" ? secret === null : secret !== null && isSecretOf(known.key, clientId, secret)
-        },
-        sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
+        }
       })
     })
   )

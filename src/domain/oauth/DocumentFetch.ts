@@ -1,8 +1,6 @@
-import { checkedAddresses, hostOf } from "#domain/webhooks/PrivateAddressGuard"
-import { onlyThese } from "#domain/webhooks/WebhookClient"
-import { exactSize } from "#infrastructure/wire/Size"
+import { exchange, textOf } from "#infrastructure/http/GuardedClient"
+import { checkedAddresses } from "#infrastructure/http/PrivateAddressGuard"
 import { Context, Data, Effect } from "effect"
-import { Agent, request } from "node:https"
 import { MAX_DOCUMENT_BYTES } from "./ClientDocument.ts"
 
 /** A client's document could not be read. `reason` is for the person who signs in. */
@@ -16,55 +14,28 @@ export interface Fetched {
 
 const FETCH_TIMEOUT = "5 seconds"
 
-// An HTTPS agent of its own, because a connection serves one fetch, goes to addresses that were checked for it, and
-// uses no proxy.
-const agent = new Agent({ keepAlive: false })
+const HEADERS = { accept: "application/json", "user-agent": "parley" }
 
-const fetchFrom = (url: URL, addresses: ReadonlyArray<string>): Effect.Effect<Fetched, DocumentFailed> =>
-  Effect.callback<Fetched, DocumentFailed>((resume) => {
-    const fail = (reason: string) => resume(Effect.fail(new DocumentFailed({ reason })))
-    const asked = request({
-      method: "GET",
-      hostname: hostOf(url),
-      path: url.pathname + url.search,
-      headers: { accept: "application/json", "user-agent": "parley" },
-      agent,
-      lookup: onlyThese(addresses)
-    })
-    asked.on("error", (error) => fail(error.message))
-    asked.on("response", (response) => {
-      if (response.statusCode !== 200) return fail(`its host answered ${response.statusCode}`)
+const fetched = Effect.fnUntraced(function*(url: URL) {
+  const addresses = yield* checkedAddresses(url, "none")
+  return yield* exchange({ url, addresses, headers: HEADERS }, (response) =>
+    Effect.gen(function*() {
+      if (response.statusCode !== 200)
+        return yield* new DocumentFailed({ reason: `its host answered ${response.statusCode}` })
       if (!/^application\/(?:[\w.+-]+\+)?json\b/i.test(response.headers["content-type"] ?? ""))
-        return fail("it is not JSON")
-      const parts: Array<Buffer> = []
-      let bytes = 0
-      response.on("data", (part: Buffer) => {
-        bytes += part.length
-        if (bytes > MAX_DOCUMENT_BYTES) fail(`it has more than ${exactSize(MAX_DOCUMENT_BYTES)}`)
-        else parts.push(part)
-      })
-      response.once("close", () =>
-        response.complete
-          ? resume(
-            Effect.succeed({ text: Buffer.concat(parts).toString(), cacheControl: response.headers["cache-control"] })
-          )
-          : fail("the connection broke"))
-    })
-    asked.end()
-    return Effect.sync(() => asked.destroy())
-  })
+        return yield* new DocumentFailed({ reason: "it is not JSON" })
+      const text = yield* textOf(response, MAX_DOCUMENT_BYTES)
+      return { text, cacheControl: response.headers["cache-control"] }
+    }))
+})
 
-/**
- * Reads a client's document once. No redirects are followed, and no address is reached that is not public. The host
- * name is used for the Host header and TLS. Tests replace it.
- */
+/** Reads a client's document once, and reaches no address that is not public. Tests replace it. */
 export const DocumentFetch = Context.Reference<(url: URL) => Effect.Effect<Fetched, DocumentFailed>>(
   "parley/oauth/DocumentFetch",
   {
     defaultValue: () => (url) =>
-      checkedAddresses(url, "none").pipe(
+      fetched(url).pipe(
         Effect.mapError(({ reason }) => new DocumentFailed({ reason })),
-        Effect.flatMap((addresses) => fetchFrom(url, addresses)),
         Effect.timeoutOrElse({
           duration: FETCH_TIMEOUT,
           orElse: () => Effect.fail(new DocumentFailed({ reason: "its host did not answer in time" }))

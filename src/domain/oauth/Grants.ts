@@ -1,6 +1,5 @@
 import { type Agent, NO_MAILBOX } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
@@ -44,7 +43,7 @@ const DAY_MS = 86_400_000
 const MAX_CONNECTIONS = 50
 /** Exchanged tokens of a connection that are kept, to notice the reuse of one. */
 const MAX_EXCHANGED = 20
-const SWEEP_ROWS = 1_000
+const BATCH_SIZE = 1_000
 /** How long a node keeps the grant of a token, as it keeps accounts. */
 const MAX_AGE_MS = 1_000
 const MAX_GRANTS = 50_000
@@ -109,8 +108,6 @@ export class Grants extends Context.Service<Grants, {
   ) => Effect.Effect<number, Unavailable>
   /** Removes all connections of an agent. Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Removes a batch of connections and tokens that have no effect any more. */
-  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/oauth/Connections") {
   static readonly layer = Layer.effect(
     Grants,
@@ -307,9 +304,9 @@ export class Grants extends Context.Service<Grants, {
         endWhere: Effect.fn("Grants.endWhere")(function*(selects, operator) {
           let [ended, after] = [0, ""]
           for (
-            let page = yield* repo.page(after, SWEEP_ROWS);
+            let page = yield* repo.page(after, BATCH_SIZE);
             page.length > 0;
-            page = yield* repo.page(after, SWEEP_ROWS)
+            page = yield* repo.page(after, BATCH_SIZE)
           ) {
             ended += yield* endThese(page.filter(selects), operator)
             after = page.at(-1)!.id
@@ -317,9 +314,8 @@ export class Grants extends Context.Service<Grants, {
           return ended
         }),
         removeAgent: Effect.fn("Grants.removeAgent")(function*(agentId) {
-          while ((yield* repo.removeAll(agentId, SWEEP_ROWS)).length > 0);
-        }),
-        sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
+          while ((yield* repo.removeAll(agentId, BATCH_SIZE)).length > 0);
+        })
       })
     })
   )

@@ -111,12 +111,6 @@ const END_BEYOND = end(someOf(`id IN (
   SELECT id FROM oauth_connections WHERE agent_id = $4 AND id <> $5 ORDER BY used_at DESC, id OFFSET $6)`))
 const END_THESE = end("c.id = ANY($4::text[])")
 const REMOVE_ALL = remove(someOf("id IN (SELECT id FROM oauth_connections WHERE agent_id = $1 LIMIT $2)"))
-/** The connections of a key that is gone stay until then too. They have no effect, and count for the agent's 50. */
-const SWEEP = remove(
-  someOf("id IN (SELECT id FROM oauth_connections WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)")
-)
-const SWEEP_TOKENS = `DELETE FROM oauth_tokens WHERE hash IN (
-  SELECT hash FROM oauth_tokens WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING 1`
 
 const LIST = `
 SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.agent_id = $1 ORDER BY c.created_at DESC, c.id`
@@ -245,11 +239,6 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
   ) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
   /** Removes up to `most` connections of an agent, and returns them. */
   readonly removeAll: (agentId: string, most: number) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
-  /**
-   * Removes up to `most` connections that have expired by the time `at`, and up to `most` expired tokens; returns the
-   * larger count.
-   */
-  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/oauth/GrantsRepo") {
   static readonly layer = Layer.effect(
     GrantsRepo,
@@ -269,8 +258,6 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
       const endThese = prepared<StoredGrant>("end_oauth_connections", END_THESE)
       const page = prepared<StoredGrant>("page_oauth_connections", PAGE)
       const removeAll = prepared<StoredGrant>("remove_oauth_connections_of_agent", REMOVE_ALL)
-      const sweep = prepared("sweep_oauth_connections", SWEEP)
-      const sweepTokens = prepared("sweep_oauth_tokens", SWEEP_TOKENS)
 
       return GrantsRepo.of({
         insert: (c, at, code, challenge, codeExpiresAt, note) =>
@@ -304,13 +291,7 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
         ofToken: (hash) => Effect.map(ofToken([hash]), ([row]) => row),
         end: (id, agentId, at, { operator, why }) => Effect.map(end([at, operator, why, id, agentId]), ([row]) => row),
         endThese: (ids, at, { operator, why }) => endThese([at, operator, why, ids]),
-        removeAll: (agentId, most) => removeAll([agentId, most]),
-        sweep: (at, most) =>
-          Effect.zipWith(
-            sweepTokens([at, most]),
-            sweep([at, most]),
-            (tokens, connections) => Math.max(tokens.length, connections.length)
-          )
+        removeAll: (agentId, most) => removeAll([agentId, most])
       })
     })
   )

@@ -2,16 +2,18 @@ import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
 const CLIENT = ["client_id", "client_name", "client_host", "redirect_uri", "scopes"]
 
+const SWEEP = { job: "oauth", every: "10 minutes", column: "expires_at" } as const
+
 /** Sign in by OAuth: what hosts have asked for, and what people have permitted. */
 export const oauthTables: ReadonlyArray<OwnedTable> = [
   {
     table: "oauth_requests",
-    retention: { jobs: ["oauth"] },
+    retention: { expires: [SWEEP] },
     notExported: "questions of hosts to a browser, for 15 minutes; what was permitted is in connections.jsonl"
   },
   {
     table: "oauth_connections",
-    retention: { jobs: ["oauth"] },
+    retention: { expires: [SWEEP] },
     deletion: "deletes",
     erasure: { removes: ["connections"], keeps: [] },
     exports: [
@@ -28,7 +30,7 @@ export const oauthTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "oauth_tokens",
-    retention: { jobs: ["oauth"] },
+    retention: { expires: [SWEEP] },
     notExported: "hashes of tokens; the connections that they belong to are in connections.jsonl"
   },
   {
@@ -38,7 +40,7 @@ export const oauthTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "oauth_documents",
-    retention: { jobs: ["oauth"] },
+    retention: { expires: [SWEEP] },
     notExported: "public descriptions of hosts, cached"
   }
 ]

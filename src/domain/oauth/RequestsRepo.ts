@@ -35,9 +35,6 @@ const SIGN_IN =
 /** A request is answered once: of two answers at once, one finds the row. */
 const TAKE = `DELETE FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND expires_at > $3 RETURNING ${COLUMNS}`
 
-const SWEEP = `DELETE FROM oauth_requests WHERE id IN (
-  SELECT id FROM oauth_requests WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING id`
-
 /**
  * All SQL on requests for authorization. `cookie` is the SHA-256 of the browser's cookie, `at` the time in
  * milliseconds.
@@ -49,8 +46,6 @@ export class RequestsRepo extends Context.Service<RequestsRepo, {
   readonly signIn: (id: string, cookie: Buffer, agentId: string, at: number) => Effect.Effect<boolean, Unavailable>
   /** Removes the request, because it is answered, and returns it. */
   readonly take: (id: string, cookie: Buffer, at: number) => Effect.Effect<StoredRequest | undefined, Unavailable>
-  /** Removes up to `most` expired requests, and returns how many. */
-  readonly sweep: (at: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/oauth/RequestsRepo") {
   static readonly layer = Layer.effect(
     RequestsRepo,
@@ -59,7 +54,6 @@ export class RequestsRepo extends Context.Service<RequestsRepo, {
       const find = prepared<StoredRequest>("find_oauth_request", FIND)
       const signIn = prepared("sign_in_oauth_request", SIGN_IN)
       const take = prepared<StoredRequest>("take_oauth_request", TAKE)
-      const sweep = prepared("sweep_oauth_requests", SWEEP)
       return RequestsRepo.of({
         insert: (r) =>
           Effect.asVoid(insert([
@@ -76,8 +70,7 @@ export class RequestsRepo extends Context.Service<RequestsRepo, {
           ])),
         find: (id, cookie, at) => Effect.map(find([id, cookie, at]), ([row]) => row),
         signIn: (id, cookie, agentId, at) => Effect.map(signIn([id, cookie, agentId, at]), (rows) => rows.length > 0),
-        take: (id, cookie, at) => Effect.map(take([id, cookie, at]), ([row]) => row),
-        sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
+        take: (id, cookie, at) => Effect.map(take([id, cookie, at]), ([row]) => row)
       })
     })
   )

@@ -1,4 +1,3 @@
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { RateRule } from "#infrastructure/rates/RateRule"
@@ -23,35 +22,22 @@ export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
    * more than `SET_BACK_MS` ahead, the clock was set back, and the attempts later than `now` do not count.
    */
   readonly attempt: (rule: RateRule, address: string, now: number) => Effect.Effect<Attempted, Unavailable>
-  /** Removes some rows whose attempts have all left the window by `now`. */
-  readonly sweep: (now: number) => Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/AddressAttemptsRepo") {
   static readonly layer = Layer.effect(
     AddressAttemptsRepo,
     Effect.gen(function*() {
-      const { prepared, query } = yield* Database
+      const { prepared } = yield* Database
       const attempt = prepared<Row>("address_attempt", ATTEMPT)
       return AddressAttemptsRepo.of({
         attempt: (rule, address, now) =>
           Effect.flatMap(
             attempt([rule.name, address, now, rule.windowMs, rule.limit, Math.min(rule.windowMs, SET_BACK_MS)]),
             ([row]) => row === undefined ? Effect.die(new Error("no row")) : Effect.succeed(read(rule, row, now))
-          ),
-        sweep: (now) =>
-          Effect.map(
-            // PostgreSQL tests the outer condition again under the lock. So a row that got another attempt meanwhile
-            // stays.
-            query`DELETE FROM address_attempts WHERE over_at <= ${now} AND (route, address) IN (
-              SELECT route, address FROM address_attempts WHERE over_at <= ${now}
-              ORDER BY over_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
-            (rows) => batchUpTo(SWEEP_ROWS)(rows.length)
           )
       })
     })
   )
 }
-
-const SWEEP_ROWS = 500
 
 interface Row {
   readonly refused: boolean

@@ -1,4 +1,3 @@
-import type { Batch } from "#infrastructure/cluster/Job"
 import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
 import { showLimit } from "#infrastructure/http/RateHeaders"
 import { Config } from "#infrastructure/platform/Config"
@@ -38,8 +37,6 @@ export class AddressLimits extends Context.Service<AddressLimits, {
     route: LimitedRoute,
     request: HttpServerRequest.HttpServerRequest
   ) => Effect.Effect<void, RateLimited | Unavailable>
-  /** Removes some of the rows that no longer count. */
-  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/AddressLimits") {
   static readonly layer = Layer.effect(
     AddressLimits,
@@ -110,8 +107,7 @@ export class AddressLimits extends Context.Service<AddressLimits, {
               }
             })
           )
-        },
-        sweep: Effect.suspend(() => repo.sweep(clock.currentTimeMillisUnsafe()))
+        }
       })
     })
   )

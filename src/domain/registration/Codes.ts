@@ -1,4 +1,3 @@
-import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids, sha256 } from "#infrastructure/platform/Ids"
@@ -16,7 +15,7 @@ import {
   type Purpose
 } from "./Code.ts"
 import { codeMail } from "./CodeMail.ts"
-import { type Allowance, CodesRepo, HOUR_MILLIS, type NewCode, type RedeemedCode } from "./CodesRepo.ts"
+import { type Allowance, CodesRepo, type NewCode, type RedeemedCode } from "./CodesRepo.ts"
 
 interface Recipient {
   readonly id: string
@@ -78,8 +77,6 @@ export class Codes extends Context.Service<Codes, {
   ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
-  /** Removes some expired codes and pending ids, and some addresses whose mails do not count any more. */
-  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/Codes") {
   static readonly layer = Layer.effect(
     Codes,
@@ -97,15 +94,7 @@ export class Codes extends Context.Service<Codes, {
       }
       const tries = { perPending: config.LIMITS_OTP_ATTEMPTS, perCode: config.LIMITS_OTP_ATTEMPTS_PER_CODE }
 
-      const make = (fields: {
-        readonly purpose: Purpose
-        readonly email: string
-        readonly agentId: string | null
-        readonly handle: string | null
-        readonly displayName: string | null
-        readonly description: string | null
-        readonly decoy: boolean
-      }) => {
+      const make = (fields: RedeemedCode & { readonly purpose: Purpose; readonly decoy: boolean }) => {
         const { decoy, ...rest } = fields
         const id = ids.make("pnd")
         const code = ids.code()
@@ -243,12 +232,7 @@ export class Codes extends Context.Service<Codes, {
             }
           }).pipe(Effect.withSpan("Codes.redeem")),
 
-        isAnothers: repo.isAnothers,
-
-        sweep: Effect.flatMap(
-          Clock.currentTimeMillis,
-          (now) => repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS)
-        )
+        isAnothers: repo.isAnothers
       })
     })
   )

@@ -1,23 +1,9 @@
-import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Purpose } from "./Code.ts"
-
-export interface NewCode {
-  readonly id: string
-  readonly pendingId: string
-  readonly purpose: Purpose
-  readonly email: string
-  readonly agentId: string | null
-  readonly handle: string | null
-  readonly displayName: string | null
-  readonly description: string | null
-  /** The salted hash of the code. Null makes a decoy. */
-  readonly hash: Buffer | null
-}
 
 /** The data that a redeemed code was issued for. */
 export interface RedeemedCode {
@@ -26,6 +12,14 @@ export interface RedeemedCode {
   readonly handle: string | null
   readonly displayName: string | null
   readonly description: string | null
+}
+
+export interface NewCode extends RedeemedCode {
+  readonly id: string
+  readonly pendingId: string
+  readonly purpose: Purpose
+  /** The salted hash of the code. Null makes a decoy. */
+  readonly hash: Buffer | null
 }
 
 export interface Allowance {
@@ -91,8 +85,6 @@ export class CodesRepo extends Context.Service<CodesRepo, {
   readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
-  /** Removes some of the rows that have no effect any more at the time `at`. */
-  readonly sweep: (allowance: Allowance, at: number) => Effect.Effect<Batch, Unavailable>
 }>()("parley/registration/CodesRepo") {
   static readonly layer = Layer.effect(
     CodesRepo,
@@ -207,33 +199,11 @@ export class CodesRepo extends Context.Service<CodesRepo, {
               SELECT FROM pending_codes AS p JOIN codes AS c ON c.id = p.code_id
               WHERE p.id = ${pendingId} AND c.purpose = ${purpose} AND c.agent_id <> ${agentId}`,
             (rows) => rows.length > 0
-          ),
-
-        sweep: (allowance, at) =>
-          Effect.gen(function*() {
-            const codes = yield* query`DELETE FROM codes WHERE id IN (
-              SELECT id FROM codes WHERE expires_at <= ${at} ORDER BY expires_at LIMIT ${SWEEP_ROWS}) RETURNING id`
-            const pending = yield* query`DELETE FROM pending_codes WHERE id IN (
-              SELECT id FROM pending_codes WHERE created_at <= ${at - allowance.ttlMs}
-              ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING id`
-            const long = at - Math.max(HOUR_MILLIS, allowance.cooldownMs)
-            // PostgreSQL tests the outer condition again under the lock. So a row that got another mail meanwhile
-            // stays.
-            const addresses =
-              yield* query`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
-              SELECT email, purpose FROM code_addresses WHERE last_sent_at <= ${long}
-              ORDER BY last_sent_at LIMIT ${SWEEP_ROWS}) RETURNING email`
-            return {
-              rows: codes.length + pending.length + addresses.length,
-              more: [codes, pending, addresses].some((rows) => rows.length === SWEEP_ROWS)
-            }
-          })
+          )
       })
     })
   )
 }
-
-const SWEEP_ROWS = 500
 
 /** The hash of a code is salted with its id, so that equal digits have different hashes. */
 const matches = (sql: SqlClient.SqlClient, digest: Buffer) =>

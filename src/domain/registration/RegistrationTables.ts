@@ -1,10 +1,16 @@
 import { type OwnedTable, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
+import type { Settings } from "#infrastructure/platform/Config"
+
+const SWEEP = { job: "codes", every: "10 minutes" } as const
+const HOUR_MS = 3_600_000
+
+const retentionMs = ({ RETENTION_CODES_HOURS }: Settings): number => RETENTION_CODES_HOURS * HOUR_MS
 
 /** One-time codes, and how often they were asked for and tried. */
 export const registrationTables: ReadonlyArray<OwnedTable> = [
   {
     table: "codes",
-    retention: { jobs: ["codes"] },
+    retention: { expires: [{ ...SWEEP, column: "expires_at", keptMs: retentionMs }] },
     deletion: "keeps",
     erasure: { removes: ["address"], keeps: [] },
     exports: [
@@ -22,7 +28,15 @@ export const registrationTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "code_addresses",
-    retention: { jobs: ["codes"] },
+    retention: {
+      expires: [
+        {
+          ...SWEEP,
+          column: "last_sent_at",
+          keptMs: (config) => retentionMs(config) + Math.max(HOUR_MS, config.LIMITS_OTP_COOLDOWN_SECONDS * 1_000)
+        }
+      ]
+    },
     deletion: "keeps",
     erasure: { removes: ["address"], keeps: [] },
     exports: [
@@ -39,12 +53,20 @@ export const registrationTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "pending_codes",
-    retention: { jobs: ["codes"] },
+    retention: {
+      expires: [
+        {
+          ...SWEEP,
+          column: "created_at",
+          keptMs: (config) => retentionMs(config) + config.LIMITS_OTP_TTL_SECONDS * 1_000
+        }
+      ]
+    },
     notExported: "ids by which callers refer to codes; the codes are in codes.jsonl"
   },
   {
     table: "address_attempts",
-    retention: { jobs: ["address_attempts"] },
+    retention: { expires: [{ job: "address_attempts", every: "10 minutes", column: "over_at" }] },
     notExported: "attempts by IP address, without the account"
   }
 ]

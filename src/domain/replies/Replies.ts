@@ -1,6 +1,5 @@
 import { MessageNotFound } from "#domain/messages/Message"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Semaphore } from "effect"
 import { RepliesRepo } from "./RepliesRepo.ts"
@@ -11,7 +10,7 @@ import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
  * there, so the bound leaves the other connections to sends.
  */
 const MAX_CONCURRENT_LOOKUPS = 2
-const SWEEP_ROWS = 1_000
+const BATCH_SIZE = 1_000
 
 /** The session id of the nameless lease. No session has this name. */
 const NAMELESS = ""
@@ -50,8 +49,6 @@ export class Replies extends Context.Service<Replies, {
   ) => Effect.Effect<ClaimOutcome, Unavailable>
   /** Removes an agent's leases and claims (wire.md G.12). Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Removes one batch of leases and claims that have ended. */
-  readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/replies/Replies") {
   static readonly layer = Layer.effect(
     Replies,
@@ -96,9 +93,8 @@ export class Replies extends Context.Service<Replies, {
         }),
         claimAll: Effect.fn("Replies.claimAll")(claim),
         removeAgent: Effect.fn("Replies.removeAgent")(function*(agentId) {
-          while ((yield* repo.removeAgent(agentId, SWEEP_ROWS)) > 0);
-        }),
-        sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
+          while ((yield* repo.removeAgent(agentId, BATCH_SIZE)) > 0);
+        })
       })
     })
   )

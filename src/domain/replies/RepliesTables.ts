@@ -1,10 +1,13 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
+import { CLAIM_MS, LONGEST_LEASE_MS } from "./Reply.ts"
+
+const SWEEP = { job: "replies", every: "1 minute", column: "ends_at" } as const
 
 /** An agent's processes, and which of them answers which message. */
 export const repliesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "reply_leases",
-    retention: { jobs: ["replies"] },
+    retention: { expires: [{ ...SWEEP, longestMs: LONGEST_LEASE_MS }] },
     deletion: "deletes",
     erasure: { removes: ["traces"], keeps: [] },
     exports: [
@@ -21,7 +24,7 @@ export const repliesTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "reply_claims",
-    retention: { jobs: ["replies", "messages"] },
+    retention: { expires: [{ ...SWEEP, longestMs: CLAIM_MS }], jobs: ["messages"] },
     deletion: "deletes",
     erasure: { removes: ["traces"], keeps: [] },
     exports: [

@@ -1,12 +1,10 @@
+import { AgentNotFound, AgentSuspended } from "#domain/agents/Agent"
+import { GroupDeleted, GroupNotFound } from "#domain/memberships/GroupDeletion"
+import { ContentTooLarge } from "#domain/messages/Message"
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { DateTimeString } from "#infrastructure/wire/Text"
-import { WireError } from "#infrastructure/wire/WireError"
+import { RateLimited, Unauthorized, Unavailable, WireError } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
-
-export class GroupNotFound extends WireError<GroupNotFound>()("GroupNotFound", {
-  code: "GROUP_NOT_FOUND",
-  status: 404,
-  message: "There is no such group for you."
-}) {}
 
 export class Blocked extends WireError<Blocked>()("Blocked", {
   code: "BLOCKED",
@@ -73,6 +71,34 @@ export class AttachmentNotReady extends WireError<AttachmentNotReady>()("Attachm
   message: "The bytes of this file were not uploaded, or are not the announced ones: PUT them to its upload_url first.",
   details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
 }) {}
+
+/** The failures of a send because of its sender. Endpoints have them from their `Authorization`. */
+const senderErrors = [Unauthorized, AgentSuspended] as const
+
+/** The failures of a send because of the agent to which it goes. */
+const recipientErrors = [
+  AgentNotFound,
+  Blocked,
+  AgentRestricted,
+  InboxRestricted,
+  AwaitingReply,
+  ColdCapExceeded,
+  RecipientBacklogged
+] as const
+
+/**
+ * The failures for agents that are not members of a group: GroupDeleted for former members of a deleted group, else
+ * GroupNotFound.
+ */
+export const outsiderErrors = [GroupNotFound, GroupDeleted] as const
+
+/** The failures of a send because of its file. */
+export const fileErrors = [AttachmentNotFound, AttachmentNotReady, AttachmentWrongScope, StorageUnavailable] as const
+
+/** The failures of a send in its direct conversation, in its group, and at its endpoint. */
+export const directSendErrors = [...senderErrors, ...recipientErrors, ...fileErrors, Unavailable] as const
+export const groupSendErrors = [...senderErrors, ...outsiderErrors, ...fileErrors, RateLimited, Unavailable] as const
+export const endpointSendErrors = [...recipientErrors, ...outsiderErrors, ...fileErrors, ContentTooLarge] as const
 
 /** Whether a failure is about the sender. Such a failure refuses the repeat of a stored send too. */
 export const isOfSender = (failure: { readonly _tag: string }): boolean =>

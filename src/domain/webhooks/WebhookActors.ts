@@ -4,6 +4,7 @@ import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
 import { Secrets } from "#infrastructure/database/Secrets"
+import { checkedAddresses, NameLookup } from "#infrastructure/http/PrivateAddressGuard"
 import { makeActors } from "#infrastructure/platform/Actors"
 import { Config } from "#infrastructure/platform/Config"
 import { webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "#infrastructure/platform/Metrics"
@@ -18,7 +19,6 @@ import { EntityId, Sharding } from "effect/cluster"
 import { EventData } from "./EventData.ts"
 import { makePostQueue } from "./PostQueue.ts"
 import { type Attempt as PostAttempt, PostSources } from "./PostSources.ts"
-import { checkedAddresses, NameLookup } from "./PrivateAddressGuard.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { type PostTarget, TargetHealth } from "./TargetHealth.ts"
 import { type Dependencies, type Outcome, WebhookActor } from "./WebhookActor.ts"
@@ -41,7 +41,6 @@ const SLICE = 200
 const RETENTION_ROWS = 500
 /** How long a statement that began before a webhook was deleted may still write deliveries for it. */
 const LATE_WRITES_MS = 60_000
-const HOUR_MS = 3_600_000
 const IDLE_MS = 300_000
 
 interface Attempt {
@@ -77,10 +76,6 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   readonly abandon: Effect.Effect<Batch, Unavailable>
   /** Removes some of the deliveries of deleted webhooks, and some of those webhooks once they have none. */
   readonly sweepDeleted: Effect.Effect<Batch, Unavailable>
-  /** Removes some of the deliveries that were delivered longer ago than their retention. */
-  readonly sweepDelivered: Effect.Effect<Batch, Unavailable>
-  /** Removes some of the deliveries that died longer ago than their retention. */
-  readonly sweepDead: Effect.Effect<Batch, Unavailable>
 }>()("parley/webhooks/WebhookActors") {
   static readonly layer = Layer.effect(
     WebhookActors,
@@ -318,28 +313,13 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         return { rows: due.length, more: above !== "" }
       })
 
-      const finishedBy = (hours: number) => now() - hours * HOUR_MS
-      const upToRows = batchUpTo(RETENTION_ROWS)
-
       return WebhookActors.of({
         wakeDue,
-        abandon: Effect.map(Effect.suspend(() => repo.abandon(now(), RETENTION_ROWS)), upToRows),
+        abandon: Effect.map(Effect.suspend(() => repo.abandon(now(), RETENTION_ROWS)), batchUpTo(RETENTION_ROWS)),
         // A webhook's row is removed one batch after its last deliveries, so only an empty batch ends the sweep.
         sweepDeleted: Effect.map(
           Effect.suspend(() => repo.sweepDeleted(now() - LATE_WRITES_MS, RETENTION_ROWS)),
           (rows) => ({ rows, more: rows > 0 })
-        ),
-        sweepDelivered: Effect.map(
-          Effect.suspend(() =>
-            repo.sweepFinished(true, finishedBy(config.RETENTION_WEBHOOKS_DELIVERED_HOURS), RETENTION_ROWS)
-          ),
-          upToRows
-        ),
-        sweepDead: Effect.map(
-          Effect.suspend(() =>
-            repo.sweepFinished(false, finishedBy(config.RETENTION_WEBHOOKS_DEAD_HOURS), RETENTION_ROWS)
-          ),
-          upToRows
         ),
         wake,
         postOnce: (target, event, id, rendered) => {

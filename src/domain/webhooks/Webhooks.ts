@@ -1,12 +1,12 @@
 import { IdempotentIds } from "#domain/idempotency/IdempotentIds"
 import { eventBit, type WebhookEvent } from "#domain/messages/Outbox"
+import { checkedAddresses, NameLookup, parseTarget } from "#infrastructure/http/PrivateAddressGuard"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { Limits } from "#infrastructure/rates/Limits"
-import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
+import { type Page, pageOf, type PageQuery, TimePosition } from "#infrastructure/wire/Page"
 import { NotFound, Unauthorized, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
-import { Clock, Context, Effect, Layer, Schema } from "effect"
-import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
+import { Clock, Context, Effect, Layer } from "effect"
 import { decodeCredentials, encodeCredentials, type TaskTarget, type TaskWebhook } from "./TaskTarget.ts"
 import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
 import { type InboxStep, WebhooksRepo } from "./WebhooksRepo.ts"
@@ -16,8 +16,6 @@ const MAX = 200
 /** Time limit of the DNS look-up at creation. Each post resolves the name again. */
 const LOOKUP_TIMEOUT = "3 seconds"
 const TRIES = 20
-
-const Position = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /** The webhooks of agents (wire.md C.12). For any other agent a webhook is not found, as if it did not exist. */
 export class Webhooks extends Context.Service<Webhooks, {
@@ -133,8 +131,8 @@ export class Webhooks extends Context.Service<Webhooks, {
           pageOf(query, {
             usual: LIMIT,
             max: MAX,
-            position: Position,
-            rows: (after, offset, limit) => repo.list(agentId, after, offset, limit),
+            position: TimePosition,
+            rows: (range) => repo.list(agentId, range),
             total: repo.count(agentId),
             positionOf: ({ createdAt, id }) => ({ createdAt, id }),
             show: Effect.succeed

@@ -2,6 +2,7 @@ import { eventBit, INBOX_EVENT, TASK_EVENT, type WebhookEvent } from "#domain/me
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
+import type { PageRange, TimePosition } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { StoredWebhook } from "./Webhook.ts"
@@ -295,12 +296,6 @@ SET due_at = NULL, finished_at = $1, delivered = false, failure = COALESCE(failu
 WHERE no = ANY (ARRAY(SELECT no FROM waiting)) AND due_at IS NOT NULL
 RETURNING no`
 
-const SWEEP_FINISHED = `
-DELETE FROM webhook_deliveries WHERE no = ANY (ARRAY(
-  SELECT no FROM webhook_deliveries WHERE delivered = $1 AND finished_at <= $2 LIMIT $3
-))
-RETURNING no`
-
 /** `$1` is some time ago, because statements that began before a webhook's deletion may write deliveries after it. */
 const SWEEP_DELETED = `
 WITH gone AS MATERIALIZED (
@@ -333,9 +328,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Oldest first. */
   readonly list: (
     agentId: string,
-    after: { readonly createdAt: number; readonly id: string } | null,
-    offset: number,
-    limit: number
+    range: PageRange<TimePosition>
   ) => Effect.Effect<ReadonlyArray<StoredWebhook>, Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook | undefined, Unavailable>
   /** The same as `find`, with the secret. */
@@ -415,11 +408,6 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Marks as dead up to `most` deliveries that wait for deactivated webhooks, and returns how many. */
   readonly abandon: (at: number, most: number) => Effect.Effect<number, Unavailable>
   /**
-   * Removes up to `most` deliveries that were delivered (if `delivered` is false: that became dead) by the time `by`,
-   * and returns how many.
-   */
-  readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, Unavailable>
-  /**
    * Removes up to `most` deliveries of webhooks that were deleted by the time `by`, and those of these webhooks that
    * have no deliveries. Returns the number of rows.
    */
@@ -474,7 +462,6 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const delivered = database.prepared("webhook_delivered", DELIVERED)
       const failed = database.prepared("webhook_failed", FAILED)
       const abandon = database.prepared("abandon_webhook_deliveries", ABANDON)
-      const sweepFinished = database.prepared("sweep_webhook_deliveries", SWEEP_FINISHED)
       const sweepDeleted = database.prepared<{ n: number }>("sweep_deleted_webhooks", SWEEP_DELETED)
       return WebhooksRepo.of({
         create: ({ agentId, at, bits, events, id, secret, url }, most) =>
@@ -485,7 +472,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         hasOwner: (agentId) => Effect.map(owner([agentId]), (rows) => rows.length > 0),
         holdOwner: (agentId) => Effect.map(holdOwner([agentId]), (rows) => rows.length > 0),
         count: (agentId) => Effect.map(count([agentId]), ([row]) => row?.total ?? 0),
-        list: (agentId, after, offset, limit) =>
+        list: (agentId, { after, limit, offset }) =>
           Effect.map(
             list([agentId, after?.createdAt ?? null, after?.id ?? null, offset, limit]),
             (rows) => rows.map(stored)
@@ -549,7 +536,6 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
             failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow, latestPause(at), suspends])
           ),
         abandon: (at, most) => Effect.map(abandon([at, most]), (rows) => rows.length),
-        sweepFinished: (done, by, most) => Effect.map(sweepFinished([done, by, most]), (rows) => rows.length),
         sweepDeleted: (by, most) => Effect.map(sweepDeleted([by, most]), ([row]) => row?.n ?? 0)
       })
     })

@@ -1,5 +1,8 @@
 import { type OwnedTable, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
+const FINISHED = { every: "10 minutes", column: "finished_at" } as const
+const HOUR_MS = 3_600_000
+
 /** Webhooks, and the outbox of what is posted to them. */
 export const webhooksTables: ReadonlyArray<OwnedTable> = [
   {
@@ -34,7 +37,23 @@ export const webhooksTables: ReadonlyArray<OwnedTable> = [
   },
   {
     table: "webhook_deliveries",
-    retention: { jobs: ["webhooks_delivered", "webhooks_dead", "webhooks_deleted"] },
+    retention: {
+      expires: [
+        {
+          ...FINISHED,
+          job: "webhooks_delivered",
+          only: "delivered = true",
+          keptMs: ({ RETENTION_WEBHOOKS_DELIVERED_HOURS }) => RETENTION_WEBHOOKS_DELIVERED_HOURS * HOUR_MS
+        },
+        {
+          ...FINISHED,
+          job: "webhooks_dead",
+          only: "delivered = false",
+          keptMs: ({ RETENTION_WEBHOOKS_DEAD_HOURS }) => RETENTION_WEBHOOKS_DEAD_HOURS * HOUR_MS
+        }
+      ],
+      jobs: ["webhooks_deleted"]
+    },
     deletion: "keeps",
     erasure: { removes: ["webhooks"], keeps: [] },
     exports: [

@@ -1,4 +1,5 @@
-import { Context } from "effect"
+import type { Settings } from "#infrastructure/platform/Config"
+import { Context, type Duration } from "effect"
 
 /** The exported columns of a table, and its other columns, each with the reason why an export leaves it out. */
 export interface Columns {
@@ -43,11 +44,39 @@ export const SMALL = 500
 export const LARGE = 100
 export const WHOLE = 2_000
 
-/**
- * The names of the jobs that remove old rows (the job `messages` is `MessageRetention.ts`), or the reason why no job
- * removes any.
- */
-export type Retention = { readonly jobs: ReadonlyArray<string> } | { readonly kept: string }
+/** Rows that a job removes some time after the time in one of their columns (`ExpirySweeps.ts`). */
+export interface Expiry {
+  /** The job, which is also the label of its metrics. Tables may share a job. */
+  readonly job: string
+  /** The period of the job, the same in all tables of the job. */
+  readonly every: Duration.Input
+  /** A time in milliseconds; `null` in rows that stay. An index begins with this column, or with `only` and it. */
+  readonly column: string
+  /** How many milliseconds after this time the rows are removed; 0 if it is omitted. */
+  readonly keptMs?: (config: Settings) => number
+  /** An SQL condition for the rows; all rows if it is omitted. */
+  readonly only?: string
+  /**
+   * How far ahead of now `column` can be in a new row, in milliseconds. A row whose time is further ahead is from before
+   * the clock was set back, or from a node whose clock is ahead. It may be in use, so the job changes its time to that
+   * of a new row.
+   */
+  readonly longestMs?: number
+}
+
+/** How old rows are removed. `kept` is the reason why no job removes any. */
+export type Retention =
+  | {
+    readonly expires?: ReadonlyArray<Expiry>
+    /**
+     * Set if each row is about one message, and is removed together with the message: the SQL condition that joins the
+     * row (`t`) with the message for one agent (`m`: `conversation_id`, `seq`, `id`, `agent_id`).
+     */
+    readonly withMessage?: string
+    /** The names of other jobs that remove rows. The job `messages` is `MessageRetention.ts`. */
+    readonly jobs?: ReadonlyArray<string>
+  }
+  | { readonly kept: string }
 
 interface Owned {
   readonly table: string

@@ -108,13 +108,24 @@ export const rowsOf = <Row, Position, E>(
     }
   })
 
+/** The rows of a page: up to `limit` rows, `offset` rows after a position, or after the beginning if `after` is null. */
+export interface PageRange<Position> {
+  readonly after: Position | null
+  readonly offset: number
+  readonly limit: number
+}
+
+/** The position in a list that is sorted by time. */
+export const TimePosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
+export type TimePosition = typeof TimePosition.Type
+
 /** A list that is read in pages. A page has `usual` items, or as many as the request asks for, `max` at most. */
 export interface Listed<Row, Position, Item, E1, E2, E3> {
   readonly usual: number
   readonly max: number
   readonly position: Schema.Codec<Position, unknown>
-  /** Up to `limit` rows in the list's order: after a position, or from the beginning if `after` is null. */
-  readonly rows: (after: Position | null, offset: number, limit: number) => Effect.Effect<ReadonlyArray<Row>, E1>
+  /** In the list's order. */
+  readonly rows: (range: PageRange<Position>) => Effect.Effect<ReadonlyArray<Row>, E1>
   readonly total: Effect.Effect<number, E2>
   readonly positionOf: (row: Row) => Position
   /** May leave out rows whose agents are gone. */
@@ -131,7 +142,7 @@ export const pageOf = <Row, Position, Item, E1, E2, E3>(
     const offset = query.offset ?? 0
     const { limit, nextCursor, rows } = yield* rowsOf(query, {
       ...list,
-      rows: (after, limit) => list.rows(after, offset, limit)
+      rows: (after, limit) => list.rows({ after, offset, limit })
     })
     return { total: yield* list.total, items: yield* list.show(rows), limit, offset, nextCursor }
   })

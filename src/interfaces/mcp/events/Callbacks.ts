@@ -1,7 +1,7 @@
 import { makePostQueue } from "#domain/webhooks/PostQueue"
-import { checkedAddresses, hostOf, NameLookup, parseTarget, placeOf } from "#domain/webhooks/PrivateAddressGuard"
 import { ChallengeClient } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { checkedAddresses, hostOf, NameLookup, parseTarget, placeOf } from "#infrastructure/http/PrivateAddressGuard"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
@@ -85,7 +85,7 @@ export class Callbacks extends Context.Service<Callbacks, {
           }),
           Effect.catch((failure) =>
             Effect.succeed<CallbackReason | undefined>(
-              failure._tag === "PostFailed" && failure.isOfTls ? "tls_error" : "connection_refused"
+              failure._tag === "ExchangeFailed" && failure.isOfTls ? "tls_error" : "connection_refused"
             )
           )
         ))

@@ -2,10 +2,10 @@ import { INBOX_EVENT } from "#domain/messages/Outbox"
 import { PostSources } from "#domain/webhooks/PostSources"
 import { signedHeaders, standardHeaders } from "#domain/webhooks/Signature"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
-import { PostFailed } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import type { Batch } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
+import { ExchangeFailed } from "#infrastructure/http/GuardedClient"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { type RateLimited, Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
@@ -77,7 +77,7 @@ const categoryOf = (failure: string | null): CallbackReason | null => {
   const [, status] = /^answered (\d)/.exec(failure) ?? []
   if (status !== undefined) return status === "5" ? "http_5xx" : "http_4xx"
   if (failure.startsWith("no answer within")) return "timeout"
-  return new PostFailed({ reason: failure }).isOfTls ? "tls_error" : "connection_refused"
+  return new ExchangeFailed({ reason: failure }).isOfTls ? "tls_error" : "connection_refused"
 }
 
 /** A URL did not repeat its challenge. */

@@ -3,13 +3,13 @@ import { Context, Data, Effect } from "effect"
 import { lookup, Resolver } from "node:dns/promises"
 import { BlockList, isIP, isIPv4 } from "node:net"
 
-/** The networks besides the public internet that webhooks may reach. */
+/** The networks besides the public internet that a request to a URL of a stranger may reach. */
 export type AllowPrivate = "none" | "loopback" | "all"
 
 /** A host name could not be resolved, so its addresses are unknown. */
 export class LookupFailed extends Data.TaggedError("LookupFailed")<{ readonly reason: string }> {}
 
-/** The URL is invalid, or leads to an address that webhooks must not reach. */
+/** The URL is invalid, or leads to an address that must not be reached. */
 export class TargetRefused extends Data.TaggedError("TargetRefused")<{ readonly reason: string }> {}
 
 const lookupFailed = (cause: unknown): LookupFailed =>
@@ -50,7 +50,7 @@ const askSystem = (hostname: string): Effect.Effect<ReadonlyArray<string>, Looku
 /** Resolves a host name to all of its addresses. Tests replace it. */
 export const NameLookup = Context.Reference<
   (hostname: string, allow: AllowPrivate) => Effect.Effect<ReadonlyArray<string>, LookupFailed>
->("parley/webhooks/NameLookup", {
+>("parley/http/NameLookup", {
   defaultValue: () => (hostname, allow) => allow === "none" ? askNameServers(hostname) : askSystem(hostname)
 })
 
@@ -111,7 +111,7 @@ export const isAllowed = (address: string, allow: AllowPrivate): boolean => {
   return place === "public" || allow === "all" || (place === "loopback" && allow === "loopback")
 }
 
-/** Parses the URL of a webhook: http or https, as `absoluteUrl` takes it. */
+/** Parses the URL of a stranger: http or https, as `absoluteUrl` takes it. */
 export const parseTarget = (text: string): Effect.Effect<URL, TargetRefused> =>
   Effect.suspend(() => {
     const refused = (reason: string) => Effect.fail(new TargetRefused({ reason }))
