@@ -4,8 +4,9 @@ import { make as makeLines, PeerConnections } from "#infrastructure/cluster/Peer
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { Config } from "#infrastructure/platform/Config"
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { ConfigProvider, Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
+import { SqlClient } from "effect/sql"
 import { once } from "node:events"
 import { connect } from "node:net"
 import { freePort } from "../../runners/local/FreePort.ts"
@@ -25,6 +26,17 @@ describe("a node's address", () => {
       yield* Scope.close(first, Exit.void)
       yield* Effect.scoped(claimAddress(here, "1 minute"))
     }).pipe(Effect.provide(layerPostgresTest(18, { poolSize: 6, kind: "empty" }).pipe(Layer.orDie))))
+})
+
+describe("the tables in which nodes find each other", () => {
+  it.live("are created once by nodes that start together", () =>
+    Effect.gen(function*() {
+      const url = Redacted.make(yield* Effect.promise(() => freshDatabase(18, "empty")))
+      const node = Layer.effectDiscard(migrate).pipe(Layer.provide(Layer.fresh(layerPg({ url, poolSize: 1 }))))
+      yield* Effect.all(Array.from({ length: 6 }, () => Layer.build(Layer.fresh(node))), { concurrency: "unbounded" })
+      const sql = Context.get(yield* Layer.build(layerPg({ url, poolSize: 1 })), SqlClient.SqlClient)
+      assert.deepStrictEqual(yield* sql`SELECT migration_id AS id FROM cluster_runner_migrations`, [{ id: 1 }])
+    }).pipe(Effect.scoped))
 })
 
 describe("the locks of shards", () => {

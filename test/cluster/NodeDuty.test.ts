@@ -1,4 +1,5 @@
-import { Complete, complete, registerOnceServing } from "#infrastructure/cluster/NodeDuty"
+import { registerOnceServing } from "#infrastructure/cluster/EffectOverrides"
+import { Complete, complete } from "#infrastructure/cluster/NodeDuty"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { ClusterError, Runner, RunnerAddress, RunnerStorage, ShardId } from "effect/cluster"
