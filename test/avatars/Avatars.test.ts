@@ -146,7 +146,7 @@ const layerPictures = (database: TestDatabase) =>
 
 eachDatabase((database) => {
   layer(layerPictures(database))((it) => {
-    it.effect("five accepted writes a minute; what is refused does not count", () =>
+    it.effect("five writes a minute are accepted; refused writes do not count", () =>
       Effect.gen(function*() {
         const avatars = yield* Avatars
         const { id } = yield* newAgent("rate")
@@ -214,7 +214,7 @@ eachDatabase((database) => {
         assert.notStrictEqual((yield* groups.get(a.id, group.id)).avatar_url, null)
       }))
 
-    it.effect("a demotion that comes at the same time is before the picture or after it", () =>
+    it.effect("a demotion at the same time comes before the picture or after it", () =>
       Effect.gen(function*() {
         const groups = yield* Groups
         const conversations = yield* Conversations

@@ -15,7 +15,7 @@ import { Link } from "../support/Link.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 
 describe("a node's address", () => {
-  it.live("is one node's at a time, and free when that one has ended", () =>
+  it.live("belongs to one node at a time, and is free when that node has ended", () =>
     Effect.gen(function*() {
       const here = { RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 14_431 }
       const first = yield* Scope.make()
@@ -40,7 +40,7 @@ describe("the tables in which nodes find each other", () => {
 })
 
 describe("the locks of shards", () => {
-  it.live("are let go of together, so that many of them take no longer than each may", () =>
+  it.live("are released together, so that many of them take no longer than each may", () =>
     Effect.gen(function*() {
       const url = new URL(yield* Effect.promise(() => freshDatabase(18, "empty")))
       const link = yield* Effect.acquireRelease(
@@ -74,8 +74,8 @@ describe("the locks of shards", () => {
     }).pipe(Effect.scoped))
 })
 
-describe("what listens for other nodes", () => {
-  it.live("ends although somebody there has connected and says nothing", () =>
+describe("the listener for other nodes", () => {
+  it.live("ends although a connected peer sends nothing", () =>
     Effect.gen(function*() {
       const port = yield* Effect.promise(freePort)
       const config = yield* Config.load.pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({

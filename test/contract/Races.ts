@@ -261,7 +261,7 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     await assertSound()
   })
 
-  it("a block through one server and 200 sends through both, each way: what is not before it is refused", async () => {
+  it("a block through one server refuses each of 200 sends through both that did not come before it", async () => {
     const pairs = await agents(8)
     const kinds = new Set<string>()
     for (let round = 0; round < 4; round++) {

@@ -568,7 +568,7 @@ describe("wire.md J, sign in by OAuth", () => {
   })
 
   describe("scopes", () => {
-    it("186. none asked, or only unknown ones, are both; the answer tells what was allowed", async () => {
+    it("186. default to both if none or only unknown ones are asked for; the answer says what was allowed", async () => {
       for (const scope of [undefined, "openid offline_access", BOTH]) {
         const page = await host.begin(pkce(), { scope })
         assert.deepStrictEqual((await page.show()).body.scopes, ["agent:read", "agent:act"])

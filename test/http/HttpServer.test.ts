@@ -437,7 +437,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("hides what went wrong here, and says when to come back", () =>
+  it.live("hides the cause of a failure, and says when to come back", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const defect = yield* call(server, "/v1/defect")
@@ -451,7 +451,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("refuses changes that may have waited while the process stood still, and answers what asks", () => {
+  it.live("refuses changes that may have waited while the process stood still, and answers reads", () => {
     let late = true
     return withServer((server) =>
       Effect.gen(function*() {
@@ -558,7 +558,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("lets only the named origins in when there is a list", () =>
+  it.live("allows only the named origins if there is a list", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const from = (origin: string) =>
@@ -630,7 +630,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("says 100 Continue to those who wait for it, unless the body would be too large", () =>
+  it.live("answers 100 Continue to a client that waits for it, unless the body would be too large", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const send = (length: number) =>
@@ -658,7 +658,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("gives up on a body or headers that do not arrive", () =>
+  it.live("closes a connection whose body or headers do not arrive", () =>
     withServer(
       (server) =>
         Effect.gen(function*() {
@@ -673,7 +673,7 @@ describe("HttpServer", () => {
       { headers: 150, request: 150, check: 30 }
     ))
 
-  it.live("gives up on a head within a second of its time, also on a connection that had an answer", () =>
+  it.live("closes a connection within a second of the time for its head, also if it had an answer", () =>
     withServer(
       (server) =>
         Effect.gen(function*() {
@@ -694,7 +694,7 @@ describe("HttpServer", () => {
       { headers: 2_000 }
     ))
 
-  it.live("finishes what is in flight before it closes, and takes nothing new", () =>
+  it.live("finishes requests in flight before it closes, and takes no new ones", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const idle = connect(server.port, "127.0.0.1")
@@ -787,7 +787,7 @@ describe("HttpServer", () => {
       { drain: LONGEST_WAIT_MS * 10 }
     ))
 
-  it.live("does not wait for ever for what is in flight, and answers it", () =>
+  it.live("waits for requests in flight for a bounded time, and answers them", () =>
     Effect.forEach(
       ["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"],
       (target) =>
@@ -805,7 +805,7 @@ describe("HttpServer", () => {
         )
     ))
 
-  it.live("answers what is in flight on /mcp as that protocol does", () =>
+  it.live("answers requests in flight on /mcp as that protocol does", () =>
     withServer(
       (server) =>
         Effect.gen(function*() {

@@ -303,7 +303,7 @@ eachDatabase((database) => {
         assert.strictEqual(seam.effects, 1)
       }))
 
-    it.effect("that is being worked on is answered with 409 and Retry-After", () =>
+    it.effect("of a request that is running is answered with 409 and Retry-After", () =>
       Effect.gen(function*() {
         const { one, seam, two } = yield* setting
         const key = freshKey()
@@ -446,7 +446,7 @@ eachDatabase((database) => {
         yield* sql`DELETE FROM idempotency_keys`
       }))
 
-    it.effect("whose process died between effect and answer is taken over after the deadline, and the effect is not doubled", () =>
+    it.effect("is taken over after the deadline if its process died between effect and answer, and the effect is not doubled", () =>
       Effect.gen(function*() {
         const { seam, things, two } = yield* setting
         const key = freshKey()
@@ -482,7 +482,7 @@ eachDatabase((database) => {
         assert.strictEqual(seam.effects, 2)
       }))
 
-    it.effect("that was abandoned is taken over by one of ten", () =>
+    it.effect("is taken over by one of ten requests once it was abandoned", () =>
       Effect.gen(function*() {
         const { one, seam, sql, things, two } = yield* setting
         const key = freshKey()
@@ -524,7 +524,7 @@ eachDatabase((database) => {
         is(yield* two.send("PATCH", "/v1/things/1", { key, name: "x" }), 200)
       }))
 
-    it.effect("that cannot be claimed is 503 and nothing happens", () =>
+    it.effect("gets 503 and has no effect if it cannot be claimed", () =>
       Effect.gen(function*() {
         const { one, seam } = yield* setting
         const key = freshKey()
@@ -539,7 +539,7 @@ eachDatabase((database) => {
         is(yield* one.send("PATCH", "/v1/things/1", { key, name: "x" }), 200)
       }))
 
-    it.effect("whose answer cannot be kept gets it all the same, and lapses", () =>
+    it.effect("gets its answer even if that cannot be stored, and lapses", () =>
       Effect.gen(function*() {
         const { one, seam, sql, things } = yield* setting
         const key = freshKey()

@@ -33,7 +33,7 @@ it("what an agent chose stands while it lives, and ends with its last socket or 
   assert.strictEqual(alive(busy, 10 + LIFETIME_MS).status, "online")
 })
 
-it("who chose to be offline shows no life: last_seen is when that began", () => {
+it("an agent that chose to be offline shows no activity: last_seen is when that began", () => {
   const hidden = chosen(alive(unknownPresence, 10), "offline", null, 20)
   const still = alive(hidden, 30)
   assert.deepInclude(still, { status: "offline", lastSeen: 20 })

@@ -421,7 +421,7 @@ const open = ({ remote }: Node, agentId = "agt_a") => {
 const staying = (sockets: ReadonlyArray<ReturnType<typeof open>>) =>
   sockets.filter(({ displaced, place }) => place !== undefined && !displaced)
 
-it.live("162. of sixty sockets at once over three nodes exactly as many stay as may, and those that were agreed on stay", () =>
+it.live("162. of sixty sockets at once over three nodes exactly as many stay as are allowed, and confirmed ones stay", () =>
   Effect.gen(function*() {
     for (const limit of [20, 7, 1]) {
       const wires = yield* openWires

@@ -164,7 +164,7 @@ describe("without a database", () => {
     sweep: () => Effect.succeed({ rows: 0, more: false })
   }
 
-  it.effect("nothing passes uncounted, and nothing is used up", () =>
+  it.effect("no attempt passes uncounted, and none is used up", () =>
     Effect.gen(function*() {
       let repo = broken
       const limits = yield* processOn({ ...broken, attempt: (...attempt) => repo.attempt(...attempt) })
