@@ -117,7 +117,7 @@ export class Members extends Context.Service<Members, {
         }
       }).pipe(
         Effect.timeout("5 seconds"),
-        Effect.catchCause((cause) => Effect.logDebug("The nodes could not be looked up", cause))
+        Effect.catchCause((cause) => Effect.logDebug("The list of nodes could not be read", cause))
       )
       const refresh = yield* shared(read)
       yield* refresh.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
