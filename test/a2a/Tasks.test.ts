@@ -221,7 +221,7 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       assert.lengthOf(yield* pushes.list(id), 10)
     }))
 
-  it.effect("nothing is posted any more for a caller or a called agent that is deleted, and nothing of it is kept", () =>
+  it.effect("a deleted caller or called agent gets no more posts, and no row of its configurations is kept", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const gone = [yield* world, yield* world]
@@ -244,7 +244,7 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       }
     }))
 
-  it.effect("configurations of a task that has ended are removed once what was posted is forgotten, not before", () =>
+  it.effect("configurations of a task that has ended are removed once its posts are forgotten, not before", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const pushes = yield* TaskPushes
@@ -327,7 +327,7 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
       )
     }))
 
-  it.effect("of a pair with 5,000 open tasks only those are read that the new messages may be about", () =>
+  it.effect("only those of 5,000 open tasks of a pair are read that the new messages may change", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const { a, b, id, side } = yield* world

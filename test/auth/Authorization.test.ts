@@ -130,7 +130,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_REQUESTS_PER_MINUTE: 3, LIMITS_ANONYMOU
   (it) => {
     const budget = (headers: Headers) => ["limit", "remaining", "reset"].map((name) => headers.get(`ratelimit-${name}`))
 
-    it.effect("of an agent counts whatever its key opens, and shows what is left on every answer", () =>
+    it.effect("of an agent counts every request with its key, and every answer shows the rest", () =>
       Effect.gen(function*() {
         const web = yield* Web
         const [one, two] = [yield* newAccount(), yield* newAccount()]
@@ -154,7 +154,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_REQUESTS_PER_MINUTE: 3, LIMITS_ANONYMOU
         assert.strictEqual((yield* web.send("GET", "/v1/agents/me", { key })).status, 200)
       }))
 
-    it.effect("of an address counts what needs no key", () =>
+    it.effect("of an address counts requests without a key", () =>
       Effect.gen(function*() {
         const web = yield* Web
         const verify = (ip: string) =>

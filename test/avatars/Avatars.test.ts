@@ -246,7 +246,7 @@ eachDatabase((database) => {
         }
       }))
 
-    it.effect("what agents and groups share stays until the last of them is without it", () =>
+    it.effect("a picture that agents and groups share stays until none of them has it", () =>
       Effect.gen(function*() {
         const avatars = yield* Avatars
         const groups = yield* Groups
@@ -288,7 +288,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* avatars.set(leaver.id, other), second)
       }))
 
-    it.effect("a picture is named after its content, shared by who has it, and goes when nobody does", () =>
+    it.effect("a picture is named after its content, shared by its owners, and removed with the last of them", () =>
       Effect.gen(function*() {
         const agents = yield* Agents
         const avatars = yield* Avatars

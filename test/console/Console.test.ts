@@ -649,7 +649,7 @@ describe("the operators' API of a standalone server", () => {
     }
   })
 
-  it("what operators decided is in force after a restart: limits until their time, suspensions, decisions, sessions", async () => {
+  it("decisions of operators are in force after a restart: limits until their time, suspensions, reports, sessions", async () => {
     const [slow, other] = [await newAgent(server, "restarted"), await newAgent(server, "spared")]
     const session = await Operating.signIn(server)
     const until = new Date(Date.now() + 3_600_000).toISOString()

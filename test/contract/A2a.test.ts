@@ -811,7 +811,7 @@ describe("A2A, as any program sees it", () => {
     }
   })
 
-  it("164. what is refused before the protocol is reached tells the official client why", async () => {
+  it("164. a request that is refused before it reaches the protocol tells the official client why", async () => {
     const large = message("x".repeat(2_000_000))
     for (const binding of bindings) {
       const error = await refusal("a body that is too large", begin(await connect(server, alice, bob, binding), large))

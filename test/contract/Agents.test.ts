@@ -157,7 +157,7 @@ describe("wire.md J, Agents", () => {
     )
   })
 
-  it("38. another's profile is 403 FORBIDDEN, whether the handle exists or not", async () => {
+  it("38. a change of another's profile is 403 FORBIDDEN, whether the handle exists or not", async () => {
     const [one, two] = [await newAgent(server, "one"), await newAgent(server, "two")]
     for (const handle of [two.handle, "nobody-here"]) {
       ;(await one.http.patch(`/v1/agents/${handle}`, { display_name: "Mine" })).refused(403, "FORBIDDEN")
@@ -168,7 +168,7 @@ describe("wire.md J, Agents", () => {
     assert.instanceOf(await failure(one.client.updateAgent(two.handle, { display_name: "Mine" })), ForbiddenError)
   })
 
-  it("38. what an owner may not set is ignored", async () => {
+  it("38. fields that an owner may not set are ignored", async () => {
     const agent = await newAgent(server, "sly")
     const before = (await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent)
     const after = (await agent.http.patch(`/v1/agents/${agent.handle}`, {
@@ -219,7 +219,7 @@ describe("wire.md J, Agents", () => {
     await (await Socket.hello(server, issued.api_key)).close()
   })
 
-  it("40. another agent's pending rotation is 403, and stays good for its owner", async () => {
+  it("40. a try at another agent's pending rotation is 403, and its owner can still use it", async () => {
     const [owner, thief] = [await newAgent(server, "owner"), await newAgent(server, "thief")]
     const begun = (await owner.http.post(`/v1/agents/${owner.handle}/rotate-key`)).ok(200, Shapes.Pending)
     const code = await server.code(owner.email)

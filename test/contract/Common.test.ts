@@ -323,7 +323,7 @@ describe("wire.md J, Common", () => {
     ;(await bare(server.url, "POST", `/v1/agents/${bob.handle}/rotate-key`, headers)).ok(200, Shapes.Pending)
   })
 
-  it("8. where a body is needed, an empty one is 400", async () => {
+  it("8. an empty body is 400 where a body is required", async () => {
     ;(await pair.alice.http.post("/v1/messages")).refused(400, "VALIDATION_ERROR")
     ;(await pair.alice.http.post("/v1/messages/sync/ack")).refused(400, "VALIDATION_ERROR")
     ;(await server.http().post("/v1/register")).refused(400, "VALIDATION_ERROR")

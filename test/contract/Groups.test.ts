@@ -671,7 +671,7 @@ describe("wire.md J, Groups", () => {
     ;(await reserve(alice, { conversation_id: group })).refused(410, "GROUP_DELETED")
   })
 
-  it("14. with an Idempotency-Key a group is made once, and a change is made once", async () => {
+  it("14. a repeated request with an Idempotency-Key makes one group, and one change", async () => {
     const [alice, bob] = await three()
     const key = { "idempotency-key": freshMsgId() }
     const body = { name: "Once", member_handles: [bob.handle] }

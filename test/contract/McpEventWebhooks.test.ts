@@ -177,7 +177,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.deepStrictEqual((await receiver.messages(2)).at(-1), third.id)
   })
 
-  it("201. what was handled elsewhere before its turn is not reported, and a lease holds events back", async () => {
+  it("201. a message that was handled elsewhere before its turn is not reported, and a lease holds events back", async () => {
     const bob = await newBob()
     await subscribed(bob, secretOf())
     await bob.http.request("PUT", "/v1/reply/active", { json: { ttl_seconds: 60 } })

@@ -128,7 +128,7 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
 
   const assertSound = async (): Promise<void> => assert.deepStrictEqual(await rows(UNSOUND), [])
 
-  it("of 200 first messages exactly 100 are sent; a reply through the other server frees one place, for one", async () => {
+  it("exactly 100 of 200 first messages are sent; a reply through the other server frees one slot, for one message", async () => {
     const [a, ...others] = await agents(CALLERS + 1) as [Both, ...Array<Both>]
     const answers = await Promise.all(others.map((other, i) => attempt(at(a, i), other[0])))
     assert.deepStrictEqual(tally(answers), { 201: 100, "429 COLD_CAP_EXCEEDED": 100 })
@@ -172,7 +172,7 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     await assertSound()
   })
 
-  it("of 200 who accept an invite at once, one gets the last seat", async () => {
+  it("one of 200 invitees that accept at once gets the last seat", async () => {
     const [creator, ...others] = await agents(1 + 254 + CALLERS) as [Both, ...Array<Both>]
     const { group } = (await creator[0].http.post("/v1/groups", { name: "Full" })).ok(200, Shapes.CreatedGroup)
     const invitees = others.slice(254)
@@ -203,7 +203,7 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     await assertSound()
   })
 
-  it("of 200 sends with one client_msg_id one is stored and pushed, and all are answered with it", async () => {
+  it("one of 200 sends with one client_msg_id is stored and pushed, and all are answered with it", async () => {
     const [a, b, c, d] = await agents(4) as [Both, Both, Both, Both]
     await say(a[0], b[0])
     await say(b[1], a[1])
@@ -239,7 +239,7 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     await assertSound()
   })
 
-  it("of 200 requests with one Idempotency-Key one has an effect, and the others its answer or 409", async () => {
+  it("one of 200 requests with one Idempotency-Key has an effect, and the others get its answer or 409", async () => {
     const [a] = await agents(1) as [Both]
     const create = (i: number) =>
       at(a, i).http.post("/v1/groups", { name: "Once" }, { "idempotency-key": "the-only-key" })

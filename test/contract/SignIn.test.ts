@@ -728,7 +728,7 @@ const ended = async (server: Server, token: string): Promise<void> => {
 }
 
 describe("wire.md J, sign in by OAuth where it is off, and its limits", () => {
-  it("189. where it is off, its paths do not exist, and /mcp knows keys alone", async () => {
+  it("189. its paths do not exist while it is off, and /mcp accepts keys alone", async () => {
     const server = await startServer({ env: { OAUTH: "off" } })
     const paths = [
       ["GET", "/authorize"],

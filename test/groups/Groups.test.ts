@@ -589,7 +589,7 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
     return [yield* node, yield* node] as const
   })
 
-  it.effect("of 200 invitees that accept at once exactly one gets the last of 256 seats", () =>
+  it.effect("exactly one of 200 invitees that accept at once gets the last of 256 seats", () =>
     live(Effect.scoped(Effect.gen(function*() {
       const nodes = yield* twoNodes
       const [one] = nodes

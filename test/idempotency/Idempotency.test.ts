@@ -277,7 +277,7 @@ eachDatabase((database) => {
         assert.strictEqual(seam.effects, 2)
       }))
 
-    it.effect("with another body, path or method is a conflict, running or done (J 15, 16)", () =>
+    it.effect("is a conflict with another body, path or method, running or done (J 15, 16)", () =>
       Effect.gen(function*() {
         const { one, seam, two } = yield* setting
         const key = freshKey()
@@ -555,7 +555,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* things).length, 1)
       }))
 
-    it.effect("of an attempt that another took over no longer counts", () =>
+    it.effect("has no effect any more once another attempt took over", () =>
       Effect.gen(function*() {
         const { sql } = yield* setting
         const repo = yield* IdempotencyRepo
@@ -625,7 +625,7 @@ layer(layerNodes(layerPgliteTest))("a request", (it) => {
       assert.deepStrictEqual([seam.effects, yield* marks], [4, []])
     }))
 
-  it.effect("with raw bytes is told apart by every one of them, and may be as large as its endpoint says", () =>
+  it.effect("compares raw bytes one by one, up to the size that the endpoint allows", () =>
     Effect.gen(function*() {
       const { one, seam } = yield* setting
       const key = freshKey()

@@ -132,7 +132,7 @@ describe("mentions", () => {
 
   const handle = fc.stringMatching(/^[a-zA-Z][a-zA-Z0-9]{2,29}$/)
 
-  it("what stands between other text is found, lower-cased and once", () => {
+  it("are found between other text, lower-cased and once", () => {
     fc.assert(
       fc.property(
         fc.array(handle, { maxLength: 20 }),

@@ -199,7 +199,7 @@ describe("the name of a client", () => {
     }
   )
 
-  it("in an id from an earlier release is shown without what a name may not have", () => {
+  it("is shown without characters that a name may not have if it comes from an id of an earlier release", () => {
     const idOf = (name: string) =>
       clientIdOf(key, { redirectUris: [uri], name, method: "none" }, randomBytes(SALT_BYTES))
     expect(registeredOf([key], idOf("a\0\u202eb "))?.name).toBe("ab")

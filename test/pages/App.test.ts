@@ -240,7 +240,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
-    it("what is refused is shown with its reason, and tried again as the same message", async () => {
+    it("a refused message is shown with its reason, and sent again as the same message", async () => {
       const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
@@ -401,7 +401,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
-    it("165. whatever the server says is shown as text in every view: names, handles, notes, notices, refusals", async () => {
+    it("165. every text from the server is shown as text in every view: names, handles, notes, notices, refusals", async () => {
       const { ada, bob, id } = await pair()
       const { group } = (await ada.http.post("/v1/groups", {
         name: "Plans",

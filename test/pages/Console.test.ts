@@ -276,7 +276,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await context.close()
   })
 
-  it("whatever the API says, and whatever an address of the page names, is shown as text on every page", async () => {
+  it("every text from the API and from the page's URL is shown as text on every page", async () => {
     const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
     await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
     const { group } = (await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })).body as {

@@ -24,7 +24,7 @@ it("a socket makes an agent online until it goes, or until it shows no life for 
   assert.deepInclude(gone(online, 20), { status: "offline", lastSeen: 20, expiresAt: null })
 })
 
-it("what an agent chose stands while it lives, and ends with its last socket or its time", () => {
+it("a chosen status holds while the agent shows activity, and ends with its last socket or its time", () => {
   const busy = chosen(unknownPresence, "busy", "thinking", 10)
   assert.deepInclude(alive(busy, 20), { status: "busy", customMessage: "thinking", lastSeen: 20 })
   const left = gone(alive(busy, 20), 30)

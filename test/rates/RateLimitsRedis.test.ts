@@ -115,7 +115,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
     { arbitrary: { runs: 60, size: 60 } }
   )
 
-  it.live("of 200 takes at once through two connections exactly the limit passes", () =>
+  it.live("exactly the limit of 200 takes at once through two connections passes", () =>
     Effect.gen(function*() {
       const one = yield* Layer.build(layerOf(server.url))
       const two = yield* Layer.build(layerOf(server.url))
@@ -170,7 +170,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       assert.strictEqual(freed.remaining, 0)
     })))
 
-  it.live("what a request owes is taken in the same round trip, and counted whatever else refuses", () =>
+  it.live("a charge is taken in the same round trip, and counts whatever else refuses", () =>
     using(Effect.gen(function*() {
       const limits = yield* RateLimits
       const redis = yield* channel

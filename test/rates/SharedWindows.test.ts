@@ -179,7 +179,7 @@ describe("limits that nodes share", () => {
       assert.strictEqual((yield* takes(two, ten, 20)).length, 10)
     }).pipe(Effect.scoped))
 
-  it.live("what a request owes is counted although its own limit refuses it, with Redis and without", () =>
+  it.live("a charge counts although the request's own limit refuses it, with Redis and without", () =>
     Effect.gen(function*() {
       const limits = yield* limitsOf(redis.url, PATIENT_MS)
       const other = yield* limitsOf(redis.url, PATIENT_MS)

@@ -87,7 +87,7 @@ eachDatabase((database) => {
         }
       }))
 
-    it.effect("of 200 attempts at once in two processes exactly the limit counts, and both say how long to wait", () =>
+    it.effect("exactly the limit of 200 attempts at once in two processes counts, and both say how long to wait", () =>
       Effect.gen(function*() {
         const repo = yield* AddressAttemptsRepo
         const [one, two] = [yield* processOn(repo), yield* processOn(repo)]

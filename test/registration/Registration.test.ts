@@ -180,7 +180,7 @@ describe("a registration", () => {
         neighbours.beforeMail = Effect.void
       }))
 
-    it.effect("whose mail never leaves is withdrawn: its address may ask again at once", () =>
+    it.effect("is withdrawn if its mail never leaves: its address may ask again at once", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const neighbours = yield* Neighbours
@@ -635,7 +635,7 @@ describe("a rotation", () => {
         assert.deepStrictEqual(neighbours.disconnected, [{ agentId: account.id, code: 1008, text: "key rotated" }])
       }))
 
-    it.effect("another agent's is 403 and costs its owner nothing", () =>
+    it.effect("of another agent is 403 and costs its owner nothing", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const [owner, thief] = [yield* newAccount(), yield* newAccount()]

@@ -219,7 +219,7 @@ describe("the bench's options", () => {
     assert.isTrue(HELP.split("\n").every((line) => line.length <= 100))
   })
 
-  it("that contradict each other are refused", () => {
+  it("are refused if they contradict each other", () => {
     for (
       const args of [
         "--nodes 1 --driver pglite",
