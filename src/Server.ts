@@ -20,7 +20,7 @@ import { Unavailable } from "#infrastructure/wire/WireError"
 import type { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { VERSION } from "#interfaces/service/Version"
 import { Cause, Effect, Exit, Layer } from "effect"
-import type { MessageStorage, Sharding } from "effect/cluster"
+import type { Sharding } from "effect/cluster"
 import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql"
 import * as Http from "./Http.ts"
@@ -42,7 +42,7 @@ export interface Kind<Own> {
   readonly cluster: (
     config: Settings
   ) => Layer.Layer<
-    Sharding.Sharding | MessageStorage.MessageStorage | Members | NodeCalls | PeerConnections | NodeRpc,
+    Sharding.Sharding | Members | NodeCalls | PeerConnections | NodeRpc,
     unknown,
     Databases | Base
   >

@@ -8,7 +8,7 @@ import { layerWeb, refused, Web } from "../registration/Web.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 
 layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over HTTP", (it) => {
-  it.effect("me is the whole own record (J 35)", () =>
+  it.effect("GET /v1/agents/me returns the whole own record (J 35)", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const account = yield* newAccount({ displayName: "Ada" })
@@ -51,7 +51,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
       }
     }))
 
-  it.effect("unknown and deleted handles have the same card: none", () =>
+  it.effect("an unknown and a deleted handle both have no card", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const [reader, gone] = [yield* newAccount(), yield* newAccount()]
@@ -119,7 +119,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
       ) refused(yield* patch(bad), 400, "VALIDATION_ERROR")
     }))
 
-  it.effect("another's account is 403, existing or not", () =>
+  it.effect("a change of another's account is refused with 403, whether the account exists or not", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const [one, two] = [yield* newAccount(), yield* newAccount()]
@@ -157,7 +157,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
       assert.strictEqual(renewed.body["id"], account.id)
     }))
 
-  it.effect("another agent's pending rotation is 403 for whoever has its code", () =>
+  it.effect("a caller that has the code of another agent's rotation is refused with 403", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const [owner, thief] = [yield* newAccount(), yield* newAccount()]

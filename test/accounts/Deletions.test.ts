@@ -360,7 +360,7 @@ it.effect("a deletion deletes and changes rows of the tables that say so, and of
     )
   }).pipe(Effect.provide(layerModules(layerPgliteTest))))
 
-it.effect("who holds a deleted account as a contact sees it go offline, once; what was on its way is undone a minute later", () =>
+it.effect("holders of a deleted account see it go offline once; what was on its way is undone a minute later", () =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     const liveAgents = yield* LiveAgents

@@ -268,7 +268,7 @@ describe("an erasure leaves no trace of the person beside the handle", () => {
     assert.deepStrictEqual(log.rows, [{ reason: "asked by ****" }])
   })
 
-  it("what operators search for afterwards is not written down either", async () => {
+  it("later searches of operators for the address are not stored either", async () => {
     for (
       const query of [
         `email=${encodeURIComponent(TRACES.address)}`,

@@ -26,7 +26,7 @@ const tell = (path: string, ...parts: ReadonlyArray<string>): Promise<string> =>
     })
   )
 
-it.live("a backup ends with its connection, and what changes something does not", () =>
+it.live("a backup ends with its connection, and a command that changes something does not", () =>
   Effect.gen(function*() {
     const dataDir = yield* Effect.promise(() => mkdtemp(join(tmpdir(), "parley-door-")))
     const begun = yield* Latch.make()
@@ -61,7 +61,7 @@ it.live("a backup ends with its connection, and what changes something does not"
     )
   }))
 
-it.live("a server's door takes one line of bounded length, outlives whatever it is told, and logs what failed", () =>
+it.live("the operators' socket takes one line of bounded length, survives any input, and logs what failed", () =>
   Effect.gen(function*() {
     const dataDir = yield* Effect.promise(makeDataDir)
     const path = join(dataDir, "admin.sock")

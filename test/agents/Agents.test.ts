@@ -173,7 +173,7 @@ layer(module)("Agents", (it) => {
       assert.strictEqual(tap.queries, 1)
     }))
 
-  it.effect("what is missing in one turn is one query, by keys, handles and ids; what is missed while it runs is another", () =>
+  it.effect("look-ups of one turn share one query, by keys, handles and ids; look-ups while it runs share another", () =>
     Effect.gen(function*() {
       const { agents, tap } = yield* fresh
       const [a, b, c, d, e, f] = [
@@ -206,7 +206,7 @@ layer(module)("Agents", (it) => {
       assert.strictEqual(tap.queries, 2)
     }))
 
-  it.effect("what is forgotten is asked for again, at once", () =>
+  it.effect("a forgotten account is read again at once", () =>
     Effect.gen(function*() {
       const { agents, repo } = yield* fresh
       const alice = yield* insert()
@@ -253,7 +253,7 @@ layer(module)("Agents", (it) => {
       assert.isUndefined(yield* agents.byHandle(alice.handle))
     }))
 
-  it.effect("of a deleted account these columns may keep something, and no others", () =>
+  it.effect("a deleted account keeps values in these columns alone", () =>
     Effect.gen(function*() {
       const { repo } = yield* fresh
       const sql = yield* SqlClient.SqlClient
@@ -288,7 +288,7 @@ layer(module)("Agents", (it) => {
       ])
     }))
 
-  it.effect("a database that is away is 503, and not for longer than it is away", () =>
+  it.effect("look-ups fail with 503 as long as the database is away", () =>
     Effect.gen(function*() {
       const { agents, tap } = yield* fresh
       const alice = yield* insert()
@@ -309,7 +309,7 @@ layer(module)("Agents", (it) => {
       assert.isDefined(yield* agents.byKeyHash(alice.keyHash))
     }))
 
-  it.effect("a database that does not answer is 503 after five seconds", () =>
+  it.effect("look-ups fail with 503 after five seconds if the database does not answer", () =>
     Effect.gen(function*() {
       const { agents, tap } = yield* fresh
       tap.before = Effect.never
@@ -320,7 +320,7 @@ layer(module)("Agents", (it) => {
       assert.strictEqual((yield* Fiber.join(asking)).code, "UNAVAILABLE")
     }))
 
-  it.effect("avatars are under the public address", () =>
+  it.effect("avatar URLs begin with the public address", () =>
     Effect.gen(function*() {
       const { agents } = yield* fresh
       const alice = yield* insert()
@@ -347,9 +347,9 @@ layer(module)("Agents", (it) => {
     }))
 })
 
-describe("an account's making", () => {
+describe("the creation of an account", () => {
   layer(module)((it) => {
-    it.effect("gives it an inbox", () =>
+    it.effect("gives the account an inbox", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const alice = yield* insert()
@@ -359,7 +359,7 @@ describe("an account's making", () => {
         )
       }))
 
-    it.effect("makes nothing when handle, address or lifetime stand in the way", () =>
+    it.effect("creates nothing if the handle, the address or the lifetime limit forbids it", () =>
       Effect.gen(function*() {
         const repo = yield* AgentsRepo
         const sql = yield* SqlClient.SqlClient

@@ -92,13 +92,13 @@ describe("skills", () => {
     assert.deepStrictEqual<unknown>(Exit.isSuccess(exit) ? exit.value : exit, list(left))
   })
 
-  it("that were stored before a rule for names are still shown", () => {
+  it("are shown even if they were stored before the rule for names", () => {
     const old = [{ id: "Old", name: " \u200b\u{1d159}", description: "", tags: ["a\u202eb", "a\u200d"] }]
     assert.isFalse(isAccepted(old))
     assert.deepStrictEqual(Schema.decodeUnknownSync(Schema.Array(Skill))(old), old)
   })
 
-  it("any that are accepted are stored as JSON and read back unchanged", () => {
+  it("are stored as JSON and read back unchanged, whatever was accepted", () => {
     const texts = (max: number) =>
       fc.string({ unit: "grapheme", minLength: 1, maxLength: max }).filter((text) => text.isWellFormed())
     const one = fc.record({

@@ -65,7 +65,7 @@ const contentsOf = async (folder: string): Promise<ReadonlyArray<readonly [strin
 layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store, Ids.layer, Tables.layer)))(
   "the export of an agent",
   (it) => {
-    it.effect("goes on where it was interrupted, wherever that was, and ends the same", () =>
+    it.effect("an export continues where it was interrupted, and its result is the same", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const pages = yield* AgentPages
@@ -241,7 +241,7 @@ describe("parley admin export", () => {
     await server.stop()
   })
 
-  it("has everything of a life, and no secret, nor who blocked or reported it", async () => {
+  it("exports everything of an agent's life, and no secret, nor who blocked or reported the agent", async () => {
     const ok = async (answer: Promise<{ readonly status: number }>) => {
       const { status } = await answer
       assert.isBelow(status, 300, String(await answer))

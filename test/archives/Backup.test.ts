@@ -173,7 +173,7 @@ it.live("a database has one backup at a time, which keeps its log, and none with
     }).pipe(Effect.provide(database))
   }).pipe(Effect.scoped))
 
-describe("a backup of a standalone server that is used", () => {
+describe("a backup of a standalone server under load", () => {
   let server: Server
   let folder: string
   beforeAll(async () => {
@@ -185,7 +185,7 @@ describe("a backup of a standalone server that is used", () => {
     await server.stop()
   })
 
-  it("has everything that was answered before it, no half of what came later, and the files; and starts where nothing is", async () => {
+  it("has everything that was answered before it, nothing later in part, and the files; it starts in an empty folder", async () => {
     const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
     await say(ada, bob)
     const first = await say(bob, ada)

@@ -115,7 +115,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* usage(a.id), [QUOTA, QUOTA])
       }))
 
-    it.effect("nobody uploads for nobody, for themselves, across a block, or for a group they are not in", () =>
+    it.effect("an upload is refused for an unknown recipient, for oneself, across a block, and for a group of others", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const attachments = yield* Attachments
@@ -226,7 +226,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* usage(a.id), [0, 0])
       }))
 
-    it.effect("what was never put goes soon, what no message used goes later, what one did stays", () =>
+    it.effect("an upload without bytes is removed soon, an unused file later, and a used one stays", () =>
       Effect.gen(function*() {
         const attachments = yield* Attachments
         const conversations = yield* Conversations

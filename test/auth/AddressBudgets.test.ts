@@ -17,7 +17,7 @@ const BUDGET = 4
 const ASSETS = 9
 
 describe("requests without a key", () => {
-  it.live("count against their address on every route, wire.md C.0; files of pages have a budget of their own, and probes of this machine none", () =>
+  it.live("count against their address on every route (wire.md C.0); files of pages have a budget of their own, and probes of this machine none", () =>
     Effect.gen(function*() {
       const { routes, stop } = recordRoutes()
       const layer = Http.layer.pipe(

@@ -21,7 +21,7 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
       }
     }))
 
-  it.effect("that is missing, malformed, unknown, replaced or of a deleted account is refused in one way (J 4)", () =>
+  it.effect("is refused in one way if it is missing, malformed, unknown, replaced or of a deleted account (J 4)", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const registration = yield* Registration
@@ -64,7 +64,7 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
       assert.strictEqual((yield* web.send("GET", "/v1/agents/me", { key: alive.apiKey })).status, 200)
     }))
 
-  it.effect("in a query string is not looked at", () =>
+  it.effect("is ignored in a query string", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const { apiKey } = yield* newAccount()
@@ -73,7 +73,7 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
       }
     }))
 
-  it.effect("of a suspended account opens its own status and nothing else", () =>
+  it.effect("opens only its own status if its account is suspended", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const sql = yield* SqlClient.SqlClient
@@ -101,7 +101,7 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
       assert.strictEqual((yield* (yield* Auth).authenticate(key)).status, "suspended")
     }))
 
-  it.effect("of a restricted account works", () =>
+  it.effect("works if its account is restricted", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const sql = yield* SqlClient.SqlClient
@@ -111,7 +111,7 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
       assert.deepStrictEqual([card.status, card.body["status"]], [200, "restricted"])
     }))
 
-  it.effect("that cannot be checked is 503, never 401", () =>
+  it.effect("gets 503, and never 401, if it cannot be checked", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const { apiKey: key } = yield* newAccount()
@@ -130,7 +130,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_REQUESTS_PER_MINUTE: 3, LIMITS_ANONYMOU
   (it) => {
     const budget = (headers: Headers) => ["limit", "remaining", "reset"].map((name) => headers.get(`ratelimit-${name}`))
 
-    it.effect("of an agent counts whatever its key opens, and shows what is left on every answer", () =>
+    it.effect("of an agent counts every request with its key, and every answer shows the rest", () =>
       Effect.gen(function*() {
         const web = yield* Web
         const [one, two] = [yield* newAccount(), yield* newAccount()]
@@ -154,7 +154,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_REQUESTS_PER_MINUTE: 3, LIMITS_ANONYMOU
         assert.strictEqual((yield* web.send("GET", "/v1/agents/me", { key })).status, 200)
       }))
 
-    it.effect("of an address counts what needs no key", () =>
+    it.effect("of an address counts requests without a key", () =>
       Effect.gen(function*() {
         const web = yield* Web
         const verify = (ip: string) =>

@@ -146,7 +146,7 @@ const layerPictures = (database: TestDatabase) =>
 
 eachDatabase((database) => {
   layer(layerPictures(database))((it) => {
-    it.effect("five accepted writes a minute; what is refused does not count", () =>
+    it.effect("five writes a minute are accepted; refused writes do not count", () =>
       Effect.gen(function*() {
         const avatars = yield* Avatars
         const { id } = yield* newAgent("rate")
@@ -214,7 +214,7 @@ eachDatabase((database) => {
         assert.notStrictEqual((yield* groups.get(a.id, group.id)).avatar_url, null)
       }))
 
-    it.effect("a demotion that comes at the same time is before the picture or after it", () =>
+    it.effect("a demotion at the same time comes before the picture or after it", () =>
       Effect.gen(function*() {
         const groups = yield* Groups
         const conversations = yield* Conversations
@@ -246,7 +246,7 @@ eachDatabase((database) => {
         }
       }))
 
-    it.effect("what agents and groups share stays until the last of them is without it", () =>
+    it.effect("a picture that agents and groups share stays until none of them has it", () =>
       Effect.gen(function*() {
         const avatars = yield* Avatars
         const groups = yield* Groups
@@ -288,7 +288,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* avatars.set(leaver.id, other), second)
       }))
 
-    it.effect("a picture is named after its content, shared by who has it, and goes when nobody does", () =>
+    it.effect("a picture is named after its content, shared by its owners, and removed with the last of them", () =>
       Effect.gen(function*() {
         const agents = yield* Agents
         const avatars = yield* Avatars

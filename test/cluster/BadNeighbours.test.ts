@@ -146,7 +146,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     }
   })
 
-  it("is told in what its settings differ from those of the others", async () => {
+  it("logs which of its settings differ from those of the others", async () => {
     await Promise.all(bad.splice(0).map((node) => node.kill()))
     const node = await startBad(String(await freePort()), {
       PUBLIC_URL: "http://elsewhere.test:8080",

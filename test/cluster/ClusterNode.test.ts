@@ -4,8 +4,9 @@ import { make as makeLines, PeerConnections } from "#infrastructure/cluster/Peer
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { Config } from "#infrastructure/platform/Config"
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { ConfigProvider, Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
+import { SqlClient } from "effect/sql"
 import { once } from "node:events"
 import { connect } from "node:net"
 import { freePort } from "../../runners/local/FreePort.ts"
@@ -14,7 +15,7 @@ import { Link } from "../support/Link.ts"
 import { Stopwatch } from "../support/Promptly.ts"
 
 describe("a node's address", () => {
-  it.live("is one node's at a time, and free when that one has ended", () =>
+  it.live("belongs to one node at a time, and is free when that node has ended", () =>
     Effect.gen(function*() {
       const here = { RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 14_431 }
       const first = yield* Scope.make()
@@ -27,8 +28,19 @@ describe("a node's address", () => {
     }).pipe(Effect.provide(layerPostgresTest(18, { poolSize: 6, kind: "empty" }).pipe(Layer.orDie))))
 })
 
+describe("the tables in which nodes find each other", () => {
+  it.live("are created once by nodes that start together", () =>
+    Effect.gen(function*() {
+      const url = Redacted.make(yield* Effect.promise(() => freshDatabase(18, "empty")))
+      const node = Layer.effectDiscard(migrate).pipe(Layer.provide(Layer.fresh(layerPg({ url, poolSize: 1 }))))
+      yield* Effect.all(Array.from({ length: 6 }, () => Layer.build(Layer.fresh(node))), { concurrency: "unbounded" })
+      const sql = Context.get(yield* Layer.build(layerPg({ url, poolSize: 1 })), SqlClient.SqlClient)
+      assert.deepStrictEqual(yield* sql`SELECT migration_id AS id FROM cluster_runner_migrations`, [{ id: 1 }])
+    }).pipe(Effect.scoped))
+})
+
 describe("the locks of shards", () => {
-  it.live("are let go of together, so that many of them take no longer than each may", () =>
+  it.live("are released together, so that many of them take no longer than each may", () =>
     Effect.gen(function*() {
       const url = new URL(yield* Effect.promise(() => freshDatabase(18, "empty")))
       const link = yield* Effect.acquireRelease(
@@ -62,8 +74,8 @@ describe("the locks of shards", () => {
     }).pipe(Effect.scoped))
 })
 
-describe("what listens for other nodes", () => {
-  it.live("ends although somebody there has connected and says nothing", () =>
+describe("the listener for other nodes", () => {
+  it.live("ends although a connected peer sends nothing", () =>
     Effect.gen(function*() {
       const port = yield* Effect.promise(freePort)
       const config = yield* Config.load.pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({

@@ -23,7 +23,7 @@ describe.skipIf(missingForNodes !== "" || process.platform === "win32")(
     })
     afterAll(() => cluster?.stop())
 
-    it("on both ports of both, more than they may have files open, leave sends of others as they were", async () => {
+    it("do not disturb sends of others, even if there are more on both ports than the nodes may have open files", async () => {
       const talk = async (text: string, times: number): Promise<ReadonlyArray<number>> => {
         const took: Array<number> = []
         for (let i = 0; i < times; i++) {

@@ -84,7 +84,7 @@ const pair = Effect.fnUntraced(function*(run: Run, owners = ["b:1"]) {
   return { made, caller, callee }
 })
 
-it.effect("where the shard is here a call runs at once, on the very payload, with no deadline", () =>
+it.effect("a call runs at once, on the very payload and without a deadline, if this node owns the shard", () =>
   Effect.gen(function*() {
     const heard: Array<unknown> = []
     const { callee } = yield* pair(() => (entityId, payload) =>
@@ -183,7 +183,7 @@ it.effect("a node that is not the owner says so and does nothing: the former own
     assert.strictEqual(runs, 2)
   }))
 
-it.effect("a caller of which nobody is the owner is held for 5 s, and then told to try again", () =>
+it.effect("a call without an owner is held for 5 s, and then refused with UNAVAILABLE", () =>
   Effect.gen(function*() {
     const { caller } = yield* pair(done, [])
     const waiting = yield* Effect.forkChild(Effect.flip(caller.work("1")), { startImmediately: true })
@@ -209,7 +209,7 @@ it.effect("an owner that does not answer holds its callers for 5 s", () =>
     assert.strictEqual(begun, 1)
   }))
 
-it.effect("what may have waited while its node stood still is not done there", () => {
+it.effect("a call that may have waited while its node stood still is not executed there", () => {
   let late = false
   let runs = 0
   return Effect.gen(function*() {
@@ -255,7 +255,7 @@ it.effect("calls whose line breaks are made again at the owner; then a refusal i
     assert.strictEqual((yield* Fiber.join(first))._tag, "NotFound")
   }))
 
-it.effect("more than may be under way is refused, until somebody stops waiting", () =>
+it.effect("calls above the limit are refused until a caller stops waiting", () =>
   Effect.gen(function*() {
     const { caller } = yield* pair(() => () => Effect.never)
     const large = () => caller.work("1", { at, text: "x".repeat(1_000_000) })

@@ -28,12 +28,12 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
   })
   afterAll(() => cluster?.stop())
 
-  it("says what it is, and holds no shard", async () => {
+  it("reports its role, and holds no shard", async () => {
     assert.match(gateway.stdout, /listens on http:\S+, and as a gateway on /)
     assert.deepStrictEqual([await shardsOf(runner), await shardsOf(gateway)], [300, 0])
   })
 
-  it("takes requests and sockets for what the runner owns, in order and once", async () => {
+  it("serves requests and sockets for conversations of the runner, in order and once", async () => {
     const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(runner, "bob")]
     const first = await send(ada, { to: bob.handle }, "the first word")
     const sockets = [
@@ -86,7 +86,7 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
     await Promise.all([adas.close(), bobs.close()])
   })
 
-  it("is missed by nobody but its sockets when it is killed", async () => {
+  it("disturbs nothing but its own sockets when it is killed", async () => {
     const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(runner, "bob")]
     await send(ada, { to: bob.handle }, "the first word")
     await send(bob, { to: ada.handle }, "an answer")
@@ -105,7 +105,7 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
     await again.close()
   })
 
-  it("stops as a runner does: not ready, sockets closed with 1001 one after the other, ended well", async () => {
+  it("stops as a runner does: it is not ready, closes sockets with 1001 one after the other, and exits with 0", async () => {
     const agents = await Promise.all(Array.from({ length: 4 }, () => newAgent(gateway, "ada")))
     const sockets: Array<Socket> = []
     for (const { key } of agents) {
@@ -128,7 +128,7 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
     assert.strictEqual(await ready(runner), true)
   })
 
-  it("leaves a runner that is the last to stop, and does so without complaint", async () => {
+  it("stops before the runner, which then stops without an error", async () => {
     runner.terminate()
     assert.strictEqual(await runner.exit(), 0)
     assert.notInclude(runner.stderr, "No healthy runners available")

@@ -109,7 +109,7 @@ describe("the members of the cluster", () => {
       assert.deepStrictEqual([...members.others()], [])
     }))
 
-  it.effect("hear once a minute of a node that is not taken in, with the reason, and at once when it is put out", () =>
+  it.effect("log once a minute why a node is not accepted, and at once that it was excluded", () =>
     Effect.gen(function*() {
       const { state, told } = yield* setUp([runner(2), true])
       assert.deepStrictEqual(told(), [`Info: Node ${OTHER} belongs to the cluster`])

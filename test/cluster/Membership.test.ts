@@ -23,13 +23,13 @@ const nodes = (
 
 const members = (...given: Parameters<typeof nodes>): string => [...membersOf(nodes(...given))].sort().join("")
 
-describe("who belongs to the cluster", () => {
-  it("is everybody while all can talk with all, and one that is alone", () => {
+describe("the members of the cluster", () => {
+  it("are all nodes while all can talk with all; a single node is a member", () => {
     assert.strictEqual(members("a"), "a")
     assert.strictEqual(members("abcde"), "abcde")
   })
 
-  it("a node that reaches nobody, or that nobody reaches, is left out alone, wherever it stands in the list", () => {
+  it("exclude only the node that reaches nobody, or that nobody reaches, wherever it stands in the list", () => {
     for (const bad of "abc") {
       const others = [..."abc"].filter((name) => name !== bad)
       const out = others.map((other) => bad + other)
@@ -39,18 +39,18 @@ describe("who belongs to the cluster", () => {
     }
   })
 
-  it("of two that cannot talk both ways the one that was listed earlier stays", () => {
+  it("keep the node that was listed earlier if two cannot talk both ways", () => {
     for (const cuts of [["ab"], ["ba"], ["ab", "ba"]]) assert.strictEqual(members("ab", cuts), "a")
     assert.strictEqual(members("abc", ["bc"]), "ab")
     // Two halves.
     assert.strictEqual(members("abcd", ["ac", "ad", "bc", "bd"]), "ab")
   })
 
-  it("a majority stays, whoever is in the rest", () => {
+  it("keep the majority, whoever is in the rest", () => {
     assert.strictEqual(members("abcde", ["ac", "ad", "ae", "bc", "bd", "be"]), "cde")
   })
 
-  it("one that is dead or hangs decides nothing, and stays only while more than half reach it", () => {
+  it("a node that is dead or hangs decides nothing, and stays only while more than half reach it", () => {
     const silent = { a: { isCurrent: false, reaches: new Set<string>() } }
     assert.strictEqual(members("abc", [], silent), "abc")
     assert.strictEqual(members("abc", ["ba"], silent), "bc")
@@ -92,7 +92,7 @@ describe("who belongs to the cluster", () => {
     assert.isTrue(joins("abcz", ["ab", "ac", "az", "za", "ba", "ca"]))
   })
 
-  it("in any state: somebody who says something stays, those who stay can all talk, and one node alone puts out no two", () => {
+  it("in any state, some node that reports stays, all that stay can talk, and no single node excludes two", () => {
     const bits = fc.array(fc.boolean(), { minLength: 36, maxLength: 36 })
     fc.assert(fc.property(fc.integer({ min: 1, max: 6 }), bits, bits, (count, reach, current) => {
       const names = "abcdef".slice(0, count)
@@ -124,7 +124,7 @@ describe("who belongs to the cluster", () => {
   })
 })
 
-describe("whose database sessions a node may end", () => {
+describe("the nodes whose database sessions a node may end", () => {
   const STATES = [{ isCurrent: true, isSilent: false }, { isCurrent: false, isSilent: false }, {
     isCurrent: false,
     isSilent: true
@@ -164,7 +164,7 @@ describe("whose database sessions a node may end", () => {
     return all
   }
 
-  it("in every world of up to four nodes: no node that writes nothing ends any, and no node that ends some loses its own", () => {
+  it("in all states of up to four nodes, a silent node ends no sessions, and a node that ends some keeps its own", () => {
     let endings = 0
     for (const count of [2, 3, 4]) {
       for (const world of worlds(count)) {
@@ -174,7 +174,7 @@ describe("whose database sessions a node may end", () => {
     assert.isAbove(endings, 1_000)
   })
 
-  it("in every world of up to three nodes that all write: whatever becomes of an ended node, it never ends those that ended it", () => {
+  it("in all states of up to three nodes that all write, a node whose sessions were ended never ends those of the other in turn", () => {
     for (const count of [2, 3]) {
       for (const world of worlds(count)) {
         if (!world.every(({ isCurrent }) => isCurrent)) continue
@@ -193,7 +193,7 @@ describe("whose database sessions a node may end", () => {
     }
   })
 
-  it("are those of the one that is left out, by those that stay and own shards", () => {
+  it("are the excluded ones, for the nodes that stay and own shards", () => {
     const ends = (self: string, ...given: Parameters<typeof nodes>) =>
       endedBy(self, nodes(...given)).map(({ address }) => address).join("")
     assert.strictEqual(ends("a", "abc"), "")

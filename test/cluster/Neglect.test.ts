@@ -59,7 +59,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     return found
   }
 
-  it("answers, streams of A2A tasks and sockets that nobody reads", async () => {
+  it("serve others while peers do not read answers, streams of A2A tasks and sockets", async () => {
     const readers = await Promise.all(Array.from({ length: 4 }, async (_, i) => {
       const reader = await newAgent(cluster.nodes[i % 2]!, "reader")
       const { conversation_id } = await send(reader, { to: bob.handle }, "hello")
@@ -95,7 +95,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     }
   })
 
-  it("targets of posts that never answer", async () => {
+  it("serve others while targets of posts never answer", async () => {
     const hook = async (agent: TestAgent, url: string): Promise<void> => {
       assert.strictEqual((await agent.http.post("/v1/webhooks", { url, events: ["message.new"] })).status, 201)
     }

@@ -1,4 +1,5 @@
-import { Complete, complete, registerOnceServing } from "#infrastructure/cluster/NodeDuty"
+import { registerOnceServing } from "#infrastructure/cluster/EffectOverrides"
+import { Complete, complete } from "#infrastructure/cluster/NodeDuty"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { ClusterError, Runner, RunnerAddress, RunnerStorage, ShardId } from "effect/cluster"
@@ -29,8 +30,8 @@ const recorded = Effect.gen(function*() {
   return { storage, state }
 })
 
-describe("a node's place in the list", () => {
-  it.effect("is not asked for before all of the node is built", () =>
+describe("a node", () => {
+  it.effect("is not listed before its whole process is built", () =>
     Effect.gen(function*() {
       const { state, storage } = yield* recorded
       const registering = yield* Effect.forkChild(storage.register(runner, true), { startImmediately: true })
@@ -41,7 +42,7 @@ describe("a node's place in the list", () => {
       assert.strictEqual(state.registered, 1)
     }).pipe(Effect.provideServiceEffect(Complete, Latch.make(false))))
 
-  it.effect("is not held from the loss of its locks until they are let go of", () =>
+  it.effect("is not listed again after the loss of its locks until they are released", () =>
     Effect.gen(function*() {
       const { state, storage } = yield* recorded
       yield* storage.refresh(here, shards)
@@ -63,7 +64,7 @@ describe("a node's place in the list", () => {
       assert.strictEqual(state.beats, 3)
     }))
 
-  it.effect("is soon asked for again although the first release of its locks hangs", () =>
+  it.effect("is listed again soon although the first release of its locks hangs", () =>
     Effect.gen(function*() {
       const { state, storage } = yield* recorded
       state.away = true
@@ -77,7 +78,7 @@ describe("a node's place in the list", () => {
       assert.strictEqual(state.registered, 1)
     }))
 
-  it.effect("is kept if the database was away for a moment only", () =>
+  it.effect("stays listed if the database was away for a moment only", () =>
     Effect.gen(function*() {
       const { state, storage } = yield* recorded
       state.away = true

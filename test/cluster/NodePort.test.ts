@@ -90,7 +90,7 @@ const knows = (port: number, secret: string): Effect.Effect<boolean> =>
   })
 
 describe("the port for other nodes", () => {
-  it.live("takes whoever knows one of its secrets, while one of them is being changed", () =>
+  it.live("accepts peers that know one of its secrets while a secret is being changed", () =>
     Effect.gen(function*() {
       const [old, both, fresh] = [yield* open("old"), yield* open("new, old"), yield* open("new")]
       const table: Array<readonly [string, boolean]> = []
@@ -110,7 +110,7 @@ describe("the port for other nodes", () => {
       )
     }).pipe(Effect.scoped))
 
-  it.live("says once whom it refuses and why", () =>
+  it.live("logs once which peer it refuses and why", () =>
     Effect.gen(function*() {
       const [secured, plain] = [yield* open("a secret"), yield* open(undefined)]
       for (let i = 0; i < 2; i++) {
@@ -133,7 +133,7 @@ describe("the port for other nodes", () => {
       assert.deepStrictEqual([secured.served, plain.served], [[], []])
     }).pipe(Effect.scoped))
 
-  it.live("ends a connection on which something else than a node speaks, and says so once", () =>
+  it.live("ends a connection whose peer is no node, and logs it once", () =>
     Effect.gen(function*() {
       const [way] = clientTls(Redacted.make("a secret"))
       const [secured, plain] = [yield* openReal("a secret"), yield* openReal(undefined)]
@@ -166,7 +166,7 @@ describe("the port for other nodes", () => {
       }
     }).pipe(Effect.scoped))
 
-  it.live("takes it quietly that a connection breaks off, as all of a node that dies do", () =>
+  it.live("logs nothing when a connection breaks off, as all of a node that dies do", () =>
     Effect.gen(function*() {
       const { lines, logged, port } = yield* openReal(undefined)
       for (let i = 1; i <= 3; i++) {

@@ -69,7 +69,7 @@ const setUp = Effect.gen(function*() {
   return { made, rows, said, logged, lines, other, reports: Context.get(context, NodeReports) }
 })
 
-describe("what a node says about the others", () => {
+describe("the report of a node about the others", () => {
   it.effect("names each listed node with which it cannot talk, and why", () =>
     Effect.gen(function*() {
       const { lines, logged, other, reports, rows } = yield* setUp
@@ -121,7 +121,7 @@ describe("what a node says about the others", () => {
       assert.lengthOf(logged, 2)
     }))
 
-  it.effect("is not settled while a node has neither a line nor a reason why not", () =>
+  it.effect("is not settled while a node has neither a connection nor a reason why not", () =>
     Effect.gen(function*() {
       const { lines, logged, made, reports, rows } = yield* setUp
       // Takes connections and does not greet.
@@ -145,7 +145,7 @@ describe("what a node says about the others", () => {
       assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: it does not answer`])
     }))
 
-  it.effect("is written at once when a line begins or ends, and twice a second", () =>
+  it.effect("is written at once when a connection begins or ends, and twice a second", () =>
     Effect.gen(function*() {
       const { lines, made, other, rows, said } = yield* setUp
       yield* until("the first report", () => said.length > 0)
@@ -167,11 +167,11 @@ describe("what a node says about the others", () => {
     }))
 })
 
-describe("what all nodes should have in common", () => {
+describe("settings that all nodes should have in common", () => {
   const others = (...all: ReadonlyArray<Partial<NodeInfo>>) =>
     all.map((one, i) => ({ address: `10.0.0.${i + 2}:7431`, facts: { ...facts, ...one } }))
 
-  it("is compared by a node that starts, a line for each difference", () => {
+  it("are compared by a node that starts, which logs a line for each difference", () => {
     assert.deepStrictEqual(disagreements(facts, others({}, {})), [])
     assert.deepStrictEqual(
       disagreements(

@@ -29,7 +29,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
   })
   afterAll(() => cluster?.stop())
 
-  it("start together on an empty database, and one of them makes it", async () => {
+  it("start together on an empty database, and one of them creates the tables", async () => {
     const made = [one, two].flatMap(({ stderr }) => stderr.match(/Creating the database/g) ?? [])
     assert.isAtLeast(made.length, 1)
     const client = new Client(cluster.env["DATABASE_URL"])
@@ -59,7 +59,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     }
   })
 
-  it("what is sent to conversations of the other node shares calls", async () => {
+  it("sends to conversations of the other node share calls", async () => {
     const carried = async () => {
       const { text } = await one.http().get("/internal/metrics")
       return { calls: metric(text, "remote_call_batch_size_count"), sends: metric(text, "remote_call_batch_size_sum") }
@@ -175,7 +175,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     await Promise.all([adas.close(), bobs.close()])
   })
 
-  it("presence is the same on every node, and those that hold an agent are told on theirs", async () => {
+  it("presence is the same on every node, and contacts are notified on their own node", async () => {
     const [ada, bob] = [await newAgent(one, "ada"), await newAgent(two, "bob")]
     await send(ada, { to: bob.handle }, "the first word")
     await send(bob, { to: ada.handle }, "an answer")
@@ -227,7 +227,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     })
   })
 
-  it("whoever does not know the secret cannot speak to a node, nor a node listen where another does", async () => {
+  it("a peer without the secret cannot speak to a node, and two nodes cannot have one address", async () => {
     const port = cluster.runnerPort(one)
     const psk = (secret: string) => Buffer.from(hkdfSync("sha256", secret, "", "parley between nodes", 32))
     const handshake = (secret: string) =>

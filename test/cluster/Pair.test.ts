@@ -78,7 +78,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
   /** The agent's processes, each at one of the nodes. */
   const at = (i: number): TestAgent => on(i % 2 === 0 ? one : two, agent)
 
-  it("says at its start where it is itself, not where the balancer is", () => {
+  it("print at the start their own address, not that of the balancer", () => {
     for (const node of [one, two]) {
       assert.include(
         node.stdout,
@@ -89,13 +89,13 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
     }
   })
 
-  it("counts the nodes that are alive", () =>
+  it("count the nodes that are alive", () =>
     eventually("both to count two", async () => {
       const counted = await Promise.all([one, two].map(nodesAlive))
       return counted.every((alive) => alive === 2) || undefined
     }))
 
-  it("162. of sixty opened at the same instant twenty stay, the rest are closed with 1013", async () => {
+  it("162. keep twenty of sixty sockets that are opened at the same instant, and close the rest with 1013", async () => {
     for (const way of ["hello", "header", "both"]) {
       const { key } = await newAgent(one, "crowd")
       const nodes = Array.from({ length: 60 }, (_, i) => i % 2 === 0 ? one : two)
@@ -138,7 +138,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
     await Promise.all(open.map((socket) => socket.close()))
   })
 
-  it("156. of 200 that claim a message at once one has it, and has it again wherever it asks", async () => {
+  it("156. of 200 callers that claim a message at once, one has it, and has it again on either node", async () => {
     const { id } = await say(sender, agent)
     const answers = await Promise.all(Array.from({ length: 200 }, (_, i) => claim(at(i), id, `daemon:${i}`)))
     const holders = answers.flatMap(({ claimed }, i) => claimed ? [i] : [])
@@ -147,7 +147,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
     assert.isTrue(again.every(({ claimed }) => claimed))
   })
 
-  it("156. of batches at once over the same messages one has them all, in whichever order they are named", async () => {
+  it("156. of batches that claim the same messages at once, one gets them all, whatever their order", async () => {
     const ids: Array<string> = []
     for (let i = 0; i < 10; i++) ids.push((await say(sender, agent)).id)
     const counts = await Promise.all(Array.from({ length: 40 }, async (_, i) => {
@@ -171,7 +171,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
     }
   })
 
-  describe("when it is killed", () => {
+  describe("after one node was killed", () => {
     let moving: string
     let claimed: string
     beforeAll(async () => {
@@ -182,7 +182,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
       assert.isTrue((await claim(on(two, agent), claimed, "daemon:1")).claimed)
     })
 
-    it("the other tells of it in one line", async () => {
+    it("the other logs it in one line", async () => {
       const hub = await newAgent(one, "hub")
       const peers = await Promise.all(Array.from({ length: 8 }, () => newAgent(two, "peer")))
       for (const peer of peers) {
@@ -219,7 +219,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
       assert.notMatch(said(), /(?:\n|\\n) +at /)
     })
 
-    it("the places on it are free", async () => {
+    it("the places of its sockets are free", async () => {
       const again: Array<Socket> = []
       await eventually("all of the places", async () => {
         const socket = await enters(one, moving)

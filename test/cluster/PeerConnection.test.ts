@@ -76,7 +76,7 @@ const start = async () => {
 }
 
 describe("a line between two nodes", () => {
-  it("sends what one turn of the event loop says in one frame and one write, in order", async () => {
+  it("sends the entries of one turn of the event loop in one frame and one write, in order", async () => {
     const { line, sent, writes } = await start()
     line.send('["a",1]')
     line.send({ encode: () => '["b","ä"]' })
@@ -90,7 +90,7 @@ describe("a line between two nodes", () => {
     assert.deepStrictEqual(sent()[1], { number: 2, acknowledged: 0, entries: [["d", 4]] })
   })
 
-  it("hears entries in order, however the bytes are cut, and acknowledges with what it says next", async () => {
+  it("delivers entries in order, however the bytes are cut, and acknowledges with its next frame", async () => {
     const { far, heard, line, sent } = await start()
     const bytes = Buffer.concat([frame(1, 0, '[["a","é"],["b"]]'), frame(2, 0, "[]"), frame(3, 0, '[["c"]]')])
     for (const byte of bytes) {
@@ -125,7 +125,7 @@ describe("a line between two nodes", () => {
       ["a length that no frame has", Buffer.from("GET / HTTP/1.1\r\n"), "a frame of"]
     ] as const
   ) {
-    it(`ends at ${what}, and hears nothing after it`, async () => {
+    it(`ends at ${what}, and delivers nothing after it`, async () => {
       const { ends, far, heard, line } = await start()
       far.write(Buffer.concat([bytes, frame(2, 0, '[["late"]]')]))
       await eventually("the end", () => ends.length === 1 || undefined)
@@ -150,7 +150,7 @@ describe("a line between two nodes", () => {
     assert.deepStrictEqual(heard, [])
   })
 
-  it("shows twice a second that it lives, and ends when it hears nothing for three seconds", async () => {
+  it("sends a sign of life twice a second, and ends when nothing arrives for three seconds", async () => {
     const { ends, far, line, sent, time } = await start()
     for (time.now = 0; time.now < 2_000; time.now += 250) line.check(true)
     await eventually("the beats", () => sent().length >= 3 || undefined)
@@ -203,14 +203,14 @@ describe("a line between two nodes", () => {
     assert.deepStrictEqual(sent().at(-1)!.entries.at(-1), ["last"])
   })
 
-  it("acknowledges what is large before it has anything to say", async () => {
+  it("acknowledges large frames before it has anything to send", async () => {
     const { far, sent } = await start()
     far.write(frame(1, 0, JSON.stringify([["large", "x".repeat(1_100_000)]])))
     await eventually("an acknowledgement", () => sent().length === 1 || undefined)
     assert.deepStrictEqual(sent()[0], { number: 1, acknowledged: 1, entries: [] })
   })
 
-  it("ends before its numbers do", async () => {
+  it("ends before the numbers of its frames are used up", async () => {
     const { ends, line } = await start()
     // A hundred days of a thousand frames a second.
     Reflect.set(line, "sent", 2 ** 32 - 1_000)
@@ -224,7 +224,7 @@ describe("a line between two nodes", () => {
     assert.lengthOf(other.ends, 1, "a line ends once")
   })
 
-  it("drops what is queued, and ends with what was said, if this side closes it", async () => {
+  it("drops queued entries, and ends after those that were sent, if this side closes it", async () => {
     const { ends, line, sent } = await start()
     const dropped = { encode: () => '["dropped"]' }
     line.send(dropped)
@@ -274,7 +274,7 @@ describe("a line between two nodes", () => {
     }
   })
 
-  it("hears nothing any more once this side has closed it", async () => {
+  it("delivers nothing once this side has closed it", async () => {
     const { far, heard, line } = await start()
     const near = Reflect.get(line, "connection") as Socket
     line.send('["a"]')

@@ -27,7 +27,7 @@ const meanwhile = (what: string, isSo: () => boolean): Effect.Effect<void> =>
     Effect.forever(Effect.andThen(TestClock.adjust("100 millis"), Effect.promise(breath)))
   )
 
-it.effect("two nodes that want each other have one line, and one again after it broke", () =>
+it.effect("two nodes that connect to each other keep one connection, and one again after it broke", () =>
   Effect.gen(function*() {
     const made = yield* wires
     const [one, two] = [yield* start(made, "a:1"), yield* start(made, "b:1")]
@@ -39,8 +39,10 @@ it.effect("two nodes that want each other have one line, and one again after it 
     assert.deepStrictEqual([one.ended(), two.ended()], [1, 1])
     two.lines.to("a:1")?.send('["missed",2]')
     yield* until("it to be heard", () => one.heard.length === 1)
-    yield* Effect.forEach(Array.from({ length: 30 }), () =>
-      Effect.andThen(TestClock.adjust("250 millis"), Effect.promise(breath)))
+    yield* Effect.forEach(
+      Array.from({ length: 30 }),
+      () => Effect.andThen(TestClock.adjust("250 millis"), Effect.promise(breath))
+    )
     assert.deepStrictEqual([one.began.length, two.began.length], [2, 2], "a quiet line lasts")
   }))
 
@@ -59,7 +61,7 @@ it.effect("the node with the greater name connects if the other one cannot", () 
     assert.isUndefined(one.lines.problem("b:1"))
   }))
 
-it.effect("of two connections at the same time the one of the smaller name is kept, by both", () =>
+it.effect("both nodes keep the connection that the node with the smaller name opened", () =>
   Effect.gen(function*() {
     const made = yield* wires
     made.isUp = false
@@ -76,7 +78,7 @@ it.effect("of two connections at the same time the one of the smaller name is ke
     assert.strictEqual(two.began.length - two.ended(), 1)
   }))
 
-it.effect("another version, another name and an earlier process are refused in words, once a minute in the log", () => {
+it.effect("another version, another name and an earlier process are refused with a reason, and logged once a minute", () => {
   const log: Array<string> = []
   return Effect.gen(function*() {
     const made = yield* wires
@@ -116,7 +118,7 @@ it.effect("another version, another name and an earlier process are refused in w
   }).pipe(Effect.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))])))
 })
 
-it.effect("a connection that does not greet is a stranger's", () =>
+it.effect("a connection without a greeting is refused", () =>
   Effect.gen(function*() {
     const made = yield* wires
     const results: Array<unknown> = []
@@ -132,7 +134,7 @@ it.effect("a connection that does not greet is a stranger's", () =>
     assert.deepInclude(results[0] as object, { value: "stranger" })
   }))
 
-it.effect("nothing is heard before there are handlers", () =>
+it.effect("no entry is delivered before there are handlers", () =>
   Effect.gen(function*() {
     const made = yield* wires
     const one = yield* start(made, "a:1")

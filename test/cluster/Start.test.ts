@@ -17,7 +17,7 @@ const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
 }
 
 describe("the start of a node", () => {
-  it("names all that is missing at once", async () => {
+  it("names all missing settings at once", async () => {
     for (const { code, stderr } of await Promise.all([{}, { ROLE: "gateway" }].map((env) => run("runner", env)))) {
       assert.strictEqual(code, 1)
       assert.deepStrictEqual(
@@ -43,7 +43,7 @@ describe("the start of a node", () => {
     )
   })
 
-  it("a database is made by whoever migrates first, and a node stops at one that is newer", async () => {
+  it("creates the tables if no other has, and stops at a database of a newer version", async () => {
     const url = await freshDatabase(18, "empty")
     const both = await Promise.all([run("migrate", { DATABASE_URL: url }), run("migrate", { DATABASE_URL: url })])
     for (const { code, stderr } of both) assert.strictEqual(code, 0, stderr)

@@ -149,7 +149,7 @@ describe("a node whose row is old", () => {
       assert.strictEqual(yield* held, SHARDS.length)
     }).pipe(Effect.scoped))
 
-  it.live("keeps all if the role of the other node may not end them, which is logged once", () =>
+  it.live("keeps its locks if the role of the other node may not end its sessions, which is logged once", () =>
     Effect.gen(function*() {
       const { age, here, held, owners, reach, steady, there } = yield* twoNodesAs(`limited_${process.pid}`)
       const lines: Array<string> = []
@@ -163,7 +163,7 @@ describe("a node whose row is old", () => {
       assert.strictEqual(yield* held, SHARDS.length)
     }).pipe(Effect.scoped))
 
-  it.live("keeps all if no node has written for three seconds without a gap, as after a pause of the database", () =>
+  it.live("keeps its locks if no node has written for three seconds without a gap, as after a pause of the database", () =>
     Effect.gen(function*() {
       const { age, here, held, owners, sql, there } = yield* twoNodes
       yield* sql`UPDATE cluster_nodes SET said_at = said_at + interval '10 seconds'`

@@ -114,7 +114,7 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
     assert.lengthOf([...new Set(spans.map(({ node }) => node))], 2)
   })
 
-  it("a trace that its caller does not sample is handed on to the webhook, and not told", async () => {
+  it("a trace that its caller does not sample is handed on to the webhook, and not exported", async () => {
     for (const node of cluster.nodes) {
       const trace = caller("00")
       await say(on(node, ada), "quietly", trace.header)
@@ -148,7 +148,7 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
     assert.includeDeepMembers(codes, [{ key: "http.response.status_code", value: { intValue: "404" } }])
   })
 
-  it("no key, no body, no handle and no address is in a span", () => {
+  it("a span holds no key, no body, no handle and no address", () => {
     assert.isNotEmpty(collector.texts)
     const all = collector.texts.join("\n")
     for (

@@ -137,7 +137,7 @@ describe("the queue for large answers", () => {
     assert.deepStrictEqual(later.map(({ at }) => at), [3_900])
   })
 
-  it("refuses what its queue cannot hold, and keeps nothing of who has left", () => {
+  it("refuses answers that its queue cannot hold, and forgets peers that have left", () => {
     const log: Array<string> = []
     const queue = queueOf(1, 1_000)
     const enter = entering(queue, log)
@@ -150,7 +150,7 @@ describe("the queue for large answers", () => {
     assert.deepStrictEqual(log, ["one", "two"])
   })
 
-  it("never exceeds its bounds, and serves everybody in the end", () => {
+  it("never exceeds its bounds, and serves every peer in the end", () => {
     fc.assert(fc.property(
       fc.array(
         fc.tuple(

@@ -204,7 +204,7 @@ describe("a connector", () => {
     assert.strictEqual(machine.runs, 1)
   })
 
-  it("of two connectors, one answers each message", async () => {
+  it("answers each message once, with another connector beside it", async () => {
     const [ada, bob] = await pair()
     const carol = await newAgent(server, "carol")
     const machines = [new Machine("sleep 0.05; echo Answered."), new Machine("sleep 0.05; echo Answered.")] as const

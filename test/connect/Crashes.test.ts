@@ -80,8 +80,8 @@ const tableFrom = async (
   return [...rows, whole.row]
 }
 
-describe("a connector that is killed before a call, and started again, answers once and acknowledges; what is left in between", () => {
-  it("of a reply", async () => {
+describe("a connector that is killed before any call and started again", () => {
+  it("answers once and acknowledges a reply", async () => {
     assert.deepStrictEqual(await tableFrom("journal.arrived", () => "echo Answered.", {}, 1), [
       "journal.arrived: nothing",
       "api.claim: waiting",
@@ -98,7 +98,7 @@ describe("a connector that is killed before a call, and started again, answers o
     ])
   })
 
-  it("of a run that sends nothing", async () => {
+  it("acknowledges a run that sends nothing", async () => {
     assert.deepStrictEqual(await tableFrom("runs.run", () => "echo NO_REPLY", {}, 0), [
       "runs.run: running",
       "journal.silent: running",
@@ -107,7 +107,7 @@ describe("a connector that is killed before a call, and started again, answers o
     ])
   })
 
-  it("of a run that fails first", async () => {
+  it("answers once and acknowledges a run that fails first", async () => {
     const script = "[ -e $0.failed ] || { touch $0.failed; exit 3; }; echo Answered."
     assert.deepStrictEqual(await tableFrom("journal.failed", () => script, {}, 1, 5), [
       "journal.failed: running",
@@ -119,7 +119,7 @@ describe("a connector that is killed before a call, and started again, answers o
     ])
   })
 
-  it("of a run that sends by its tools", async () => {
+  it("answers once and acknowledges a run that sends by its tools", async () => {
     const script = (bob: string) =>
       `${toolCall("agentchat_send_message", { to: bob, text: "Answered." })}; sleep 0.02; echo Done.`
     assert.deepStrictEqual(await tableFrom("runs.run", script, { reply: "tools" }, 1), [

@@ -187,7 +187,7 @@ const message = (
 })
 
 describe("messages", () => {
-  it("wake the program if they are direct or mention the agent, and never if they are the agent's own", () => {
+  it("start the program if they are direct or mention the agent, and never if they are the agent's own", () => {
     const settings = { handle: "ada", wake: DEFAULTS.wake }
     assert.isTrue(wakes(message(), settings))
     assert.isFalse(wakes(message({ sender: "ada" }), settings))
@@ -332,7 +332,7 @@ describe("adapters", () => {
     assert.strictEqual(read("goose", exited(goose("error")))._tag, "Failed")
   })
 
-  it("take nonsense with exit code 0 for a failure, except for a program whose whole output is the reply", () => {
+  it("take an unreadable result with exit code 0 for a failure, except for a program whose whole output is the reply", () => {
     for (const name of ["claude", "codex", "gemini", "opencode", "goose", "cursor"] as const) {
       for (const output of ["", "Sorry, I am not logged in.", "{}", "[1]", "null"]) {
         assert.strictEqual(read(name, exited(output))._tag, "Failed", `${name}: ${output}`)
@@ -396,7 +396,7 @@ describe("connect.json", () => {
     })
   })
 
-  it("is refused with a unknownSettings setting, without allow, and with a command that is missing", () => {
+  it("is refused with an unknown setting, without allow, and without a command", () => {
     const problem = (text: string) =>
       Result.match(Result.flatMap(parseFile(text), (found) => settingsOf(found, "ada")), {
         onFailure: String,

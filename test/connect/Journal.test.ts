@@ -95,7 +95,7 @@ describe("the journal", () => {
       )
     ))
 
-  it.effect("is for its user alone, also if an older one was open to others", () =>
+  it.effect("can be read by its user alone, even if an older one was open to others", () =>
     Effect.gen(function*() {
       const folder = yield* Effect.acquireRelease(
         Effect.sync(() => mkdtempSync(join(tmpdir(), "parley-journal-"))),

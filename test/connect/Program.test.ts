@@ -146,7 +146,7 @@ describe("parley connect", () => {
     assert.include(written, '"event":"replied"')
   })
 
-  it("that is killed during a run ends what is left of the run, and answers once", async () => {
+  it("ends what is left of a run during which it was killed, and answers once", async () => {
     const [ada, bob] = await pair()
     const machine = new Machine(
       `if ! [ -e ${"$0"}.killed ]; then touch $0.killed; kill -9 $PPID; echo "{\\"text\\": \\"From the dead\\"}"; sleep 300; fi; echo "{\\"text\\": \\"Hello\\"}"`
@@ -197,7 +197,7 @@ describe("parley connect", () => {
     assert.include(stderr, "chmod 600")
   })
 
-  it("that has a dead key ends with 78, and says so in its status", async () => {
+  it("ends with 78 if its key is dead, and says so in its status", async () => {
     const [ada] = await pair()
     const machine = new Machine()
     configure(machine, { ...ada, key: "ac_this-key-is-an-example-and-it-opens-no-door" } as TestAgent)

@@ -72,7 +72,7 @@ const batch: readonly [Message] = [{
   context: { conversation: { type: "direct", group_name: null }, mentions: [] }
 }]
 
-it.effect("a message of a run is claimed for again, and a repeated or replayed one has the same client_msg_id", () =>
+it.effect("a message of a run is claimed again before it is sent, and a repeated one has the same client_msg_id", () =>
   Effect.gen(function*() {
     const bodies: Array<{ readonly client_msg_id: string }> = []
     const answers = [false, true, true, true]
@@ -131,7 +131,7 @@ describe("a run that sends by its tools", () => {
     assert.strictEqual(machine.runs, 1)
   })
 
-  it("that fails after it has answered is not repeated, and what it sent is acknowledged", async () => {
+  it("is not repeated if it fails after it has answered, and what it sent is acknowledged", async () => {
     const [ada, bob] = await acquainted(server)
     const machine = new Machine(`${sending(bob.handle, "Done.")}; exit 3`)
     const id = await send(bob, ada.handle, "Hello")
@@ -140,7 +140,7 @@ describe("a run that sends by its tools", () => {
     assert.deepStrictEqual([answeredBy(await stored(bob)), machine.runs], [[id], 1])
   })
 
-  it("that sent nothing has failed, unless it ends with NO_REPLY", async () => {
+  it("has failed if it sent nothing, unless it ends with NO_REPLY", async () => {
     const [ada, bob] = await acquainted(server)
     const machine = new Machine('case $prompt in *Cheers*) echo NO_REPLY;; *) echo "My answer.";; esac')
     const one = start(machine, ada)

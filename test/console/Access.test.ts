@@ -25,14 +25,14 @@ it("behind https the cookie is Secure, and changes come from there", () => {
   assert.strictEqual(ownOrigin({ ...config, PUBLIC_URL: undefined }, "10.0.0.5:3000"), "http://10.0.0.5:3000")
 })
 
-describe("who may use the operators' API", () => {
+describe("the operators' API", () => {
   let server: Server
   beforeAll(async () => {
     server = await sharedServer()
   })
   afterAll(() => server.stop())
 
-  it("a link signs in once; a stolen, used or invented one gets what everybody gets", async () => {
+  it("a link signs in once; a stolen, used or invented one gets the answer of an unknown path", async () => {
     const token = await newLink(server)
     // Two at once: one of them is a thief.
     const answers = await Promise.all([redeem(server, token), redeem(server, token)])
@@ -212,7 +212,7 @@ describe("who may use the operators' API", () => {
     assert.strictEqual((await third.ask("GET", "/session")).status, 404)
   })
 
-  it("every look and every change is written down, with who and about whom", async () => {
+  it("every read and every change is audited, with the operator and the agent", async () => {
     const agent = await newAgent(server, "audited")
     const program = await Operating.program(server)
     await program.ok("GET", `/agents/${agent.handle}`)

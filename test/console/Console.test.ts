@@ -101,7 +101,7 @@ describe("the operators' API of a standalone server", () => {
     assert.strictEqual(seen.at(-1), "end")
   })
 
-  it("has a history of seconds, in which sends are seen", async () => {
+  it("has a history of seconds, which shows sends", async () => {
     const [a, b] = [await newAgent(server, "busy"), await newAgent(server, "reader")]
     await say(a, b, "counted")
     interface Told {
@@ -511,7 +511,7 @@ describe("the operators' API of a standalone server", () => {
     allowClient: () => [["connections", "allow", "redirect_host", "evil.example"], /allowed again/]
   }
 
-  it("the command line can what the API can", async () => {
+  it("the command line can do what the API can do", async () => {
     const calls = Object.values(ConsoleApi.groups).flatMap((group) => Object.keys(group.endpoints))
     assert.sameMembers(Object.keys(COMMANDS), calls)
     const { handle, http } = await newAgent(server, "commanded")
@@ -649,7 +649,7 @@ describe("the operators' API of a standalone server", () => {
     }
   })
 
-  it("what operators decided is in force after a restart: limits until their time, suspensions, decisions, sessions", async () => {
+  it("decisions of operators are in force after a restart: limits until their time, suspensions, reports, sessions", async () => {
     const [slow, other] = [await newAgent(server, "restarted"), await newAgent(server, "spared")]
     const session = await Operating.signIn(server)
     const until = new Date(Date.now() + 3_600_000).toISOString()
@@ -698,7 +698,7 @@ describe("the operators' API of a standalone server", () => {
   })
 
   // The last one, after a restart: nobody signs in by a link for a minute.
-  it("nobody tries links without end", async () => {
+  it("attempts to sign in with a link are limited", async () => {
     const token = await newLink(server)
     const answer = await redeem(server, token)
     const statuses: Array<number> = []

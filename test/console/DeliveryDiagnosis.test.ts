@@ -30,7 +30,7 @@ const well: WhyFacts = {
 const waiting = { undelivered: 3, oldestWaitingAt: NOW - 3_600_000, looked: 3 }
 const hook = { id: "whk_1", active: true, pausedUntil: null, dead: 0, failure: null }
 
-describe("why does it get nothing", () => {
+describe("the diagnosis of an agent that gets nothing", () => {
   const stops: ReadonlyArray<readonly [string, Partial<WhyFacts>, RegExp]> = [
     ["account", { status: "suspended" }, /restore it/],
     ["account", { status: "deleted" }, /deleted/],
@@ -52,7 +52,7 @@ describe("why does it get nothing", () => {
     })
   }
 
-  it("names none where nothing stops, and says what is slow or not known", () => {
+  it("names no link where nothing stops, and says what is slow or not known", () => {
     assert.deepInclude(explain(well), {
       stops_at: null,
       words: "Nothing stops, and nothing waits: all messages were delivered."

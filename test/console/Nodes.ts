@@ -70,7 +70,7 @@ export const operatorsOnNodes = (started: () => Cluster): void => {
     assert.include(refused.stderr, `No server answers at ${elsewhere}: `)
   })
 
-  it("165. a link is redeemed once over both nodes; what has expired or ended is nobody's, on each node alike", async () => {
+  it("165. a link is redeemed once over both nodes; an expired link and an ended session are refused on each node", async () => {
     const link = await newLink(nodes[0])
     const answers = await Promise.all([0, 1, 0, 1].map((i) => redeem(nodes[i]!, link)))
     assert.deepStrictEqual(answers.map(({ status }) => status).sort(), [200, 404, 404, 404])
@@ -213,7 +213,7 @@ export const operatorsOnNodes = (started: () => Cluster): void => {
     await eventually("a debug line", () => nodes[1].stderr.slice(before).includes('"level":"debug"') || undefined)
   })
 
-  it("a node that hangs is silent, and nobody waits for it; one that was killed is shown as that", async () => {
+  it("a node that hangs is shown as silent, and no request waits for it; one that was killed is shown as killed", async () => {
     const agent = await newAgent(nodes[0], "left")
     nodes[1].process.kill("SIGSTOP")
     // A second for the node, and what the rest takes.

@@ -19,7 +19,7 @@ const READY = /^ready, database (ok|slow)$/
 const AWAY = "not_ready, database down"
 
 describe.skipIf(!isInstalled(18))("while the database does not answer", () => {
-  it("the page and programs are told so at once, and both the same; credentials that nobody can check get 503", async () => {
+  it("the page and programs get the same error at once; credentials that cannot be checked get 503", async () => {
     const url = new URL(await freshDatabase(18))
     const link = await Link.open("127.0.0.1", { host: url.hostname, port: Number(url.port) })
     url.port = String(link.address.port)

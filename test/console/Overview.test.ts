@@ -33,7 +33,7 @@ const report: NodeReport = {
 }
 
 describe("the overview", () => {
-  it("adds what nodes did, from the end: one that came later has less of a past", () => {
+  it("adds up the histories of nodes from the end; a node that came later has a shorter one", () => {
     const added = addSeries([series([1, 2, 3]), series([10]), series([null, null])], { every_seconds: 1, ends_at: AT })
     assert.deepStrictEqual(added.sends, [1, 2, 13])
     assert.deepStrictEqual(addSeries([series([null]), series([null])], { every_seconds: 1, ends_at: AT }).sends, [null])
@@ -47,7 +47,7 @@ describe("the overview", () => {
     })
   })
 
-  it("counts a silent node as a node, and adds nothing of it", () => {
+  it("counts a silent node as a node, and adds none of its figures", () => {
     const nodes = [nodeShown("a:1", true, report, ""), nodeShown("b:1", false, undefined, "It hangs.")]
     assert.deepInclude(totalsOf(nodes, AT), {
       nodes: 2,
@@ -68,7 +68,7 @@ describe("the overview", () => {
     assert.strictEqual(nodeShown("a:1", true, { ...report, drained: true, reasons: ["Drained."] }, "").state, "drained")
   })
 
-  it("keeps of a minute the means, and the highest lag", () => {
+  it("keeps the means and the highest lag of each minute", () => {
     const sample = { sends: 1, pushes: 2, requests: 3, sockets: 4, cpuPercent: 5, memoryBytes: 6, lagMs: 7 }
     const mean = meanOf([sample, { ...sample, sends: 3, lagMs: 90, sockets: 5 }])
     assert.deepInclude(mean, { sends: 2, lagMs: 90, sockets: 5, pushes: 2 })

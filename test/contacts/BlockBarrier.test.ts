@@ -104,7 +104,7 @@ describe("a block in the order of a conversation", () => {
       assert.strictEqual(commits.length, 1)
     }))
 
-  it.effect("is known from then on without reading, unless something else happened in between", () =>
+  it.effect("is known from then on without a read, unless the state changed in between", () =>
     Effect.gen(function*() {
       for (const [version, loads] of [[1, 1], [2, 2]] as const) {
         const made = yield* make(ESTABLISHED)
@@ -135,7 +135,7 @@ describe("a block in the order of a conversation", () => {
       assert.strictEqual(tagOf(yield* Fiber.join(late)), "Blocked")
     }))
 
-  it.effect("taken back here or by another owner is not remembered", () =>
+  it.effect("is forgotten once it was removed, here or by another owner", () =>
     Effect.gen(function*() {
       for (const here of [true, false]) {
         const made = yield* make({ ...ESTABLISHED, version: 1, state: { ...ESTABLISHED.state, blocked: true } })

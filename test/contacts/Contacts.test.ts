@@ -245,7 +245,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(conversations.send(c, direct(a), draft("m3"))), "done")
       }))
 
-    it.effect("a report that was made before its answer was lost is not refused to whoever asks again with its key", () =>
+    it.effect("a report whose answer was lost is not refused to a caller that repeats its key", () =>
       Effect.gen(function*() {
         const contacts = yield* Contacts
         const [a, b] = [yield* newAgent("again-a"), yield* newAgent("again-b")]
@@ -264,7 +264,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* sql`SELECT FROM reports WHERE agent_id = ${a.id}`).length, 1)
       }))
 
-    it.effect("a deleted account is in no list, and nobody's contact", () =>
+    it.effect("a deleted account is in no list and is no contact of any agent", () =>
       Effect.gen(function*() {
         const contacts = yield* Contacts
         const sql = yield* SqlClient.SqlClient

@@ -225,7 +225,7 @@ for (const binding of bindings) {
       }
     })
 
-    it("164. a stream tells of every change, and ends with the task", async () => {
+    it("164. a stream shows every change, and ends with the task", async () => {
       await inbox(bob).then((waiting) => waiting.length === 0 ? undefined : catchUp(bob))
       const heard: Array<string> = []
       let id = ""
@@ -353,7 +353,7 @@ for (const binding of bindings) {
       }
     })
 
-    it("164. lists the caller's tasks with this agent: newest change first, by pages, by state and by time", async () => {
+    it("164. ListTasks shows the caller's tasks with this agent: newest change first, by pages, by state and by time", async () => {
       const pair = await newPair(server)
       const own = await connect(server, pair.alice, pair.bob, binding)
       const tasks: Array<Awaited<ReturnType<typeof begin>>> = []
@@ -811,7 +811,7 @@ describe("A2A, as any program sees it", () => {
     }
   })
 
-  it("164. what is refused before the protocol is reached tells the official client why", async () => {
+  it("164. a request that is refused before it reaches the protocol tells the official client why", async () => {
     const large = message("x".repeat(2_000_000))
     for (const binding of bindings) {
       const error = await refusal("a body that is too large", begin(await connect(server, alice, bob, binding), large))

@@ -18,7 +18,7 @@ describe("wire.md J, Agents", () => {
   })
   afterAll(() => server.stop())
 
-  it("35. me is the whole own record", async () => {
+  it("35. GET /v1/agents/me returns the whole own record", async () => {
     const agent = await newAgent(server, "me", { display_name: "Me", description: "myself" })
     const me = (await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent)
     assert.deepInclude(me, {
@@ -107,7 +107,7 @@ describe("wire.md J, Agents", () => {
     assert.deepInclude(byClient, { display_name: "Client" })
   })
 
-  it("38. texts too long and settings unknown to the contract's values are 400", async () => {
+  it("38. a text that is too long and a setting with an unknown value are 400", async () => {
     const agent = await newAgent(server, "changer")
     const bad: ReadonlyArray<object> = [
       { display_name: "x".repeat(101) },
@@ -157,7 +157,7 @@ describe("wire.md J, Agents", () => {
     )
   })
 
-  it("38. another's profile is 403 FORBIDDEN, whether the handle exists or not", async () => {
+  it("38. a change of another's profile is 403 FORBIDDEN, whether the handle exists or not", async () => {
     const [one, two] = [await newAgent(server, "one"), await newAgent(server, "two")]
     for (const handle of [two.handle, "nobody-here"]) {
       ;(await one.http.patch(`/v1/agents/${handle}`, { display_name: "Mine" })).refused(403, "FORBIDDEN")
@@ -168,7 +168,7 @@ describe("wire.md J, Agents", () => {
     assert.instanceOf(await failure(one.client.updateAgent(two.handle, { display_name: "Mine" })), ForbiddenError)
   })
 
-  it("38. what an owner may not set is ignored", async () => {
+  it("38. fields that an owner may not set are ignored", async () => {
     const agent = await newAgent(server, "sly")
     const before = (await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent)
     const after = (await agent.http.patch(`/v1/agents/${agent.handle}`, {
@@ -195,7 +195,7 @@ describe("wire.md J, Agents", () => {
     })
   })
 
-  it("40. rotation: the new key works, the old one is 401 at once and its sockets close with 1008", async () => {
+  it("40. after a rotation the new key works, the old one is 401 at once and its sockets close with 1008", async () => {
     const agent = await newAgent(server, "rotator")
     const sockets = [await Socket.hello(server, agent.key), await Socket.hello(server, agent.key, [])]
     const begun = (await agent.http.post(`/v1/agents/${agent.handle}/rotate-key`)).ok(200, Shapes.Pending)
@@ -219,7 +219,7 @@ describe("wire.md J, Agents", () => {
     await (await Socket.hello(server, issued.api_key)).close()
   })
 
-  it("40. another agent's pending rotation is 403, and stays good for its owner", async () => {
+  it("40. a try at another agent's pending rotation is 403, and its owner can still use it", async () => {
     const [owner, thief] = [await newAgent(server, "owner"), await newAgent(server, "thief")]
     const begun = (await owner.http.post(`/v1/agents/${owner.handle}/rotate-key`)).ok(200, Shapes.Pending)
     const code = await server.code(owner.email)
@@ -230,7 +230,7 @@ describe("wire.md J, Agents", () => {
     ;(await owner.http.post(`/v1/agents/${owner.handle}/rotate-key/verify`, answer)).ok(200, Shapes.NewKey)
   })
 
-  it("40. rotation with the published client", async () => {
+  it("40. the published client rotates a key", async () => {
     const agent = await newAgent(server, "rotator")
     const realtime = agent.realtime()
     const connected = new Promise<void>((resolve) => realtime.onConnect(resolve))
@@ -247,7 +247,7 @@ describe("wire.md J, Agents", () => {
     assert.strictEqual((await agentOf(server, agent, issued.api_key).client.getMe()).handle, agent.handle)
   })
 
-  it("45. deletion: me 401, card 404, sockets 1008, sends to it 404, the handle never comes back", async () => {
+  it("45. a deleted account gets 401, has no card, its sockets close with 1008, sends to it are 404, and its handle never comes back", async () => {
     const agent = await newAgent(server, "leaver")
     const friend = await newAgent(server, "friend")
     const socket = await Socket.hello(server, agent.key)
@@ -272,7 +272,7 @@ describe("wire.md J, Agents", () => {
     })).ok(200, Shapes.Verified)
   })
 
-  it("45. deletion: the other side keeps the history, with the handle and without names", async () => {
+  it("45. after a deletion the other side keeps the history, with the handle and without names", async () => {
     const { alice, bob, conversation, reply } = await newPair(server)
     await bob.http.patch(`/v1/agents/${bob.handle}`, { display_name: "Bob" })
     const last = await say(bob, alice)

@@ -286,7 +286,7 @@ describe("attacks", () => {
       }
     }))
 
-  it("fifty guesses at once are five tries for each pending id of a code, and buy nothing", () =>
+  it("fifty guesses at once are five tries for each pending id of a code, and find nothing", () =>
     whileServed(async () => {
       const tally = async (path: string, ids: ReadonlyArray<string>, code: string) => {
         const wrong = String((Number(code) + 1) % 1_000_000).padStart(6, "0")
@@ -353,7 +353,7 @@ describe("attacks", () => {
       ;(await Socket.refusal(server, { authorization: `Bearer ${api_key}` })).refused(401, "UNAUTHORIZED")
     }))
 
-  it("a key in an address opens nothing, and a socket says nothing before it is somebody's", () =>
+  it("a key in a URL opens nothing, and a socket sends nothing before it has authenticated", () =>
     whileServed(async () => {
       for (const query of [`token=${mallory.key}`, `api_key=${mallory.key}`, `access_token=${mallory.key}`]) {
         ;(await server.http().get(`/v1/agents/me?${query}`)).refused(401, "UNAUTHORIZED")
@@ -697,7 +697,7 @@ describe("attacks", () => {
       assert.isBelow(await resident(server) - before, 160, "MiB more than before")
     }))
 
-  it("what is packed is not unpacked", () =>
+  it("a compressed body is not decompressed", () =>
     whileServed(async () => {
       const before = await resident(server)
       const bomb = gzipSync(Buffer.alloc(40_000_000, 0x20))
@@ -874,7 +874,7 @@ describe("attacks", () => {
       }
     }))
 
-  it("nothing that a caller names ends a header or a mail's", () =>
+  it("no text of a caller ends a header of an answer or of a mail", () =>
     whileServed(async () => {
       for (const bytes of ["a\x01b", "a b", "\x7f", "\xe9", "x".repeat(129)]) {
         const received = await exchange(
@@ -908,7 +908,7 @@ describe("attacks", () => {
       }
     }))
 
-  it("paths mean what they say: no way up, no second decoding, no bytes that are not UTF-8", () =>
+  it("a path is decoded once, leads to no parent, and is refused if it is not UTF-8", () =>
     whileServed(async () => {
       const table: ReadonlyArray<readonly [string, number]> = [
         ["/v1//..%2f", 404],
@@ -947,7 +947,7 @@ describe("attacks", () => {
       }
     }))
 
-  it("what two servers could read in two ways is refused, and the connection ends", () =>
+  it("a request that two servers could read in two ways is refused, and the connection ends", () =>
     whileServed(async () => {
       const smuggled = "GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n"
       const begin = "POST /v1/agents/recover HTTP/1.1\r\nhost: x\r\n"
@@ -1004,7 +1004,7 @@ describe("attacks", () => {
       }
     }))
 
-  it("handles that only look like others are nobody's", () =>
+  it("a handle that only looks like another belongs to no agent", () =>
     whileServed(async () => {
       const victim = await newAgent(server, "kim")
       const { handle } = victim
@@ -1089,7 +1089,7 @@ describe("attacks", () => {
       assert.isBelow(await processorTime(server) - began, 5, "seconds of processor time")
     }))
 
-  it("who is slow is cut off in time, by the hundred, and signed URLs end", async () => {
+  it("hundreds of slow peers are cut off in time, and signed URLs expire", async () => {
     const { grown, ...outcome } = await slow
     assert.deepStrictEqual(outcome, {
       speechless: { "1013": 200 },

@@ -100,7 +100,7 @@ describe("wire.md J 143: the unmodified client", () => {
   })
   afterAll(() => server.stop())
 
-  it("143. connects, drains what waited, and hears what comes: each once, in order, and acknowledged", async () => {
+  it("143. connects, drains what waited, and gets what arrives: each once, in order, and acknowledged", async () => {
     const { alice, bob, conversation } = await newPair(server)
     await say(await newAgent(server, "dave"), bob)
     await Promise.all(Array.from({ length: 60 }, () => say(alice, bob)))
@@ -161,7 +161,7 @@ describe("wire.md J 143: the unmodified client", () => {
     }
   })
 
-  it("143. cut off and reconnected again and again, it misses nothing and hears everything in order", async () => {
+  it("143. it misses nothing and gets everything in order while it is cut off and reconnects again and again", async () => {
     const { alice, bob } = await newPair(server)
     const listener = await new Listener(bob).connect()
     const sent: Array<string> = []
@@ -210,7 +210,7 @@ describe("wire.md J 143: the unmodified client", () => {
     listener.close()
   })
 
-  it("143. what its handler failed on is offered again at the next connect", async () => {
+  it("143. a message on which its handler failed is offered again at the next connect", async () => {
     const { alice, bob } = await newPair(server)
     // Without its drain, which acknowledges a row that came over the socket first and failed there.
     const listener = new Listener(bob, { autoDrainOnConnect: false })
@@ -243,7 +243,7 @@ describe("wire.md J 143: the unmodified client", () => {
     listener.client.disconnect()
   })
 
-  it("138, 139, 141. its typing, read acks and other frames", async () => {
+  it("138, 139, 141. it sends typing, read acks and other frames, which are answered as documented", async () => {
     const { alice, bob, conversation, first } = await newPair(server)
     await markRead(bob, first.id)
     const [mine, theirs] = [await new Listener(alice).connect(), await new Listener(bob).connect()]
@@ -288,7 +288,7 @@ describe("wire.md J 137, 143 and E.4, with ECHO_OWN=off and a heartbeat of a sec
   })
   afterAll(() => server.stop())
 
-  it("137. the sender's sockets hear nothing of its own messages", async () => {
+  it("137. the sender's sockets get no echo of its own messages", async () => {
     const { alice, bob } = await newPair(server)
     const mine = [await Socket.hello(server, alice.key), await Socket.hello(server, alice.key, [])]
     const theirs = await Socket.hello(server, bob.key)

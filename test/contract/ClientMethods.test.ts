@@ -971,7 +971,7 @@ const publicOf = async (name: string, prototype: object): Promise<ReadonlyArray<
 }
 
 describe("the published client, method by method", () => {
-  it("has no method that is missing here", async () => {
+  it("has no method that this test leaves out", async () => {
     assert.deepStrictEqual(
       methods.map(({ name }) => name).sort(),
       await publicOf("AgentChatClient", AgentChatClient.prototype)
@@ -1178,7 +1178,7 @@ const typing = async (
 }
 
 describe("the published realtime client, member by member", () => {
-  it("has no member that is missing here", async () => {
+  it("has no member that this test leaves out", async () => {
     assert.deepStrictEqual(Object.keys(realtime).sort(), await publicOf("RealtimeClient", RealtimeClient.prototype))
   })
 
@@ -1392,8 +1392,8 @@ const verifiedDelivery = async ({ alice, bob, webhook }: Stage) => {
   return { body, signature, secret }
 }
 
-describe("what else the package exports", () => {
-  it("has no export that is missing here", () => {
+describe("the other exports of the package", () => {
+  it("have no export that this test leaves out", () => {
     assert.deepStrictEqual(Object.keys(exported).sort(), Object.keys(published).sort())
   })
 

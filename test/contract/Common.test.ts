@@ -20,7 +20,7 @@ describe("wire.md J, Common", () => {
   })
   afterAll(() => server.stop())
 
-  it("1. x-request-id is on every kind of answer, and fresh each time", async () => {
+  it("1. every kind of answer has an x-request-id, and a new one each time", async () => {
     const http = server.http()
     const { alice } = pair
     const expected: ReadonlyArray<readonly [Answer, ReadonlyArray<number>]> = [
@@ -63,7 +63,7 @@ describe("wire.md J, Common", () => {
     }
   })
 
-  it("2. a client's request id is in the log", async () => {
+  it("2. the log shows a client's request id", async () => {
     await bare(server.url, "GET", "/v1/agents/me", { "x-request-id": "find-me-in-the-log" })
     await eventually("the request id in the log", () => server.log.includes("find-me-in-the-log") || undefined)
   })
@@ -327,7 +327,7 @@ describe("wire.md J, Common", () => {
     ;(await bare(server.url, "POST", `/v1/agents/${bob.handle}/rotate-key`, headers)).ok(200, Shapes.Pending)
   })
 
-  it("8. where a body is needed, an empty one is 400", async () => {
+  it("8. an empty body is 400 where a body is required", async () => {
     ;(await pair.alice.http.post("/v1/messages")).refused(400, "VALIDATION_ERROR")
     ;(await pair.alice.http.post("/v1/messages/sync/ack")).refused(400, "VALIDATION_ERROR")
     ;(await server.http().post("/v1/register")).refused(400, "VALIDATION_ERROR")
@@ -345,7 +345,7 @@ describe("wire.md J, Common", () => {
     assert.strictEqual((await alice.http.get("/v1/conversations?limit=7")).ok(200, Shapes.ConversationPage).limit, 7)
   })
 
-  it("10. limit 0, -1, 1.5 and x are 400 on every list", async () => {
+  it("10. a limit of 0, -1, 1.5 or x is refused with 400 on every list", async () => {
     const { alice, conversation } = pair
     for (const path of ["/v1/conversations", `/v1/messages/${conversation}`, "/v1/messages/sync"]) {
       for (const limit of ["0", "-1", "1.5", "x", "1x", "NaN", "Infinity"]) {
@@ -488,7 +488,7 @@ describe("wire.md J, Common", () => {
     }
   })
 
-  it("C.13: name and version, health, readiness, the documents", async () => {
+  it("C.13: the server shows its name and version, health, readiness and documents", async () => {
     const http = server.http()
     const Root = Schema.Struct({
       name: Schema.NonEmptyString,
@@ -507,7 +507,7 @@ describe("wire.md J, Common", () => {
     assert.strictEqual((await http.get("/internal/metrics")).status, 200)
   })
 
-  it("C.0: limited routes say where the caller stands", async () => {
+  it("C.0: answers of limited routes say how much of the limit is left", async () => {
     for (
       const answer of [
         await pair.alice.http.get("/v1/agents/me"),

@@ -43,7 +43,7 @@ describe("wire.md J, Contacts", () => {
     assert.deepInclude(await alice.client.addContact(carol.handle), { handle: carol.handle, notes: null })
   })
 
-  it("55. oneself and nobody in particular are 400, an unknown or deleted handle 404", async () => {
+  it("55. adding oneself or no handle is refused with 400, an unknown or deleted handle with 404", async () => {
     const [alice, bob] = await pair()
     ;(await add(alice, alice.handle)).refused(400, "VALIDATION_ERROR")
     for (const body of [{}, { handle: 7 }, { handle: null }, { handle: bob.handle, notes: 7 }]) {
@@ -102,7 +102,7 @@ describe("wire.md J, Contacts", () => {
     assert.isFalse((await check(alice, gone.handle)).is_contact)
   })
 
-  it("57. looking up one who is no contact, or nobody, is 200 with is_contact false", async () => {
+  it("57. a look-up of an agent that is no contact, or of an unknown handle, is 200 with is_contact false", async () => {
     const [alice, bob] = await pair()
     const no = { is_contact: false, added_at: null, notes: null }
     assert.deepStrictEqual(await check(alice, bob.handle), { handle: bob.handle, ...no })
@@ -202,7 +202,7 @@ describe("wire.md J, Contacts", () => {
     ;(await alice.http.delete("/v1/contacts/nobody-here/block")).refused(404, "AGENT_NOT_FOUND")
   })
 
-  it("61. the own blocks are newest first, and nobody else's", async () => {
+  it("61. the list of blocks has only the own ones, newest first", async () => {
     const alice = await newAgent(server, "alice")
     const others = await Promise.all([1, 2, 3].map(() => newAgent(server, "peer")))
     for (const other of others)
@@ -285,7 +285,7 @@ describe("wire.md J, Contacts", () => {
     assert.isTrue((await check(bob, alice.handle)).is_contact)
   })
 
-  it("G.16: lists and look-ups have a budget of their own each", async () => {
+  it("G.16: lists and look-ups each have a budget of their own", async () => {
     const alice = await newAgent(server, "alice")
     for (const path of ["/v1/contacts", "/v1/contacts/nobody-here"]) {
       for (let i = 0; i < 30; i++) assert.strictEqual((await alice.http.get(path)).status, 200)

@@ -118,7 +118,7 @@ describe("wire.md J, Conversations", () => {
     assert.deepStrictEqual(idsOf(await hub.client.listConversations({ limit: 2, offset: 4 })), ids.slice(4))
   })
 
-  it("98. newest activity comes first, with the counterparty and the last message of each", async () => {
+  it("98. the conversation with the newest activity comes first; each shows its counterparty and last message", async () => {
     const { alice, bob, conversation } = await newPair(server)
     await bob.http.patch(`/v1/agents/${bob.handle}`, { display_name: "Bob" })
     const elsewhere = await say(alice, await newAgent(server, "dave"))

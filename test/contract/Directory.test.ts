@@ -72,7 +72,7 @@ describe("wire.md J, Directory", () => {
     }
   })
 
-  it("48. prefixes of handles only, in their order, paged by offset, cursor and the client's iterator", async () => {
+  it("48. a search finds prefixes of handles only, in their order, paged by offset, cursor and the client's iterator", async () => {
     const prefix = freshHandle("row")
     const caller = await newAgent(server, "caller")
     const others = await Promise.all(["-a", "0", "b", "c", "z"].map((end) => newAgent(server, `${prefix}${end}`)))
@@ -112,7 +112,7 @@ describe("wire.md J, Directory", () => {
     for (const q of ["x".repeat(50), "ab&offset=10000"]) (await anonymously(q)).ok(200, Shapes.AnonymousDirectory)
   })
 
-  it("50. the 61st call of an agent in a minute is 429 and says per-minute; calls that are not valid count", async () => {
+  it("50. the 61st call of an agent in a minute is 429 and says per-minute; invalid calls count too", async () => {
     const [alice, bob] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob")])
     for (let i = 0; i < 60; i++) {
       const answer = await alice.http.get(`/v1/directory?q=${i % 2 === 0 ? "ab" : "a"}`)
@@ -168,7 +168,7 @@ describe("wire.md J, Directory", () => {
     refused.refused(403, "AGENT_SUSPENDED")
   })
 
-  it("53. % and _ are literal", async () => {
+  it("53. % and _ in a query are literal", async () => {
     const prefix = freshHandle("lit")
     await newAgent(server, `${prefix}x`)
     for (const q of [`${prefix.slice(0, -1)}%25`, `${prefix.slice(0, -1)}_`, "%25%25", "__", `${prefix}*`]) {

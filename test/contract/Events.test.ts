@@ -39,7 +39,7 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
     return { heard, posted, close: () => socket.close() }
   }
 
-  it("message.new, direct: push, post, inbox row, answer to the sender and its echo", async () => {
+  it("a direct message.new is the same in push, post, inbox row, answer to the sender and echo", async () => {
     const { alice, bob } = await newPair(server)
     const sent = await say(alice, bob, {
       content: { text: `for @${bob.handle} from the inbox` },
@@ -60,7 +60,7 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
     await Promise.all([atAlice.close(), atBob.close(), waiting.close()])
   })
 
-  it("group.invite.received, message.new and group.deleted of a group", async () => {
+  it("group.invite.received, message.new and group.deleted of a group are the same everywhere", async () => {
     const [alice, bob, carol] = await Promise.all(["alice", "bob", "carol"].map((name) => newAgent(server, name))) as [
       TestAgent,
       TestAgent,
@@ -135,7 +135,7 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
     await Promise.all([atAlice.close(), atBob.close(), atCarol.close()])
   })
 
-  it("message.read, by request and over a socket", async () => {
+  it("message.read is the same after a request and after a frame", async () => {
     const { alice, bob, first: opener } = await newPair(server)
     await markRead(bob, opener.id)
     const atAlice = await listen(alice)
@@ -168,7 +168,7 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
     await Promise.all([atAlice.close(), atBob.close()])
   })
 
-  it("presence.update, the answer to who says so and what its holders read", async () => {
+  it("presence.update is the same as the answer to the agent and as what its contacts read", async () => {
     // Who has written to each other holds each other as a contact.
     const { alice, bob } = await newPair(server)
     const atAlice = await listen(alice)
@@ -180,7 +180,7 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
     await atAlice.close()
   })
 
-  it("contact.blocked, which only webhooks tell, is what the one who blocked reads", async () => {
+  it("contact.blocked, which only webhooks post, is what the agent that blocked reads", async () => {
     const { alice, bob } = await newPair(server)
     const atAlice = await listen(alice)
     ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)

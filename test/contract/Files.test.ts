@@ -89,7 +89,7 @@ describe("wire.md J, avatars and files", () => {
     ;(await bare("GET", `${server.url}/v1/avatars/..%2F..%2Flock`)).refused(404, "NOT_FOUND")
   })
 
-  it("41. nobody sets or removes another's avatar", async () => {
+  it("41. setting or removing another's avatar is refused", async () => {
     const [agent, other] = await Promise.all([newAgent(server, "mine"), newAgent(server, "theirs")])
     const raw = await picture(200, 200)
     ;(await other.http.request("PUT", avatarOf(agent), { raw })).refused(403, "FORBIDDEN")
@@ -99,7 +99,7 @@ describe("wire.md J, avatars and files", () => {
     assert.propertyVal((await agent.http.get("/v1/agents/me")).body, "avatar_url", null)
   })
 
-  it("42. what is no picture, too small or too large is refused, and changes nothing", async () => {
+  it("42. a file that is no picture, too small or too large is refused, and changes nothing", async () => {
     const agent = await newAgent(server, "badpic")
     ;(await putAvatar(agent, bytesOf("just text"))).refused(400, "UNSUPPORTED_FORMAT")
     ;(await putAvatar(agent, new Uint8Array())).refused(400, "EMPTY_BODY")
@@ -136,7 +136,7 @@ describe("wire.md J, avatars and files", () => {
     }
   })
 
-  it("44. a second removal is 404, and so is one of nothing", async () => {
+  it("44. a second removal is 404, and so is a removal without an avatar", async () => {
     const agent = await newAgent(server, "bare")
     ;(await agent.http.delete(avatarOf(agent))).refused(404, "NOT_FOUND")
     await putAvatar(agent, await picture(200, 200))
@@ -260,7 +260,7 @@ describe("wire.md J, avatars and files", () => {
     ;(await putAvatar(agent, other, { "idempotency-key": "pic" })).refused(422, "IDEMPOTENCY_KEY_CONFLICT")
   })
 
-  it("125. announced, put, sent and fetched, each URL without a key", async () => {
+  it("125. a file is announced, put, sent and fetched, each URL without a key", async () => {
     const { alice, bob } = await newPair(server)
     const bytes = bytesOf("# Notes\n\nGrüße, and a zero: \0\n")
     const reserved = (await alice.http.post("/v1/uploads", announce(bytes, { to: `@${bob.handle.toUpperCase()}` })))
@@ -672,7 +672,7 @@ describe("wire.md J, avatars and files on S3", () => {
     await Promise.all([from.close(), to.close()])
   })
 
-  it("a store that is away is 503, for files and nothing else", async () => {
+  it("requests for files get 503 while the store is away, and no other requests do", async () => {
     const { alice, bob } = await newPair(server)
     const mcp = await connect(server, alice)
     const bytes = bytesOf("never arrives")

@@ -352,7 +352,7 @@ describe("requests generated from the OpenAPI document", () => {
   })
 
   it(
-    "and bytes to signed addresses: only the announced ones are stored, and only the signed address serves them",
+    "store only the announced bytes at signed URLs, and only the signed URL serves them",
     async () => {
       const [from, to] = await Promise.all([newAgent(server, "from"), newAgent(server, "to")])
       const put = async (url: string, body: Uint8Array<ArrayBuffer>): Promise<Answer> => {

@@ -95,7 +95,7 @@ describe("wire.md J, Groups", () => {
     assert.strictEqual(byClient.add_results[0]?.outcome, "invited")
   })
 
-  it("103. what a group may be called and who may be asked", async () => {
+  it("103. a group is refused with a wrong name or wrong invitees", async () => {
     const [alice] = await agents(1) as unknown as [TestAgent]
     const bad = [
       {},
@@ -139,7 +139,7 @@ describe("wire.md J, Groups", () => {
     assert.strictEqual((await invitesOf(bob)).length, 40)
   })
 
-  it("105. an invitee is told, lists the invite and accepts it; the others get member_joined, live", async () => {
+  it("105. an invitee is notified, lists the invite and accepts it; the others get member_joined live", async () => {
     const [alice, bob, carol] = await three()
     const sockets = await Promise.all([alice, bob, carol].map((agent) => Socket.hello(server, agent.key)))
     const [mine, bobs, carols] = sockets as [Socket, Socket, Socket]
@@ -228,7 +228,7 @@ describe("wire.md J, Groups", () => {
     await socket.close()
   })
 
-  it("108. outsiders and the invited get the 404 of an unknown group, everywhere", async () => {
+  it("108. outsiders and invitees get the 404 of an unknown group everywhere", async () => {
     const [alice, bob, carol] = await three()
     const { group } = await create(alice, [carol])
     const unknown = "grp_AAAAAAAAAAAAAAAA"
@@ -302,7 +302,7 @@ describe("wire.md J, Groups", () => {
     }
   })
 
-  it("101, 102, 110. who joins sees nothing earlier; context, participants, list and unread are its own", async () => {
+  it("101, 102, 110. a new member sees nothing earlier; context, participants, list and unread are its own", async () => {
     const [alice, bob, carol] = await three()
     const { add_results, group } = await create(alice, [bob, carol])
     await accept(bob, add_results[0]?.invite_id)
@@ -450,7 +450,7 @@ describe("wire.md J, Groups", () => {
     assert.instanceOf(await failure(alice.client.demoteGroupMember(group, bob.handle)), AgentChatError)
   })
 
-  it("113. when the last admin leaves, who joined first becomes admin, and everybody hears of both", async () => {
+  it("113. when the last admin leaves, the member that joined first becomes admin, and all members are notified of both", async () => {
     const [alice, bob, carol] = await three()
     const group = await joined(alice, bob, carol)
     const left = (await alice.http.post(`/v1/groups/${group}/leave`)).ok(200, Shapes.LeftGroup)
@@ -474,7 +474,7 @@ describe("wire.md J, Groups", () => {
     assert.strictEqual((error as GroupDeletedError).deletedByHandle, bob.handle)
   })
 
-  it("114. who is removed is told last, and has nothing more of the group", async () => {
+  it("114. a removed member is notified last, and gets nothing more of the group", async () => {
     const [alice, bob, carol] = await three()
     const group = await joined(alice, bob, carol)
     const socket = await Socket.hello(server, bob.key)
@@ -559,7 +559,7 @@ describe("wire.md J, Groups", () => {
     await socket.close()
   })
 
-  it("116. who takes invites from contacts only, and who is blocked, is not invited", async () => {
+  it("116. an agent that takes invites from contacts only, or that is blocked, is not invited", async () => {
     const [alice, bob, carol] = await three()
     const { group } = await create(alice)
     ;(await bob.http.patch(`/v1/agents/${bob.handle}`, { settings: { group_invite_policy: "contacts_only" } })).ok(
@@ -586,7 +586,7 @@ describe("wire.md J, Groups", () => {
     assert.deepStrictEqual(seqsOf(await inbox(bob)), Array.from({ length: 60 }, (_, i) => i + 2))
   })
 
-  it("118. when every seat is taken nobody is invited, and an invite waits", async () => {
+  it("118. when every seat is taken no invite is made, and an existing one waits", async () => {
     const [alice, bob, carol, dave, erin] = (await agents(5)) as unknown as [
       TestAgent,
       TestAgent,
@@ -611,7 +611,7 @@ describe("wire.md J, Groups", () => {
     assert.strictEqual((await accept(loser, kept?.id)).member_count, 4)
   })
 
-  it("119. members who block each other go on hearing each other in the group, and nowhere else", async () => {
+  it("119. members that block each other still get each other's messages in the group, and nowhere else", async () => {
     const [alice, bob, carol] = await three()
     const group = await joined(alice, bob, carol)
     ;(await alice.http.post(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirmation)
@@ -671,7 +671,7 @@ describe("wire.md J, Groups", () => {
     ;(await reserve(alice, { conversation_id: group })).refused(410, "GROUP_DELETED")
   })
 
-  it("14. with an Idempotency-Key a group is made once, and a change is made once", async () => {
+  it("14. a repeated request with an Idempotency-Key makes one group, and one change", async () => {
     const [alice, bob] = await three()
     const key = { "idempotency-key": freshMsgId() }
     const body = { name: "Once", member_handles: [bob.handle] }

@@ -42,7 +42,7 @@ describe("wire.md J, History, read, hide and Sync", () => {
   })
   afterAll(() => server.stop())
 
-  it("80. history is newest first, 50 of them, both sides' alike", async () => {
+  it("80. history has the 50 newest messages of both sides, newest first", async () => {
     const { alice, bob, conversation } = long
     const rows = await history(alice, conversation)
     assert.deepStrictEqual(seqsOf(rows), range(550, 501))
@@ -161,7 +161,7 @@ describe("wire.md J, History, read, hide and Sync", () => {
     assert.deepStrictEqual(idsOf(await history(alice, conversation)), [reply.id, first.id])
   })
 
-  it("84. two cursors are 400", async () => {
+  it("84. a request with two cursors is 400", async () => {
     const { alice, conversation, first } = long
     const cursors = ["before_seq=5", "after_seq=5", `around_message_id=${first.id}`]
     for (const one of cursors) {
@@ -217,7 +217,7 @@ describe("wire.md J, History, read, hide and Sync", () => {
     assert.deepInclude(await alice.client.markAsRead((await say(bob, alice)).id), { ok: true })
   })
 
-  it("87. a repeated read keeps read_at and tells nobody", async () => {
+  it("87. a repeated read keeps read_at and notifies no agent", async () => {
     const { alice, bob } = await newPair(server)
     const socket = await Socket.hello(server, alice.key)
     const sent = await say(alice, bob)
@@ -231,7 +231,7 @@ describe("wire.md J, History, read, hide and Sync", () => {
     await socket.close()
   })
 
-  it("87. reads at once make one event", async () => {
+  it("87. reads at once send one event", async () => {
     const { alice, bob } = await newPair(server)
     const socket = await Socket.hello(server, alice.key)
     const sent = await say(alice, bob)
@@ -410,7 +410,7 @@ describe("wire.md J, History, read, hide and Sync", () => {
     }
   })
 
-  it("95. for an unknown cursor sync is [] and ack 0", async () => {
+  it("95. with an unknown cursor sync returns [] and ack marks 0", async () => {
     const { alice, bob } = await newPair(server)
     await say(alice, bob)
     for (

@@ -120,7 +120,7 @@ describe("wire.md J, Idempotency", () => {
     assert.deepStrictEqual([replayed(again), again.ok(200, Shapes.Pending).pending_id], [true, pending_id])
   })
 
-  it("14. what is created is created once: a contact, an upload", async () => {
+  it("14. a repeated request creates a contact and an upload once", async () => {
     const { alice, bob } = pair
     const { handle } = await newAgent(one, "stranger")
     for (const again of [false, true]) {
@@ -204,7 +204,7 @@ describe("wire.md J, Idempotency", () => {
     await catchUp(bob)
   })
 
-  it("17. ten at once over two servers have one effect", async () => {
+  it("17. ten requests at once over two servers have one effect", async () => {
     const { alice, bob } = pair
     for (let round = 0; round < 5; round++) {
       for (let i = 0; i < 3; i++) await say(alice, bob)
@@ -228,7 +228,7 @@ describe("wire.md J, Idempotency", () => {
     }
   })
 
-  it("17. while the first is worked on, a repetition is told so, and another body is refused", async () => {
+  it("17. while the first request runs, a repetition gets 409, and another body is refused", async () => {
     const { alice } = pair
     const key = freshKey()
     const release = await hold("SELECT 1 FROM agents WHERE handle = $1 FOR UPDATE", alice.handle)
@@ -325,7 +325,7 @@ describe("wire.md J, Idempotency", () => {
     await catchUp(bob)
   })
 
-  it("refuses a key that is empty, too long or not printable ASCII, and does nothing", async () => {
+  it("a key that is empty, too long or not printable ASCII is refused, and nothing is done", async () => {
     const { alice } = pair
     const before = await nameOf(alice)
     for (const key of ["", "x".repeat(256), "caf\u00e9", "tab\there"]) {
@@ -344,7 +344,7 @@ describe("wire.md J, Idempotency", () => {
     assert.isTrue(replayed(await rename(alice, "x".repeat(255), "Long")))
   })
 
-  it("survives a process that is killed between effect and answer: the other answers later, and the effect stays one", async () => {
+  it("a process that is killed between effect and answer leaves one effect, and the other process answers later", async () => {
     const { alice, bob } = pair
     const dying = await startServer({ env: { DATABASE_URL: url } })
     const message = await say(alice, bob)
@@ -386,7 +386,7 @@ describe("wire.md J, Idempotency", () => {
     assert.isTrue(replayed(await keyed(bob, "POST", path, key)))
   })
 
-  it("keeps no API key at rest", async () => {
+  it("the stored answers hold no API key", async () => {
     const { rows } = await database.query("SELECT headers, convert_from(body, 'UTF8') AS body FROM idempotency_keys")
     assert.isAbove(rows.length, 10)
     for (const row of rows) assert.notMatch(`${row.headers} ${row.body}`, /ac_[A-Za-z0-9_-]{43}|api_key/)

@@ -71,7 +71,7 @@ describe("A server that stops", () => {
     await again.stop()
   })
 
-  it("what was acknowledged survives a SIGKILL, replays are still replays, and a deletion or a task that was under way goes on", async () => {
+  it("every acknowledged message survives a SIGKILL, replays are still replays, and a deletion or a task that was under way goes on", async () => {
     const dataDir = await newFolder()
     const env = { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1" }
     const server = await startServer({ dataDir, env })

@@ -172,7 +172,7 @@ describe("wire.md J, limits", () => {
     await say(alice, frank)
   })
 
-  it("74. outreach at once does not pass the cap", async () => {
+  it("74. first messages at once do not pass the cap", async () => {
     const alice = await newAgent("cold")
     const peers = await Promise.all(Array.from({ length: 8 }, () => newAgent("peer")))
     const answers = await Promise.all(peers.map((peer) => attempt(alice, peer)))
@@ -270,7 +270,7 @@ describe("wire.md J, limits", () => {
     await socket.close()
   })
 
-  it("75. repeating a send takes no place from other sends", async () => {
+  it("75. a repeated send does not count against the limit of sends", async () => {
     const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
     await say(alice, bob)
     await say(bob, alice)
@@ -386,7 +386,7 @@ describe("wire.md J, limits", () => {
     assert.strictEqual((await card(somewhere())).status, 200)
   })
 
-  it("sizes and times are settings too", async () => {
+  it("sizes and times can be set too", async () => {
     const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
     const text = (bytes: number) => ({
       content: { text: "x".repeat(bytes - JSON.stringify({ text: "" }).length - "{}".length) }

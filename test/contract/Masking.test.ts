@@ -513,7 +513,7 @@ const withForged = (schema: JsonSchema | undefined, body: unknown): unknown => {
   }
 }
 
-describe("what is another agent's", () => {
+describe("data of another agent", () => {
   let server: Server
   let document: OpenApiDocument
   let world: LiveWorld
@@ -540,7 +540,7 @@ describe("what is another agent's", () => {
     assert.deepStrictEqual(Object.keys(frameMatrix).sort(), [...framePlacesOf(document)].sort(), "frames")
   })
 
-  it("answers byte for byte as what does not exist, and stays as it is", async () => {
+  it("gets byte for byte the answer of what does not exist, and stays as it is", async () => {
     const [ann, ben, , dan] = world.friends
     const [, , conversation, message] = world.conversations[0] ?? []
     const { blocked, guest, mover } = world.loners
@@ -655,7 +655,7 @@ describe("what is another agent's", () => {
     await Promise.all(sockets.map((socket) => socket.close()))
   })
 
-  it("cannot be claimed: what only the server says is ignored in every write", async () => {
+  it("cannot be claimed: fields that only the server sets are ignored in every write", async () => {
     let written = 0
     for (const operation of operationsOf(document)) {
       if (operation.method === "GET" || operation.raw || operation.name.startsWith("POST /v1/agents/recover/verify"))
@@ -708,7 +708,7 @@ describe("what is another agent's", () => {
     for (const answer of made) assert.include([200, 404], answer.status)
   })
 
-  it("cannot be claimed by whoever joins a group: who was invited as an admin is a member", async () => {
+  it("cannot be claimed by joining a group: an agent that asks to be an admin joins as a member", async () => {
     const { guest, mover } = world.loners
     const { id } = await groupWith(mover, [])
     const added = await mover.http.post(`/v1/groups/${id}/members`, {

@@ -177,7 +177,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.deepStrictEqual((await receiver.messages(2)).at(-1), third.id)
   })
 
-  it("201. what was handled elsewhere before its turn is not reported, and a lease holds events back", async () => {
+  it("201. a message that was handled elsewhere before its turn is not reported, and a lease holds events back", async () => {
     const bob = await newBob()
     await subscribed(bob, secretOf())
     await bob.http.request("PUT", "/v1/reply/active", { json: { ttl_seconds: 60 } })
@@ -193,7 +193,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.strictEqual(receiver.posts.length, 1)
   })
 
-  it("201. inbox.waiting posts once in quiet_seconds", async () => {
+  it("201. inbox.waiting is posted once in quiet_seconds", async () => {
     const bob = await newBob()
     const [long, short] = [
       await subscribed(bob, secretOf(), { name: WAITING, arguments: { quiet_seconds: 3_600 } }),
@@ -224,7 +224,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.isFalse(isSigned(receiver.posts[0]!, secretOf()))
   })
 
-  it("202. a cursor begins where the client left off, include_waiting with what waits", async () => {
+  it("202. a subscription with a cursor begins where the client left off, one with include_waiting with what waits", async () => {
     const bob = await newBob()
     const { cursor } = (await ask(bob, "events/poll", { name: RECEIVED })).result
     const sent = [(await say(alice, bob)).id, (await say(alice, bob)).id]
@@ -235,7 +235,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.deepStrictEqual(await receiver.messages(2), sent)
   })
 
-  it("203. refuses what it cannot post to", async () => {
+  it("203. a subscription with a target that cannot be posted to is refused", async () => {
     const bob = await newBob()
     const secret = secretOf()
     const refusal = async (delivery: object, more: object = {}): Promise<Json> =>
@@ -271,7 +271,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.deepStrictEqual([spent.code, spent.data.max], [-32_013, 10])
   })
 
-  it("204. an agent has at most 20, and they end with its key and its suspension", async () => {
+  it("204. an agent has at most 20 subscriptions, and they end with its key and its suspension", async () => {
     const bob = await newBob()
     const secret = secretOf()
     for (let i = 1; i <= 20; i++) await subscribed(bob, secret, { name: WAITING, arguments: { quiet_seconds: i } })
@@ -333,7 +333,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.deepStrictEqual(refusal.data, { limit: "new subscriptions per minute", max: 60 })
   })
 
-  it("204. nothing is set up with a key that is rotated before the challenge is answered", async () => {
+  it("204. no subscription is made with a key that is rotated before the challenge is answered", async () => {
     const bob = await newBob()
     let release = (): void => {}
     receiver.held = new Promise<void>((resolve) => release = resolve)
@@ -349,7 +349,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.strictEqual((await waking).status, 401)
   })
 
-  it("205. the wake webhook is told that something waits, never what", async () => {
+  it("205. the wake webhook says that a message waits, and never which", async () => {
     const bob = await newBob()
     const mcp = await connect(server, bob)
     receiver.echo = "no"

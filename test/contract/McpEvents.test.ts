@@ -163,7 +163,7 @@ describe("wire.md J, MCP Events over poll and stream", () => {
     await catchUp(bob)
   })
 
-  it("196. refuses what is invalid, foreign or unknown, each with its code", async () => {
+  it("196. an invalid, foreign or unknown argument is refused, each with its code", async () => {
     const { cursor } = await poll(alice, { name: RECEIVED })
     for (
       const [code, params] of [

@@ -157,7 +157,7 @@ describe("wire.md J, Sending", () => {
     }
   })
 
-  it("64. with the published client", async () => {
+  it("64. the published client sends a message", async () => {
     const [alice, bob] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob")])
     const text = words()
     const { message, backlogWarning } = await alice.client.sendMessage({ to: `@${bob.handle}`, content: { text } })
@@ -241,7 +241,7 @@ describe("wire.md J, Sending", () => {
     assert.deepStrictEqual({ ...replay, status: "stored", delivered_at: null, read_at: null }, original)
   })
 
-  it("65. duplicates at once store one message, also when they name different recipients", async () => {
+  it("65. repeated sends at once store one message, also when they name different recipients", async () => {
     const { alice, bob, conversation } = await newPair(server)
     const carol = await newAgent(server, "carol")
     const same = freshMsgId()
@@ -299,7 +299,7 @@ describe("wire.md J, Sending", () => {
     both[1].refused(403, "AWAITING_REPLY")
   })
 
-  it("67. both targets or none are 400", async () => {
+  it("67. a send with both targets or none is 400", async () => {
     const { alice, bob, conversation } = await newPair(server)
     for (const conversation_id of [conversation, "grp_AAAAAAAAAAAAAAAA"]) {
       ;(await attempt(alice, bob, { conversation_id })).refused(400, "VALIDATION_ERROR")
@@ -312,7 +312,7 @@ describe("wire.md J, Sending", () => {
     }
   })
 
-  it("68. empty content is 400", async () => {
+  it("68. a send with empty content is 400", async () => {
     const { alice, bob } = await newPair(server)
     const empty = [
       undefined,
@@ -340,7 +340,7 @@ describe("wire.md J, Sending", () => {
     assert.instanceOf(await failure(alice.client.sendMessage({ to: bob.handle, content: {} })), ValidationError)
   })
 
-  it("69. type system is 400, and so is any type that is none", async () => {
+  it("69. a send of type system is 400, and so is one of an unknown type", async () => {
     const { alice, bob } = await newPair(server)
     for (const type of ["system", "image", "", "TEXT", 1, null]) {
       ;(await attempt(alice, bob, { type })).refused(400, "VALIDATION_ERROR")
@@ -370,7 +370,7 @@ describe("wire.md J, Sending", () => {
     assert.deepStrictEqual(seqsOf(rows), [3, 4, 5, 6])
   })
 
-  it("71. to oneself is 400, to nobody 404", async () => {
+  it("71. a send to oneself is 400, to an unknown handle 404", async () => {
     const alice = await newAgent(server, "alice")
     for (const to of [alice.handle, `@${alice.handle.toUpperCase()}`]) {
       ;(await attempt(alice, to)).refused(400, "VALIDATION_ERROR")
@@ -473,7 +473,7 @@ describe("wire.md J, Sending", () => {
     }
   })
 
-  it("76. contacts_only: a stranger is refused, a contact, a reply and an established conversation are not", async () => {
+  it("76. contacts_only refuses a stranger, and no contact, no reply and no established conversation", async () => {
     const [alice, bob, carol, dave, erin, frank] = await Promise.all(
       ["alice", "bob", "carol", "dave", "erin", "frank"].map((name) => newAgent(server, name))
     ) as [TestAgent, TestAgent, TestAgent, TestAgent, TestAgent, TestAgent]
@@ -551,7 +551,7 @@ describe("wire.md J, Sending", () => {
     assert.strictEqual((await inbox(bob)).at(-1)?.context.sender.display_name, "Renamed")
   })
 
-  it("149. mentions: handles after @, at word boundaries, lower-cased, once, in order, at most 50", async () => {
+  it("149. mentions are handles after @, at word boundaries, lower-cased, once, in order, at most 50", async () => {
     const { alice, bob } = await newPair(server)
     const table: ReadonlyArray<readonly [string, ReadonlyArray<string>]> = [
       ["@bob, hi", ["bob"]],

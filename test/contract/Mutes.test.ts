@@ -31,7 +31,7 @@ describe("wire.md J, mutes", () => {
   })
   afterAll(() => server.stop())
 
-  it("122. what is muted is not pushed, neither live nor on connect; sync, history and unread have it", async () => {
+  it("122. a muted message is not pushed, neither live nor on connect; sync, history and unread have it", async () => {
     const { alice, bob, conversation } = await newPair(server)
     const socket = await Socket.hello(server, bob.key)
     const mute = (await muteAgent(bob, `@${alice.handle.toUpperCase()}`)).ok(201, Shapes.Mute)
@@ -141,7 +141,7 @@ describe("wire.md J, mutes", () => {
     await socket.close()
   })
 
-  it("124. the status of what is not muted is 404, lifting twice is 404, oneself is SELF_MUTE", async () => {
+  it("124. the status of an agent that is not muted is 404, a second unmute is 404, muting oneself is SELF_MUTE", async () => {
     const { alice, bob, conversation } = await newPair(server)
     const paths = [`/v1/mutes/agent/${alice.handle}`, `/v1/mutes/conversation/${conversation}`]
     for (const path of [...paths, "/v1/mutes/agent/nobody-here", "/v1/mutes/conversation/conv_AAAAAAAAAAAAAAAA"]) {
@@ -162,7 +162,7 @@ describe("wire.md J, mutes", () => {
     ;(await alice.http.post("/v1/mutes", { target_kind: "agent", target_id: alice.id })).refused(400, "SELF_MUTE")
   })
 
-  it("C.10: what cannot be muted", async () => {
+  it("C.10: a mute of an unknown target is refused", async () => {
     const { alice, bob, conversation } = await newPair(server)
     const outsider = await newAgent(server, "outsider")
     const post = (body: unknown) => outsider.http.post("/v1/mutes", body)
@@ -191,7 +191,7 @@ describe("wire.md J, mutes", () => {
     assert.strictEqual((await mutesOf(bob)).total, 0, "a deleted agent is muted by nobody")
   })
 
-  it("C.10: the list, newest first; the published client reads and writes it", async () => {
+  it("C.10: the list is newest first, and the published client reads and writes it", async () => {
     const { alice, bob, conversation } = await newPair(server)
     await bob.client.muteAgent(alice.handle)
     await bob.client.muteAgent(`@${stranger.handle}`, { mutedUntil: inSeconds(60) })

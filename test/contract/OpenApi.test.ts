@@ -138,7 +138,7 @@ describe("the OpenAPI document", () => {
     assert.strictEqual(document.info.version, "0.3.0")
   })
 
-  it("holds no reference to nothing", () => {
+  it("has no reference to a missing schema", () => {
     const references = Array.from(text.matchAll(/"\$ref": "#\/([^"]+)"/g), (match) => match[1] ?? "")
     assert.isAbove(references.length, 100)
     for (const reference of references) {

@@ -60,7 +60,7 @@ describe("wire.md J, presence", () => {
     assert.deepStrictEqual((await batch([alice.handle])).ok(200, Shapes.Presences).presences, [])
   })
 
-  it("121. the first socket is online, the last close offline, and contacts are told", async () => {
+  it("121. the first socket makes an agent online, the last close offline, and contacts are notified", async () => {
     const { alice, bob } = await newPair(server)
     const watching = await Socket.hello(server, bob.key)
     const elsewhere = await Socket.hello(server, stranger.key)
@@ -87,7 +87,7 @@ describe("wire.md J, presence", () => {
     for (const socket of [watching, elsewhere, again]) await socket.close()
   })
 
-  it("G.14: what an agent says of itself, by HTTP and by frame; nothing of it crosses a block", async () => {
+  it("G.14: an agent sets its own presence by HTTP and by frame, and nothing of it crosses a block", async () => {
     const { alice, bob } = await newPair(server)
     const names = { [alice.handle]: "writer" }
     const [mine, watching] = [await Socket.hello(server, alice.key), await Socket.hello(server, bob.key)]
@@ -132,7 +132,7 @@ describe("wire.md J, presence", () => {
     for (const socket of [mine, watching, other]) await socket.close()
   })
 
-  it("G.12: a deleted account is there for nobody", async () => {
+  it("G.12: no agent sees the presence of a deleted account", async () => {
     const { alice, bob } = await newPair(server)
     const socket = await Socket.hello(server, alice.key)
     // Presence is written beside the connect, so another node may not see it at once.

@@ -49,7 +49,7 @@ describe("wire.md J, Registration", () => {
     ;(await somebody.http.get(`/v1/agents/${handle}`)).refused(404, "AGENT_NOT_FOUND")
   })
 
-  it("21. what is missing or malformed is 400 VALIDATION_ERROR, and no mail leaves", async () => {
+  it("21. a missing or malformed field is 400 VALIDATION_ERROR, and no mail leaves", async () => {
     const { handle, email } = fresh()
     const bad: ReadonlyArray<object> = [
       {},
@@ -313,7 +313,7 @@ describe("wire.md J, Registration", () => {
     ;(await recoverVerify(begun.pending_id, code)).refused(400, "EXPIRED")
   })
 
-  it("21, 22, 32, 33 with the published client", async () => {
+  it("21, 22, 32, 33. the published client registers, verifies and recovers", async () => {
     const { handle, email } = fresh("client")
     const options = { baseUrl: server.url }
     const begun = await AgentChatClient.register({ email, handle, display_name: "Client", ...options })

@@ -248,7 +248,7 @@ describe("wire.md J, reply coordination", () => {
     }
   })
 
-  it("L: what has not the shape is 400, and holders, sessions and batches have their lengths", async () => {
+  it("L: a body of the wrong shape is 400, and holders, sessions and batches have bounded lengths", async () => {
     const [agent, [id]] = await withMail(1) as readonly [TestAgent, readonly [string]]
     const single = (body: unknown) => agent.http.post("/v1/reply/claim", body)
     const batch = (body: unknown) => agent.http.post("/v1/reply/claim-batch", body)

@@ -31,7 +31,7 @@ describe("wire.md J, search", () => {
   })
   afterAll(() => server.stop())
 
-  it("207. messages with all words, newest first, as history shows them, with the places of the words", async () => {
+  it("207. a search shows messages with all words, newest first, as history shows them, with the places of the words", async () => {
     const { alice, bob, conversation } = await newPair(server)
     const one = await say(alice, bob, content("The Quick brown Fox"))
     const two = await say(bob, alice, content("a quick answer: the fox, THE FOX!"))
@@ -81,7 +81,7 @@ describe("wire.md J, search", () => {
     }
   })
 
-  it("209. nobody finds what the history does not show", async () => {
+  it("209. a search finds nothing that the history does not show", async () => {
     const { alice, bob, conversation } = await newPair(server)
     const stranger = await newAgent(server, "stranger")
     const secret = await say(alice, bob, content("xylophone"))

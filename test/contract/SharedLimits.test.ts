@@ -77,9 +77,9 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     assert.deepStrictEqual(passed, [5, 10, 3])
   }
 
-  it("161. an address's budgets hold over both", budgetsHold)
+  it("161. apply an address's budgets over both", budgetsHold)
 
-  it("160. limit together: of 40 searches at once over both exactly ten get through", async () => {
+  it("160. limit together: of 40 searches at once over both exactly ten are accepted", async () => {
     const here = `203.0.113.${addresses++}`
     assert.strictEqual(await through(40, here), 10)
     const refused = await search(servers[0], here)
@@ -91,7 +91,7 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     assert.strictEqual(refused.header("ratelimit-remaining"), "0")
   })
 
-  it("ask it once for each request, whatever the request is counted in", async () => {
+  it("ask Redis once for each request, however many limits count the request", async () => {
     const alice = await newAgent(servers[0], "alice")
     const anybody = servers[0].http()
     const client = new Redis(redis.url)
@@ -135,7 +135,7 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     client.disconnect()
   })
 
-  it("160, 161. while it is away each lets its own limit through and counts that, and limit together when it is back", async () => {
+  it("160, 161. each apply the limit alone while Redis is away, and together when it is back", async () => {
     const [alice, bob, carol] = await Promise.all(
       ["alice", "bob", "carol"].map((prefix) => newAgent(servers[0], prefix))
     ) as [TestAgent, TestAgent, TestAgent]
@@ -152,7 +152,7 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     await eventually("the limit of both", async () => await through(40) === 10 || undefined)
   })
 
-  it("160, 161. while it hangs each lets its own limit through, and hardly waits for it", async () => {
+  it("160, 161. each apply the limit alone while Redis hangs, and hardly wait for it", async () => {
     await through(2)
     redis.pause()
     try {

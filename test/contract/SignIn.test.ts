@@ -568,7 +568,7 @@ describe("wire.md J, sign in by OAuth", () => {
   })
 
   describe("scopes", () => {
-    it("186. none asked, or only unknown ones, are both; the answer tells what was allowed", async () => {
+    it("186. default to both if none or only unknown ones are asked for; the answer says what was allowed", async () => {
       for (const scope of [undefined, "openid offline_access", BOTH]) {
         const page = await host.begin(pkce(), { scope })
         assert.deepStrictEqual((await page.show()).body.scopes, ["agent:read", "agent:act"])
@@ -728,7 +728,7 @@ const ended = async (server: Server, token: string): Promise<void> => {
 }
 
 describe("wire.md J, sign in by OAuth where it is off, and its limits", () => {
-  it("189. where it is off, its paths do not exist, and /mcp knows keys alone", async () => {
+  it("189. its paths do not exist while it is off, and /mcp accepts keys alone", async () => {
     const server = await startServer({ env: { OAUTH: "off" } })
     const paths = [
       ["GET", "/authorize"],

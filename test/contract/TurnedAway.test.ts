@@ -63,7 +63,7 @@ describe.skipIf(!isInstalled(18))("a server whose database is away", () => {
     await live.close()
   })
 
-  it("158. does so too while the database takes connections and does not answer", async () => {
+  it("158. closes upgrades with 1013 too while the database takes connections and does not answer", async () => {
     const eve = await newAgent(server, "eve")
     await elapse("the second for which a server remembers a key", 1_100)
     const connection = await RawConnection.open(server)

@@ -126,9 +126,10 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   const of = (i: number): TestAgent => silent[i % silent.length]!
   const history = () => `/v1/messages/${group}?limit=200`
 
-  it("history", () => whileUnread((i) => getOf(history(), of(i).key), () => othersDoNotNotice()))
+  it("do not delay others with pages of history", () =>
+    whileUnread((i) => getOf(history(), of(i).key), () => othersDoNotNotice()))
 
-  it("sync and MCP", () =>
+  it("do not delay others with sync and MCP", () =>
     whileUnread((i) => {
       const call = (name: string, args: object) => ({
         jsonrpc: "2.0",
@@ -146,7 +147,7 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
       }
     }, () => othersDoNotNotice()))
 
-  it("A2A: tasks and streams of them", async () => {
+  it("do not delay others with tasks of A2A and their streams", async () => {
     const tasks = await Promise.all(silent.map(async (one) => {
       const task = await begin(await connect(server, one, alice, "JSONRPC"), LARGE)
       await alice.client.sendMessage({ to: one.handle, content: { text: LARGE }, metadata: { reply_to: task.id } })
@@ -163,9 +164,9 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
     }, () => othersDoNotNotice())
   })
 
-  it("sockets", () => whileUnread((i) => upgradeOf(of(i).key), () => othersDoNotNotice()))
+  it("do not delay others with sockets", () => whileUnread((i) => upgradeOf(of(i).key), () => othersDoNotNotice()))
 
-  it("bodies that never end", () =>
+  it("do not delay others with bodies that never end", () =>
     whileUnread(
       (i) =>
         `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${
@@ -174,7 +175,7 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
       () => othersDoNotNotice()
     ))
 
-  it("bodies in pieces of a byte", () =>
+  it("do not delay others with bodies in pieces of a byte", () =>
     whileUnread(
       (i) =>
         `POST /v1/groups HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${
@@ -184,13 +185,13 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
       4
     ))
 
-  it("pages and documents: health answers all the while", () =>
+  it("do not delay health with pages and documents", () =>
     whileUnread((i) => getOf(i % 2 === 0 ? "/docs" : "/v1/openapi.json"), async () => {
       assert.strictEqual((await within("health", target().http().get("/v1/health"))).status, 200)
       await othersDoNotNotice()
     }))
 
-  it("an agent that reads none of its large answers waits for its own next one, and is refused after a while; what is small it gets", () =>
+  it("make their own agent wait for its next large answer, which is refused after a while; small ones it gets", () =>
     // Several answers on each connection: the kernel may take the first of them.
     whileUnread(() => getOf(history(), of(0).key).repeat(3), async () => {
       await eventually(

@@ -92,7 +92,7 @@ layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it
       assert.deepStrictEqual(yield* sendTo(a, b), { full: HARD + 3, of: b.handle })
     }))
 
-  it.effect("in one batch, replays take no place, and every refusal tells what really waits", () =>
+  it.effect("replays in a batch do not count, and every refusal shows the number of waiting messages", () =>
     Effect.gen(function*() {
       const deliveries = yield* Deliveries
       const [a, b] = yield* pair("batch")

@@ -13,7 +13,7 @@ const direct = (handle: string) => ({ _tag: "Direct", handle }) as const
 const HOUR = 3_600_000
 
 layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
-  it.effect("100 unanswered conversations in a rolling day; a reply frees one at once, time the oldest", () =>
+  it.effect("100 unanswered conversations are allowed in a rolling day; a reply frees one at once, time the oldest", () =>
     Effect.gen(function*() {
       const conversations = yield* Conversations
       const clock = yield* Clock.Clock

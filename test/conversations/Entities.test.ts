@@ -252,7 +252,7 @@ layer(bothNodes)((it) => {
       }
     }))
 
-  it.effect("what another node was asked goes to webhooks with the id of the request", () =>
+  it.effect("a send through another node is posted to webhooks with the id of the request", () =>
     Effect.gen(function*() {
       const groups = yield* Groups
       const webhooks = yield* Webhooks

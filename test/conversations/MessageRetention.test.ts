@@ -66,7 +66,7 @@ const assertSound = Effect.gen(function*() {
 
 for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(18)]] as const) {
   describe(name, () => {
-    it.effect("what is older goes with all that is about it, what is younger stays, and numbers go on", () =>
+    it.effect("an older message is removed with all rows about it, a younger one stays, and numbers continue", () =>
       Effect.gen(function*() {
         const conversations = yield* Conversations
         const deliveries = yield* Deliveries
@@ -133,7 +133,7 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
   })
 }
 
-it.effect("two that remove at once, while others write and read, count nothing twice", () =>
+it.effect("two processes that remove at once, while others write and read, count nothing twice", () =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     const deliveries = yield* Deliveries
@@ -189,7 +189,7 @@ it.effect("a file goes some days after the last message that it was in, and its 
     )
   ))
 
-it.effect("unless it is set, messages are kept for ever", () =>
+it.effect("messages are kept for ever unless the setting is set", () =>
   Effect.gen(function*() {
     const [a, b] = [yield* newAgent("ever-a"), yield* newAgent("ever-b")]
     yield* age(String((yield* say(a, b, "1"))["conversation_id"]), 1, 10_000 * DAY_MS)

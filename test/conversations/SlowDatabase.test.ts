@@ -46,7 +46,7 @@ layer(layerModules(layerHanging))((it) => {
       for (const slow of sends) assert.isFalse((yield* slow).created)
     }))
 
-  it.effect("of many sends to a group that is being read, all are answered after 5 s and one has it read", () =>
+  it.effect("many sends to a group whose read hangs are all answered after 5 s, and cause one read", () =>
     Effect.gen(function*() {
       const { send } = yield* Conversations
       const { a, targets: [, group] } = yield* meet("read")

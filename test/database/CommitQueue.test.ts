@@ -115,7 +115,7 @@ describe("CommitQueue", () => {
       assert.deepStrictEqual(readiness.reasons(), [])
     }))
 
-  it.effect("one that throws when it is told is told of its defect, and keeps nobody else waiting", () =>
+  it.effect("an item whose callback throws gets its defect, and delays no other", () =>
     Effect.gen(function*() {
       const { batches, group } = yield* make()
       const told: Array<string> = []
@@ -131,7 +131,7 @@ describe("CommitQueue", () => {
       assert.deepStrictEqual(done(yield* submitAll(group, [5])), ["stored 5"])
     }))
 
-  it.effect("commits what comes together together, and settles in the order of submission", () =>
+  it.effect("commits items that arrive together in one batch, and settles in the order of submission", () =>
     Effect.gen(function*() {
       const { batches, group } = yield* make()
       const settled = yield* submitAll(group, upTo(20))
@@ -139,7 +139,7 @@ describe("CommitQueue", () => {
       assert.deepStrictEqual(batches, [upTo(20)])
     }))
 
-  it.effect("what may linger is committed with what comes later, at once for whoever waits until it is idle or hurries it", () =>
+  it.effect("items that may linger are committed with later ones, or at once if a caller waits until the queue is idle or hurries it", () =>
     Effect.gen(function*() {
       const moment = Effect.promise(breath)
       const { batches, group } = yield* make(undefined, { lingerMs: 3_600_000 })
@@ -190,7 +190,7 @@ describe("CommitQueue", () => {
       assert.deepStrictEqual(done(yield* Fiber.join(even)), ["stored 0", "stored 2"])
     }))
 
-  it.effect("keeps to rows and bytes of a batch, and lets a single large item through", () =>
+  it.effect("respects the rows and bytes of a batch, and lets a single large item through", () =>
     Effect.gen(function*() {
       const rows = yield* make(undefined, { maxRows: 4 })
       yield* submitAll(rows.group, upTo(10))
@@ -274,7 +274,7 @@ describe("CommitQueue", () => {
   })
   const turns = Effect.promise(() => chanceFor("everything that waits for no clock", 20))
 
-  it.effect("what needs a row that somebody else has locked waits by itself, in its order; the rest is committed at once", () =>
+  it.effect("an item whose row another session has locked waits by itself, in its order; the rest is committed at once", () =>
     Effect.gen(function*() {
       const held = new Map([["3", "tx 1"]])
       const { batches, group, settled, submit } = yield* locked(held)
@@ -299,7 +299,7 @@ describe("CommitQueue", () => {
       assert.strictEqual(group.size(), 0)
     }))
 
-  it.effect("whoever has waited 5 s for a lock is told so, each after its own 5 s, and is never committed after it", () =>
+  it.effect("an item that has waited 5 s for a lock fails, each after its own 5 s, and is never committed after it", () =>
     Effect.gen(function*() {
       const held = new Map([["3", "tx 1"]])
       const { batches, group, patience, settled, submit } = yield* locked(held)
@@ -353,7 +353,7 @@ describe("CommitQueue", () => {
       assert.deepStrictEqual(batches, [[1, 2, 3], [4]])
     }))
 
-  it.effect("a defect is the answer to whoever brought it, as it is; its neighbours are stored, and the lane goes on", () =>
+  it.effect("a defect is the answer to the item that caused it; its neighbours are stored, and the lane goes on", () =>
     Effect.gen(function*() {
       const defect = new TypeError("what nobody thought of")
       const { group } = yield* make((batch) => {
@@ -413,7 +413,7 @@ describe("CommitQueue", () => {
       assert.deepStrictEqual(batches, [[1, 2, 3]])
     }))
 
-  it.effect("is idle when nothing waits; who submits on being told so waits for that as well", () =>
+  it.effect("is idle when nothing waits; an item submitted on that notice is waited for too", () =>
     Effect.gen(function*() {
       const { batches, group } = yield* make()
       yield* group.idle

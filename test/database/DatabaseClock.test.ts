@@ -31,7 +31,7 @@ const setUp = Effect.fnUntraced(function*(machineAhead: number) {
 })
 
 describe("the clock of a node", () => {
-  it.effect("is the database's, however wrong the machine's is", () =>
+  it.effect("shows the database's time, however wrong the machine's is", () =>
     Effect.gen(function*() {
       const { ahead, clock, readiness } = yield* setUp(HOUR)
       assert.strictEqual(ahead(), 0)

@@ -87,7 +87,7 @@ describe("PGlite in a folder", () => {
       }).pipe(Effect.provide(layer))
     }))
 
-  it.live("is found out by that check when it is opened without our file system", () =>
+  it.live("fails that check when it is opened without our file system", () =>
     Effect.gen(function*() {
       const dataDir = dataDirOf()
       const startParams = [
@@ -142,7 +142,7 @@ describe("PGlite in a folder", () => {
       assert.strictEqual(row?.rows, row?.last)
     }))
 
-  it.live("begins again after a making that was interrupted", () =>
+  it.live("starts again after an interrupted creation", () =>
     Effect.gen(function*() {
       const dataDir = path.join(home, "interrupted")
       fs.cpSync(path.join(home, "made", "database", "base"), path.join(dataDir, "database.creating", "base"), {

@@ -67,7 +67,7 @@ const make = Effect.gen(function*() {
   return { order, failed, put, pass, group }
 })
 
-describe("the second attempt of what was set aside", () => {
+describe("the second attempt for items that were set aside", () => {
   it.effect("waits long enough for the slow commits of another node on the same row", () =>
     Effect.gen(function*() {
       const { failed, order, pass, put } = yield* make
@@ -78,7 +78,7 @@ describe("the second attempt of what was set aside", () => {
       assert.deepStrictEqual(order, ["x0"])
     }))
 
-  it.effect("keeps nobody else waiting, and keeps the order of its conversation", () =>
+  it.effect("delays no other conversation, and keeps the order of its own", () =>
     Effect.gen(function*() {
       const { group, order, pass, put } = yield* make
       yield* pass(10)

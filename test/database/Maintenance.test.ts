@@ -47,8 +47,8 @@ it.effect("a PostgreSQL without autovacuum is named at the start, with what to d
     }).pipe(Effect.provide(layerPg({ url: Redacted.make(url), poolSize: 2 })))
     yield* start(url)
     assert.deepStrictEqual(lines.map((line) => line.slice(0, 48)), [
-      "PostgreSQL's setting autovacuum is off: its tabl",
-      "PostgreSQL's setting track_counts is off: its ta",
+      "PostgreSQL's setting autovacuum is off: the tabl",
+      "PostgreSQL's setting track_counts is off: the ta",
       "PostgreSQL does not vacuum inboxes: run ALTER TA"
     ])
   })

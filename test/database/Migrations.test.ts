@@ -54,7 +54,7 @@ eachDatabase((_, { version, empty }) => {
       yield* Migrations.verify()
     }).pipe(Effect.provide(empty)))
 
-  it.effect("applies what is new", () =>
+  it.effect("applies new files", () =>
     Effect.gen(function*() {
       yield* Migrations.run([first])
       assert.deepStrictEqual(yield* ones, [1])
@@ -110,7 +110,7 @@ eachDatabase((_, { version, empty }) => {
 
   const together = (url: string) => Layer.build(Layer.fresh(layerPg({ url: Redacted.make(url), poolSize: 2 })))
 
-  it.live("is done once by nodes that start together", () =>
+  it.live("run once when nodes start together", () =>
     Effect.gen(function*() {
       const url = yield* Effect.promise(() => freshDatabase(version, "empty"))
       const nodes = yield* Effect.forEach([1, 2, 3, 4], () => together(url))
@@ -121,7 +121,7 @@ eachDatabase((_, { version, empty }) => {
       for (const node of nodes) assert.deepStrictEqual(yield* Effect.provide(ones, node), [1, 2])
     }))
 
-  it.live("leaves nothing when it is interrupted, and lets the next one do it", () =>
+  it.live("leave nothing when they are interrupted, and the next start applies them", () =>
     Effect.gen(function*() {
       const url = yield* Effect.promise(() => freshDatabase(version, "empty"))
       const [one, other] = yield* Effect.all([together(url), together(url)])

@@ -186,7 +186,7 @@ eachDatabase((database, { version }) => {
           assert.deepStrictEqual(yield* ids, [])
         }))
 
-      it.effect("may lose an inner one and commit the rest", () =>
+      it.effect("may roll back an inner one and commit the rest", () =>
         Effect.gen(function*() {
           const { sql, ids, add } = yield* table("inner")
           yield* sql.withTransaction(Effect.gen(function*() {
@@ -205,7 +205,7 @@ eachDatabase((database, { version }) => {
           assert.deepStrictEqual(yield* ids, [])
         }))
 
-      it.effect("are seen by nobody before they commit, and run the prepared statements inside", () =>
+      it.effect("are invisible to others before they commit, and run the prepared statements inside", () =>
         Effect.gen(function*() {
           const { sql, ids, add } = yield* table("unseen")
           const count = (yield* Database).prepared<{ readonly n: number }>("unseen", "SELECT count(*) AS n FROM unseen")
@@ -332,7 +332,7 @@ eachDatabase((database, { version }) => {
           assert.deepStrictEqual(yield* count([]), [{ n: 0 }])
         }))
 
-      it.effect("need names of their own", () =>
+      it.effect("need unique names", () =>
         Effect.gen(function*() {
           const { prepared } = yield* Database
           prepared("same", "SELECT 1")
@@ -365,7 +365,7 @@ eachDatabase((database, { version }) => {
         assert.deepStrictEqual(yield* sql`SELECT 1 AS one`, [{ one: 1 }])
       }))
 
-    it.effect("somebody who was interrupted while waiting for it does not take it along", () =>
+    it.effect("a fiber that is interrupted while it waits does not keep the connection", () =>
       Effect.gen(function*() {
         const { sql, ids, add } = yield* table("waiting")
         const opened = yield* Deferred.make<void>()
@@ -460,7 +460,7 @@ eachDatabase((database, { version }) => {
       }))
   })
 
-  layer(database, { excludeTestServices: true })("a connection that the server ends", (it) => {
+  layer(database, { excludeTestServices: true })("a connection that the server closes", (it) => {
     const end = (pid: unknown) =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
@@ -550,7 +550,7 @@ eachDatabase((database, { version }) => {
 }, { oldest: true, pglite: true })
 
 describe("PostgreSQL", () => {
-  it.live("may crash and come back", () =>
+  it.live("may crash and come back without a restart of this process", () =>
     Effect.gen(function*() {
       const server = yield* Effect.acquireRelease(
         Effect.promise(() => PostgresServer.start(18)),
@@ -569,7 +569,7 @@ describe("PostgreSQL", () => {
       assert.deepStrictEqual((yield* all)[0], [{ one: 1 }])
     }))
 
-  it.live("that refuses the user is told apart from one that is not there", () =>
+  it.live("is reported as refusing the user, which differs from an unreachable one", () =>
     Effect.gen(function*() {
       const statement = (url: string) =>
         Effect.flip(Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT 1`)).pipe(

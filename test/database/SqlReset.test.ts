@@ -62,7 +62,7 @@ const silentDatabase = Effect.acquireRelease(
     })
 )
 
-describe("a connection whose statement is given up", () => {
+describe("a connection whose statement timed out", () => {
   for (const [how, options] of [["plain", ""], ["under TLS", "?sslmode=no-verify"]] as const) {
     it.live(`is reset, ${how}, so that nothing of it arrives any more`, () =>
       Effect.gen(function*() {

@@ -196,7 +196,7 @@ describe("PGlite", () => {
       assert.deepStrictEqual(yield* busy, { rows: 0, more: false }, "the next one waits again")
     }).pipe(Effect.provide(layerVacuum(layerPgliteTest))))
 
-  it.effect("each job waits its own ten minutes, which do not count while nothing is due, nor when the wall clock is set", () =>
+  it.effect("each job waits ten minutes of its own, which do not pass while nothing is due, nor when the wall clock is set", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const { step, turn } = yield* Vacuum
@@ -306,7 +306,7 @@ describe("PGlite", () => {
     }))
 })
 
-it.effect("of PostgreSQL only the age is read", () =>
+it.effect("the job only reads the age of transactions on PostgreSQL", () =>
   Effect.gen(function*() {
     assert.deepStrictEqual(yield* (yield* Vacuum).step, { rows: 0, more: false })
     assert.isAbove(transactionAge.current ?? 0, 0)

@@ -29,7 +29,7 @@ const acknowledgements = Effect.fnUntraced(function*(away: number, code = "08006
 })
 
 describe("Acknowledgements", () => {
-  it.effect("stores after a second what the database could not take", () =>
+  it.effect("are stored a second later if the database could not take them", () =>
     Effect.gen(function*() {
       const { acks, batches, second } = yield* acknowledgements(1)
       acks.acknowledge("agt_1", 7)
@@ -50,7 +50,7 @@ describe("Acknowledgements", () => {
       assert.strictEqual(batches.length, 3, "once")
     }))
 
-  it.effect("does not wait long for one answer, with all others behind it", () =>
+  it.effect("do not wait long for one answer, with all others behind it", () =>
     Effect.gen(function*() {
       const { acks, patience } = yield* acknowledgements(0)
       acks.acknowledge("agt_1", 7)
@@ -59,7 +59,7 @@ describe("Acknowledgements", () => {
       assert.isBelow(ANSWER_MS, yield* AnswerTimeout)
     }))
 
-  it.effect("gives up after ten tries", () =>
+  it.effect("are dropped after ten tries", () =>
     Effect.gen(function*() {
       const { acks, batches, second } = yield* acknowledgements(Number.POSITIVE_INFINITY)
       acks.acknowledge("agt_1", 7)
@@ -68,7 +68,7 @@ describe("Acknowledgements", () => {
       assert.strictEqual(batches.length, 10)
     }))
 
-  it.effect("tries at once what waits for another try when all is to be settled", () =>
+  it.effect("are retried at once when all must be settled", () =>
     Effect.gen(function*() {
       const { acks, batches } = yield* acknowledgements(1)
       acks.acknowledge("agt_1", 7)
@@ -77,7 +77,7 @@ describe("Acknowledgements", () => {
       assert.strictEqual(batches.length, 2)
     }))
 
-  it.effect("does not try again what is a mistake", () =>
+  it.effect("are not retried after an invalid one", () =>
     Effect.gen(function*() {
       const { acks, batches, second } = yield* acknowledgements(Number.POSITIVE_INFINITY, "42P01")
       acks.acknowledge("agt_1", 7)

@@ -58,7 +58,7 @@ const counters = (agentId: string) =>
 
 eachDatabase((database) => {
   layer(layerModules(database, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
-    it.effect("of many who read one message at once, one tells the sender", () =>
+    it.effect("many reads of one message at once notify the sender once", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries
         const { reader, sent, writer } = yield* pair("once", 3)
@@ -167,7 +167,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* counters(reader.id), 1)
       }))
 
-    it.effect("what an agent has just acknowledged is not offered when it asks for its inbox from the beginning", () =>
+    it.effect("a message that was just acknowledged is not offered when the agent reads its inbox from the beginning", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries
         const { reader } = yield* pair("asks-again", 5)
@@ -179,7 +179,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* deliveries.sync(reader.id, undefined, 100), [])
       }))
 
-    it.effect("who waits for its acknowledgements keeps nobody else from reading an inbox", () =>
+    it.effect("an agent that waits for its acknowledgements delays no other agent's read of its inbox", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries
         const sql = yield* SqlClient.SqlClient
@@ -199,7 +199,7 @@ eachDatabase((database) => {
         assert.strictEqual(waiting, 1, "they were stored before the turn to read was taken")
       }))
 
-    it.effect("hiding a conversation delivers what waits in it, hides what was, and nothing of what comes", () =>
+    it.effect("hiding a conversation delivers its waiting messages and hides its earlier ones, and no later ones", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries
         const conversations = yield* Conversations

@@ -253,7 +253,7 @@ eachDatabase((database, { version }) => {
         assert.strictEqual((yield* look(reader)).unread, 0)
       }))
 
-    it.effect("of the many senders of a group each is told of its newest message", () =>
+    it.effect("each of the many senders of a group is notified of its newest message", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries
         const groups = yield* Groups

@@ -47,7 +47,7 @@ describe("decideSend", () => {
     }))
   })
 
-  it("whatever is sent in whatever order, a conversation opens once and is established by the first answer, for good", () => {
+  it("a conversation opens once and is established by the first answer, for good, in any order of sends", () => {
     fc.assert(fc.property(fc.array(fc.constantFrom(...agents), { minLength: 1, maxLength: 30 }), (senders) => {
       let state: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
       const tags = senders.map((sender, at) => {

@@ -195,7 +195,7 @@ it.live("while an inbox is locked, the acknowledgements and reads of others are 
     yield* soon([held])
   }).pipe(Effect.provide(modules)))
 
-it.live("who looks for locked rows does not wait for the disk while it holds the free ones", () =>
+it.live("a search for locked rows does not wait for the disk while it holds the free ones", () =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     const { locks } = yield* DeliveriesRepo

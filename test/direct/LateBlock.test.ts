@@ -14,9 +14,9 @@ const repo = DirectRepo.layer.pipe(
   Layer.provideMerge(layerPostgresTest(18, { poolSize: 2 }).pipe(Layer.orDie))
 )
 
-describe("a block that was on its way for long", () => {
+describe("a block that was delayed for long", () => {
   for (const report of [null, reported]) {
-    it.live(`is not made${report === null ? "" : ", nor is its report"}`, () =>
+    it.live(`is not stored${report === null ? "" : ", nor is its report"}`, () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const { block } = yield* DirectRepo

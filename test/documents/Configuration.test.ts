@@ -3,7 +3,7 @@ import { assert, it } from "@effect/vitest"
 import { readFileSync } from "node:fs"
 import { configurationPage } from "../../docs/configuration.ts"
 
-it("docs/configuration.md is what the settings in the code say", () => {
+it("docs/configuration.md is generated from the settings in the code", () => {
   const page = readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8")
   assert.strictEqual(page, configurationPage(), "docs/configuration.md is out of date: npm run docs")
 })

@@ -24,7 +24,7 @@ describe("the decisions", () => {
     assert.isAbove(files.length, 30)
   })
 
-  it("are short: a page, and all together", () => {
+  it("are short, each page and all together", () => {
     const words = files.map((name) => ({ name, words: wordsOf(read(`${FOLDER}/${name}`)) }))
     assert.deepStrictEqual(words.filter(({ words }) => words > MOST_IN_A_PAGE), [])
     assert.isAtMost(words.reduce((sum, { words }) => sum + words, 0), MOST_IN_ALL)

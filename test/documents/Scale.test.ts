@@ -35,7 +35,7 @@ const STEADY = {
   retentionDays: 1
 }
 
-it("what is asked is the sum of rates times prices", () => {
+it("the demand is the sum of rates times prices", () => {
   const asked = (prices: Partial<Prices>, nodes = 2) => demand(1_000, nodes, STEADY, { ...FREE, ...prices })
   assert.closeTo(asked({}).sends, 1_000, 1e-6)
   // 1,000 messages a second of 400 µs: two fifths of a processor, on two nodes.
@@ -57,7 +57,7 @@ it("the more nodes, the more pushes cross, two a message at the most", () => {
   assert.deepStrictEqual([1, 2, 4, 100].map(crossings), [0, 1, 1.5, 1.98])
 })
 
-it("what every node must hear of does not get less with their number, so nodes cannot help against it", () => {
+it("the work that every node does does not shrink with their number, so more nodes do not help", () => {
   const told = { ...FREE, told: { teller: 0, listener: 1 } }
   const habits = { ...STEADY, connectsPerDay: 86_400 }
   const of = (nodes: number) => demand(1e6, nodes, habits, told).node

@@ -83,7 +83,7 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       assert.strictEqual(yield* tagOf(say(target, stranger!)), "ok")
     }))
 
-  it.effect("blocks and reports by those who wrote first do not count, nor does one again", () =>
+  it.effect("blocks and reports by agents that wrote first do not count, nor does a repeated one", () =>
     Effect.gen(function*() {
       const [target, others] = yield* spammer(2)
       const strangers = yield* newAgents(8)
@@ -151,7 +151,7 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       )
     }))
 
-  it.effect("a report by one whom it wrote to only later counts; blocks in seven days suspend too", () =>
+  it.effect("a report by an agent that it wrote to only later counts; blocks in seven days suspend too", () =>
     Effect.gen(function*() {
       const [target, others] = yield* spammer(5)
       const [early] = yield* newAgents(1)
@@ -206,7 +206,7 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       assert.deepStrictEqual(yield* sql`SELECT no FROM recounts`, [])
     }))
 
-  it.effect("a judgement that keeps failing does not keep the others from theirs, and is made once it can be", () =>
+  it.effect("an evaluation that keeps failing does not delay the others, and is made once it can be", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const conversations = yield* Conversations
@@ -229,7 +229,7 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       assert.strictEqual(yield* statusOf(failing), "restricted")
     }))
 
-  it.effect("more agents suspended in the same millisecond than are read at once are all put out", () =>
+  it.effect("all agents that were suspended in the same millisecond are disconnected, even if they are more than are read at once", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const liveAgents = yield* LiveAgents
@@ -255,7 +255,7 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       assert.strictEqual(left, 0)
     }))
 
-  it.effect("a suspension that was committed after a look, with a time before it, is found by the next look (wire.md G.8b)", () =>
+  it.effect("a suspension that was committed after a poll, with a time before it, is found by the next poll (wire.md G.8b)", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const liveAgents = yield* LiveAgents
@@ -279,7 +279,7 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       assert.strictEqual((yield* agents.byHandle(target!.handle))?.status, "suspended")
     }))
 
-  it.effect("a judgement on an older state is refused: neither a restore nor an unblock is lost to it", () =>
+  it.effect("an evaluation of an older state is refused, so that neither a restore nor an unblock is lost", () =>
     Effect.gen(function*() {
       const repo = yield* EnforcementRepo
       const conversations = yield* Conversations
@@ -321,7 +321,7 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       assert.strictEqual(yield* statusOf(other), "active")
     }))
 
-  it.effect("suspended, it is sent to without a cap, replays nothing, and hands over the groups it alone led", () =>
+  it.effect("a suspended agent is sent to without a cap, replays nothing, and hands over the groups that it alone led", () =>
     Effect.gen(function*() {
       const [target, peer] = (yield* newAgents(2)) as [Party, Party]
       const groups = yield* Groups

@@ -14,8 +14,8 @@ const defaults: Thresholds = {
 
 const times = (n: number, at = 0): ReadonlyArray<number> => Array.from({ length: n }, () => at)
 
-describe("what counts against an agent", () => {
-  it("15 blocks in 24 hours restrict until the 15th newest is 24 hours old, to the millisecond", () => {
+describe("the thresholds of enforcement", () => {
+  it("restrict for 15 blocks in 24 hours until the 15th newest is 24 hours old, to the millisecond", () => {
     const blocks = [...times(14, 10 * HOUR), 2 * HOUR, HOUR]
     assert.deepStrictEqual(judge({ blocks, reports: [] }, defaults, 11 * HOUR), {
       suspend: null,
@@ -26,7 +26,7 @@ describe("what counts against an agent", () => {
     assert.isNull(judge({ blocks: blocks.slice(0, 14), reports: [] }, defaults, 11 * HOUR).restrictedUntil)
   })
 
-  it("50 blocks or 10 reports in 7 days suspend, one fewer or one too old does not", () => {
+  it("suspend for 50 blocks or 10 reports in 7 days, and not for one fewer or one too old", () => {
     const suspend = (blocks: ReadonlyArray<number>, reports: ReadonlyArray<number>, now: number) =>
       judge({ blocks, reports }, defaults, now).suspend
     assert.strictEqual(suspend(times(50), [], 7 * DAY - 1), "blocks")
@@ -37,7 +37,7 @@ describe("what counts against an agent", () => {
     assert.isNull(suspend([], [...times(9, DAY), 0], 7 * DAY))
   })
 
-  it("agrees with counting, whatever the times, windows and thresholds", () => {
+  it("agree with counting, whatever the times, windows and thresholds", () => {
     const small = fc.integer({ min: 1, max: 6 })
     const made = fc.array(fc.integer({ min: 0, max: 40 }), { maxLength: 10 }).map((all) =>
       all.toSorted((a, b) => b - a)

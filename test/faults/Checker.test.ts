@@ -11,7 +11,7 @@ const LONG = { timeout: 5_000 + WORLDS * 5_000 }
 const told = (verdict: Verdict): ReadonlyArray<string> => verdict.violations.map(({ line, rule }) => `${rule}: ${line}`)
 
 describe("the checker", () => {
-  it("finds nothing in what a service did that makes no mistake", LONG, () => {
+  it("finds nothing wrong with a service that makes no mistake", LONG, () => {
     for (let seed = 0; seed < 5 * WORLDS; seed++) {
       const { final, history } = makeWorld(seed)
       const verdict = check(history, final, MODEL_OPTIONS)

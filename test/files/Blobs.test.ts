@@ -191,7 +191,7 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         assert.strictEqual(got.disposition, "attachment; filename=\"gr_txt\"; filename*=UTF-8''gr%C3%BCtxt")
       }).pipe(Effect.provide(store)))
 
-    it.live("what was stored does not change, whatever is put again", () =>
+    it.live("a stored file does not change, whatever is put again", () =>
       Effect.gen(function*() {
         const blobs = yield* Blobs
         const upload = uploadOf(Buffer.from("first"))
@@ -207,7 +207,7 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         assert.strictEqual((yield* get(from)).bytes.toString(), "first")
       }).pipe(Effect.provide(store)))
 
-    it.live("other bytes than the announced ones are never stored, and the right ones may follow", () =>
+    it.live("bytes other than the announced ones are never stored, and the right ones may follow", () =>
       Effect.gen(function*() {
         const blobs = yield* Blobs
         const upload = uploadOf(Buffer.from("right"))
@@ -286,7 +286,7 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         assert.strictEqual(yield* blobs.verify(upload), "missing")
       }).pipe(Effect.provide(store)))
 
-    it.live("objects of the server's own", () =>
+    it.live("the server stores, reads and removes objects of its own", () =>
       Effect.gen(function*() {
         const blobs = yield* Blobs
         assert.isUndefined(yield* blobs.getObject("avatars/abc"))
@@ -347,7 +347,7 @@ describe("Blobs on disk", () => {
     }).pipe(Effect.provide(onDisk)))
 
   it.live.skipIf(process.platform !== "linux")(
-    "a file is closed for whoever does not read it, or goes away while it is being opened (seen in /proc: on Linux alone)",
+    "a file is closed if its reader does not read it, or goes away while it is being opened (seen in /proc: on Linux alone)",
     () =>
       Effect.gen(function*() {
         const blobs = yield* Blobs
@@ -420,7 +420,7 @@ describe("a file on S3 that is checked twice at once", () => {
   }
 })
 
-it.live("a bucket that is not there is told of at the start", () =>
+it.live("a missing bucket is reported at the start", () =>
   Effect.gen(function*() {
     const told = yield* Deferred.make<string>()
     const logger = Logger.make(({ message }) => Deferred.doneUnsafe(told, Effect.succeed(String(message))))

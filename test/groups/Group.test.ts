@@ -133,7 +133,7 @@ describe("the rules of a group", () => {
   }
   const [a, b] = trio.members as [Member, Member, Member]
 
-  it("the last admin's place goes to who joined first, and both messages are the leaver's", () => {
+  it("the last admin's place goes to the member that joined first, and both messages are the leaver's", () => {
     const { change, promoted } = decideLeave(trio, a)
     assert.strictEqual(promoted?.agentId, "b")
     assert.deepStrictEqual(change.messages.map(({ event, senderId }) => [senderId, event]), [
@@ -179,7 +179,7 @@ describe("the rules of a group", () => {
     assert.isUndefined(decidePromote(admins, a, "b"))
   })
 
-  it("says one thing for each field that really changes", () => {
+  it("a change sends one notice for each field that really changes", () => {
     assert.isUndefined(decideProfile(trio, a, { name: "n", description: null }))
     const change = decideProfile(trio, a, { name: "m", description: "d", avatarUrl: "https://x.example/y" })
     assert.deepStrictEqual(change?.messages.map(({ event }) => event), [

@@ -98,7 +98,7 @@ const modules = (database: TestDatabase, changes: Partial<Settings> = {}) =>
 
 eachDatabase((database) => {
   describe("groups", () => {
-    it.effect("members hear what is said from their join on, and nobody else does", () =>
+    it.effect("members get messages from their join on, and no other agent does", () =>
       Effect.gen(function*() {
         const [a, b, c, out] = (yield* agents(4)) as [Party, Party, Party, Party]
         const groups = yield* Groups
@@ -179,7 +179,7 @@ eachDatabase((database) => {
         yield* assertSound
       }).pipe(Effect.provide(modules(database))))
 
-    it.effect("who leaves or is removed keeps nothing waiting but the news of its removal", () =>
+    it.effect("a former member keeps nothing waiting but the notice of its removal", () =>
       Effect.gen(function*() {
         const [a, b, c] = (yield* agents(3)) as [Party, Party, Party]
         const groupId = yield* joinedGroup(a, [b, c])
@@ -200,7 +200,7 @@ eachDatabase((database) => {
         yield* assertSound
       }).pipe(Effect.provide(modules(database))))
 
-    it.effect("the last admin leaves its place to who joined first; the last member takes the group along", () =>
+    it.effect("the last admin leaves its place to the member that joined first; the group ends with its last member", () =>
       Effect.gen(function*() {
         const [a, b, c] = (yield* agents(3)) as [Party, Party, Party]
         const groupId = yield* joinedGroup(a, [b, c])
@@ -234,7 +234,7 @@ eachDatabase((database) => {
         yield* assertSound
       }).pipe(Effect.provide(modules(database))))
 
-    it.effect("invites: pending ones are given again, a refusal holds for a day, the budget is exact", () =>
+    it.effect("a pending invite is returned again, a refusal holds for a day, and the budget is exact", () =>
       Effect.gen(function*() {
         const everybody = yield* agents(24)
         const [a, b] = everybody as unknown as [Party, Party]
@@ -261,7 +261,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
       }).pipe(Effect.provide(modules(database))))
 
-    it.effect("invites: after the clock is set back by an hour, neither a refusal nor the budget of before holds", () =>
+    it.effect("after the clock is set back by an hour, neither a refusal of an invite nor the budget of before holds", () =>
       Effect.gen(function*() {
         const everybody = yield* agents(22)
         const [a, b] = everybody as unknown as [Party, Party]
@@ -406,7 +406,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(newGroup(a, yield* agents(18))), "Done")
       }).pipe(Effect.provide(modules(database))))
 
-    it.effect("pages of what is pending, oldest first, have no gap and no repeat while invites come and go", () =>
+    it.effect("pages of pending invites, oldest first, have no gap and no repeat while invites come and go", () =>
       Effect.gen(function*() {
         const [a, ...others] = (yield* agents(10)) as [Party, ...Array<Party>]
         const groups = yield* Groups
@@ -440,7 +440,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual([rest.items.length, rest.total, rest.nextCursor], [2, 6, null])
       }).pipe(Effect.provide(modules(database))))
 
-    it.effect("who cannot be invited, and in which order that is told", () =>
+    it.effect("an agent that cannot be invited gets the first of the reasons in their order", () =>
       Effect.gen(function*() {
         const [a, b, c, d, e] = (yield* agents(5)) as [Party, Party, Party, Party, Party]
         const sql = yield* SqlClient.SqlClient
@@ -560,7 +560,7 @@ const live = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
   Effect.provideService(effect, Clock.Clock, Clock.Clock.defaultValue())
 
 describe.skipIf(!isInstalled(18))("how long a refused group waits, PostgreSQL 18", () => {
-  it.effect("is a setting", () =>
+  it.effect("can be set", () =>
     Effect.gen(function*() {
       const [a, b] = (yield* agents(2)) as [Party, Party]
       const groups = yield* Groups
@@ -591,7 +591,7 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
     return [yield* node, yield* node] as const
   })
 
-  it.effect("of 200 that accept at once exactly one gets the last of 256 seats", () =>
+  it.effect("exactly one of 200 invitees that accept at once gets the last of 256 seats", () =>
     live(Effect.scoped(Effect.gen(function*() {
       const nodes = yield* twoNodes
       const [one] = nodes
@@ -637,7 +637,7 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
       yield* one(assertSound)
     }))))
 
-  it.effect("nobody gets a message after its removal, nor keeps one from before, while both nodes send", () =>
+  it.effect("a removed member gets no message after its removal, and keeps none from before, while both nodes send", () =>
     live(Effect.scoped(Effect.gen(function*() {
       const nodes = yield* twoNodes
       const [one, two] = nodes

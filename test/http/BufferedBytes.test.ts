@@ -105,7 +105,7 @@ describe("the account of what peers make a process hold", () => {
     assert.isFalse(innocent.some(({ isCut }) => isCut))
   })
 
-  it("above half of the process's bound ends what has been stalled for ten seconds, so that there is module again", () => {
+  it("above half of the process's bound ends connections that have been stalled for ten seconds, so that there is room again", () => {
     const { account, connection, time } = setup()
     const stalled = Array.from({ length: 6 }, (_, i) => connection(`eve ${i}`))
     for (const one of stalled) one.holds(20 * KB)
@@ -120,7 +120,7 @@ describe("the account of what peers make a process hold", () => {
     assert.strictEqual(stalled.filter(({ isCut }) => isCut).length, 1)
   })
 
-  it("notices at the next look what grew without a word, and forgets what has left", () => {
+  it("notices at the next check what grew without a report, and forgets what has left", () => {
     const { account, connection } = setup()
     const [one, two] = [connection("eve"), connection("eve")]
     one.holds(20 * KB)

@@ -14,7 +14,7 @@ describe("the client's address", () => {
     assert.strictEqual(clientAddress("10.0.0.2", header, 3), "198.51.100.1")
   })
 
-  it("is never what stands left of the trusted entries", () => {
+  it("is never an entry left of the trusted ones", () => {
     assert.strictEqual(clientAddress("10.0.0.2", "6.6.6.6, 198.51.100.1", 1), "198.51.100.1")
     assert.strictEqual(clientAddress("10.0.0.2", `${"6.6.6.6, ".repeat(500)}198.51.100.1`, 1), "198.51.100.1")
   })
@@ -27,7 +27,7 @@ describe("the client's address", () => {
     assert.strictEqual(clientAddress(undefined, undefined, 0), "unknown")
   })
 
-  it("has one spelling", () => {
+  it("is written in one way", () => {
     for (
       const [written, meant] of [
         ["198.51.100.1:4711", "198.51.100.1"],
@@ -48,8 +48,8 @@ describe("the client's address", () => {
   })
 })
 
-describe("what limits count by", () => {
-  it("is the address with IPv4, and the subscriber's network with IPv6", () => {
+describe("the key of limits per address", () => {
+  it("is the address for IPv4, and the subscriber's network for IPv6", () => {
     assert.strictEqual(addressKey("198.51.100.1"), "198.51.100.1")
     assert.strictEqual(addressKey("unknown"), "unknown")
     const same = ["2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::"]

@@ -54,7 +54,7 @@ describe("the bounds of connections", () => {
       ])
     }))
 
-  it.effect("are told of if the limit of open files is too low for them, and leave a quarter of it to clients", () =>
+  it.effect("are reported if the limit of open files is too low for them, and leave a quarter of it to clients", () =>
     Effect.gen(function*() {
       const low = yield* bounds(STANDALONE, 512)
       assert.strictEqual(low.clients, 128)
@@ -71,7 +71,7 @@ describe("the bounds of connections", () => {
       assert.match(blind.warnings.join("\n"), /HTTP_CONNECTIONS_PER_PEER has no effect/)
     }))
 
-  it.skipIf(process.platform === "win32")("take the limit of this process", () => {
+  it.skipIf(process.platform === "win32")("follow from the limit of this process", () => {
     assert.isAtLeast(openFilesLimit(), 64)
   })
 })

@@ -445,7 +445,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("hides what went wrong here, and says when to come back", () =>
+  it.live("hides the cause of a failure, and says when to come back", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const defect = yield* call(server, "/v1/defect")
@@ -459,7 +459,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("refuses changes that may have waited while the process stood still, and answers what asks", () => {
+  it.live("refuses changes that may have waited while the process stood still, and answers reads", () => {
     let late = true
     return withServer((server) =>
       Effect.gen(function*() {
@@ -566,7 +566,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("lets only the named origins in when there is a list", () =>
+  it.live("allows only the named origins if there is a list", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const from = (origin: string) =>
@@ -638,7 +638,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("says 100 Continue to those who wait for it, unless the body would be too large", () =>
+  it.live("answers 100 Continue to a client that waits for it, unless the body would be too large", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const send = (length: number) =>
@@ -666,7 +666,7 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("gives up on a body or headers that do not arrive", () =>
+  it.live("closes a connection whose body or headers do not arrive", () =>
     withServer(
       (server) =>
         Effect.gen(function*() {
@@ -681,7 +681,7 @@ describe("HttpServer", () => {
       { headers: 150, request: 150, check: 30 }
     ))
 
-  it.live("gives up on a head within a second of its time, also on a connection that had an answer", () =>
+  it.live("closes a connection within a second of the time for its head, also if it had an answer", () =>
     withServer(
       (server) =>
         Effect.gen(function*() {
@@ -702,7 +702,7 @@ describe("HttpServer", () => {
       { headers: 2_000 }
     ))
 
-  it.live("finishes what is in flight before it closes, and takes nothing new", () =>
+  it.live("finishes requests in flight before it closes, and takes no new ones", () =>
     withServer((server) =>
       Effect.gen(function*() {
         const idle = connect(server.port, "127.0.0.1")
@@ -795,7 +795,7 @@ describe("HttpServer", () => {
       { drain: LONGEST_WAIT_MS * 10 }
     ))
 
-  it.live("does not wait for ever for what is in flight, and answers it", () =>
+  it.live("waits for requests in flight for a bounded time, and answers them", () =>
     Effect.forEach(
       ["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"],
       (target) =>
@@ -813,7 +813,7 @@ describe("HttpServer", () => {
         )
     ))
 
-  it.live("answers what is in flight on /mcp as that protocol does", () =>
+  it.live("answers requests in flight on /mcp as that protocol does", () =>
     withServer(
       (server) =>
         Effect.gen(function*() {

@@ -146,7 +146,7 @@ layer(Layer.mergeAll(Auth.layer, Budgets.layer).pipe(Layer.provideMerge(layerMod
 
 eachDatabase((database, { version }) => {
   layer(database)((it) => {
-    it.effect("a transaction of a read that is given up is rolled back, and its connection comes back", () =>
+    it.effect("the transaction of a read that timed out is rolled back, and its connection comes back", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         yield* sql`CREATE TABLE IF NOT EXISTS held (n integer PRIMARY KEY)`

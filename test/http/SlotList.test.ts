@@ -2,7 +2,7 @@ import { SlotList } from "#infrastructure/http/SlotList"
 import { assert, describe, it } from "@effect/vitest"
 
 describe("SlotList", () => {
-  it("has all that was added and not removed, and gives free places to others", () => {
+  it("holds all that was added and not removed, and reuses free slots", () => {
     const underWay = new SlotList<string>()
     const [a, b, c] = ["a", "b", "c"].map((one) => underWay.add(one)) as [number, number, number]
     assert.sameMembers([...underWay.all], ["a", "b", "c"])

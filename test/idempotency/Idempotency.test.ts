@@ -280,7 +280,7 @@ eachDatabase((database) => {
         assert.strictEqual(seam.effects, 2)
       }))
 
-    it.effect("with another body, path or method is a conflict, running or done (J 15, 16)", () =>
+    it.effect("is a conflict with another body, path or method, running or done (J 15, 16)", () =>
       Effect.gen(function*() {
         const { one, seam, two } = yield* setting
         const key = freshKey()
@@ -306,7 +306,7 @@ eachDatabase((database) => {
         assert.strictEqual(seam.effects, 1)
       }))
 
-    it.effect("that is being worked on is answered with 409 and Retry-After", () =>
+    it.effect("of a request that is running is answered with 409 and Retry-After", () =>
       Effect.gen(function*() {
         const { one, seam, two } = yield* setting
         const key = freshKey()
@@ -450,7 +450,7 @@ eachDatabase((database) => {
         yield* sql`DELETE FROM idempotency_keys`
       }))
 
-    it.effect("whose process died between effect and answer is taken over after the deadline, and the effect is not doubled", () =>
+    it.effect("is taken over after the deadline if its process died between effect and answer, and the effect is not doubled", () =>
       Effect.gen(function*() {
         const { seam, things, two } = yield* setting
         const key = freshKey()
@@ -486,7 +486,7 @@ eachDatabase((database) => {
         assert.strictEqual(seam.effects, 2)
       }))
 
-    it.effect("that was abandoned is taken over by one of ten", () =>
+    it.effect("is taken over by one of ten requests once it was abandoned", () =>
       Effect.gen(function*() {
         const { one, seam, sql, things, two } = yield* setting
         const key = freshKey()
@@ -528,7 +528,7 @@ eachDatabase((database) => {
         is(yield* two.send("PATCH", "/v1/things/1", { key, name: "x" }), 200)
       }))
 
-    it.effect("that cannot be claimed is 503 and nothing happens", () =>
+    it.effect("gets 503 and has no effect if it cannot be claimed", () =>
       Effect.gen(function*() {
         const { one, seam } = yield* setting
         const key = freshKey()
@@ -543,7 +543,7 @@ eachDatabase((database) => {
         is(yield* one.send("PATCH", "/v1/things/1", { key, name: "x" }), 200)
       }))
 
-    it.effect("whose answer cannot be kept gets it all the same, and lapses", () =>
+    it.effect("gets its answer even if that cannot be stored, and lapses", () =>
       Effect.gen(function*() {
         const { one, seam, sql, things } = yield* setting
         const key = freshKey()
@@ -559,7 +559,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* things).length, 1)
       }))
 
-    it.effect("of an attempt that another took over no longer counts", () =>
+    it.effect("has no effect any more once another attempt took over", () =>
       Effect.gen(function*() {
         const { sql } = yield* setting
         const repo = yield* IdempotencyRepo
@@ -629,7 +629,7 @@ layer(layerNodes(layerPgliteTest))("a request", (it) => {
       assert.deepStrictEqual([seam.effects, yield* marks], [4, []])
     }))
 
-  it.effect("with raw bytes is told apart by every one of them, and may be as large as its endpoint says", () =>
+  it.effect("compares raw bytes one by one, up to the size that the endpoint allows", () =>
     Effect.gen(function*() {
       const { one, seam } = yield* setting
       const key = freshKey()

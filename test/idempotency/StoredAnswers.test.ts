@@ -55,7 +55,7 @@ describe("the answer to a repeated request without an agent's texts", () => {
     })
   })
 
-  it("is not there if nothing changes: other agents, agents without texts, no body", () => {
+  it("is not made if nothing changes: for other agents, agents without texts, and no body", () => {
     for (
       const body of [card("mona-2"), card("xmona"), cleared("mona"), { ok: true }, {
         handle: "mona",

@@ -78,7 +78,7 @@ describe("an answer of /mcp that may come late", () => {
     assert.deepStrictEqual([late.response.destroyed, late.response.writableEnded, vi.getTimerCount()], [true, false, 0])
   })
 
-  it("is given up when the caller is gone, before it and while it is an event stream", () => {
+  it("is dropped when the caller is gone, before it and while it is an event stream", () => {
     for (const seconds of [1, 21]) {
       const { response, state, succeed } = begin()
       vi.advanceTimersByTime(seconds * 1_000)

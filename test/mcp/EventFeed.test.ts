@@ -106,7 +106,7 @@ const command = fc.oneof(
   { weight: 4, arbitrary: fc.record({ kind: fc.constant("look" as const), limit: fc.integer({ min: 1, max: 25 }) }) }
 )
 
-it("what is reported, in order, is exactly what waits and is unmuted when it is reported, and nothing is passed over", () =>
+it("the messages reported, in order, are exactly those that wait and are unmuted at that time, and none is passed over", () =>
   fc.assert(
     fc.asyncProperty(fc.array(command, { maxLength: 60 }), (commands) => {
       const world = new World()
@@ -161,7 +161,7 @@ it("what is reported, in order, is exactly what waits and is unmuted when it is 
     { numRuns: 300 }
   ))
 
-it.effect("what a look has reported is read again before it is posted, as far as it still waits", () => {
+it.effect("a reported message is read again before it is posted, and posted only if it still waits", () => {
   const world = new World()
   return Effect.provide(
     Effect.gen(function*() {
@@ -184,7 +184,7 @@ it.effect("what a look has reported is read again before it is posted, as far as
   )
 })
 
-it.effect("a look reads the texts of what it reports, and no others", () => {
+it.effect("a poll reads the texts of the messages that it reports, and no others", () => {
   const world = new World()
   return Effect.provide(
     Effect.gen(function*() {
@@ -204,7 +204,7 @@ it.effect("a look reads the texts of what it reports, and no others", () => {
   )
 })
 
-it.effect("a look goes through 1,000 messages, and reads texts by 4 statements; the next look goes on after them", () => {
+it.effect("a poll goes through 1,000 messages, and reads texts by 4 statements; the next poll goes on after them", () => {
   const world = new World()
   return Effect.provide(
     Effect.gen(function*() {

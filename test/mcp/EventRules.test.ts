@@ -110,11 +110,11 @@ describe("the cursor", () => {
   })
 })
 
-describe("what is reported", () => {
+describe("a report", () => {
   const { arguments: all } = typeOf("message.received", {})
   const unmuted = () => false
 
-  it("is what is not one's own, not muted, and selected by the arguments", () => {
+  it("has the messages of others that are not muted and that the arguments select", () => {
     const one = messageOf(1, { content: `{"text":"hi @owner"}` })
     assert.isTrue(isSelected(all, owner, unmuted, one))
     assert.isFalse(isSelected(all, { ...owner, id: "agt_ada" }, unmuted, one))

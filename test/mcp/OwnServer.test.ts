@@ -134,7 +134,7 @@ describe("/mcp on a server of its own", () => {
     ])
   })
 
-  it("waits by the hundred of one agent are refused beyond the 20th, and none of them is left when the caller goes", async () => {
+  it("a hundred waits of one agent are refused beyond the 20th, and none of them is left when the caller goes", async () => {
     const dave = await newAgent(server, "dave")
     const erin = await newAgent(server, "erin")
     await say(erin, dave)
@@ -165,7 +165,7 @@ describe("/mcp on a server of its own", () => {
     assert.deepStrictEqual((await inbox(erin)).map(({ id }) => id), [said.id])
   })
 
-  it("a request counts once, whatever it takes inside, and what is refused says for how long", async () => {
+  it("a request counts once, however many calls it makes inside, and a refused one says for how long", async () => {
     const carol = await newAgent(server, "carol")
     const add = rpc("tools/call", {
       name: "agentchat_add_contact",

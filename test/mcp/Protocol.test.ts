@@ -220,7 +220,7 @@ describe("the protocol of /mcp", () => {
     ])
   })
 
-  it("GET and DELETE are 405, a notification and a cancellation 202, a batch and nonsense the protocol's error", async () => {
+  it("GET and DELETE are 405, a notification and a cancellation 202, a batch and invalid JSON-RPC the protocol's error", async () => {
     for (const method of ["GET", "DELETE"]) {
       // As clients do that come back for a stream: there is none to go on with.
       const headers = {
@@ -420,7 +420,7 @@ describe("the protocol of /mcp", () => {
     assert.strictEqual(body.result?.protocolVersion, "2025-06-18", text)
   })
 
-  it("without a live key it is 401, wherever else a key is", async () => {
+  it("a request without a live key is 401, wherever else a key is", async () => {
     for (const key of [undefined, "nonsense", "ac_0000000000000000000000000000000000000000000"]) {
       const answer = await post(server, key, rpc("tools/list"), older)
       assert.strictEqual(answer.status, 401)
@@ -438,7 +438,7 @@ describe("the protocol of /mcp", () => {
     assert.strictEqual(inQuery.status, 401)
   })
 
-  it("pages of elsewhere and names of elsewhere are refused", async () => {
+  it("other origins and other host names are refused", async () => {
     for (const origin of ["https://evil.example", "null"]) {
       const answer = await post(server, alice.key, rpc("tools/list"), { ...older, origin })
       assert.deepStrictEqual([answer.status, answer.body.error.data.code], [403, "FORBIDDEN"], origin)
@@ -470,7 +470,7 @@ describe("the protocol of /mcp", () => {
     assert.strictEqual(status, 403)
   })
 
-  it("another's ids are as those of nobody, in tools and in resources", async () => {
+  it("ids of another agent get the answer of unknown ids, in tools and in resources", async () => {
     const carol = await connect(server, await newAgent(server, "carol"))
     const said = await say(alice, bob)
     await refused(carol, "agentchat_get_conversation", { conversation_id: conversation }, "CONVERSATION_NOT_FOUND")
@@ -498,7 +498,7 @@ describe("the protocol of /mcp", () => {
     await carol.close()
   })
 
-  it("arguments that are no arguments are refused, and do no harm", async () => {
+  it("invalid arguments are refused, and do no harm", async () => {
     const client = await connect(server, alice)
     const waiting = async () => (await inbox(bob)).map(({ id }) => id)
     const before = await waiting()

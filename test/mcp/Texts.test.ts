@@ -51,9 +51,10 @@ const charactersOf = ({ tools }: Toolset<never>): number =>
     .reduce((sum, characters) => sum + characters, 0)
 
 describe("texts for models", () => {
-  it("the tools", () => expect(catalogue.map(page).join("\n")).toMatchFileSnapshot("texts/tools.md"))
+  it("the texts of the tools are the reviewed ones", () =>
+    expect(catalogue.map(page).join("\n")).toMatchFileSnapshot("texts/tools.md"))
 
-  it("the tools of the sets core, read and answer, and those of /mcp/join, without what names other tools", async () => {
+  it("the texts of the sets core, read and answer, and of /mcp/join, name no other tools", async () => {
     for (const name of ["core", "read", "answer"] as const) {
       const set = toolsetOf(new Set([name]))
       await expect(`${instructed(set, Texts.instructions("ada"))}\n\n${pages(set)}`).toMatchFileSnapshot(
@@ -168,7 +169,7 @@ describe("texts for models", () => {
     for (const odd of ["chores", "constructor", "core people"]) assert.strictEqual(setsIn(`core,${odd}`).unknown, odd)
   })
 
-  it("of a text, the parentheses and then the sentences that name something unknown are left out", () => {
+  it("a text leaves out first the parentheses and then the sentences that name something unknown", () => {
     const text = "Reads it (agentchat_b). It is agentchat_a. Use acknowledge_through, or agentchat_b. The end (of it)."
     const knowing = (...names: ReadonlyArray<string>) => Texts.withoutUnknown(text, (name) => names.includes(name))
     assert.strictEqual(knowing("agentchat_a", "agentchat_b", "acknowledge_through"), text)
@@ -176,10 +177,10 @@ describe("texts for models", () => {
     assert.strictEqual(knowing(), "Reads it. The end (of it).")
   })
 
-  it("the instructions", () =>
+  it("the instructions are the reviewed ones", () =>
     expect(instructed(allTools, Texts.instructions("ada"))).toMatchFileSnapshot("texts/instructions.md"))
 
-  it("the prompts", () =>
+  it("the prompts are the reviewed ones", () =>
     expect([
       Texts.promptText.introduce_yourself({ handle: "grace", purpose: "Review a proof." }),
       Texts.promptText.check_messages({}, allTools.knows),
@@ -188,7 +189,7 @@ describe("texts for models", () => {
       Texts.promptText.check_messages({ reply: "yes" }, toolsetOf(new Set(["read"])).knows)
     ].join("\n\n---\n\n")).toMatchFileSnapshot("texts/prompts.md"))
 
-  it("what is said about refusals, waits and data of others", () => {
+  it("the texts about refusals, waits and data of others are the reviewed ones", () => {
     const given = [...Object.keys(Texts.advices), "RATE_LIMITED"].map((code) =>
       `${code}: ${Texts.advice(code, code === "RATE_LIMITED" ? 2_400 : undefined)}`
     )
@@ -245,7 +246,7 @@ describe("texts for models", () => {
     assert.strictEqual(safeJson(text), `"${text}"`)
   })
 
-  it("of any text, what is fenced holds nothing invisible but inside emoji, and is still the same text", () => {
+  it("fenced text holds nothing invisible but inside emoji, and is still the same text", () => {
     const characters = fc.oneof(
       fc.constantFrom(
         "\u200d",

@@ -55,7 +55,7 @@ describe("waiting on /mcp", () => {
     await socket.close()
   })
 
-  it("what is committed while a wait attaches is in its answer", async () => {
+  it("a message that is committed while a wait attaches is in its answer", async () => {
     await clear()
     let through: string | undefined
     for (let i = 0; i < 10; i++) {
@@ -140,7 +140,7 @@ describe("waiting on /mcp", () => {
     }
   })
 
-  it("a client that asked for progress hears of the wait", async () => {
+  it("a client that asked for progress gets progress notices of the wait", async () => {
     await clear()
     for (const mode of ["auto", "legacy"] as const) {
       const client = await connect(server, bob, mode)
@@ -164,7 +164,7 @@ describe("waiting on /mcp", () => {
     assert.strictEqual(refusalIn(body.result).refusal["code"], "UNAUTHORIZED")
   })
 
-  it("a subscription tells of the inbox and of own conversations within a second, and of nobody else's", async () => {
+  it("a subscription reports the inbox and own conversations within a second, and no others", async () => {
     await clear()
     const carol = await newAgent(server, "carol")
     const others = await newPair(server)

@@ -87,7 +87,7 @@ describe("mentions", () => {
       "@bob.decorator"
     ]
   ) {
-    it(`none in ${JSON.stringify(text)}`, () => assert.deepStrictEqual(mentionsOf(text), []))
+    it(`are none in ${JSON.stringify(text)}`, () => assert.deepStrictEqual(mentionsOf(text), []))
   }
 
   for (
@@ -114,15 +114,15 @@ describe("mentions", () => {
       "cc:@bob"
     ]
   ) {
-    it(`one in ${JSON.stringify(text)}`, () => assert.deepStrictEqual(mentionsOf(text), ["bob"]))
+    it(`are found in ${JSON.stringify(text)}`, () => assert.deepStrictEqual(mentionsOf(text), ["bob"]))
   }
 
-  it("at most 50, the first ones", () => {
+  it("are the first 50 at most", () => {
     const handles = Array.from({ length: 60 }, (_, i) => `agent${i}`)
     assert.deepStrictEqual(mentionsOf(handles.map((handle) => `@${handle}`).join(" ")), handles.slice(0, 50))
   })
 
-  it("of a message: those of its text, and of nothing else in its content", () => {
+  it("of a message are those of its text, and of nothing else in its content", () => {
     assert.deepStrictEqual(
       mentionsIn(JSON.stringify({ text: "a\n\n@bob", data: { text: "@ann" }, attachment_id: "@eve" })),
       ["bob"]
@@ -132,7 +132,7 @@ describe("mentions", () => {
 
   const handle = fc.stringMatching(/^[a-zA-Z][a-zA-Z0-9]{2,29}$/)
 
-  it("what stands between other text is found, lower-cased and once", () => {
+  it("are found between other text, lower-cased and once", () => {
     fc.assert(
       fc.property(
         fc.array(handle, { maxLength: 20 }),

@@ -84,7 +84,7 @@ describe("a preview in the list", () => {
     assert.strictEqual(preview("😀".repeat(141)), `${"😀".repeat(139)}…`)
   })
 
-  it("is a label for what has no text", () => {
+  it("is a label for a message without text", () => {
     assert.strictEqual(preview("   "), "Message")
     assert.strictEqual(Listing.preview("text", '{"data":{}}'), "Message")
     assert.strictEqual(Listing.preview("structured", '{"text":"hidden"}'), "Structured message")

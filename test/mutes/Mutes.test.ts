@@ -117,7 +117,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* Effect.flip(mutes.lift(a.id, target)))._tag, "NotFound")
       }))
 
-    it.effect("only who and what there is can be muted, and no more than the limit", () =>
+    it.effect("only existing agents and conversations can be muted, and no more than the limit", () =>
       Effect.gen(function*() {
         const mutes = yield* Mutes
         const { a, b, conversation } = yield* newPair("limits")
@@ -177,7 +177,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual([agents.items.map((mute) => mute.targetHandle), agents.total], [[b.handle], 2])
       }))
 
-    it.effect("what is muted is stored, in sync and unread, and passed over on sockets that are there", () =>
+    it.effect("a muted message is stored, in sync and unread, and passed over on open sockets", () =>
       Effect.gen(function*() {
         const mutes = yield* Mutes
         const conversations = yield* Conversations
@@ -222,7 +222,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(later.shown, ["muted 7"])
       }))
 
-    it.effect("a mute that was changed elsewhere is read again when that is said", () =>
+    it.effect("a mute that was changed on another node is read again on its notice", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const conversations = yield* Conversations

@@ -92,7 +92,7 @@ eachDatabase((database) => {
         assert.isUndefined(yield* requests.find(reference))
       }))
 
-    it.effect("of 20 answers at once one counts", () =>
+    it.effect("one of 20 answers at once counts", () =>
       Effect.gen(function*() {
         const requests = yield* AuthorizationRequests
         const agent = yield* newcomer
@@ -149,7 +149,7 @@ eachDatabase((database) => {
         assert.isUndefined(yield* requests.allow(other, ["agent:read"]))
       }))
 
-    it.effect("nothing is allowed for an account that ends between sign-in and answer", () =>
+    it.effect("an account that ends between sign-in and answer allows nothing", () =>
       Effect.gen(function*() {
         const requests = yield* AuthorizationRequests
         const agent = yield* newcomer
@@ -285,7 +285,7 @@ eachDatabase((database) => {
   })
 
   layer(Layer.empty)((it) => {
-    it.effect("documents: URLs, contents and times", () =>
+    it.effect("documents have permitted URLs, contents and times", () =>
       Effect.sync(() => {
         assert.strictEqual(documentUrl(HOST)?.href, HOST)
         for (
@@ -343,7 +343,7 @@ eachDatabase((database) => {
         )
       }))
 
-    it.effect("registrations: what is accepted and what is refused", () =>
+    it.effect("a registration is accepted or refused by its metadata", () =>
       Effect.sync(() => {
         const uris = ["cursor://x/cb", "http://localhost:8787/cb"]
         assert.deepStrictEqual(

@@ -130,7 +130,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* connections.list(agent.id), [])
       }))
 
-    it.effect("of 20 exchanges of one code at once, one gets the pair and the connection ends", () =>
+    it.effect("one of 20 exchanges of one code at once gets the pair, and the connection ends", () =>
       Effect.gen(function*() {
         const { connections, redeemed } = yield* begin()
         const answers = yield* Effect.forEach(Array.from({ length: 20 }), () => connections.redeem(redeemed), {
@@ -304,7 +304,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* lastUse, 3_000)
       }))
 
-    it.effect("of 51 connections, the one that was unused longest gives way", () =>
+    it.effect("the connection that was unused longest gives way to the 51st", () =>
       Effect.gen(function*() {
         const { agent, connections, first } = yield* connect
         for (let i = 0; i < 49; i++) {

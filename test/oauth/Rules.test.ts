@@ -15,7 +15,7 @@ import { createHash, randomBytes } from "node:crypto"
 const SCHEMES = ["cursor", "vscode"]
 const key = randomBytes(32)
 
-describe("where the sign-in is offered", () => {
+describe("the sign-in", () => {
   const settings = (changes: Partial<Settings>): Settings =>
     Effect.runSync(Effect.provide(Effect.map(Config, (config) => config), Config.layerTest(changes)))
 
@@ -31,7 +31,7 @@ describe("where the sign-in is offered", () => {
     [{ PUBLIC_URL: "https://parley.example/chat" }, false],
     [{ PUBLIC_URL: "https://parley.example?x" }, false],
     [{ PUBLIC_URL: "https://parley.example", OAUTH: "off" as const }, false]
-  ])("%j: %s", (changes, offered) => expect(offersOAuth(settings(changes))).toBe(offered))
+  ])("is offered or not at %j: %s", (changes, offered) => expect(offersOAuth(settings(changes))).toBe(offered))
 
   it("a query is repeated as a URL has it, and a very long one not at all", () => {
     const config = settings({ PUBLIC_URL: "https://parley.example" })
@@ -76,7 +76,7 @@ describe("redirect URIs", () => {
     "ftp://example.com/x",
     "ws://localhost/x",
     "unlisted://callback"
-  ])("%j is refused", (uri) => {
+  ])("is refused if it is %j", (uri) => {
     expect(redirectUriOf(uri, SCHEMES)).toBeUndefined()
   })
 
@@ -149,7 +149,7 @@ describe("the resource", () => {
     [["https://parley.example:443/mcp"]],
     [["https://parley.example/mcp?tools=core"]],
     [["https://parley.example/mcp", "https://parley.example/mcp"]]
-  ])("%j is this server (Codex omits and repeats it, claude.ai sends what its user typed)", (resources) => {
+  ])("is this server at %j (Codex omits and repeats it, claude.ai sends what its user typed)", (resources) => {
     expect(isOwnResource(base, resources)).toBe(true)
   })
 
@@ -164,7 +164,7 @@ describe("the resource", () => {
     [["https://parley.example/mcp#x"]],
     [["mcp"]],
     [["https://parley.example/mcp", "https://other.example/mcp"]]
-  ])("%j is not", (resources) => {
+  ])("is another one at %j", (resources) => {
     expect(isOwnResource(base, resources)).toBe(false)
   })
 })
@@ -192,21 +192,21 @@ describe("the name of a client", () => {
   })
 
   it.each(["\0", "a\0b", "\ud800", "a\nb", "a\u202eb", "a\u2066b", " ", "\u200b", "\u3164", "\u0301"])(
-    "%j is refused",
+    "is refused if it is %j",
     (client_name) => {
       expect(registration({ client_name })).toMatchObject({ error: "invalid_client_metadata" })
       expect(document({ client_name })).toBeUndefined()
     }
   )
 
-  it("in an id from an earlier release is shown without what a name may not have", () => {
+  it("is shown without characters that a name may not have if it comes from an id of an earlier release", () => {
     const idOf = (name: string) =>
       clientIdOf(key, { redirectUris: [uri], name, method: "none" }, randomBytes(SALT_BYTES))
     expect(registeredOf([key], idOf("a\0\u202eb "))?.name).toBe("ab")
     expect(registeredOf([key], idOf("\0"))?.name).toBeNull()
   })
 
-  it("and any other optional field may be null, which means absent (RFC 7591)", () => {
+  it("and any other optional field may be null, which means that it is absent (RFC 7591)", () => {
     expect(registration({ token_endpoint_auth_method: null, client_uri: null, scope: null })).toMatchObject({
       method: "none"
     })
@@ -237,7 +237,7 @@ describe("the id of a registered client", () => {
     }))
   })
 
-  it("made with a former key is still known, and its secret still fits (VS Code and Codex keep ids for ever)", () => {
+  it("is still known if it was made with a former key, and its secret still fits (VS Code and Codex keep ids for ever)", () => {
     const former = randomBytes(32)
     const id = clientIdOf(
       former,
@@ -250,7 +250,7 @@ describe("the id of a registered client", () => {
     expect(registeredOf([key], id)).toBeUndefined()
   })
 
-  it("with one changed character is unknown", () => {
+  it("is unknown if one character is changed", () => {
     const id = clientIdOf(
       key,
       { redirectUris: ["https://a.example/"], name: "a", method: "none" },
@@ -293,7 +293,7 @@ describe("a pair of tokens", () => {
     expect(pairOf(key, pair.refresh).refresh).not.toBe(pair.refresh)
   })
 
-  it("a refresh token: first use, repeats, a repeat that comes too late, an idle one", () => {
+  it("is refused if the refresh token is idle or its repeat comes too late", () => {
     const fresh = { isUsed: false, successorUsedAt: null, expiresAt: 1_000 }
     expect(refreshOutcome(fresh, 999)).toBe("next")
     expect(refreshOutcome(fresh, 1_000)).toBe("expired")
@@ -365,7 +365,7 @@ describe("a request for authorization", () => {
   ]
   const cases = errors.map(([given, changes, error, more]) => ({ given, changes, error, more }))
   it.each(cases)(
-    "with $given: a redirect for a document and for loopback, a page for a registered site",
+    "with $given is redirected for a document and for loopback, and gets a page for a registered site",
     ({ changes, error, more }) => {
       expect(read(document, changes, more)).toMatchObject({ _tag: "Error", error, redirect: { uri: site } })
       expect(read(registered, { ...changes, redirect_uri: loopback }, more)).toMatchObject({

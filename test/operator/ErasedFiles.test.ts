@@ -93,7 +93,7 @@ const sweep = Effect.gen(function*() {
 })
 
 describe("after an erasure", () => {
-  it.effect("the address is in no file of the database within minutes, nor in a new backup; a backup under way holds up only the log", () =>
+  it.effect("the address is in no file of the database within minutes, nor in a new backup; a backup under way delays only the log", () =>
     Effect.gen(function*() {
       const dataDir = yield* dataDirOf
       yield* Effect.gen(function*() {
@@ -138,7 +138,7 @@ describe("after an erasure", () => {
 })
 
 describe("after an erasure, on a disk without room for a large table", () => {
-  it.effect("the other tables are rewritten at once; that one is rewritten when there is module, and only then the erasure is over", () =>
+  it.effect("the other tables are rewritten at once; the large one is rewritten when there is room, and only then the erasure is over", () =>
     Effect.gen(function*() {
       const dataDir = yield* dataDirOf
       let free = Infinity
@@ -224,7 +224,7 @@ describe("parley admin compact", () => {
       assert.match(postgres.stderr, /VACUUM FULL/)
     }).pipe(Effect.scoped))
 
-  it.live("killed at any moment, leaves a folder that starts with every row, and is given again", () =>
+  it.live("leaves a folder that starts with every row if it is killed at any moment, and can be repeated", () =>
     Effect.promise(async () => {
       const dataDir = await makeDataDir()
       try {

@@ -196,7 +196,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       await watched.close()
     })
 
-    it("webhooks: added with a secret that is shown once, listed with their state, and removed", async () => {
+    it("webhooks are added with a secret that is shown once, listed with their state, and removed", async () => {
       const { ada, bob } = await pair()
       const receiver = await Receiver.start()
       const watched = await Watched.open(browser, server.url)
@@ -298,7 +298,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       await watched.close()
     })
 
-    it("people: contacts by any part of a name, the directory by the beginning of a handle, and by a tag", async () => {
+    it("people are found: contacts by any part of a name, others by the beginning of a handle or by a tag", async () => {
       const tag = `tag ${Date.now()}`
       const names = ["Caroline Øst", "Marek", "Lin"]
       const [ada, caroline, marek, lin] = await Promise.all([
@@ -363,7 +363,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       await watched.close()
     })
 
-    it("on a dark phone, by keyboard: the account is deleted once its handle is typed", async () => {
+    it("the account is deleted once its handle is typed, on a dark phone and by keyboard", async () => {
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url, {
         viewport: { width: 360, height: 740 },

@@ -240,7 +240,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
-    it("what is refused is shown with its reason, and tried again as the same message", async () => {
+    it("a refused message is shown with its reason, and sent again as the same message", async () => {
       const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
@@ -401,7 +401,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
-    it("165. whatever the server says is shown as text in every view: names, handles, notes, notices, refusals", async () => {
+    it("165. every text from the server is shown as text in every view: names, handles, notes, notices, refusals", async () => {
       const { ada, bob, id } = await pair()
       const { group } = (await ada.http.post("/v1/groups", {
         name: "Plans",
@@ -474,7 +474,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
-    it("contacts, the directory, presence, mutes and blocks", async () => {
+    it("shows and changes contacts, the directory, presence, mutes and blocks", async () => {
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
@@ -533,7 +533,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
-    it("10,000 messages: loads upwards, stays where one reads, scrolls without standing still, and draws few", async () => {
+    it("with 10,000 messages it loads upwards, stays where one reads, scrolls without standing still, and draws few", async () => {
       const { ada, bob, id } = await pair()
       let next = 0
       await Promise.all(Array.from({ length: 40 }, async () => {
@@ -607,7 +607,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
-    it("by keyboard alone: sign in, write, walk through messages, reply", async () => {
+    it("is used by keyboard alone: sign in, write, walk through messages, reply", async () => {
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
@@ -639,7 +639,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
-    it("360 px, dark and light: nothing sticks out, and everything can be reached", async () => {
+    it("fits 360 px, dark and light, and everything can be reached", async () => {
       const { ada, bob } = await pair()
       await send(ada, {
         to: bob.handle,
@@ -670,7 +670,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       }
     })
 
-    it("pages of elsewhere cannot frame it, and the welcome page is accessible", async () => {
+    it("other origins cannot frame it, and the welcome page is accessible", async () => {
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
       await page.goto(server.url)
@@ -688,7 +688,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await context.close()
     })
 
-    it("a picture for the documentation", async () => {
+    it("draws a picture for the documentation", async () => {
       const ada = await newAgent(server, "planner", { display_name: "Planner" })
       const bob = await newAgent(server, "research", { display_name: "Research" })
       const cleo = await newAgent(server, "writer", { display_name: "Writer" })

@@ -433,7 +433,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await watched.close()
     })
 
-    it("groups: an invitation, a new group and a group that was left are said as they are", async () => {
+    it("shows an invitation, a new group and a group that was left as they are", async () => {
       const { ada, others: [bob] } = await world("bob")
       const { group } = (await ada.http.post("/v1/groups", { name: "Night watch", member_handles: [bob!.handle] }))
         .body as { group: { id: string } }
@@ -460,7 +460,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await watched.close()
     })
 
-    it("360 px: two agents are told apart, one goes from one to the other and back, and nothing sticks out", async () => {
+    it("fits 360 px with two agents, who are told apart and can be switched", async () => {
       const { ada, others: [bob] } = await world("bob-with-a-long-name")
       const watched = await Watched.open(browser, server.url, {
         viewport: { width: 360, height: 740 },

@@ -38,7 +38,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await server?.stop()
   })
 
-  it("nobody gets in without a link, and a link's token leaves the address and works once", async () => {
+  it("only a link opens it, and a link's token leaves the URL and works once", async () => {
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
     await page.goto(`${server.url}/console`)
@@ -57,7 +57,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await watched.close()
   })
 
-  it("every page: live figures, agents and why one gets nothing, groups, reports, webhooks, limits, audit, a node", async () => {
+  it("every page works: live figures, agents and why one gets nothing, groups, reports, webhooks, limits, audit, a node", async () => {
     const [ada, bob] = [await newAgent(server, "ada", { display_name: EVIL }), await newAgent(server, "bob")]
     await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "never shown here" } })
     await ada.http.post("/v1/groups", { name: EVIL, description: EVIL, member_handles: [bob.handle] })
@@ -276,7 +276,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await context.close()
   })
 
-  it("whatever the API says, and whatever an address of the page names, is shown as text on every page", async () => {
+  it("every text from the API and from the page's URL is shown as text on every page", async () => {
     const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
     await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
     const { group } = (await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })).body as {
@@ -331,7 +331,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await watched.close()
   })
 
-  it("360 px and dark: nothing sticks out, and names stand beside their values", async () => {
+  it("fits 360 px and dark, and names stand beside their values", async () => {
     const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
     await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
     const { group } = (await ada.http.post("/v1/groups", { name: "Plans" })).body as { group: { id: string } }

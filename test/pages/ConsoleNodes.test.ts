@@ -170,7 +170,7 @@ describe.skipIf(CHROMIUM === undefined || missingForNodes !== "" || !ALL)(
       await watched.close()
     })
 
-    it("an agent on the other node: disconnected, suspended, restored", async () => {
+    it("an agent on the other node is disconnected, suspended and restored", async () => {
       const [agent, peer] = [await newAgent(nodes[1], "watched"), await newAgent(nodes[0], "peer")]
       const { watched } = await signIn()
       const { page } = watched
@@ -217,7 +217,7 @@ describe.skipIf(CHROMIUM === undefined || missingForNodes !== "" || !ALL)(
       await watched.close()
     })
 
-    it("who is slow is found: most waiting first, and why", async () => {
+    it("a slow agent is found, with the most waiting first, and the reason", async () => {
       const [slow, stuck, writer] = [
         await newAgent(nodes[1], "billing"),
         await newAgent(nodes[0], "archive"),
@@ -323,7 +323,7 @@ describe.skipIf(CHROMIUM === undefined || missingForNodes !== "" || !ALL)(
       await watched.close()
     })
 
-    it("groups, reports, the audit log and sessions, whichever node has them", async () => {
+    it("groups, reports, the audit log and sessions are shown, whichever node has them", async () => {
       const [planner, research, seller] = [
         await newAgent(nodes[0], "planner"),
         await newAgent(nodes[1], "research"),

@@ -74,7 +74,7 @@ const open = async (page: Page, agent: TestAgent, other: TestAgent): Promise<Loc
 }
 
 describe.skipIf(CHROMIUM === undefined || !ALL)(
-  `what messages say, in /app${MISSING}${ALL ? "" : " (npm run test:pages)"}`,
+  `contents of messages in /app${MISSING}${ALL ? "" : " (npm run test:pages)"}`,
   () => {
     let ada: TestAgent
     let bob: TestAgent
@@ -91,7 +91,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       await send(bob, ada, { text: "I am." })
     }
 
-    it("a text with formatting: copy, plain text, links as they are; in dark, on a phone, and accessible", async () => {
+    it("show formatting, with a copy, the plain text and links as they are; in dark, on a phone, and accessible", async () => {
       await pair()
       await send(bob, ada, { text: REPORT })
       for (
@@ -131,7 +131,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       }
     })
 
-    it("data and JSON are a tree: a small one open, a large one by and by, each as plain text too", async () => {
+    it("show data and JSON as a tree: a small one open, a large one by and by, each as plain text too", async () => {
       await pair()
       const large = {
         offer: { supplier: "Norte", days: [1, 2, { late: true }] },
@@ -170,7 +170,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       await watched.close()
     })
 
-    it("200 hostile texts: nothing runs, nothing is fetched, nothing breaks the page's policy", async () => {
+    it("show 200 hostile texts without running or fetching anything or breaking the page's policy", async () => {
       await pair()
       for (const text of HOSTILE) {
         const status = await send(bob, ada, { text: sendable(text) })

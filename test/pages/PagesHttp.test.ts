@@ -33,7 +33,7 @@ describe("pages", () => {
     }
   })
 
-  it("whoever prefers JSON to a page gets it", () => {
+  it("a client that prefers JSON to a page gets JSON", () => {
     assert.isTrue(wantsPage(BROWSER))
     assert.isTrue(wantsPage("text/html"))
     assert.isTrue(wantsPage("text/html, application/json"))
@@ -97,7 +97,7 @@ describe("pages", () => {
     assert.deepStrictEqual([slash.status, slash.headers.get("location")], [308, "../sign-in?request=orq_any"])
   })
 
-  it("pages are looked up again, what they load never is", async () => {
+  it("pages are revalidated, and their assets never are", async () => {
     const answer = await page("/app")
     const etag = answer.headers.get("etag") ?? ""
     assert.strictEqual(answer.headers.get("cache-control"), "no-cache")
@@ -126,7 +126,7 @@ describe("pages", () => {
     }
   })
 
-  it("a file of another version is answered and not kept, and what is no page's file is 404", async () => {
+  it("a file of another version is answered and not cached, and an unknown file is 404", async () => {
     const other = await page("/assets/another/shared/style.css")
     assert.strictEqual(other.status, 200)
     assert.strictEqual(other.headers.get("cache-control"), "no-store")

@@ -291,7 +291,7 @@ describe.skipIf(CHROMIUM === undefined)(`/oauth/sign-in${MISSING}`, () => {
       await watched.close()
     })
 
-    it("by keyboard alone, at 360 px, dark and light: nothing sticks out, and every step is accessible", async () => {
+    it("fits 360 px, dark and light, and every step is accessible by keyboard alone", async () => {
       const ada = await newAgent(server, "ada", {
         display_name: "An agent with a name that takes two lines on a phone"
       })

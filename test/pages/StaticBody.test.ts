@@ -32,7 +32,7 @@ describe("bodies that never change", () => {
     return ["/docs", "/v1/openapi.json", "/app", "/console", `/${/assets\/[^"]+app\/Main\.js/.exec(page)![0]}`]
   }
 
-  it("come compressed as the client takes them, are the same bytes in every form, and say that they differ", async () => {
+  it("are compressed as the client accepts, hold the same bytes in every form, and have Vary", async () => {
     for (const path of await files()) {
       const plain = await get(path)
       assert.isUndefined(plain.headers["content-encoding"], path)

@@ -159,7 +159,7 @@ describe("handles after @", () => {
   })
 })
 
-describe("what the tab says and keeps", () => {
+describe("the title, notifications and storage of the tab", () => {
   it("its title has the unread messages, the conversation and the agent", () => {
     assert.strictEqual(tabTitle({ unread: 0, handle: null, conversation: null }), "Parley")
     assert.strictEqual(tabTitle({ unread: 3, handle: "ada", conversation: null }), "(3) @ada · Parley")

@@ -61,7 +61,7 @@ describe("tasks on the page", () => {
     }))
   })
 
-  it("one that the server marks as cancelled is cancelled, and a reply after it is about the next one", () => {
+  it("a task that the server marks as cancelled is cancelled, and a reply after it is about the next one", () => {
     const states = taskStates([
       message(1, { sender: "alice", metadata: { a2a: { task_id: "msg_1", state: "CANCELED" } } }),
       message(2, { sender: "alice", metadata: { a2a: { task_id: "msg_2" } } }),

@@ -42,7 +42,7 @@ describe("a timeline", () => {
     )
   })
 
-  it("takes what follows a number that nobody shows, after history was asked", () => {
+  it("accepts messages after a hidden number once history was read", () => {
     const timeline = withLive(withRead(empty, [message(1)]), message(4))
     assert.strictEqual(gapAfter(timeline), 1)
     assert.deepStrictEqual(seqs(closeGap(withRead(timeline, [message(4)]))), [1, 4])
@@ -55,7 +55,7 @@ describe("a timeline", () => {
     assert.deepStrictEqual(seqs(withRead(window, [message(12), message(13)])), [10, 11, 12, 13])
   })
 
-  it("a state never goes back", () => {
+  it("never sets a state back", () => {
     const read = withRead(empty, [message(1, { status: "read" })])
     assert.strictEqual(withRead(read, [message(1, { status: "stored" })]).messages[0]?.status, "read")
     assert.strictEqual(withLive(read, message(1, { status: "delivered" })).messages[0]?.status, "read")
@@ -65,7 +65,7 @@ describe("a timeline", () => {
     )
   })
 
-  it("a receipt reads what is up to its number, and what it names", () => {
+  it("marks as read the messages up to a receipt's number, and the one it names", () => {
     const own = { sender: "ada" }
     const timeline = withRead(empty, [message(1, own), message(2), message(3, own), message(4, own)])
     const receipt = {

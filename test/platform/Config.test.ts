@@ -111,7 +111,7 @@ describe("the configuration", () => {
         DOWNLOADS_URL_SECONDS: 300
       })))
 
-  it.effect("takes what is set, and an empty variable for one that is not", () =>
+  it.effect("takes the variables that are set, and an empty one as not set", () =>
     Effect.gen(function*() {
       const config = yield* loaded({
         PORT: " 8080 ",
@@ -157,7 +157,7 @@ describe("the configuration", () => {
       }
     }))
 
-  it.effect("tells all problems at once, and no secret", () =>
+  it.effect("reports all problems at once, and no secret", () =>
     Effect.gen(function*() {
       const error = yield* Effect.flip(loaded({
         PORT: "70000",
@@ -219,7 +219,7 @@ describe("the configuration", () => {
     }
   })
 
-  it.effect("tells of settings that do not go together", () =>
+  it.effect("reports settings that contradict each other", () =>
     Effect.gen(function*() {
       const error = yield* Effect.flip(loaded({
         HTTP_HEADERS_SECONDS: "31",
@@ -252,7 +252,7 @@ describe("variables that are no settings", () => {
     return Effect.map(within(env)(Config.warnings), (warnings) => warnings.map((warning) => warning.split(" ")))
   }
 
-  it.effect("are told of with the setting that is meant", () =>
+  it.effect("are reported with the setting that is meant", () =>
     Effect.gen(function*() {
       const mistakes = {
         RUNNER_SECRT: "RUNNER_SECRET",
@@ -285,7 +285,7 @@ describe("variables that are no settings", () => {
       }
     }))
 
-  it.effect("are left alone where they are others', or not set", () =>
+  it.effect("are ignored if they belong to other programs, or are not set", () =>
     Effect.gen(function*() {
       const service = (name: string) => [
         `${name}_SERVICE_HOST`,

@@ -61,7 +61,7 @@ const holder = Effect.acquireRelease(
 const take = (folder: string) => Effect.scoped(Layer.build(DataDir.layerAt(folder)))
 
 describe("DataDir", () => {
-  it.effect("makes the folder, and gives it up at the end", () =>
+  it.effect("makes the folder, and releases it at the end", () =>
     Effect.gen(function*() {
       const folder = path.join(yield* temporary, "a", "b")
       yield* take(folder)
@@ -116,7 +116,7 @@ describe("DataDir", () => {
       }
     }))
 
-  it.live("is had by one that starts while another start has got half-way and gives up", () =>
+  it.live("goes to a process that starts while another start fails half-way", () =>
     Effect.gen(function*() {
       const folder = yield* temporary
       yield* take(folder)

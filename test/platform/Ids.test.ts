@@ -15,7 +15,7 @@ describe("Ids", () => {
       }
     }).pipe(Effect.provide(Ids.layer)))
 
-  it.effect("never come twice", () =>
+  it.effect("are never repeated", () =>
     Effect.gen(function*() {
       const ids = yield* Ids
       const made = new Set<string>()
@@ -23,7 +23,7 @@ describe("Ids", () => {
       assert.strictEqual(made.size, 100_000)
     }).pipe(Effect.provide(Ids.layer)))
 
-  it.effect("a piece of the pool is nobody else's", () =>
+  it.effect("use each piece of the pool once", () =>
     Effect.gen(function*() {
       const ids = yield* Ids
       const first = ids.bytes(16)
@@ -44,7 +44,7 @@ describe("Ids", () => {
       assert.strictEqual(id.readUIntBE(0, 6), time)
     }).pipe(Effect.provide(Ids.layer)))
 
-  it.effect("codes are uniform over all six digits", () =>
+  it.effect("are uniform over all six digits, for codes", () =>
     Effect.gen(function*() {
       const ids = yield* Ids
       const counts = Array.from({ length: 6 }, () => new Array<number>(10).fill(0))

@@ -21,7 +21,7 @@ it.effect("one line is written for each key and minute, whatever other keys do",
     assert.deepStrictEqual(yield* writtenOf(throttle, ["a", "a"]), ["a"])
   }))
 
-it.effect("of many keys those that were written longest ago are forgotten", () =>
+it.effect("the keys that were written longest ago are forgotten first", () =>
   Effect.gen(function*() {
     const throttle = new LogThrottle(MINUTE_MS)
     yield* writtenOf(throttle, Array.from({ length: 1_000 }, (_, i) => `${i}`))

@@ -151,7 +151,7 @@ describe("mail through SMTP", () => {
       }).pipe(Effect.provide(through(`smtp://127.0.0.1:${port}`)))
     }))
 
-  it.effect("nothing in a mail becomes a header or a recipient of its own", () =>
+  it.effect("cannot get a header or a recipient by its texts", () =>
     Effect.gen(function*() {
       const { port, received } = yield* smtpServer()
       yield* send({ ...mail, subject: "Hello\r\nBcc: eve@example.com\r\n\r\nEve" }).pipe(
@@ -163,7 +163,7 @@ describe("mail through SMTP", () => {
       assert.deepStrictEqual(received[0]?.to, ["ada@example.com"])
     }))
 
-  it.effect("a server that is down, and up again", () =>
+  it.effect("fails while the server is down, and arrives once it is up again", () =>
     Effect.gen(function*() {
       const first = yield* smtpServer()
       yield* Effect.promise(() => new Promise<void>((resolve) => void first.server.close(resolve)))
@@ -177,7 +177,7 @@ describe("mail through SMTP", () => {
       }).pipe(Effect.provide(through(`smtp://127.0.0.1:${first.port}`)))
     }))
 
-  it.effect("a server that refuses is told by its status, not by its words", () =>
+  it.effect("reports a server that refuses by its status, not by its text", () =>
     Effect.gen(function*() {
       const { port } = yield* smtpServer({
         onRcptTo: (address, _session, done) =>
@@ -187,14 +187,14 @@ describe("mail through SMTP", () => {
       assert.strictEqual(error.reason, "EENVELOPE 550")
     }))
 
-  it.effect("a wrong password is a failure", () =>
+  it.effect("fails with a wrong password", () =>
     Effect.gen(function*() {
       const { port } = yield* smtpServer({ authOptional: false })
       const error = yield* Effect.flip(send()).pipe(Effect.provide(through(`smtp://parley:wrong@127.0.0.1:${port}`)))
       assert.match(error.reason, /^EAUTH/)
     }))
 
-  it.effect("a server that never answers costs ten seconds, and the mails that wait are bounded", () =>
+  it.effect("fails after ten seconds if the server never answers, and the mails that wait are bounded", () =>
     Effect.gen(function*() {
       const sockets = new Set<Socket>()
       const silent = yield* Effect.acquireRelease(
@@ -228,7 +228,7 @@ describe("mail through SMTP", () => {
       }).pipe(Effect.provide(through(`smtp://127.0.0.1:${(silent.address() as AddressInfo).port}`)))
     }))
 
-  it.effect("with SMTP_URL there is no outbox", () =>
+  it.effect("goes into no outbox", () =>
     Effect.gen(function*() {
       const { port } = yield* smtpServer()
       const folder = yield* temporary
@@ -314,7 +314,7 @@ describe("mail into the outbox", () => {
       assert.deepStrictEqual(logged, [])
     }))
 
-  it.effect("keeps every mail of a crowd apart", () =>
+  it.effect("keeps many mails at once apart", () =>
     Effect.gen(function*() {
       const folder = join(yield* temporary, "deep", "outbox")
       yield* observed(
@@ -331,7 +331,7 @@ describe("mail into the outbox", () => {
       assert.deepStrictEqual([names.length, recipients.size], [50, 50])
     }))
 
-  it.effect("a folder that cannot be used stops the start with a clear line", () =>
+  it.effect("stops the start with a clear line if the folder cannot be used", () =>
     Effect.gen(function*() {
       const folder = yield* temporary
       yield* Effect.promise(() => writeFile(join(folder, "file"), ""))
@@ -340,7 +340,7 @@ describe("mail into the outbox", () => {
       assert.match(error.message, /^MAIL_OUTBOX: mail cannot be written to .*: a part of the path is a file$/)
     }))
 
-  it.effect("a folder that goes away is a mail that failed, and nothing is left behind", () =>
+  it.effect("fails if the folder goes away, and leaves nothing behind", () =>
     Effect.gen(function*() {
       const folder = join(yield* temporary, "outbox")
       yield* Effect.gen(function*() {

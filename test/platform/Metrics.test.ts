@@ -29,7 +29,7 @@ describe("metrics", () => {
     assert.notInclude(metricsText(), "BREW")
   })
 
-  it("count what became a message, not what was repeated or refused", () => {
+  it("count stored messages, and no repeated or refused ones", () => {
     const before = [stored.direct.value, stored.group.value, stored.total()] as const
     countStored("direct", [{ _tag: "Stored" }, { _tag: "Replayed" }, { _tag: "Stored" }])
     countStored("group", [{ _tag: "Fenced" }, { _tag: "Stored" }])
@@ -120,7 +120,7 @@ sizes_count{of="a\\"b\\\\c\\n"} 5
     assert.strictEqual(gauge.current, 4)
   })
 
-  it("has no room in a label for a path: requests are told apart by the template of their route", () => {
+  it("has no path as a label: requests are counted by the template of their route", () => {
     assert.deepStrictEqual(httpSeconds.labelNames, ["method", "route"])
   })
 })

@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
 
 layer(layerLeapingClock)((it) => {
-  it.effect("what comes is late from when the process stood still until it has gone on for a second", () =>
+  it.effect("requests are late from the time when the process stood still until it has gone on for a second", () =>
     Effect.gen(function*() {
       const stallGuard = yield* StallGuard
       const stalledLately = () => stallGuard.stalledLately("http")
@@ -25,7 +25,7 @@ layer(layerLeapingClock)((it) => {
       assert.isFalse(stalledLately())
     }).pipe(Effect.provide(StallGuard.layer)))
 
-  it.effect("what comes after a slow start is not late, at a door that opened meanwhile", () =>
+  it.effect("requests after a slow start are not late at a port that opened meanwhile", () =>
     Effect.gen(function*() {
       const stallGuard = yield* StallGuard
       yield* TestClock.adjust("1 second")

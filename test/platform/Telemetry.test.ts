@@ -35,7 +35,7 @@ describe("the log", () => {
       assert.strictEqual(parsed["time"], "1970-01-01T00:00:00.000Z")
     }))
 
-  it.effect("survives what JSON cannot hold", () =>
+  it.effect("has a line for values that JSON cannot hold", () =>
     Effect.gen(function*() {
       const round: { self?: unknown } = {}
       round.self = round

@@ -29,7 +29,7 @@ const recorded = (sampler: Sampler, effect: Effect.Effect<unknown, unknown>): Ef
 const always: Sampler = { followsParent: true, ratio: 1 }
 
 describe("a trace", () => {
-  it.effect("is nothing at all while tracing is off", () =>
+  it.effect("costs nothing while tracing is off", () =>
     Effect.gen(function*() {
       const effect = Effect.succeed(1)
       assert.strictEqual(withTrace("a", "internal", effect), effect)

@@ -24,7 +24,7 @@ it("a socket makes an agent online until it goes, or until it shows no life for 
   assert.deepInclude(gone(online, 20), { status: "offline", lastSeen: 20, expiresAt: null })
 })
 
-it("what an agent chose stands while it lives, and ends with its last socket or its time", () => {
+it("a chosen status holds while the agent shows activity, and ends with its last socket or its time", () => {
   const busy = chosen(unknownPresence, "busy", "thinking", 10)
   assert.deepInclude(alive(busy, 20), { status: "busy", customMessage: "thinking", lastSeen: 20 })
   const left = gone(alive(busy, 20), 30)
@@ -33,7 +33,7 @@ it("what an agent chose stands while it lives, and ends with its last socket or 
   assert.strictEqual(alive(busy, 10 + LIFETIME_MS).status, "online")
 })
 
-it("who chose to be offline shows no life: last_seen is when that began", () => {
+it("an agent that chose to be offline shows no activity: last_seen is when that began", () => {
   const hidden = chosen(alive(unknownPresence, 10), "offline", null, 20)
   const still = alive(hidden, 30)
   assert.deepInclude(still, { status: "offline", lastSeen: 20 })

@@ -11,7 +11,7 @@ type Store = PresenceStore["Service"]
 const run = Effect.runPromise
 
 const rules = (stores: () => readonly [Store, Store]): void => {
-  it("a state is the same for everybody, until it is let go of", async () => {
+  it("a state is the same for every node until it is released", async () => {
     const [store, other] = stores()
     const { after, before } = await run(store.update("agt_a", unknownPresence, (state) => alive(state, 1_000, 300)))
     assert.deepStrictEqual(before, unknownPresence)
@@ -42,7 +42,7 @@ const rules = (stores: () => readonly [Store, Store]): void => {
     assert.deepStrictEqual(numbers, numbers.map((_, i) => i + 1))
   })
 
-  it("tells whose states have ended by a time", async () => {
+  it("returns the agents whose states have ended by a time", async () => {
     const [store, other] = stores()
     const until = (id: string, at: number) =>
       run(store.update(id, unknownPresence, (state) => ({ ...state, status: "online", expiresAt: at })))
@@ -94,7 +94,7 @@ describe.skipIf(missingRedis !== "")(`in Redis${missingRedis}`, () => {
 
   rules(() => stores)
 
-  it("without Redis each node knows what it has heard since, and adds it later", async () => {
+  it("each node knows the states of its own agents while Redis is away, and adds them later", async () => {
     const [store, other] = stores
     await server.kill()
     await run(store.update("agt_meanwhile", unknownPresence, (state) => alive(state, 9_000, 300)))

@@ -159,7 +159,7 @@ eachDatabase((database) => {
         assert.deepInclude(yield* presences.get(a.id, "kept-a"), { status: "online", custom_message: "thinking" })
       }))
 
-    it.effect("what changes again while others are told is told once, as it is by then", () =>
+    it.effect("a state that changes again while others are notified is sent once, as it is by then", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const presences = yield* Presences

@@ -217,7 +217,7 @@ it.live("notices are applied on the other nodes when the caller goes on, in orde
     assert.deepStrictEqual([one!.notices, two!.notices, three!.notices], [[], notices, notices])
   }))
 
-it.effect("nobody waits for longer than a second for a node that hangs, and the node does everything once it goes on", () =>
+it.effect("no caller waits for longer than a second for a node that hangs, and the node applies everything once it goes on", () =>
   Effect.gen(function*() {
     const { one, two, wires } = yield* pair(1)
     wires.hold("two")
@@ -237,7 +237,7 @@ it.effect("nobody waits for longer than a second for a node that hangs, and the 
     assert.strictEqual(two.remote.count("agt_a"), 1)
   }))
 
-it.live("of a notice that a node could not apply, the node learns by a new line that storage has more", () =>
+it.live("a node that could not apply a notice learns by a new connection that storage has more", () =>
   Effect.gen(function*() {
     const { one, two } = yield* pair()
     two.announce("agt_b", 1)
@@ -324,7 +324,7 @@ it.live("an entry with another shape ends the line, and what it said is made goo
     assert.deepStrictEqual(one.heard, [["agt_a", { _tag: "Event", frame: "{}" }]])
   }))
 
-it.live("what was still under way on an old line brings no socket back", () =>
+it.live("an entry that was still under way on an old connection brings no socket back", () =>
   Effect.gen(function*() {
     const { one, two, wires } = yield* pair()
     one.announce("agt_a", 1)
@@ -393,7 +393,7 @@ it.effect("a node is introduced once it has a line with all listed nodes and the
     assert.isDefined(never.pollUnsafe())
   }))
 
-it.live("a node that has ended has no sockets, and nobody waits for it", () =>
+it.live("a node that has ended has no sockets, and no caller waits for it", () =>
   Effect.gen(function*() {
     const wires = yield* openWires
     const one = yield* node(wires, "one")
@@ -421,7 +421,7 @@ const open = ({ remote }: Node, agentId = "agt_a") => {
 const staying = (sockets: ReadonlyArray<ReturnType<typeof open>>) =>
   sockets.filter(({ displaced, place }) => place !== undefined && !displaced)
 
-it.live("162. of sixty sockets at once over three nodes exactly as many stay as may, and those that were agreed on stay", () =>
+it.live("162. of sixty sockets at once over three nodes exactly as many stay as are allowed, and confirmed ones stay", () =>
   Effect.gen(function*() {
     for (const limit of [20, 7, 1]) {
       const wires = yield* openWires
@@ -528,7 +528,7 @@ it.effect("storage is read for a new line once the other node has taken the anno
     assert.deepStrictEqual(known, [1])
   }))
 
-it.effect("what a node lets in without asking stays, though another one asked earlier for more than it could let in so", () =>
+it.effect("a socket that a node accepts without asking stays, although another node asked earlier for more than it could accept alone", () =>
   Effect.gen(function*() {
     const { one, two, wires } = yield* pair()
     for (const { name } of [one, two]) wires.hold(name)

@@ -10,7 +10,7 @@ it("a place is behind every one that is known, whatever the clock says", () => {
   assert.strictEqual(nextSince(100, [place(90)], [["two", [3, 250]], ["three", [7]]]), 251)
 })
 
-it("of two places of the same time the one on the first node by name comes first", () => {
+it("the place on the first node by name comes first if two have the same time", () => {
   assert.deepStrictEqual(beyond(1, "one", [place(5)], [["two", [5]]]), [])
   assert.deepStrictEqual(beyond(1, "two", [place(5)], [["one", [5]]]), [place(5)])
 })
@@ -86,7 +86,7 @@ const worlds = fc.record({
   off: fc.array(fc.integer({ min: -50, max: 50 }), { minLength: 4, maxLength: 4 })
 })
 
-it("however sockets open on four nodes and whatever arrives when, exactly as many stay as may", () => {
+it("exactly as many sockets stay as are allowed, in whatever order they open on four nodes and announcements arrive", () => {
   fc.assert(
     fc.property(
       worlds,
@@ -111,7 +111,7 @@ it("however sockets open on four nodes and whatever arrives when, exactly as man
   )
 })
 
-it("with sockets that close meanwhile too, never more stay than may, and none that all knew of is displaced", () => {
+it("never more sockets stay than are allowed, also while sockets close, and none that all nodes knew of is displaced", () => {
   fc.assert(
     fc.property(
       worlds,

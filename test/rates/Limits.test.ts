@@ -17,7 +17,7 @@ const rule: RateRule = {
 }
 
 describe("limits that operators change", () => {
-  it.effect("hold for one agent, for all, and no longer than until then", () =>
+  it.effect("hold for one agent or for all, until their time", () =>
     Effect.gen(function*() {
       const limits = yield* Limits
       const send = rule
@@ -35,7 +35,7 @@ describe("limits that operators change", () => {
       assert.strictEqual(limits.any(), false)
     }).pipe(Effect.provide(Limits.layer)))
 
-  it.effect("are felt by the next request, also where more was accepted before", () =>
+  it.effect("apply to the next request, also where more was accepted before", () =>
     Effect.gen(function*() {
       const limits = yield* Limits
       const rates = yield* RateLimits

@@ -88,7 +88,7 @@ describe("RateLimits in memory", () => {
       }
     }).pipe(Effect.provide(RateLimits.layerMemory)))
 
-  it.effect("several windows at once: all or nothing, and the longest wait refuses", () =>
+  it.effect("takes from several windows all or nothing, and the longest wait refuses", () =>
     Effect.gen(function*() {
       const limits = yield* RateLimits
       const minute = { ...rule(2, 60_000), name: "minute" }
@@ -119,7 +119,7 @@ describe("RateLimits in memory", () => {
       yield* Effect.flip(limits.take(one, "a"))
     }).pipe(Effect.provide(RateLimits.layerMemory)))
 
-  it.effect("a step of the wall clock neither frees nor freezes anybody", () =>
+  it.effect("a step of the wall clock neither frees nor blocks any key", () =>
     Effect.gen(function*() {
       const limits = yield* RateLimits
       const one = rule(1, 1000)
@@ -132,7 +132,7 @@ describe("RateLimits in memory", () => {
       yield* limits.take(one, "k")
     }).pipe(Effect.provide(RateLimits.layerMemory)))
 
-  it.effect("a large limit used up at once, and again a window later", () =>
+  it.effect("accepts a large limit at once, and again a window later", () =>
     Effect.gen(function*() {
       const limits = yield* RateLimits
       const many = rule(12_000, 60_000)
@@ -145,7 +145,7 @@ describe("RateLimits in memory", () => {
 })
 
 describe("SlidingWindows", () => {
-  it("a place that is held is nobody else's, counts from its own moment once it is settled, and is free once it is released", () => {
+  it("a reserved slot is taken, counts from its own time once it is settled, and is free once it is released", () => {
     let now = 1_000
     const windows = new SlidingWindows(() => now)
     const three = rule(3, 1_000)

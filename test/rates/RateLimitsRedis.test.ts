@@ -115,7 +115,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
     { arbitrary: { runs: 60, size: 60 } }
   )
 
-  it.live("of 200 takes at once through two connections exactly the limit passes", () =>
+  it.live("exactly the limit of 200 takes at once through two connections passes", () =>
     Effect.gen(function*() {
       const one = yield* Layer.build(layerOf(server.url))
       const two = yield* Layer.build(layerOf(server.url))
@@ -149,7 +149,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       }
     })))
 
-  it.live("all or nothing, the longest wait refuses, and a place can be given back", () =>
+  it.live("takes all or nothing, refuses with the longest wait, and refunds", () =>
     using(Effect.gen(function*() {
       const limits = yield* RateLimits
       const [minute, day] = [rule(3, 60_000), rule(2, 86_400_000)]
@@ -170,7 +170,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       assert.strictEqual(freed.remaining, 0)
     })))
 
-  it.live("what a request owes is taken in the same round trip, and counted whatever else refuses", () =>
+  it.live("a charge is taken in the same round trip, and counts whatever else refuses", () =>
     using(Effect.gen(function*() {
       const limits = yield* RateLimits
       const redis = yield* channel
@@ -258,7 +258,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       assert.deepStrictEqual(readTaken(takings, late), { at: 2_000_000, all: undefined })
     })))
 
-  it.live("nonsense in the store leaves that request to this node's own count; others of the same turn are limited together", () =>
+  it.live("an invalid value in Redis leaves that request to this node's own count; others of the same turn are limited together", () =>
     using(Effect.gen(function*() {
       const limits = yield* RateLimits
       const redis = yield* channel
@@ -276,7 +276,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       yield* Effect.flip(limits.take(ten, "sound"))
     })))
 
-  it.live("killed in the middle: each node's own count decides at once, and all together when it is back, empty", () =>
+  it.live("when Redis is killed, each node's own count decides at once, and all together when it is back, empty", () =>
     using(
       Effect.gen(function*() {
         const limits = yield* RateLimits
@@ -305,7 +305,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       }).pipe(Effect.scoped)
     ))
 
-  it.live("paused: a few requests wait as long as they may, the others not at all; then all are limited together again", () =>
+  it.live("when Redis is paused, a few requests wait as long as they may, the others not at all; then all are limited together again", () =>
     using(
       Effect.gen(function*() {
         const limits = yield* RateLimits
@@ -356,7 +356,7 @@ describe("RateLimits in what is no Redis", () => {
   })
   afterAll(() => void server.close())
 
-  it.live("an answer that makes no sense leaves the request to this node's own count", () =>
+  it.live("an invalid answer leaves the request to this node's own count", () =>
     Effect.gen(function*() {
       const address = server.address()
       const port = typeof address === "object" && address !== null ? address.port : 0

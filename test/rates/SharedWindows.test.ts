@@ -65,7 +65,7 @@ describe("limits that nodes share", () => {
   })
   afterEach(() => redis.stop())
 
-  it.live("what one turn asks is one command, and several where it is very much", () =>
+  it.live("requests of one turn are one command, and several if there are very many", () =>
     Effect.gen(function*() {
       const limits = yield* limitsOf(redis.url, PATIENT_MS)
       assert.isTrue(areShared(yield* takes(limits, rule(50), 50)))
@@ -127,7 +127,7 @@ describe("limits that nodes share", () => {
       }).pipe(Effect.scoped))
   }
 
-  it.live("what it reads long after the deadline it does not count", () =>
+  it.live("an answer long after the deadline does not count", () =>
     Effect.gen(function*() {
       const [one, two] = yield* Effect.all([limitsOf(redis.url), limitsOf(redis.url)])
       for (const limits of [one, two]) yield* takes(limits, rule(1), 1)
@@ -143,7 +143,7 @@ describe("limits that nodes share", () => {
       assert.strictEqual((yield* takes(one, sixty, 60)).length, 0)
     }).pipe(Effect.scoped))
 
-  it.live("while it is away the same holds and nobody waits, and when it comes back, empty, no node accepts anew what it has accepted", () =>
+  it.live("while Redis is away the same holds without a wait, and when it comes back, empty, no node accepts again what it has accepted", () =>
     Effect.gen(function*() {
       const limits = yield* limitsOf(redis.url, PATIENT_MS)
       const sixty = rule(60)
@@ -179,7 +179,7 @@ describe("limits that nodes share", () => {
       assert.strictEqual((yield* takes(two, ten, 20)).length, 10)
     }).pipe(Effect.scoped))
 
-  it.live("what a request owes is counted although its own limit refuses it, with Redis and without", () =>
+  it.live("a charge counts although the request's own limit refuses it, with Redis and without", () =>
     Effect.gen(function*() {
       const limits = yield* limitsOf(redis.url, PATIENT_MS)
       const other = yield* limitsOf(redis.url, PATIENT_MS)

@@ -2,7 +2,7 @@ import { closeDeadKeys, type Keyed } from "#interfaces/realtime/KeyWatch"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 
-it.effect("sockets whose keys have died are closed, whoever says HELLO meanwhile is not", () =>
+it.effect("sockets whose keys have ended are closed, and those that say HELLO meanwhile are not", () =>
   Effect.gen(function*() {
     const closed: Array<string> = []
     const session = (id: string, name = id): NonNullable<Keyed["session"]> => ({

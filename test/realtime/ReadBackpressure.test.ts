@@ -18,7 +18,7 @@ const dependencies = Effect.gen(function*() {
   return { fork, now: () => clock.currentTimeMillisUnsafe() }
 })
 
-it.effect("of the look-ups that a socket's frames cause, four run at once and the others in order, while it is not read from", () =>
+it.effect("four look-ups of a socket's frames run at once and the others in order, while the server does not read from the socket", () =>
   Effect.gen(function*() {
     const deps = yield* dependencies
     const calls: Array<string> = []

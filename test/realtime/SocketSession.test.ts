@@ -152,7 +152,7 @@ describe("SocketSession", () => {
       assert.deepStrictEqual([state.reads, socket.sent], [[], []])
     }))
 
-  it.effect("steps over what was delivered elsewhere", () =>
+  it.effect("passes over messages that were delivered elsewhere", () =>
     Effect.gen(function*() {
       const { hint, said, session, state } = yield* open({ backlog: 6 })
       for (const inboxNo of [1, 3, 6]) state.delivered.add(inboxNo)
@@ -416,7 +416,7 @@ describe("SocketSession", () => {
       assert.deepStrictEqual(said(), upTo(250))
     }))
 
-  it.effect("a socket with more than 4 MiB unsent is given up, and told nothing more", () =>
+  it.effect("a socket with more than 4 MiB unsent is closed, and gets nothing more", () =>
     Effect.gen(function*() {
       const { hint, said, session, socket, state } = yield* open({ acknowledges: false })
       session.start()
@@ -432,7 +432,7 @@ describe("SocketSession", () => {
       assert.deepStrictEqual(state.acknowledged, [1], "what was not taken stays stored")
     }))
 
-  it.effect("storage that fails is asked again, then the socket is closed for the client to come back", () =>
+  it.effect("a failed read of storage is retried, and then the socket is closed for the client to come back", () =>
     Effect.gen(function*() {
       const once = yield* open({ backlog: 2 })
       once.state.failing = 3

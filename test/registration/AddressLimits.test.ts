@@ -89,7 +89,7 @@ eachDatabase((database) => {
         }
       }))
 
-    it.effect("of 200 attempts at once in two processes exactly the limit counts, and both say how long to wait", () =>
+    it.effect("exactly the limit of 200 attempts at once in two processes counts, and both say how long to wait", () =>
       Effect.gen(function*() {
         const repo = yield* AddressAttemptsRepo
         const [one, two] = [yield* processOn(repo), yield* processOn(repo)]
@@ -166,7 +166,7 @@ describe("without a database", () => {
     attempt: () => Effect.fail(new Unavailable())
   }
 
-  it.effect("nothing passes uncounted, and nothing is used up", () =>
+  it.effect("no attempt passes uncounted, and none is used up", () =>
     Effect.gen(function*() {
       let repo = broken
       const limits = yield* processOn({ ...broken, attempt: (...attempt) => repo.attempt(...attempt) })

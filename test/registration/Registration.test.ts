@@ -181,7 +181,7 @@ describe("a registration", () => {
         neighbours.beforeMail = Effect.void
       }))
 
-    it.effect("whose mail never leaves is withdrawn: its address may ask again at once", () =>
+    it.effect("is withdrawn if its mail never leaves: its address may ask again at once", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const neighbours = yield* Neighbours
@@ -252,7 +252,7 @@ describe("a code", () => {
         assert.strictEqual(yield* codeOf(late.verify(late.code)), "EXPIRED")
       }))
 
-    it.effect("is nothing for another purpose, and unknown ids are EXPIRED", () =>
+    it.effect("is refused for another purpose, and unknown ids are EXPIRED", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const account = yield* newAccount()
@@ -384,7 +384,7 @@ describe("a code", () => {
         assert.strictEqual(yield* codeOf(registration.register(applicant)), "OTP_COOLDOWN")
       }))
 
-    it.effect("what is old is removed", () =>
+    it.effect("is removed when it is old", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const { register } = yield* begun()
@@ -635,7 +635,7 @@ describe("a rotation", () => {
         assert.deepStrictEqual(neighbours.disconnected, [{ agentId: account.id, code: 1008, text: "key rotated" }])
       }))
 
-    it.effect("another agent's is 403 and costs its owner nothing", () =>
+    it.effect("of another agent is 403 and costs its owner nothing", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const [owner, thief] = [yield* newAccount(), yield* newAccount()]
@@ -668,7 +668,7 @@ describe("the end of an account", () => {
 })
 
 eachDatabase((database) => {
-  describe("at once", () => {
+  describe("registrations at the same time", () => {
     layer(layerRoom(database))((it) => {
       it.effect("fifty verifies with the right code make one account", () =>
         Effect.gen(function*() {
@@ -754,7 +754,7 @@ eachDatabase((database) => {
           assert.deepStrictEqual(answers, { ok: 1, EXPIRED: 19 })
         }))
 
-      it.effect("ten who want one handle: one gets it", () =>
+      it.effect("one of ten registrations at once gets a handle", () =>
         Effect.gen(function*() {
           const registration = yield* Registration
           const handle = fresh("popular").handle
@@ -817,7 +817,7 @@ eachDatabase((database) => {
           assert.include(kept, false)
         }))
 
-      it.effect("a database that fails inside leaves the code as it was", () =>
+      it.effect("a failure of the database inside leaves the code as it was", () =>
         Effect.gen(function*() {
           const registration = yield* Registration
           const applicant = fresh()

@@ -27,7 +27,7 @@ const anyIp = () => `10.0.${++addresses >> 8}.${addresses & 255}`
 layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: 100_000 }), capture))(
   "registration over HTTP",
   (it) => {
-    it.effect("from nothing to a key (J 21, 22, 24)", () =>
+    it.effect("a registration leads to a key (J 21, 22, 24)", () =>
       Effect.gen(function*() {
         const web = yield* Web
         const { email, handle } = fresh()
@@ -83,7 +83,7 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
         }
       }))
 
-    it.effect("what is no e-mail address, or more than one, is refused before a mail", () =>
+    it.effect("a text that is no e-mail address, or more than one, is refused before a mail", () =>
       Effect.gen(function*() {
         const web = yield* Web
         const neighbours = yield* Neighbours
@@ -234,7 +234,7 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
         }
       }))
 
-    it.effect("while no mail can leave it is OTP_FAILED for a free and a taken address alike", () =>
+    it.effect("a registration is OTP_FAILED for a free and a taken address alike while no mail can leave", () =>
       Effect.gen(function*() {
         const web = yield* Web
         const neighbours = yield* Neighbours
@@ -253,7 +253,7 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
         assert.strictEqual(texts.size, 1)
       }))
 
-    it.effect("a database that is away is 503 with Retry-After", () =>
+    it.effect("a registration is 503 with Retry-After while the database is away", () =>
       Effect.gen(function*() {
         const web = yield* Web
         yield* away("agents")
@@ -303,7 +303,7 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
 )
 
 layer(layerWeb(layerPgliteTest, { LIMITS_OTP_ANSWER_MS: 50 }))("the time of an answer", (it) => {
-  it.effect("is a multiple of 50 ms for a known and an unknown address, a success and a failure", () =>
+  it.effect("the time of an answer is a multiple of 50 ms for a known and an unknown address, a success and a failure", () =>
     Effect.gen(function*() {
       const web = yield* Web
       const neighbours = yield* Neighbours

@@ -133,7 +133,7 @@ eachDatabase((database) => {
         )
       }))
 
-    it.effect("what has ended is swept, and nothing else; all of an agent's goes with it", () =>
+    it.effect("ended leases and claims are swept, and nothing else; a deleted agent's all go", () =>
       Effect.gen(function*() {
         const replies = yield* Replies
         const sql = yield* SqlClient.SqlClient
@@ -234,7 +234,7 @@ describe("several nodes on one PostgreSQL", () => {
         )
       }).pipe(Effect.scoped))
 
-    it.effect("of two sessions that end at the same instant the second one hears that no other stands", () =>
+    it.effect("the second of two sessions that end at the same instant learns that no other is left", () =>
       Effect.gen(function*() {
         const [one, two] = yield* Effect.forEach([1, 2], () => Effect.map(Layer.build(modules), Context.get(Replies)))
         for (let round = 0; round < 100; round++) {

@@ -124,7 +124,7 @@ layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: SENDS, LIMITS_GRO
         }
       }))
 
-    it.effect("of 200 sends at once exactly the limit is accepted", () =>
+    it.effect("exactly the limit of 200 sends at once is accepted", () =>
       Effect.gen(function*() {
         const { agents: [a, b] } = yield* pair
         const ends = yield* Effect.all(

@@ -18,7 +18,7 @@ const keys = (path: string, after: string, before: string): ReadonlyArray<string
   return names
 }
 
-it("what the examples of deployments set are settings", () => {
+it("the examples of deployments set only settings that exist", () => {
   const environment = parseDockerfile(read("Dockerfile")).filter(({ name }) => name === "ENV").flatMap(({ text }) =>
     Array.from(text.matchAll(/(\w+)=/g), ([, name]) => name ?? "")
   )
@@ -55,7 +55,7 @@ it("a deployment opens no port between nodes to the world, asks for readiness, a
   assert.match(limited, /^from:\s+- podSelector:[^]*port: nodes\s*$/)
 })
 
-it("the image is made of what a server needs, and of nothing else that lies here", () => {
+it("the image holds the files that a server needs, and no others", () => {
   const ignored = makeIgnored(read(".dockerignore"))
   const kept = [
     "package.json",

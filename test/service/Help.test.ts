@@ -55,7 +55,7 @@ it("the help of every command has the same parts in the same order, one sentence
   assert.includeMembers(seen, [...Object.keys(commands), "admin", "admin agents create", "admin config"])
 })
 
-it("shows commands as they are typed where it was started", async () => {
+it("the help shows commands as they are typed where it was started", async () => {
   const folder = await mkdtemp(join(tmpdir(), "parley-typed-"))
   try {
     const checkout = { folder: "/srv/checkout", program: "/srv/checkout/runners/parley.js", script: undefined }
@@ -95,7 +95,7 @@ it("shows commands as they are typed where it was started", async () => {
   }
 })
 
-it("what is typed wrongly is one line on standard error that names what is meant, if that is clear, and the help", async () => {
+it("a mistake in a command line is one line on standard error that names what is meant, if that is clear, and the help", async () => {
   for (
     const [line, said] of [
       ["strat", 'Unknown subcommand "strat" for "parley". Did you mean parley start? See parley --help'],

@@ -59,7 +59,7 @@ describe("The ledger of the kill test", () => {
     maybeAcknowledged: new Map([["ada", new Set<string>()], ["bob", new Set(["msg_1"])]])
   }
 
-  it("has nothing to say about a server that kept its word", () => {
+  it("finds nothing wrong with a server that kept its promises", () => {
     assert.deepStrictEqual(check(good), [])
   })
 

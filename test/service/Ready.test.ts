@@ -57,7 +57,7 @@ describe("readiness", () => {
       }).pipe(Effect.scoped)
   )
 
-  it.live("says nothing against the built-in database while many wait for their turn", () =>
+  it.live("stays ready with the built-in database while many wait for their turn", () =>
     Effect.gen(function*() {
       const { ready, sql } = yield* serve(layerPgliteEmpty)
       const free = yield* Effect.forkChild(Effect.scoped(Effect.andThen(sql.reserve, Effect.never)), {

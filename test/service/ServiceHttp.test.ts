@@ -63,7 +63,7 @@ const json = (response: Response) => Effect.promise(() => response.json() as Pro
 const text = (response: Response) => Effect.promise(() => response.text())
 
 describe("the service routes", () => {
-  it.live("say who answers", () =>
+  it.live("show the server's name and version", () =>
     withService((get) =>
       Effect.gen(function*() {
         const { name, version, status } = yield* Effect.flatMap(get("/"), json)
@@ -73,7 +73,7 @@ describe("the service routes", () => {
       })
     ))
 
-  it.live("tell health by asking storage", () =>
+  it.live("report health by a query of storage", () =>
     withService((get, storage) =>
       Effect.gen(function*() {
         const well = yield* get("/v1/health")
@@ -88,7 +88,7 @@ describe("the service routes", () => {
       })
     ))
 
-  it.live("tell readiness by what anybody holds against it, and by storage", () =>
+  it.live("report readiness by the reasons of all parts, and by storage", () =>
     withService((get, storage, readiness) =>
       Effect.gen(function*() {
         assert.strictEqual((yield* get("/v1/ready")).status, 200)
@@ -176,7 +176,7 @@ describe("the service routes", () => {
     )
   })
 
-  it.live("want an upgrade where the socket is", () =>
+  it.live("require an upgrade at the socket's path", () =>
     withService((get) =>
       Effect.gen(function*() {
         const reply = yield* get("/v1/ws")
@@ -186,7 +186,7 @@ describe("the service routes", () => {
       })
     ))
 
-  it.live("show metrics to everybody when there is no token", () =>
+  it.live("show metrics to every caller when there is no token", () =>
     withService((get) =>
       Effect.gen(function*() {
         const reply = yield* get("/internal/metrics")
@@ -197,7 +197,7 @@ describe("the service routes", () => {
       })
     ))
 
-  it.live("show metrics only to who knows the token when there is one", () =>
+  it.live("show metrics only to callers with the token when there is one", () =>
     withService((get) =>
       Effect.gen(function*() {
         for (const headers of [{}, { authorization: "Bearer nope" }, { authorization: "s3cret" }]) {
@@ -214,7 +214,7 @@ describe("the service routes", () => {
         }
       }), { METRICS_TOKEN: Redacted.make("s3cret") }))
 
-  it.live("serve the document, and a page that loads nothing from elsewhere", () =>
+  it.live("serve the document, and a page that loads nothing from other origins", () =>
     withService((get) =>
       Effect.gen(function*() {
         const document = yield* Effect.flatMap(get("/v1/openapi.json"), json)

@@ -186,7 +186,7 @@ describe("unmodified clients sign in by the URL alone", () => {
     })
   }
 
-  it("oauth4webapi: every answer is as the specifications have it", async () => {
+  it("oauth4webapi finds every answer as the specifications have it", async () => {
     const http = { [oauth.allowInsecureRequests]: true }
     const as = await oauth.processDiscoveryResponse(
       new URL(base),

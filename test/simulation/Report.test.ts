@@ -71,7 +71,7 @@ layer(layerModules(layerSeam(layerPgliteTest, waits), SETTINGS))((it) => {
     }))
 })
 
-it.effect("of a history that was made shorter, the command is counted in the shorter one", () =>
+it.effect("the number of the command is that in the shortened history", () =>
   Effect.gen(function*() {
     let sum = 0
     const run: Run<number, never> = (commands, reaches = () => {}) =>

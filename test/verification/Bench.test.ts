@@ -76,14 +76,14 @@ describe("the bench's verdict", () => {
 })
 
 describe("the bench's statistics", () => {
-  it("a median is the middle, or between the two in the middle", () => {
+  it("take the middle as the median, or the mean of the two in the middle", () => {
     assert.strictEqual(median([9, 1, 5]), 5)
     assert.strictEqual(median([10, 9, 1, 5]), 7)
     assert.isNaN(median([]))
     assert.deepStrictEqual(spreadOf([3, 1, 2, 10]), { median: 2.5, min: 1, max: 10, count: 4 })
   })
 
-  it("a ratio is taken within a round, and never from what was measured in one round only", () => {
+  it("take a ratio within a round, and never from a value of one round only", () => {
     assert.deepStrictEqual(ratiosOf(new Map([[0, 10], [1, 40], [2, 7]]), new Map([[0, 5], [1, 10], [3, 1]])), [2, 4])
     assert.deepStrictEqual(ratiosOf(new Map([[0, 10]]), new Map([[0, 0]])), [])
   })
@@ -219,7 +219,7 @@ describe("the bench's options", () => {
     assert.isTrue(HELP.split("\n").every((line) => line.length <= 100))
   })
 
-  it("that contradict each other are refused", () => {
+  it("are refused if they contradict each other", () => {
     for (
       const args of [
         "--nodes 1 --driver pglite",

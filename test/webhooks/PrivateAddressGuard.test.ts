@@ -8,7 +8,7 @@ import { createServer, type IncomingMessage, type RequestListener, type Server }
 import { chanceFor, eventually, LONGEST_WAIT_MS } from "../support/Eventually.ts"
 
 describe("placeOf", () => {
-  it("knows the public internet from everything else", () => {
+  it("distinguishes public addresses from all others", () => {
     const places = {
       public: [
         "8.8.8.8",
@@ -105,7 +105,7 @@ const nameServer = (name: string, address: string) =>
   )
 
 describe("look-ups of names", () => {
-  it.live("with the names' servers dead hold up no other look-up", () =>
+  it.live("delay no other look-up while the name servers are dead", () =>
     Effect.gen(function*() {
       const { asked, at } = yield* nameServer("healthy.example", "93.184.216.34")
       const dead = yield* Effect.forEach(

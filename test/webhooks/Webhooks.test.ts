@@ -169,20 +169,20 @@ eachDatabase((database) => {
   layer(
     layerModules(database, { LIMITS_SENDS_PER_SECOND: 100_000 }).pipe(Layer.provideMerge(internet))
   )((it) => {
-    it.effect("five webhooks and no more, however many are asked for at once", () =>
+    it.effect("an agent gets five webhooks and no more, however many are asked for at once", () =>
       Effect.gen(function*() {
         const webhooks = yield* Webhooks
         const [a, other] = [yield* newAgent("limit-a"), yield* newAgent("limit-b")]
         const create = webhooks.create(a.id, "https://nowhere.example/", ["message.new", "message.new"], undefined)
         const outcomes = yield* Effect.all(
-          Array.from({ length: 12 }, () =>
-            Effect.match(create, { onSuccess: () => "made", onFailure: ({ _tag }) => _tag })),
+          Array.from(
+            { length: 12 },
+            () => Effect.match(create, { onSuccess: () => "made", onFailure: ({ _tag }) => _tag })
+          ),
           { concurrency: "unbounded" }
         )
         assert.strictEqual(
-          outcomes.filter((outcome) =>
-            outcome === "made"
-          ).length,
+          outcomes.filter((outcome) => outcome === "made").length,
           5
         )
         assert.strictEqual(outcomes.filter((outcome) => outcome === "TooManyWebhooks").length, 7)
@@ -220,7 +220,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* webhooks.list(a.id, {})).total, 1)
       }))
 
-    it.effect("an account that has ended gets none: its key is dead", () =>
+    it.effect("an account that has ended gets no webhook, because its key is dead", () =>
       Effect.gen(function*() {
         const webhooks = yield* Webhooks
         const a = yield* newAgent("no-more")
@@ -229,7 +229,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* Effect.flip(create))._tag, "Unauthorized")
       }))
 
-    it.effect("pages, oldest first, have no gap and no repeat while webhooks come and go", () =>
+    it.effect("pages of webhooks, oldest first, have no gap and no repeat while webhooks come and go", () =>
       Effect.gen(function*() {
         const webhooks = yield* Webhooks
         const a = yield* newAgent("paged")
@@ -386,7 +386,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* sql`SELECT FROM mutes WHERE muter_id = ${b.id}`).length, 2)
       }))
 
-    it.effect("nine attempts on the schedule under one id, each signed anew, then dead and listed", () =>
+    it.effect("a delivery is attempted nine times on the schedule under one id, each signed again, then dead and listed", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const { b, posts, say, webhook } = yield* hooked("schedule", ["message.new"], 500)
@@ -594,7 +594,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(blocked.posts(), [])
       }))
 
-    it.effect("what nobody was told of is found by the sweep", () =>
+    it.effect("a delivery without a notice is found by the sweep", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const { b, posts, webhook } = yield* hooked("swept")

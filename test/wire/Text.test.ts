@@ -79,7 +79,7 @@ describe("JSON to store", () => {
   })
 
   it.prop(
-    "whatever JSON.parse gives of shallow well-formed text can be stored",
+    "can be stored if JSON.parse made it of shallow well-formed text",
     { value: Arbitrary.schema(Schema.Record(Schema.String, Schema.Array(Schema.Number))) },
     ({ value }) => {
       const parsed: unknown = JSON.parse(JSON.stringify(value))

@@ -92,7 +92,7 @@ const conversationOf = async (agent: TestAgent, other: TestAgent): Promise<strin
 
 describe("a full disk", { timeout: 600_000 }, () => {
   it.skipIf(missingForDisks !== "")(
-    `under PGlite: 503 with the reason, one line a minute, nothing lost, and it goes on${missingForDisks}`,
+    `under PGlite causes 503 with the reason and one line a minute, loses nothing, and the server goes on${missingForDisks}`,
     async () => {
       const disk = smallDisk(300)
       const dataDir = join(disk.folder, "data")
@@ -180,44 +180,55 @@ describe("a full disk", { timeout: 600_000 }, () => {
     }
   )
 
-  it.skipIf(missingForDisks !== "")(`at the first start: in a sentence, at once${missingForDisks}`, async () => {
-    for (const left of [0, 5_000_000, 50_000_000]) {
-      const disk = smallDisk(100)
-      disk.fill(left)
-      const refused = await runParley(["start"], { DATA_DIR: join(disk.folder, "data"), PORT: "0" })
-      assert.strictEqual(refused.code, 1)
-      assert.match(refused.stderr, /^parley: .*no space left on [^\n]*\n$/)
+  it.skipIf(missingForDisks !== "")(
+    `at the first start is reported at once, in a sentence${missingForDisks}`,
+    async () => {
+      for (const left of [0, 5_000_000, 50_000_000]) {
+        const disk = smallDisk(100)
+        disk.fill(left)
+        const refused = await runParley(["start"], { DATA_DIR: join(disk.folder, "data"), PORT: "0" })
+        assert.strictEqual(refused.code, 1)
+        assert.match(refused.stderr, /^parley: .*no space left on [^\n]*\n$/)
+      }
     }
-  })
+  )
 
   const missing = missingForDisks !== "" || isInstalled(18)
     ? missingForDisks
     : " (skipped: needs PostgreSQL 18: npm ci)"
 
-  it.skipIf(missing !== "")(`of PostgreSQL: the same, with the messages of PostgreSQL${missing}`, async () => {
-    const disk = smallDisk(400)
-    spawnSync("chmod", ["755", disk.folder])
-    const postgres = await PostgresServer.start(18, { parent: disk.folder, settings: { wal_recycle: "off" } })
-    undo.push(() => postgres.stop())
-    const server = await startServer({ env: { DATABASE_URL: postgres.url(), LOG_LEVEL: "info" } })
-    undo.push(() => server.kill().catch(() => undefined))
-    const [ada, bob] = await talkers(server)
-    const conversation = await conversationOf(ada, bob)
-    disk.fill(15_000_000)
-    const acknowledged = await sendUntilRefused(ada, bob)
-    const errors = logged(server, "error").filter((line) => /^The database cannot write.*no space left on/i.test(line))
-    assert.strictEqual(errors.length, 1, server.output)
-    disk.clear()
-    // PostgreSQL stops if a file of its log does not fit. An operator starts it again.
-    const client = new Client(postgres.url())
-    await client.connect().then(() => client.end(), () => postgres.restart())
-    await eventually("a server that is ready again", async () => (await readiness(server)).status === 200 || undefined)
-    await eventually(
-      "a send",
-      async () => (await attempt(ada, { to: bob.handle }, "after")).status === 201 || undefined
-    )
-    await isThere(bob, conversation, acknowledged)
-  })
+  it.skipIf(missing !== "")(
+    `of PostgreSQL has the same consequences, with the messages of PostgreSQL${missing}`,
+    async () => {
+      const disk = smallDisk(400)
+      spawnSync("chmod", ["755", disk.folder])
+      const postgres = await PostgresServer.start(18, { parent: disk.folder, settings: { wal_recycle: "off" } })
+      undo.push(() => postgres.stop())
+      const server = await startServer({ env: { DATABASE_URL: postgres.url(), LOG_LEVEL: "info" } })
+      undo.push(() => server.kill().catch(() => undefined))
+      const [ada, bob] = await talkers(server)
+      const conversation = await conversationOf(ada, bob)
+      disk.fill(15_000_000)
+      const acknowledged = await sendUntilRefused(ada, bob)
+      const errors = logged(server, "error").filter((line) =>
+        /^The database cannot write.*no space left on/i.test(line)
+      )
+      assert.strictEqual(errors.length, 1, server.output)
+      disk.clear()
+      // PostgreSQL stops if a file of its log does not fit. An operator starts it again.
+      const client = new Client(postgres.url())
+      await client.connect().then(() => client.end(), () => postgres.restart())
+      await eventually(
+        "a server that is ready again",
+        async () => (await readiness(server)).status === 200 || undefined
+      )
+      await eventually(
+        "a send",
+        async () => (await attempt(ada, { to: bob.handle }, "after")).status === 201 || undefined
+      )
+      await isThere(bob, conversation, acknowledged)
+    }
+  )
 
   it.skipIf(process.getuid?.() !== 0)(
     "operators' commands by root on the folder of another user are refused, and leave nothing",

@@ -50,7 +50,7 @@ describe.skipIf(missingForNodes !== "")(`runners that die beside a gateway${miss
   })
 
   it(
-    "without any the gateway is not ready, holds nothing even then, and goes on with the next",
+    "leave a gateway that is not ready, holds no shard even then, and goes on with the next runner",
     { timeout: 60_000 },
     async () => {
       const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(gateway, "bob")]

@@ -230,10 +230,10 @@ const scenario = async (install: () => Promise<Installation>): Promise<void> => 
 }
 
 describe("a restore from backup", { timeout: 300_000 }, () => {
-  it("of a standalone server's folder: no number is given out twice, and clients that ran on hear what is new", () =>
+  it("of a standalone server's folder assigns no number twice, and clients that ran on get new messages", () =>
     scenario(standalone))
 
-  it("of a standalone server that is backed up while it runs, by one command: the same", () => scenario(running))
+  it("of a standalone server that is backed up while it runs, by one command, does the same", () => scenario(running))
 
   const missing = missingForNodes !== ""
     ? missingForNodes
@@ -241,5 +241,8 @@ describe("a restore from backup", { timeout: 300_000 }, () => {
     ? ""
     : " (skipped: needs pg_dump and PostgreSQL 15: apt-get install postgresql)"
 
-  it.skipIf(missing !== "")(`of a cluster's database, dumped while it runs: the same${missing}`, () => scenario(nodes))
+  it.skipIf(missing !== "")(
+    `of a cluster's database, dumped while it runs, does the same${missing}`,
+    () => scenario(nodes)
+  )
 })

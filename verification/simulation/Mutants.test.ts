@@ -82,7 +82,7 @@ describe("keys not looked up", () => {
         yield* (yield* SqlClient.SqlClient).unsafe(keysNotLookedUp.schema).unprepared
         assert.notStrictEqual(yield* verdict(seam, repeated), "sound")
       }))
-    it.effect(`so does a search of ${SEARCH_RUNS} runs`, () =>
+    it.effect(`a search of ${SEARCH_RUNS} runs finds it too`, () =>
       Effect.gen(function*() {
         const { run } = yield* makeWorld(seam, coverage)
         assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, { shrinks: 0 }))
@@ -135,7 +135,7 @@ describe("push before commit", () => {
         actors = yield* LiveAgents
         assert.match(yield* verdict(seam, failing), /a socket was shown what is not stored/)
       }))
-    it.effect(`so does a search of ${SEARCH_RUNS} runs`, () =>
+    it.effect(`a search of ${SEARCH_RUNS} runs finds it too`, () =>
       Effect.gen(function*() {
         actors = yield* LiveAgents
         const { run } = yield* makeWorld(seam, coverage)

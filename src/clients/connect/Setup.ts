@@ -51,7 +51,7 @@ const askAllow = (handle: string) =>
         "ever answered), --allow all, or --allow and handles with commas"
     )
     return chosen === "handles"
-      ? parseAllow(yield* Prompt.String({ message: "Their handles, with commas" }))
+      ? parseAllow(yield* Prompt.String({ message: "Their handles, separated by commas" }))
       : parseAllow(chosen)
   })
 

@@ -112,7 +112,7 @@ export const DeletionsLive = Layer.effect(
     const complain = (cause: Cause.Cause<unknown>) =>
       Cause.hasInterruptsOnly(cause)
         ? Effect.interrupt
-        : Effect.logWarning("A deletion of an account could not be finished; it is tried again", cause)
+        : Effect.logWarning("The deletion of an account could not be finished, and is retried", cause)
 
     return Deletions.of({
       begin: (deletion) =>

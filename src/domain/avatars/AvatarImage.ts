@@ -19,7 +19,7 @@ export class EmptyBody extends WireError<EmptyBody>()("EmptyBody", {
 export class UnsupportedFormat extends WireError<UnsupportedFormat>()("UnsupportedFormat", {
   code: "UNSUPPORTED_FORMAT",
   status: 400,
-  message: "This is no JPEG, PNG, WebP or GIF."
+  message: "The bytes are not a JPEG, PNG, WebP or GIF."
 }) {}
 
 export class DecodeFailed extends WireError<DecodeFailed>()("DecodeFailed", {

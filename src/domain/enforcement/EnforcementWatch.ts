@@ -93,7 +93,10 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   static readonly layerRunning = Layer.mergeAll(
     Layer.effectDiscard(Effect.gen(function*() {
       const { look } = yield* EnforcementWatch
-      yield* Effect.catchCause(look, (cause) => Effect.logWarning("Suspensions could not be looked up", cause)).pipe(
+      yield* Effect.catchCause(
+        look,
+        (cause) => Effect.logWarning("New suspensions could not be read from the database", cause)
+      ).pipe(
         Effect.repeat(Schedule.spaced(LOOK)),
         Effect.forkScoped
       )

@@ -77,7 +77,7 @@ export class NotMember extends WireError<NotMember>()("NotMember", {
 export class NotAdmin extends WireError<NotAdmin>()("NotAdmin", {
   code: "NOT_ADMIN",
   status: 400,
-  message: "This agent is no admin of the group."
+  message: "This agent is not an admin of the group."
 }) {}
 
 export class LastAdmin extends WireError<LastAdmin>()("LastAdmin", {

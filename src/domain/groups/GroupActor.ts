@@ -569,7 +569,7 @@ export const obstacleTo = (
   }
   if (candidate.policy === "contacts_only" && !candidate.holdsInviter) {
     return new InboxRestricted({
-      message: "This agent takes invites from its contacts only.",
+      message: "This agent accepts invites from its contacts only.",
       details: { recipient_handle: candidate.handle }
     })
   }

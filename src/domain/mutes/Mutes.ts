@@ -63,7 +63,7 @@ export class Mutes extends Context.Service<Mutes, {
       const repo = yield* MutesRepo
       const now = () => clock.currentTimeMillisUnsafe()
 
-      const notMuted = () => new NotFound({ message: "You have not muted this." })
+      const notMuted = () => new NotFound({ message: "You have not muted this agent or conversation." })
 
       /** The id of the target that a path names. Undefined for an unknown handle. */
       const idOf = (

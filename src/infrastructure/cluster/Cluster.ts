@@ -1,33 +1,19 @@
 import { Effect, Layer, Schedule } from "effect"
-import { MessageStorage, RunnerHealth, Runners, RunnerStorage, Sharding, ShardingConfig } from "effect/cluster"
+import { RunnerStorage, Sharding, ShardingConfig } from "effect/cluster"
+import { layerUnused } from "./EffectOverrides.ts"
 import { Members } from "./Members.ts"
 import { NodeCalls } from "./NodeCalls.ts"
 import { PeerConnections } from "./PeerConnections.ts"
 import { ownsShards, SHARDS, shards } from "./Shards.ts"
 
-/**
- * Settings that all shapes share. Entities are evicted from memory only when they have been idle, however many there
- * are.
- */
-export const common = {
-  simulateRemoteSerialization: false,
-  shardsPerGroup: SHARDS,
-  maxResidentEntities: "unbounded",
-  entityMailboxCapacity: 16_384,
-  entityMaxIdleTime: "2 minutes",
-  entityTerminationTimeout: "5 seconds"
-} as const
+/** Settings of Effect's cluster that both shapes share. */
+export const common = { shardsPerGroup: SHARDS } as const
 
-/**
- * The cluster of a standalone server: this process owns every shard, and messages to entities are neither persisted nor
- * encoded.
- */
+/** The cluster of a standalone server: this process owns every shard. */
 export const layerStandalone = NodeCalls.layer.pipe(
   Layer.provideMerge(Layer.merge(PeerConnections.layerAlone, Members.layerAlone)),
   Layer.provideMerge(Sharding.layer),
-  Layer.provideMerge(Runners.layerNoop),
-  Layer.provideMerge(MessageStorage.layerNoop),
-  Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
+  Layer.provide([layerUnused, RunnerStorage.layerMemory]),
   Layer.provide(ShardingConfig.layer(common))
 )
 

@@ -8,11 +8,8 @@ import { reachableUrl } from "#infrastructure/platform/PublicUrl"
 import { Clock, Data, Deferred, type Duration, Effect, Latch, Layer, Option, type Redacted, Schedule } from "effect"
 import {
   ClusterError,
-  MessageStorage,
   type Runner,
   RunnerAddress,
-  RunnerHealth,
-  Runners,
   RunnerStorage,
   Sharding,
   ShardingConfig,
@@ -20,11 +17,18 @@ import {
 } from "effect/cluster"
 import { SqlClient } from "effect/sql"
 import { common } from "./Cluster.ts"
+import {
+  acquireRepeatedly,
+  decideListing,
+  layerUnused,
+  registerOnceServing,
+  removeFormerRunner
+} from "./EffectOverrides.ts"
 import { Members } from "./Members.ts"
 import { endedBy, mayJoin, membersOf, type NodeView } from "./Membership.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { NodeCalls } from "./NodeCalls.ts"
-import { Complete, NodeDrain, registerOnceServing } from "./NodeDuty.ts"
+import { Complete, NodeDrain } from "./NodeDuty.ts"
 import { WIRE } from "./NodeGreeting.ts"
 import * as NodePort from "./NodePort.ts"
 import * as NodeProgress from "./NodeProgress.ts"
@@ -34,17 +38,8 @@ import { ADDRESS_LOCKS, lockKeyOf, type NodeInfo, type NodeRow, NodeTable } from
 import { PeerConnections } from "./PeerConnections.ts"
 import { ownsShards, shards } from "./Shards.ts"
 
-/** The key of the advisory lock under which the cluster's tables are created; an arbitrary number. */
-const LOCK = 7_217_536_002
-
-/** Creates the tables in which nodes find each other, unless they exist. */
-export const migrate = Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  yield* sql.withTransaction(Effect.andThen(
-    sql`SELECT pg_advisory_xact_lock(${LOCK})`,
-    Effect.scoped(Layer.build(SqlRunnerStorage.layerMigrations({})))
-  ))
-})
+/** Creates the tables in which nodes find each other, unless they exist. Several nodes may do so at once. */
+export const migrate = Effect.scoped(Layer.build(SqlRunnerStorage.layerMigrations({})))
 
 /** Another process holds the lock of this node's address. */
 export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ readonly address: string }> {
@@ -112,17 +107,10 @@ const JOINS_WITHIN = "2 seconds"
  */
 const RELEASES_WITHIN_MS = 3_000
 const END_WITHIN = "1 second"
-/**
- * How often locks that another session holds are tried again, and how many tries in a row may get no lock after one got
- * some.
- */
-const TRY_EVERY = "50 millis"
-const TRIES = 40
-const FRUITLESS = 4
 
 /**
  * The list of nodes and the shard locks, on database connections of their own, so that a node too busy to serve agents
- * still renews its locks.
+ * still renews its locks. `EffectOverrides.ts` makes Effect's storage follow what is decided here.
  *
  * - Which listed nodes belong to the cluster is computed from what all nodes report about each other
  *   (`Membership.ts`); no single node decides it. A node is listed once it would belong.
@@ -131,7 +119,6 @@ const FRUITLESS = 4
  * - A node that takes no shards still belongs for everything else (`NodeDrain`). If no node takes shards, all do.
  * - A node that is excluded and does not release its shards loses its database sessions, and its locks with them
  *   (`endedBy`). If no node can end them, PostgreSQL ends a session that hangs after LOCK_EXPIRES_MS.
- * - For the last node that leaves, the empty list is withheld, because effect would report it as a failure.
  * - The connections are pipelined. Some hundred shards may move at once. Each is released with a statement of its own,
  *   for which it has a third of the lock's expiry. Without pipelining the last statements would miss that deadline if
  *   the database is some milliseconds away or the node is busy.
@@ -149,14 +136,14 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       /** The nodes that own shards, by the last list. */
       let owning = ""
       let mayEnd = true
-      let left = false
       const persistence = (cause: unknown) => new ClusterError.PersistenceError({ cause })
       const rows = Effect.mapError(table.rows, persistence)
       const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
         const said = new Map(rows.map((row) => [row.address, row]))
         return { runners, said, listed: runners.map(([runner]) => viewOf(runner, said.get(nameOf(runner.address)))) }
       })
-      const join = (runner: Runner.Runner) =>
+      /** Waits until this node may be listed. Returns whether no other node that owns shards is listed. */
+      const awaitAdmission = (runner: Runner.Runner) =>
         Effect.flatMap(sightings, ({ listed, said }) => {
           const others = listed.filter(({ address, ownsShards }) => ownsShards && address !== self)
           return mayJoin(listed, viewOf(runner, said.get(nameOf(runner.address))))
@@ -198,43 +185,17 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           Effect.ignore
         )
       }
-      return yield* registerOnceServing(RunnerStorage.RunnerStorage.of({
-        ...storage,
-        register: Effect.fnUntraced(function*(runner) {
-          const isFirst = yield* join(runner)
-          const no = yield* storage.register(runner, true)
+      const listed = decideListing(storage, {
+        join: Effect.fnUntraced(function*(runner, register) {
+          const isFirst = yield* awaitAdmission(runner)
+          const registered = yield* register
           drain.joined = true
           if (!drain.drained) yield* Effect.mapError(table.takeShards(self, isFirst), persistence)
-          return no
+          return registered
         }),
-        unregister: (address) =>
-          Effect.suspend(() => {
-            left = true
-            return Effect.andThen(storage.unregister(address), Effect.ignore(table.leave(nameOf(address))))
-          }),
-        // No node sets the health of another, because membership is computed.
-        setRunnerHealth: () => Effect.void,
-        // effect itself waits a second between two attempts to lock shards. Returns the locks that are held at the end.
-        acquire: Effect.fnUntraced(function*(address, shards) {
-          const wanted = [...shards]
-          const known = owning
-          const isMeant = () => owning === known
-          let held = yield* storage.acquire(address, wanted)
-          for (
-            let tries = 0, fruitless = 0;
-            held.length < wanted.length && isMeant() && tries < TRIES && fruitless < FRUITLESS;
-            tries++
-          ) {
-            yield* Effect.sleep(TRY_EVERY)
-            const more = yield* storage.acquire(address, wanted)
-            fruitless = held.length === 0 || more.length > held.length ? 0 : fruitless + 1
-            held = more
-          }
-          return held
-        }),
-        getRunners: Effect.gen(function*() {
+        leave: Effect.ignore(table.leave(self)),
+        runners: Effect.gen(function*() {
           const { listed, runners, said } = yield* sightings
-          if (left && runners.length === 0) return yield* Effect.never
           yield* endSessions(listed, said)
           // Waits for the moment at which all nodes act on the row of a node that takes or hands over shards, if it is
           // near.
@@ -252,12 +213,13 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           // Some node must own the shards, so if no node takes them, all nodes do.
           drain.nodes = new Set(idle.length < owners.length ? idle : [])
           owning = owners.filter((address) => !drain.nodes.has(address)).sort().join()
-          return runners.map(([runner]): [Runner.Runner, boolean] => {
+          return runners.map(([runner]) => {
             const address = nameOf(runner.address)
             return [runner, members.has(address) && !drain.nodes.has(address)]
           })
         })
-      }))
+      })
+      return yield* registerOnceServing(acquireRepeatedly(listed, () => owning))
     })
   ).pipe(
     Layer.provide(SqlRunnerStorage.layerStorage({})),
@@ -284,7 +246,7 @@ const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     const address = nameOf({ host: RUNNER_HOST, port: RUNNER_PORT })
-    yield* sql`DELETE FROM cluster_runners WHERE address = ${address}`
+    yield* removeFormerRunner(address)
     yield* sql`DELETE FROM cluster_nodes WHERE address = ${address}`
   })
 
@@ -331,11 +293,8 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
   Layer.mergeAll(NodeProgress.layer, NodeRpc.layer(config), layerHandOver).pipe(
     Layer.provideMerge(NodeCalls.layer),
     Layer.provideMerge(Sharding.layer),
-    Layer.provide(RunnerHealth.layerNoop),
-    // Calls to entities go over the lines (EntityRpc.ts); effect's cluster sends nothing to other nodes.
-    Layer.provide(Runners.layerNoop),
+    Layer.provide(layerUnused),
     Layer.provideMerge(Members.layer),
-    Layer.provideMerge(MessageStorage.layerNoop),
     Layer.provideMerge(
       Layer.unwrap(
         Effect.map(infoOf(config), (facts) => NodeReports.layer(facts, () => reachableUrl(config, config.RUNNER_HOST)))
@@ -355,7 +314,7 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
       assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
       refreshAssignmentsInterval: "500 millis",
-      // Health checks by single nodes are not used; see `storage`.
+      // Health checks by single nodes are not used; see `layerUnused`.
       runnerHealthCheckInterval: "1 hour",
       shardLockExpiration: LOCK_EXPIRES_MS,
       entityMessagePollInterval: "1 second"

@@ -1,11 +1,12 @@
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Clock, Context, Effect, Fiber, Layer, Schedule, type Scope } from "effect"
-import { ClusterMetrics, type Runner, RunnerStorage, type ShardId } from "effect/cluster"
+import { type Runner, RunnerStorage, type ShardId } from "effect/cluster"
+import { countNodes, ownersOf } from "./EffectOverrides.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { NodeDrain } from "./NodeDuty.ts"
 import { NodeReports } from "./NodeReports.ts"
 import { PeerConnections } from "./PeerConnections.ts"
-import { type NodeList, ownersKey, ownersOf, ownsShards } from "./Shards.ts"
+import { type NodeList, ownersKey, ownsShards } from "./Shards.ts"
 
 /**
  * The nodes of the cluster, and the owner of each shard. Every node reads the list from the database every 500 ms and
@@ -96,9 +97,7 @@ export class Members extends Context.Service<Members, {
           known.set(node, runner)
           yield* Effect.logInfo(`Node ${node} belongs to the cluster`)
         }
-        // Corrects the gauges, which effect sets to 1 once on every node.
-        for (const gauge of [ClusterMetrics.runners, ClusterMetrics.runnersHealthy])
-          gauge.updateUnsafe(BigInt(alive), Context.empty())
+        countNodes(alive)
         for (const [node, runner] of known) {
           if (seen.has(node)) continue
           known.delete(node)
@@ -118,7 +117,7 @@ export class Members extends Context.Service<Members, {
         }
       }).pipe(
         Effect.timeout("5 seconds"),
-        Effect.catchCause((cause) => Effect.logDebug("The nodes could not be looked up", cause))
+        Effect.catchCause((cause) => Effect.logDebug("The list of nodes could not be read", cause))
       )
       const refresh = yield* shared(read)
       yield* refresh.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)

@@ -2,6 +2,7 @@ import type { OwnedTable } from "#infrastructure/database/Tables"
 import { Context, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
+import { SHARD_LOCKS } from "./EffectOverrides.ts"
 
 /** The nodes' rows. */
 export const clusterTables: ReadonlyArray<OwnedTable> = [
@@ -51,11 +52,6 @@ export interface NodeRow {
 
 /** The class of the advisory locks of addresses: each process holds the lock of its own address for its lifetime. */
 export const ADDRESS_LOCKS = 721_753_601
-
-/**
- * The class of the advisory locks of shards, which effect's storage derives from the name of its tables (`cluster`).
- */
-const SHARD_LOCKS = 2_839_596_291
 
 export const lockKeyOf = (address: string): number => createHash("sha256").update(address).digest().readInt32BE()
 

@@ -1,5 +1,4 @@
-import { HashRing } from "effect"
-import { type Runner, type RunnerAddress, ShardId } from "effect/cluster"
+import { type Runner, ShardId } from "effect/cluster"
 import { nameOf } from "./NodeAddress.ts"
 
 /** The number of shards. It must be the same on every node of a cluster and never change. */
@@ -20,18 +19,6 @@ export interface NodeList {
 
 /** Whether a node owns shards; a gateway does not. */
 export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0
-
-/**
- * The owner of each shard according to the list, in the order of the shards' numbers. The computation is that of
- * Effect's cluster.
- */
-export const ownersOf = ({ runners }: NodeList): ReadonlyArray<string> => {
-  const ring = HashRing.make<RunnerAddress.RunnerAddress>()
-  for (const [runner, isHealthy] of runners) {
-    if (isHealthy && ownsShards(runner)) HashRing.add(ring, runner.address, { weight: runner.weight })
-  }
-  return (HashRing.getShards(ring, shards.length) ?? []).map(nameOf)
-}
 
 /** Identifies the owners of shards: two lists with the same key have the same owners. */
 export const ownersKey = ({ runners }: NodeList): string =>

@@ -15,7 +15,7 @@ const autovacuumIsOn = Effect.gen(function*() {
     WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND lower(reloptions::text) ~ 'autovacuum_enabled=(f|off|n|0)' ORDER BY relname`
   for (const { name } of settings) {
     yield* Effect.logWarning(
-      `PostgreSQL's setting ${name} is off: its tables grow, and after 2 billion transactions it refuses writes. Set ${name} = on and reload PostgreSQL.`
+      `PostgreSQL's setting ${name} is off: the tables grow, and after 2 billion transactions PostgreSQL refuses writes. Set ${name} = on and reload PostgreSQL.`
     )
   }
   if (tables.length > 0) {
@@ -50,7 +50,10 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   })
   yield* Effect.forkScoped(
     Effect.repeat(
-      Effect.catchCause(analyse, (cause) => Effect.logWarning("Tables could not be analysed", cause)),
+      Effect.catchCause(
+        analyse,
+        (cause) => Effect.logWarning("The planner's statistics of tables could not be renewed", cause)
+      ),
       Schedule.spaced("30 seconds")
     )
   )

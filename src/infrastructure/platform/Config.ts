@@ -54,7 +54,7 @@ export const settings = {
   ),
   REDIS_TIMEOUT_MS: int(
     50,
-    "milliseconds that a request waits for Redis; then the server's own count decides",
+    "milliseconds that a request waits for Redis; after this time the server's own count decides",
     1,
     10_000
   ),
@@ -72,11 +72,11 @@ export const settings = {
   S3_FORCE_PATH_STYLE: make(
     oneOf("on", "off"),
     "off",
-    "on puts the S3 bucket's name into the path of URLs, not into the host name"
+    "on puts the name of the S3 bucket into the path of URLs instead of the host name"
   ),
   VACUUM_TABLE_MB: int(
     256,
-    "megabytes that one vacuum of PGlite may read, up to 4 ms each, in which the server does nothing else; the log names larger tables, which are skipped",
+    "megabytes that one vacuum of PGlite may read; the server does nothing else for up to 4 ms per megabyte; larger tables are skipped and named in the log",
     1,
     1_000_000
   ),
@@ -105,17 +105,17 @@ export const settings = {
   OAUTH: make(
     oneOf("on", "off"),
     "on",
-    "sign in by OAuth at /mcp; it also needs a PUBLIC_URL without a path, with https, or with http on this machine"
+    "on permits sign in by OAuth at /mcp; it needs a PUBLIC_URL that has no path and is https, or http on this machine"
   ),
   OAUTH_REDIRECT_SCHEMES: make<ReadonlyArray<string>>(
     schemes,
     ["cursor", "vscode", "vscode-insiders", "windsurf"],
-    "schemes without a dot to which a sign-in by OAuth may return, besides https and loopback addresses; or none"
+    "schemes without a dot that the redirect of a sign-in by OAuth may have, besides https and loopback addresses; none permits no such scheme"
   ),
   OAUTH_CIMD: make(
     oneOf("on", "known", "off"),
     "on",
-    "client id metadata documents that the server reads: all (on), those of hosts that it knows, or none (off)"
+    "client id metadata documents that the server reads: all (on), those of hosts that it knows (known), or none (off)"
   ),
   OAUTH_ACCESS_SECONDS: int(604_800, "seconds for which an access token of OAuth is valid", 300, 1_728_000),
   OAUTH_REFRESH_DAYS: int(90, "days after which an unused refresh token of OAuth expires", 1, 3_650),
@@ -166,7 +166,7 @@ export const settings = {
   METRICS_TOKEN: maybe(secretWord, "bearer token that /internal/metrics requires", "none: anybody may read it", true),
   OTEL_EXPORTER_OTLP_ENDPOINT: maybe(
     url("http:", "https:"),
-    "URL of an OpenTelemetry collector that takes traces over OTLP/HTTP as JSON; /v1/traces is added",
+    "URL of an OpenTelemetry collector that accepts traces over OTLP/HTTP as JSON; the server appends /v1/traces",
     "none: no traces"
   ),
   OTEL_EXPORTER_OTLP_HEADERS: maybe(otlpHeaders, "headers of each request to the collector", "none", true),
@@ -181,7 +181,7 @@ export const settings = {
       "traceidratio"
     ),
     "parentbased_always_on",
-    "which requests are traced; with parentbased_, a caller that sends traceparent decides for its own request"
+    "which requests are traced; with parentbased_, the traceparent of a request decides whether the request is traced"
   ),
   OTEL_TRACES_SAMPLER_ARG: make(share, 1, "share of requests that traceidratio traces"),
   ROLE: make(
@@ -192,12 +192,12 @@ export const settings = {
   RUNNER_HOST: make(
     anyText,
     "127.0.0.1",
-    "address at which the other nodes reach this node; it listens for them on this address only"
+    "address at which the other nodes reach this node; the node listens for other nodes on this address only"
   ),
   RUNNER_PORT: make(wholeNumber(1, 65535), 14431, "TCP port at which the other nodes reach this node"),
   RUNNER_SECRET: maybe(
     secrets,
-    "secret with which nodes authenticate each other and encrypt their connections; during a change two secrets, as new,old",
+    "secret with which nodes authenticate each other and encrypt their connections; while you change it, set both secrets as new,old",
     "none: any program that reaches RUNNER_PORT can act as a node",
     true
   ),
@@ -209,7 +209,7 @@ export const settings = {
   SHARED_DIR: maybe(anyText, "folder that all nodes share for attachments and avatars, instead of a bucket"),
   DRAIN_SECONDS: maybe(
     wholeNumber(0, 5),
-    "seconds for which a server that was asked to stop still serves requests while /v1/ready answers 503",
+    "seconds for which a stopping server still serves requests while /v1/ready already answers 503",
     "2 for a node, else 0"
   ),
   LIMITS_SENDS_PER_SECOND: int(60, "messages that an agent may send per second, direct and group together", 1),
@@ -223,7 +223,7 @@ export const settings = {
     1,
     100
   ),
-  LIMITS_WARNING_SECONDS: int(10, "least seconds between two warnings of an agent about its send rate", 1),
+  LIMITS_WARNING_SECONDS: int(10, "seconds that pass at least between two warnings of an agent about its send rate", 1),
   LIMITS_COLD_CONVERSATIONS: int(
     100,
     "unanswered conversations that an agent may have begun within LIMITS_COLD_WINDOW_SECONDS",
@@ -308,7 +308,7 @@ export const settings = {
   LIMITS_PUSH_CONFIGS_PER_TASK: int(10, "push notification configurations that a task of A2A may have", 1, 100),
   LIMITS_PUSH_CONFIGS_PER_AGENT: int(
     200,
-    "push notification configurations that an agent may have; one of an ended task counts until none of its posts waits",
+    "push notification configurations that an agent may have; a configuration of an ended task counts until none of its posts waits",
     1,
     10_000
   ),
@@ -316,7 +316,7 @@ export const settings = {
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites that an agent may send in 24 hours", 1),
   LIMITS_GROUP_REFUSAL_SECONDS: int(
     86_400,
-    "seconds for which a group cannot invite an agent again that has refused an invite",
+    "seconds for which a group cannot invite an agent again after the agent has refused an invite",
     1
   ),
   LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars that an agent may set or remove per minute", 1),
@@ -362,7 +362,7 @@ export const settings = {
   LIMITS_OTP_PER_HOUR: int(20, "one-time codes to the same e-mail address for the same purpose per hour", 1),
   LIMITS_OTP_ANSWER_MS: int(
     50,
-    "milliseconds: the server answers a registration or recovery at a multiple of this time, so that the time does not reveal whether the e-mail address has an account; 0 answers at once",
+    "milliseconds of which the time of an answer to a registration or recovery is a multiple, so that this time does not reveal whether the e-mail address has an account; 0 answers at once",
     0,
     10_000
   ),
@@ -401,7 +401,7 @@ export const settings = {
   ),
   HTTP_CONNECTIONS_RESERVE: maybe(
     wholeNumber(0, 10_000_000),
-    "file descriptors that the server keeps for itself when HTTP_CONNECTIONS is not set, besides those of other nodes",
+    "file descriptors that the server keeps for itself if HTTP_CONNECTIONS is not set; those for other nodes are not included",
     "the sum of 100, WEBHOOK_POSTS, HTTP_FILES for a folder, and DATABASE_POOL or 500 for PGlite"
   ),
   HTTP_CONNECTIONS_PER_PEER: maybe(
@@ -414,26 +414,26 @@ export const settings = {
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a whole HTTP request must have arrived, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(
     60,
-    "seconds without reading of its HTTP answer after which a client's connection is closed",
+    "seconds after which the server closes the connection of a client that does not read its HTTP answer",
     1,
     3_600
   ),
   HTTP_LARGE_READS: int(
     4,
-    "large answers, such as lists of messages, that an agent may have under way on a server, each until the client has read it",
+    "large answers, such as lists of messages, that an agent may have under way on a server; an answer counts until the client has read it",
     1,
     10_000
   ),
   HTTP_FILES: int(
     128,
-    "files that clients may upload and download at once, on a server whose file store is a folder; more requests wait",
+    "files that clients may upload and download at once, on a server whose file store is a folder; further requests wait",
     1,
     100_000
   ),
   HTTP_FILES_PER_ADDRESS: int(16, "files that one IP address may upload and download at once", 1, 10_000),
   HTTP_LARGE_READS_WAITING: int(
     256,
-    "requests for large answers of one agent or address that may wait for a slot; more are refused",
+    "requests for large answers of one agent or address that may wait for a slot; further requests are refused",
     1,
     100_000
   ),
@@ -445,7 +445,7 @@ export const settings = {
   ),
   HTTP_READING_BYTES: int(
     67_108_864,
-    "bytes of all large answers that a server is reading from its database; more requests wait",
+    "bytes of all large answers that a server may read from its database at once; further requests wait",
     1_048_576
   ),
   HELD_CONNECTION_BYTES: int(

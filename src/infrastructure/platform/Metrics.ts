@@ -92,7 +92,7 @@ export const httpSeconds = ofRequests(
   new Histogram({
     name: "http_request_seconds",
     help:
-      "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp may wait for messages",
+      "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp include the time in which they wait for messages",
     action:
       "Its 99th percentile stays above 0.5 for sends: compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process).",
     labels: { method: undefined, route: undefined }
@@ -162,7 +162,7 @@ export const connectionsOpen = ofRequests(
     name: "connections_open",
     help: "open connections, of clients (`http`) and of other nodes (`nodes`)",
     action:
-      "It nears `connections_bound`: raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out which clients open them.",
+      "It nears `connections_bound`: raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out which clients open the connections.",
     labels: { port: PORTS }
   })
 )
@@ -199,7 +199,7 @@ const storedMessages = ofSending(
   new Counter({
     name: "messages_stored_total",
     help: "messages committed by this node, which owns their conversations",
-    action: "It stays at 0 on one node only: the node owns no shards (`effect_cluster_shards`).",
+    action: "It stays at 0 on one node and rises on the others: that node owns no shards (`effect_cluster_shards`).",
     labels: { kind: ["direct", "group"] }
   })
 )
@@ -228,7 +228,7 @@ const commitWaits = ofSending(
     name: "commit_wait_seconds",
     help: "seconds from the arrival of a send, an acknowledgement or a read mark at its owner to the end of its commit",
     action:
-      "Its median for `message` is above 0.05: if `commit_seconds` is high too, the database is slow; if `commit_queue_items` is high, more arrives than the node can commit.",
+      "Its median for `message` is above 0.05: if `commit_seconds` is high too, the database is slow; if `commit_queue_items` is high, more items arrive than the node can commit.",
     labels: QUEUE
   })
 )
@@ -246,14 +246,14 @@ const commitQueues = ofSending(
     name: "commit_queue_items",
     help: "items that wait for a commit or are in one",
     action:
-      "It stays above 1,000: more arrives than the database commits. A queue with 20,000 items refuses further ones with 503.",
+      "It stays above 1,000: more items arrive than the database commits. A queue with 20,000 items refuses further items with 503.",
     labels: QUEUE
   })
 )
-const SLOW = "It nears 1,000: the database is slow, and the next batch gathers meanwhile."
+const SLOW = "It nears 1,000: the database is slow, and many messages gather for the next batch meanwhile."
 const FAILING =
   "`connection` and `system` rise: PostgreSQL is unavailable, or has no disk space or memory left. `defect` and `refused` rise: report the defect in the log."
-const LOCKED = "It rises: look for a transaction that somebody left open (`pg_stat_activity`)."
+const LOCKED = "It rises: look in `pg_stat_activity` for a transaction that was left open."
 
 const commitCounts = (queue: string) => {
   const what = QUEUES[queue] ?? queue
@@ -302,7 +302,7 @@ export const socketsOpen = ofSockets(
 export const waitsOpen = ofSockets(
   new Gauge({
     name: "waits_open",
-    help: "idle connections of MCP and A2A that wait for messages or events",
+    help: "connections of MCP and A2A that wait for messages or events",
     action: "One node has most of them: the balancer does not spread them."
   })
 )
@@ -326,7 +326,7 @@ const socketsClosed = ofSockets(
     help:
       "WebSockets that ended, by close code: 1000 and 1001 normal, 1006 connection lost, 1008 bad key, 1009 frame too large, 1011 failure of the server, 1013 try again later",
     action:
-      "1011 rises: the log has the failure. 1013: too slow, too many sockets or frames, or the node stops. 1006 for many at once: the network, or a balancer's time-out below 30 s.",
+      "1011 rises: the log has the failure. 1013 rises: clients are too slow or have too many sockets or frames, or the node stops. Many sockets end with 1006 at once: the network failed, or a balancer has a time-out below 30 s.",
     labels: { code: ["1000", "1001", "1006", "1008", "1009", "1011", "1013", "other"] }
   })
 )
@@ -355,7 +355,7 @@ export const pushes = ofSockets(
     name: "pushes_total",
     help: "frames written to WebSockets of this node",
     action:
-      "It stays at 0 while messages are stored and sockets are open: the nodes do not reach each other, or all is muted."
+      "It stays at 0 while messages are stored and sockets are open: the nodes do not reach each other, or all recipients have muted the senders."
   })
 )
 const pushWaits = ofSockets(
@@ -364,7 +364,7 @@ const pushWaits = ofSockets(
     help:
       "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: another node committed it",
     action:
-      "`there` is above 0.1 and `here` is not: the calls between nodes are slow. Both: this process is busy (`event_loop_lag_p99_seconds`).",
+      "`there` is above 0.1 and `here` is not: the calls between nodes are slow. If both are, this process is busy (`event_loop_lag_p99_seconds`).",
     labels: { way: ["here", "there"] }
   })
 )
@@ -385,8 +385,8 @@ const BACKLOG = "the node that counts it, once a minute"
 export const backlogMessages = ofSockets(
   new Gauge({
     name: "backlog_messages",
-    help: "envelopes of all agents that are not acknowledged yet; take the maximum of the nodes",
-    action: "It only rises: agents do not read, or do not acknowledge.",
+    help: "envelopes of all agents that are not acknowledged yet; use the maximum over the nodes",
+    action: "It only rises: agents do not read their messages, or do not acknowledge them.",
     only: BACKLOG
   })
 )
@@ -398,7 +398,7 @@ export const databaseWaits = ofDatabase(
     name: "database_wait_seconds",
     help: "seconds that a statement waited for a connection",
     action:
-      "Its 99th percentile is above 0.05: all connections are taken. Find out why statements take long; only then raise `DATABASE_POOL`."
+      "Its 99th percentile is above 0.05: all connections are taken. Find out first why statements take long, and then raise `DATABASE_POOL` if necessary."
   })
 )
 export const databaseTimes = ofDatabase(
@@ -414,7 +414,7 @@ export const transactionAge = ofDatabase(
   new Gauge({
     name: "database_transaction_age",
     help:
-      "transactions since the oldest transaction that no vacuum has frozen; near 2 147 483 648 the database refuses writes",
+      "number of transactions since the oldest one that no vacuum has frozen; near 2 147 483 648 the database refuses writes",
     action:
       "Above 1 000 000 000: some table is not vacuumed. PostgreSQL: check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `compact`.",
     only: VACUUM
@@ -438,7 +438,8 @@ const foreign = (kind: Kind, description: Description): Foreign =>
 foreign("gauge", {
   name: "effect_cluster_runners",
   help: "nodes that this node believes alive",
-  action: "Nodes disagree, or there are fewer than you run: `/v1/ready` and the log of the missing one say why."
+  action:
+    "Nodes show different values, or fewer nodes than you run: `/v1/ready` and the log of the missing node say why."
 })
 foreign("gauge", {
   name: "effect_cluster_runners_healthy",
@@ -484,7 +485,7 @@ export const remoteSeconds = ofNodes(
     name: "remote_call_seconds",
     help: "seconds from a call to another node to its answer, by procedure; lost calls do not count",
     action:
-      "It is far above `commit_wait_seconds` of the other nodes: the network between nodes is slow, or a node's event loop is.",
+      "It is far above `commit_wait_seconds` of the other nodes: the network between nodes is slow, or a node's event loop is slow.",
     labels: { procedure: undefined },
     only: NODES
   })
@@ -508,9 +509,9 @@ export const remoteOpen = ofNodes(
 export const linesBroken = ofNodes(
   new Counter({
     name: "remote_call_lines_broken_total",
-    help: "times that the line to another node broke, by reason",
+    help: "how often the connection to another node broke, by reason",
     action:
-      "`connection` when a node stops is normal. `answer`: nodes of different releases; `silence`: a node hangs, or the network between the nodes does.",
+      "`connection` when a node stops is normal. `answer`: nodes of different releases; `silence`: a node hangs, or the network between the nodes fails.",
     labels: { reason: ["answer", "silence", "connection"] }
   })
 )
@@ -535,8 +536,9 @@ export const GREETINGS = ["refused", "silent", "unreachable"] as const
 export const greetingsFailed = ofNodes(
   new Counter({
     name: "node_greetings_failed_total",
-    help: "attempts to open a line to another node that failed",
-    action: "It rises: the network between the nodes fails, or `RUNNER_SECRET` differs; `/v1/ready` names the node.",
+    help: "failed attempts to open a connection to another node",
+    action:
+      "It rises: the network between the nodes fails, or a node has another `RUNNER_SECRET`. `/v1/ready` names the node.",
     labels: { reason: GREETINGS }
   })
 )
@@ -591,8 +593,8 @@ export const webhookCircuits = ofWebhooks(
   new Counter({
     name: "webhook_circuits_total",
     help:
-      "times that posts to a webhook were paused after failures (`opened`), and that a success ended a pause (`closed`)",
-    action: "`opened` rises and `closed` does not: hosts stay down.",
+      "how often posts to a webhook were paused after failures (`opened`), and how often a success ended a pause (`closed`)",
+    action: "`opened` rises and `closed` does not: hosts remain unavailable.",
     labels: { change: ["opened", "closed"] }
   })
 )
@@ -606,7 +608,7 @@ export const webhookDead = ofWebhooks(
 export const backlogWebhooks = ofWebhooks(
   new Gauge({
     name: "backlog_webhook_deliveries",
-    help: "deliveries to webhooks that wait for their next attempt; take the maximum of the nodes",
+    help: "deliveries to webhooks that wait for their next attempt; use the maximum over the nodes",
     action: "It only rises: hosts of webhooks fail (`webhook_attempts_total`), or `WEBHOOK_POSTS` is too small.",
     only: BACKLOG
   })

@@ -119,7 +119,7 @@ export class PayloadTooLarge extends WireError<PayloadTooLarge>()("PayloadTooLar
 export class UnsupportedEncoding extends WireError<UnsupportedEncoding>()("UnsupportedEncoding", {
   code: "UNSUPPORTED_ENCODING",
   status: 415,
-  message: "This server takes no compressed bodies: send the body without Content-Encoding."
+  message: "This server does not accept compressed bodies: send the body without Content-Encoding."
 }) {}
 
 export class UpgradeRequired extends WireError<UpgradeRequired>()("UpgradeRequired", {

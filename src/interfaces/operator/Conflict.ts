@@ -4,5 +4,5 @@ import { WireError } from "#infrastructure/wire/WireError"
 export class Conflict extends WireError<Conflict>()("Conflict", {
   code: "CONFLICT",
   status: 409,
-  message: "The present state does not allow this."
+  message: "This is not possible in the current state."
 }) {}

@@ -313,7 +313,10 @@ export class SocketSession implements LiveSession {
       this.readOn().pipe(
         Effect.retry(readAgain),
         Effect.catchDefect((defect) =>
-          Effect.andThen(Effect.logError("An inbox could not be shown", Cause.die(defect)), Effect.fail(undefined))
+          Effect.andThen(
+            Effect.logError("An inbox could not be sent to a socket", Cause.die(defect)),
+            Effect.fail(undefined)
+          )
         ),
         Effect.catch(() => Effect.sync(() => this.close({ code: 1011, text: "the inbox cannot be read right now" })))
       )
