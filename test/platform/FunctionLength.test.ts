@@ -18,7 +18,6 @@ const EXCEPTIONS: ReadonlyArray<readonly [file: string, line: RegExp, why: strin
   ["src/domain/groups/GroupsRepo.ts", /Effect\.gen/, "the prepared statements of groups"],
   ["src/domain/oauth/Grants.ts", /Effect\.gen/, "the methods of a service"],
   ["src/domain/push/PushRouter.ts", /Effect\.gen/, "the methods of a service"],
-  ["src/domain/webhooks/WebhookActors.ts", /Effect\.gen/, "the methods of a service and the steps of a post"],
   ["src/infrastructure/database/CommitQueue.ts", /makeCommitQueue/, "an object whose methods share its queues"],
   [
     "src/infrastructure/cluster/PeerConnections.ts",
