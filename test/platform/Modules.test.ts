@@ -79,10 +79,10 @@ const interfaces = {
   service: ["auth", "pages", "realtime"],
   /** What operators do and see: one service for each thing, on which the next two modules render. */
   operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "service"],
-  /** The operators' command line. */
-  admin: ["agents", "archives", "operator"],
   /** The operators' API. */
-  console: ["agents", "auth", "oauth", "operator", "service"],
+  console: ["agents", "auth", "oauth", "archives", "operator", "service"],
+  /** The operators' command line, and the Unix socket on which it calls their API. */
+  admin: ["archives", "operator", "console"],
   mcp: [
     "agents",
     "messages",
