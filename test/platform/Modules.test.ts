@@ -77,7 +77,7 @@ const interfaces = {
   /** The WebSocket, and waits without one. */
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
   service: ["auth", "pages", "realtime"],
-  /** What operators do and see: one service for each thing, on which the next two modules render. */
+  /** What operators do and see: one service for each thing, on which the API renders. */
   operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "service"],
   /** The operators' API. */
   console: ["agents", "auth", "oauth", "archives", "operator", "service"],
