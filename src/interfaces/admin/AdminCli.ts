@@ -4,9 +4,9 @@ import { Link, MovedCounters, ProgramToken } from "#interfaces/console/CommandsA
 import { AuditPage } from "#interfaces/console/LimitsApi"
 import { DeadDeliveriesPage, ReportsPage } from "#interfaces/console/ModerationApi"
 import { ReportState } from "#interfaces/operator/Reports"
-import { Effect, Option, Schema, Struct } from "effect"
+import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { AdminClient, ask, call, print } from "./AdminClient.ts"
+import { AdminClient, ask, call, picked, print } from "./AdminClient.ts"
 import { agents, callAbout, erase } from "./AgentsCli.ts"
 import { fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall.ts"
 import { backup, compact, exportCommand, restore as restoreBackup } from "./DataCli.ts"
@@ -57,8 +57,8 @@ const reports = Command.make("reports").pipe(
             ["id", ["when", "created_at"], "reported", ["by", "reporter"], "state", "counts", "reason"],
             reports
           ),
-          data: reports.map(
-            Struct.pick(["id", "created_at", "reporter", "reported", "reason", "state", "counts"])
+          data: reports.map((row) =>
+            picked(row, ["id", "created_at", "reporter", "reported", "reason", "state", "counts"])
           )
         }))
       }

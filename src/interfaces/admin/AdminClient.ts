@@ -52,6 +52,10 @@ export const print = <A, E, R>(
     return Console.log(asJson ? JSON.stringify(data, null, 2) : text)
   })
 
+/** These fields of an answer, in this order. */
+export const picked = <A>(from: A, names: ReadonlyArray<keyof A & string>): Readonly<Record<string, unknown>> =>
+  Object.fromEntries(names.map((name) => [name, from[name]]))
+
 /** Calls a running server, and prints the answer as it is. */
 export const ask = (
   given: { readonly json: boolean; readonly server: Option.Option<string> },

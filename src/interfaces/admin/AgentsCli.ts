@@ -2,9 +2,9 @@ import { HandleInput } from "#infrastructure/wire/Text"
 import { AgentDetail, AgentsPage, Erased } from "#interfaces/console/AgentsApi"
 import { CreatedAgents } from "#interfaces/console/CommandsApi"
 import { AccountStatus, NO_AGENT } from "#interfaces/operator/AgentAdmin"
-import { Effect, Option, Schema, Struct } from "effect"
+import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { ask, call, print } from "./AdminClient.ts"
+import { ask, call, picked, print } from "./AdminClient.ts"
 import { type ApiCall, fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall.ts"
 import { cursor, example, handle, json, reason, server } from "./Flags.ts"
 import { columns, plain, table } from "./TextTable.ts"
@@ -113,7 +113,7 @@ const show = Command.make(
           `${at} ${action} by ${plain(operator ?? "enforcement")}${reason === null ? "" : `: ${plain(reason)}`}`
         ])
       ]
-      return { text: table(rows), data: { ...Struct.pick(agent, SHOWN), log } }
+      return { text: table(rows), data: { ...picked(agent, SHOWN), log } }
     })
 ).pipe(
   Command.withDescription(
