@@ -5,22 +5,34 @@ import { databaseIsNew } from "#infrastructure/database/Pglite"
 import { layerPglite } from "#infrastructure/database/SqlPglite"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { compact } from "#infrastructure/database/Vacuum"
-import { Config, type Settings } from "#infrastructure/platform/Config"
+import { Config, effective, type Settings } from "#infrastructure/platform/Config"
 import { DataDir, DataDirInUse } from "#infrastructure/platform/disk/DataDir"
 import { closedTo, foreignTo } from "#infrastructure/platform/disk/Folder"
 import { Ids } from "#infrastructure/platform/Ids"
 import { layerLogger } from "#infrastructure/platform/Telemetry"
-import { AdminClient, type ApiRequest } from "#interfaces/admin/AdminClient"
-import { askServer } from "#interfaces/admin/AdminSocket"
-import { Operator, showConfig } from "#interfaces/admin/Operator"
-import { type OperatorCommand, OperatorRefused } from "#interfaces/admin/OperatorCommand"
+import { movedShown } from "#interfaces/admin/AdminCli"
+import { AdminClient, understood } from "#interfaces/admin/AdminClient"
+import { callServer, callsOf } from "#interfaces/admin/AdminSocket"
+import { answerOf, type ApiCall, OperatorRefused, OTHER_VERSION, requestOf } from "#interfaces/admin/ApiCall"
+import { CommandToken, EffectiveSettings, MovedCounters } from "#interfaces/console/CommandsApi"
 import { AuditLog } from "#interfaces/operator/AuditLog"
-import { Console, Context, Effect, Layer, Schema } from "effect"
+import { Console, Effect, Layer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
 import { existsSync, readdirSync, statSync } from "node:fs"
+import { userInfo } from "node:os"
 import { join, resolve } from "node:path"
-import * as Admin from "../src/Admin.ts"
+import { routes } from "../src/Admin.ts"
 import * as Tables from "../src/Tables.ts"
+
+/** The name of the operating system's user; its number if it has none, as in containers. */
+const whoAmI = (): string => {
+  try {
+    return userInfo().username
+  } catch {
+    return `uid ${process.getuid?.() ?? "unknown"}`
+  }
+}
+const operator = whoAmI()
 
 /** The servers' database: PostgreSQL, used alongside running servers, or PGlite, only while no server runs. */
 const database = (config: Settings) =>
@@ -45,48 +57,58 @@ const services = Effect.fnUntraced(function*(config: Settings) {
     })
   }
   return yield* Layer.build(
-    Layer.merge(Admin.layer, AuditLog.layer).pipe(
+    AuditLog.layer.pipe(
       Layer.provideMerge(database(config)),
-      Layer.provide(Ids.layer),
+      Layer.provideMerge(Ids.layer),
       // Commands that run here log in the same format as the servers.
       Layer.provideMerge(layerLogger),
-      Layer.provide(Layer.succeed(Config, config))
+      Layer.provideMerge(Layer.succeed(Config, config))
     )
   )
 })
 
-/** Carries out commands in this process, until the scope ends. */
+/** Calls the operators' API in this process, until the scope ends. */
 const here = Effect.fnUntraced(function*(config: Settings) {
   const context = yield* services(config)
-  const operator = Context.get(context, Operator)
-  // Provided around the command too, so that it runs on the database's clock.
-  return (command: OperatorCommand) => Effect.provideContext(operator.run(command), context)
+  const callHere = yield* Effect.provideContext(callsOf(routes), context)
+  // Provided around the call too, so that it runs on the database's clock.
+  return (call: ApiCall) =>
+    callHere(operator, call).pipe(
+      Effect.flatMap((response) => answerOf(response, OTHER_VERSION)),
+      Effect.provideContext(context)
+    )
 })
 
-const perform = Effect.fnUntraced(function*(config: Settings, given: OperatorCommand) {
-  const command = yield* Admin.checked(given)
-  if (config.DATABASE_URL === undefined) {
-    const answer = yield* askServer(config.DATA_DIR, command)
-    if (answer !== undefined) return answer
-  }
-  if (command._tag === "Config") return showConfig(config)
-  return yield* Effect.scoped(Effect.flatMap(here(config), (run) => run(command)))
+/** Calls the server that runs on DATA_DIR; undefined if there is none. */
+const callRunning = Effect.fnUntraced(function*(config: Settings, call: ApiCall) {
+  if (config.DATABASE_URL !== undefined) return undefined
+  const response = yield* callServer(config.DATA_DIR, operator, call)
+  return response === undefined ? undefined : { answer: yield* answerOf(response, OTHER_VERSION) }
 })
+
+const call = Effect.fnUntraced(function*(config: Settings, given: ApiCall) {
+  const called = yield* callRunning(config, given)
+  return called === undefined
+    ? yield* Effect.scoped(Effect.flatMap(here(config), (run) => run(given)))
+    : called.answer
+})
+
+const SETTINGS: ApiCall = { method: "POST", path: "/config" }
 
 const connect = Effect.fnUntraced(function*(config: Settings) {
-  const { DATA_DIR } = config
-  if (config.DATABASE_URL !== undefined || (yield* askServer(DATA_DIR, { _tag: "Config" })) === undefined)
-    return yield* here(config)
-  return Effect.fnUntraced(function*(command: OperatorCommand) {
-    const answer = yield* askServer(DATA_DIR, command)
-    return answer ?? (yield* new OperatorRefused({ message: "The server has stopped: give the command again." }))
+  if ((yield* callRunning(config, SETTINGS)) === undefined) return yield* here(config)
+  return Effect.fnUntraced(function*(given: ApiCall) {
+    const called = yield* callRunning(config, given)
+    return called === undefined
+      ? yield* new OperatorRefused({ message: "The server has stopped: give the command again." })
+      : called.answer
   })
 })
 
 /**
  * Unpacks a backup below the folder, opens its database there, advances its counters, and then moves it to its place.
  */
-const restore = Effect.fnUntraced(function*(config: Settings, file: string, folder: string, operator: string) {
+const restore = Effect.fnUntraced(function*(config: Settings, file: string, folder: string) {
   if (config.DATABASE_URL !== undefined) {
     return yield* new OperatorRefused({
       message:
@@ -98,8 +120,8 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
     return yield* new OperatorRefused({ message: `${resolve(folder)} cannot be used: ${foreign}` })
   const unpacked = yield* unpack(file, folder)
   const { data, text } = yield* Effect.scoped(
-    Effect.flatMap(here({ ...config, DATA_DIR: unpacked.dataDir }), (run) => run({ _tag: "Restored", operator }))
-  )
+    Effect.flatMap(here({ ...config, DATA_DIR: unpacked.dataDir }), (run) => run({ method: "POST", path: "/counters" }))
+  ).pipe(Effect.flatMap(understood(MovedCounters)), Effect.map(movedShown))
   yield* unpacked.finish
   const elsewhere = unpacked.files
     ? ""
@@ -124,7 +146,7 @@ const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} 
 const TOLD_FROM = 1_000_000
 
 /** Compacts the database of a stopped server. Prints its progress on standard error. */
-const compactHere = Effect.fnUntraced(function*(config: Settings, operator: string) {
+const compactHere = Effect.fnUntraced(function*(config: Settings) {
   if (config.DATABASE_URL !== undefined) {
     return yield* new OperatorRefused({
       message:
@@ -165,12 +187,6 @@ const compactHere = Effect.fnUntraced(function*(config: Settings, operator: stri
   }
 })
 
-const Sent = Schema.Struct({
-  url: Schema.String,
-  others: Schema.optionalKey(Schema.Array(Schema.String)),
-  token: Schema.String
-})
-
 /** How long a server may take over a call of the operators' API. */
 const REQUEST_TIMEOUT_MS = 30_000
 
@@ -198,21 +214,22 @@ const sendToOne = async (bases: ReadonlyArray<string>, path: string, request: Re
 }
 
 /**
- * Sends a request to a running server, with a token that is made in its database and valid for a minute. If `server` is
- * null, the request goes to the server of this environment or, if that server cannot be reached, to one of the live
- * nodes.
+ * Calls a running server: the one at `server`, or if it is null, the one on DATA_DIR. Without such a server, the call
+ * goes to the server at the address of this environment or, if that server cannot be reached, to one of the live nodes.
+ * A call to an address carries a token that is made in the servers' database and is valid for a minute.
  */
-const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operator, path, server }: ApiRequest) {
-  const { data } = yield* perform(config, { _tag: "Errand", operator })
-  const { others = [], token, url } = yield* Effect.orDie(Schema.decodeUnknownEffect(Sent)(data))
+const ask = Effect.fnUntraced(function*(config: Settings, given: ApiCall, server: string | null) {
+  const called = server === null ? yield* callRunning(config, given) : undefined
+  if (called !== undefined) return called.answer
+  const made = yield* call(config, { method: "POST", path: "/command-tokens" })
+  const { others, token, url } = yield* understood(CommandToken)(made)
   const bases = server === null ? [...new Set([url, ...others])] : [server]
+  const { path, ...request } = requestOf(given, { authorization: `Bearer ${token}` })
   const { base, response } = yield* Effect.tryPromise({
     try: () =>
       sendToOne(bases, path, {
-        method,
-        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-        signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
-        ...(body === undefined ? {} : { body: JSON.stringify(body) })
+        ...request,
+        signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS)
       }),
     catch: () =>
       new OperatorRefused({
@@ -221,17 +238,11 @@ const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operat
         }: start one, or give the address of a server that uses this database with --server.`
       })
   })
-  const text = yield* Effect.promise(() => response.text())
-  const answer = yield* Effect.try({
-    try: () => JSON.parse(text) as { readonly message?: unknown },
-    catch: () =>
-      new OperatorRefused({
-        message: `The program that answers at ${base} is not Parley, or is another version of it.`
-      })
-  })
-  return response.ok
-    ? answer
-    : yield* new OperatorRefused({ message: String(answer.message ?? `The server answered ${response.status}.`) })
+  const body = yield* Effect.promise(() => response.text())
+  return yield* answerOf(
+    { status: response.status, body },
+    `The program that answers at ${base} is not Parley, or is another version of it.`
+  )
 })
 
 const inWords = (error: unknown): string => {
@@ -258,16 +269,21 @@ export const layer = Layer.merge(
     Effect.gen(function*() {
       const config = yield* Config.load
       for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
-      const mended = Effect.mapError((error: unknown) => ({ message: inWords(error) }))
+      const mended = Effect.mapError((error: unknown) =>
+        error instanceof OperatorRefused ? error : new OperatorRefused({ message: inWords(error) })
+      )
       return AdminClient.of({
-        perform: (command) => mended(perform(config, command)),
-        connect: Effect.map(
-          mended(connect(config)),
-          (run) => (command) => mended(Effect.flatMap(Admin.checked(command), run))
+        call: (given) => mended(call(config, given)),
+        connect: Effect.map(mended(connect(config)), (run) => (given) => mended(run(given))),
+        ask: (given, server) => mended(ask(config, given, server)),
+        config: mended(
+          Effect.flatMap(callRunning(config, SETTINGS), (called) =>
+            called === undefined
+              ? Effect.succeed(effective(config))
+              : understood(EffectiveSettings)(called.answer))
         ),
-        restore: (file, folder, operator) => mended(restore(config, file, folder, operator)),
-        compact: (operator) => mended(compactHere(config, operator)),
-        ask: (request) => mended(ask(config, request))
+        restore: (file, folder) => mended(restore(config, file, folder)),
+        compact: mended(compactHere(config))
       })
     })
   )

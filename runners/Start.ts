@@ -5,12 +5,12 @@ import { layerPglite } from "#infrastructure/database/SqlPglite"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { ConfigInvalid, type Settings, settings } from "#infrastructure/platform/Config"
 import { DataDir } from "#infrastructure/platform/disk/DataDir"
-import { AdminSocketLive } from "#interfaces/admin/AdminSocket"
-import { Operator } from "#interfaces/admin/Operator"
+import * as AdminSocket from "#interfaces/admin/AdminSocket"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { VERSION } from "#interfaces/service/Version"
 import { Effect, Layer } from "effect"
 import { join, resolve } from "node:path"
+import { CommandLineHttp } from "../src/Console.ts"
 import { serve } from "../src/Server.ts"
 import { Progress } from "./Progress.ts"
 import { typed } from "./Typed.ts"
@@ -100,7 +100,6 @@ export const start = (): void =>
     owns: () => true,
     ready: () => Cluster.awaitShards,
     // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.
-    beside: (config) =>
-      config.DATABASE_URL === undefined ? Layer.provide(AdminSocketLive, Operator.layer) : Layer.empty,
+    beside: (config) => config.DATABASE_URL === undefined ? AdminSocket.layer(CommandLineHttp) : Layer.empty,
     welcome
   })

@@ -4,12 +4,25 @@ import { AgentsRepo } from "#domain/agents/AgentsRepo"
 import { Deletions } from "#domain/agents/Deletions"
 import { Sessions } from "#domain/agents/Sessions"
 import { Skills } from "#domain/agents/Skills"
+import { Budgets } from "#domain/auth/Budgets"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { EnforcementRepo } from "#domain/enforcement/EnforcementRepo"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
-import { Operator } from "#interfaces/admin/Operator"
-import { OperatorCommand, OperatorRefused } from "#interfaces/admin/OperatorCommand"
-import { Effect, Layer, Schema } from "effect"
+import { Readiness } from "#infrastructure/platform/Readiness"
+import { Limits } from "#infrastructure/rates/Limits"
+import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
+import { Erasure } from "#interfaces/operator/Erasure"
+import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import { Nodes } from "#interfaces/operator/Nodes"
+import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { Reports } from "#interfaces/operator/Reports"
+import { Effect, Layer } from "effect"
+import { CommandLineHttp } from "./Console.ts"
 import * as Tables from "./Tables.ts"
 
 /** This process has no sockets. The servers poll the accounts' rows and close their own sockets (EnforcementWatch). */
@@ -24,17 +37,34 @@ const leftToServers = Layer.succeed(
   Deletions.of({ begin: () => Effect.void, sweep: Effect.succeed({ rows: 0, more: false }) })
 )
 
-/** The operator's commands directly on the database, in a process that serves no clients. */
-export const layer = Operator.layer.pipe(
+/**
+ * This process asks no nodes and takes no requests of clients. A command that needs the other functions of these
+ * services calls a running server.
+ */
+const withoutServer = Layer.mergeAll(
+  Layer.mock(Budgets)({ addressOf: () => "" }),
+  Layer.mock(GrantAdmin)({ list: () => Effect.succeed([]) }),
+  Layer.mock(LimitChanges)({}),
+  Layer.mock(Nodes)({ self: () => "", agent: () => Effect.succeed({ sockets: [], rates: [], silent: [] }) }),
+  Layer.provide(RateLimits.layerMemory, Limits.layer),
+  Readiness.layer
+)
+
+/** The operators' API directly on the database, in a process that serves no clients. */
+export const routes = CommandLineHttp.pipe(
+  Layer.provide([
+    AgentAdmin.layer,
+    AuditLog.layer,
+    ConsoleAccess.layer,
+    DeadDeliveries.layer,
+    Erasure.layer,
+    OperatedGroups.layer,
+    Reports.layer,
+    withoutServer
+  ]),
   Layer.provide(Layer.mergeAll(Accounts.layer, Enforcement.layer)),
   Layer.provide(Layer.mergeAll(Agents.layer, leftToServers, nobodyConnected)),
   Layer.provide(
     Layer.mergeAll(AgentsRepo.layer, Skills.layer, EnforcementRepo.layer, WebhookSignals.layer, Tables.layer)
   )
 )
-
-const decode = Schema.decodeUnknownEffect(OperatorCommand)
-
-/** Checks a command from the shell as the server does. */
-export const checked = (command: OperatorCommand): Effect.Effect<OperatorCommand, OperatorRefused> =>
-  Effect.mapError(decode(command), (error) => new OperatorRefused({ message: error.message }))

@@ -3,6 +3,8 @@ import { NO_STORE, UncachedErrors } from "#infrastructure/wire/Uncached"
 import { toResponse } from "#infrastructure/wire/WireErrors"
 import { AccessHttp, DoorHttp } from "#interfaces/console/AccessHttp"
 import { AgentsHttp } from "#interfaces/console/AgentsHttp"
+import { CommandsApi } from "#interfaces/console/CommandsApi"
+import { CommandsHttp } from "#interfaces/console/CommandsHttp"
 import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { ConsoleAuthorization, hidden } from "#interfaces/console/ConsoleAuthorization"
 import { LimitsHttp } from "#interfaces/console/LimitsHttp"
@@ -20,6 +22,7 @@ import { Nodes } from "#interfaces/operator/Nodes"
 import { NodeSampler } from "#interfaces/operator/NodeSampler"
 import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
 import { Reports } from "#interfaces/operator/Reports"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
@@ -40,10 +43,20 @@ const nothing = HttpRouter.use((router) =>
   })
 )
 
+const groups = Layer.mergeAll(DoorHttp, AccessHttp, NodesHttp, AgentsHttp, LimitsHttp, ModerationHttp, OAuthHttp)
+const middleware = Layer.mergeAll(ConsoleAuthorization.layer, UncachedErrors.layer)
+
 /** The routes of the operators' API. */
 export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing).pipe(
-  Layer.provide(Layer.mergeAll(DoorHttp, AccessHttp, NodesHttp, AgentsHttp, LimitsHttp, ModerationHttp, OAuthHttp)),
-  Layer.provide(Layer.mergeAll(ConsoleAuthorization.layer, UncachedErrors.layer))
+  Layer.provide(groups),
+  Layer.provide(middleware)
+)
+
+/** The routes of the operators' API for the command line. They include the calls that only the command line makes. */
+export const CommandLineHttp = HttpApiBuilder.layer(ConsoleApi.add(CommandsApi)).pipe(
+  Layer.provide([groups, CommandsHttp]),
+  Layer.provide(middleware),
+  Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
 /** The services of the operators' API. They also answer the questions of other nodes. */

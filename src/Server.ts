@@ -1,3 +1,4 @@
+import type { Budgets } from "#domain/auth/Budgets"
 import type { Members } from "#infrastructure/cluster/Members"
 import type { NodeCalls } from "#infrastructure/cluster/NodeCalls"
 import type { NodeRpc } from "#infrastructure/cluster/NodeRpc"
@@ -23,6 +24,7 @@ import { Cause, Effect, Exit, Layer } from "effect"
 import type { Sharding } from "effect/cluster"
 import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql"
+import type * as Console from "./Console.ts"
 import * as Http from "./Http.ts"
 import * as Entities from "./Services.ts"
 
@@ -32,6 +34,7 @@ const complain = (text: string): void => void process.stderr.write(`${text}\n`)
 type Databases = SqlClient.SqlClient | Database
 type Base = Config | Ids | Readiness
 type Services = Layer.Success<typeof Entities.layer>
+type ConsoleServices = Layer.Success<typeof Console.services> | Budgets
 
 /** The parts in which the kinds of servers differ. `Own` stands for the services that only this kind has. */
 export interface Kind<Own> {
@@ -53,7 +56,7 @@ export interface Kind<Own> {
   /** Runs in addition to the routes; built after `ready` has completed. */
   readonly beside: (
     config: Settings
-  ) => Layer.Layer<never, unknown, Services | Databases | Base | Own>
+  ) => Layer.Layer<never, unknown, Services | ConsoleServices | Databases | Base | Own>
   /** The text to print once the server listens. */
   readonly welcome: (config: Settings, url: string) => Effect.Effect<string, never, AgentAdmin>
 }

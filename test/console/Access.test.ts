@@ -1,6 +1,7 @@
 import { ownOrigin } from "#infrastructure/http/Origins"
 import { Config } from "#infrastructure/platform/Config"
 import { cookieOf as setCookie } from "#interfaces/console/AccessHttp"
+import { CommandsApi } from "#interfaces/console/CommandsApi"
 import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -57,6 +58,20 @@ describe("the operators' API", () => {
       (await request(server, "GET", "/session", { authorization: `Bearer ${cookieOf(mine)}` })).status,
       404
     )
+  })
+
+  it("the calls of the command line are nobody's over the network, also if the caller names an operator", async () => {
+    const program = await Operating.program(server)
+    const nothing = await program.ask("GET", "/there-is-no-such-path")
+    const named = { ...program.headers, "x-parley-operator": "root" }
+    const endpoints = Object.values(CommandsApi.endpoints)
+    assert.isAbove(endpoints.length, 5)
+    for (const { method, path } of endpoints) {
+      const asked = path.replace("/console/api", "").replaceAll(/:\w+/g, "nobody")
+      for (const headers of [program.headers, named])
+        assert.strictEqual((await request(server, method, asked, headers, {})).text, nothing.text, path)
+    }
+    assert.strictEqual((await request(server, "GET", "/session", { "x-parley-operator": "root" })).text, nothing.text)
   })
 
   it("outsiders get one answer, whatever they ask, and how", async () => {

@@ -197,12 +197,12 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     const operator = log[0]?.["operator"]
     assert.isString(operator)
     assert.deepStrictEqual(log.slice(0, 6).map(({ at: _at, no: _no, ...row }) => row), [
-      { operator, action: "show audit", handle: null, reason: null },
-      { operator, action: "show", handle: target.handle, reason: null },
+      { operator, action: "show audit", handle: null, reason: "npm run admin ?limit=50" },
+      { operator, action: "show agent", handle: target.handle, reason: "npm run admin" },
       { operator, action: "restore", handle: target.handle, reason: "enough" },
       { operator, action: "suspend", handle: target.handle, reason: null },
-      { operator, action: "list dead webhooks", handle: null, reason: null },
-      { operator, action: "list reports", handle: null, reason: null }
+      { operator, action: "show dead", handle: null, reason: "npm run admin ?limit=50" },
+      { operator, action: "show reports", handle: null, reason: "npm run admin ?state=all&limit=50" }
     ])
     // What was refused made nobody.
     assert.notInclude(log.map(({ handle }) => handle), free)

@@ -1,3 +1,4 @@
+import { Budgets } from "#domain/auth/Budgets"
 import { Contacts } from "#domain/contacts/Contacts"
 import { Groups } from "#domain/groups/Groups"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
@@ -6,10 +7,10 @@ import { Grants } from "#domain/oauth/Grants"
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Readiness } from "#infrastructure/platform/Readiness"
-import { Operator } from "#interfaces/admin/Operator"
-import type { OperatorCommand } from "#interfaces/admin/OperatorCommand"
+import { callsOf } from "#interfaces/admin/AdminSocket"
+import { answerOf, type ApiCall, get, type OperatorRefused, post } from "#interfaces/admin/ApiCall"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
-import { AuditLog } from "#interfaces/operator/AuditLog"
+import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
 import { Erasure } from "#interfaces/operator/Erasure"
@@ -22,9 +23,10 @@ import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
 import { Reports } from "#interfaces/operator/Reports"
 import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
 import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash, randomBytes } from "node:crypto"
+import { CommandLineHttp } from "../../src/Console.ts"
 import { changeableLimits } from "../../src/Limits.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerModules, newAgent, newAgents, type Party } from "../support/Modules.ts"
@@ -42,7 +44,20 @@ const noSockets = Layer.succeed(
   })
 )
 
-const module = Layer.mergeAll(
+/** Calls of the operators' API by the command line of an operator, in this process. */
+class Calls extends Context.Service<Calls, {
+  readonly by: (operator: string, call: ApiCall) => Effect.Effect<unknown, OperatorRefused>
+}>()("test/operator/Calls") {
+  static readonly layer = Layer.effect(
+    Calls,
+    Effect.map(callsOf(CommandLineHttp), (called) =>
+      Calls.of({
+        by: (operator, call) => Effect.flatMap(called(operator, call), (response) => answerOf(response, "no answer"))
+      }))
+  )
+}
+
+const services = Layer.mergeAll(
   AgentAdmin.layer,
   AuditLog.layer,
   GrantAdmin.layer,
@@ -53,18 +68,20 @@ const module = Layer.mergeAll(
   NewAgents.layer,
   Nodes.layer,
   OperatedGroups.layer,
-  Operator.layer,
   Reports.layer,
   RestoredCounters.layer
-).pipe(
+)
+const module = Calls.layer.pipe(
+  Layer.provideMerge(services),
+  Layer.provide(Budgets.layer),
   Layer.provide(NodeSampler.layer),
   Layer.provide([noSockets, NodeRpc.layerAlone, Readiness.layer]),
   Layer.provideMerge(layerModules(layerPgliteTest))
 )
 
-/** The data of a command's answer. */
-const run = (command: OperatorCommand) =>
-  Effect.flatMap(Operator, (operator) => Effect.map(operator.run(command), ({ data }) => data))
+/** The answer to a call. */
+const call = <A>(operator: string, given: ApiCall): Effect.Effect<A, OperatorRefused, Calls> =>
+  Effect.map(Effect.flatMap(Calls, ({ by }) => by(operator, given)), (answer) => answer as A)
 
 /** The actions and details of an operator's changes, the newest first. */
 const changesBy = (operator: string) =>
@@ -91,52 +108,51 @@ layer(module)((it) => {
     Effect.gen(function*() {
       const operator = "olga"
       const [one, two, three] = yield* newAgents(3)
-      yield* run({ _tag: "Suspend", handle: two!.handle, operator, reason: null })
-      const { run: perform } = yield* Operator
-      const list = (given: Partial<Extract<OperatorCommand, { readonly _tag: "Agents" }>>) =>
-        perform({ _tag: "Agents", limit: 1_000, status: null, cursor: null, operator, ...given })
+      yield* call(operator, post(`/agents/${two!.handle}/suspend`, {}))
       type Page = {
         readonly agents: ReadonlyArray<{ readonly handle: string; readonly status: string }>
         readonly next_cursor: string | null
       }
-      const all = (yield* list({})).data as unknown as Page
+      const list = (query: string) => call<Page>(operator, get(`/agents?${query}`))
+      const all = yield* list("limit=1000")
       assert.includeMembers(all.agents.map(({ handle }) => handle), [one!.handle, two!.handle, three!.handle])
       assert.isNull(all.next_cursor)
       const walked: Array<unknown> = []
-      let cursor: string | null = null
+      let cursor = ""
       do {
-        const page: { readonly text: string; readonly data: unknown } = yield* list({ limit: 2, cursor })
-        const { agents, next_cursor } = page.data as Page
-        walked.push(...agents)
-        cursor = next_cursor
-        assert.strictEqual(page.text.split("\n").at(-1)?.includes(`--cursor ${cursor}`), cursor !== null, page.text)
-      } while (cursor !== null)
+        const page: Page = yield* list(`limit=2${cursor}`)
+        walked.push(...page.agents)
+        cursor = page.next_cursor === null ? "" : `&cursor=${page.next_cursor}`
+      } while (cursor !== "")
       assert.deepStrictEqual(walked, [...all.agents])
-      const suspended = yield* list({ status: "suspended" })
-      assert.isTrue((suspended.data as unknown as Page).agents.every(({ status }) => status === "suspended"))
-      assert.match(suspended.text, new RegExp(`^${two!.handle} +suspended +\\d{4}-\\S+Z +0 +\\S+@\\S+$`, "m"))
-      assert.include((yield* Effect.flip(list({ cursor: "bm90aGluZw" }))).message, "cursor")
+      const suspended = yield* list("status=suspended")
+      assert.isTrue(suspended.agents.every(({ status }) => status === "suspended"))
+      assert.include(suspended.agents.map(({ handle }) => handle), two!.handle)
+      assert.include((yield* Effect.flip(list("cursor=bm90aGluZw"))).message, "cursor")
       const audit = yield* AuditLog
       const [entry] = yield* audit.list({ handle: null, operator, looks: true, before: null, limit: 1 })
-      assert.deepInclude(entry, { action: "list agents" })
+      assert.deepInclude(entry, { action: "show agents", detail: "npm run admin ?cursor=bm90aGluZw" })
     }))
 
-  it.effect("the command line and the console leave out the same entries as reads", () =>
+  it.effect("a list of changes leaves out the entries of reads, also of those by the command line", () =>
     Effect.gen(function*() {
       const [agent] = yield* newAgents(1)
       const access = yield* ConsoleAccess
       const audit = yield* AuditLog
       yield* access.program("eve", "a program", 1)
       yield* access.commandToken("eve")
-      yield* run({ _tag: "Show", handle: agent!.handle, operator: "eve" })
-      yield* run({ _tag: "Reports", limit: 1, state: null, operator: "eve" })
-      const command = { _tag: "Audit", limit: 10, handle: null, by: "eve", operator: "ada" } as const
-      const actions = (entries: unknown) =>
-        (entries as ReadonlyArray<{ readonly action: string }>).map(({ action }) => action)
-      assert.deepStrictEqual(actions(yield* run({ ...command, looks: false })), ["make program token"])
+      yield* call("eve", get(`/agents/${agent!.handle}`))
+      yield* call("eve", get("/reports?limit=1"))
+      const list = (looks: boolean) =>
+        call<{ readonly entries: ReadonlyArray<{ readonly action: string }> }>(
+          "ada",
+          get(`/audit?operator=eve&looks=${looks}`)
+        )
+      const actions = (entries: ReadonlyArray<{ readonly action: string }>) => entries.map(({ action }) => action)
+      assert.deepStrictEqual(actions((yield* list(false)).entries), ["make program token"])
       const all = yield* audit.list({ handle: null, operator: "eve", looks: true, before: null, limit: 10 })
-      assert.deepStrictEqual(actions(all), ["list reports", "show", "ask a server", "make program token"])
-      assert.deepStrictEqual(actions(yield* run({ ...command, looks: true })), actions(all))
+      assert.deepStrictEqual(actions(all), ["show reports", "show agent", "ask a server", "make program token"])
+      assert.deepStrictEqual(actions((yield* list(true)).entries), actions(all))
     }))
 
   it.effect("a report is decided once, with one entry in the audit log", () =>
@@ -165,10 +181,8 @@ layer(module)((it) => {
         detail: `${id}: a quarrel`,
         operator: "ada"
       }])
-      const listed = (yield* run({ _tag: "Reports", limit: 10, state: "dismissed", operator: "ada" })) as ReadonlyArray<
-        object
-      >
-      assert.deepInclude(listed[0], {
+      const listed = yield* call<{ readonly reports: ReadonlyArray<object> }>("ada", get("/reports?state=all"))
+      assert.deepInclude(listed.reports[0], {
         id,
         reporter: reporter!.handle,
         reported: reported!.handle,
@@ -204,18 +218,6 @@ layer(module)((it) => {
         failure: "answered 500",
         deadAt: 3
       })
-      assert.deepStrictEqual(yield* run({ _tag: "DeadWebhooks", limit: 1, operator: "ada" }), [
-        {
-          no: last!.no,
-          handle: agent!.handle,
-          webhook_id: webhook,
-          url: "https://example.com/",
-          event: "message.new",
-          attempts: 6,
-          failure: "answered 500",
-          dead_at: "1970-01-01T00:00:00.003Z"
-        }
-      ])
       assert.strictEqual(yield* deadDeliveries.retry({ no: last!.no }, "ada"), 1)
       assert.deepStrictEqual(
         (yield* dead()).map(({ active, no }) => ({ active, no })),
@@ -239,12 +241,20 @@ layer(module)((it) => {
       const because = { operator: "ada", reason: "a test" }
       yield* agents.suspend(found, because)
       assert.deepInclude(yield* agents.find(agent!.handle), { status: "suspended" })
-      const again = { _tag: "Suspend", handle: `@${agent!.handle}`, operator: "eve", reason: null } as const
-      assert.strictEqual((yield* Effect.flip(run(again))).message, `${agent!.handle} is suspended already.`)
+      const again = call("eve", post(`/agents/@${agent!.handle}/suspend`, {}))
+      assert.strictEqual((yield* Effect.flip(again)).message, `${agent!.handle} is suspended already.`)
       yield* agents.restore(found, because)
       assert.deepStrictEqual(
         yield* changesOf(agent!),
-        ["restore", "suspend"].map((action) => ({ action, detail: "a test", operator: "ada" }))
+        [
+          { action: "restore", detail: "a test", operator: "ada" },
+          {
+            action: "refused suspend",
+            detail: `npm run admin ${withoutAddresses(`/console/api/agents/@${agent!.handle}/suspend`)}`,
+            operator: "eve"
+          },
+          { action: "suspend", detail: "a test", operator: "ada" }
+        ]
       )
       yield* sql`UPDATE agents SET deleted_at = 0 WHERE id = ${agent!.id}`
       const deleted = yield* agents.find(agent!.handle)
@@ -252,7 +262,7 @@ layer(module)((it) => {
         const message = `${agent!.handle} was deleted at 1970-01-01T00:00:00.000Z.`
         assert.deepInclude(yield* Effect.flip(change(deleted, because)), { _tag: "NotFound", message })
       }
-      assert.lengthOf(yield* changesOf(agent!), 2)
+      assert.lengthOf(yield* changesOf(agent!), 3)
     }))
 
   it.effect("a limit is changed for all or for one agent and taken back, each with one entry; what it cannot be is refused", () =>

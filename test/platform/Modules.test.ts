@@ -121,12 +121,12 @@ const interfaces = {
     "enforcement"
   ],
   service: ["auth", "pages", "realtime"],
-  /** What operators do and see: one service for each thing, on which the next two modules render. */
+  /** What operators do and see: one service for each thing, on which the API renders. */
   operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "service"],
-  /** The operators' command line. */
-  admin: ["agents", "archives", "operator"],
   /** The operators' API. */
-  console: ["agents", "auth", "oauth", "operator", "service"],
+  console: ["agents", "auth", "oauth", "archives", "operator", "service"],
+  /** The operators' command line, and the Unix socket on which it calls their API. */
+  admin: ["archives", "operator", "console"],
   mcp: [
     "agents",
     "messages",

@@ -1,108 +1,47 @@
-import { AccountStatus } from "#interfaces/operator/AgentAdmin"
+import { Sessions } from "#interfaces/console/AccessApi"
+import { AgentDetail } from "#interfaces/console/AgentsApi"
+import { Link, MovedCounters, ProgramToken } from "#interfaces/console/CommandsApi"
+import { AuditPage } from "#interfaces/console/LimitsApi"
+import { DeadDeliveriesPage, ReportsPage } from "#interfaces/console/ModerationApi"
 import { ReportState } from "#interfaces/operator/Reports"
-import { Console, Effect, Option } from "effect"
+import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { AdminClient, cursor, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
-import { backup, compact, erase, exportCommand, restore as restoreBackup } from "./DataCli.ts"
-import type { OperatorCommand } from "./OperatorCommand.ts"
-import { agentCommands, connections, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
-
-const limit = Flag.Int("limit").pipe(
-  Flag.withDescription("The most entries to show, the newest first (up to 1000)"),
-  Flag.withDefault(50)
-)
-
-const perform = (command: OperatorCommand, asJson: boolean) =>
-  Effect.flatMap(AdminClient, (client) => client.perform(command)).pipe(
-    Effect.flatMap(({ data, text }) => Console.log(asJson ? JSON.stringify(data, null, 2) : text))
-  )
-
-const list = Command.make("list", {
-  status: Flag.Literals("status", AccountStatus.literals).pipe(
-    Flag.withDescription("Only agents with this status"),
-    Flag.optional
-  ),
-  limit: Flag.Int("limit").pipe(Flag.withDescription("The most agents to show (up to 1000)"), Flag.withDefault(50)),
-  cursor,
-  json
-}, (given) =>
-  perform({
-    _tag: "Agents",
-    limit: given.limit,
-    status: Option.getOrNull(given.status),
-    cursor: Option.getOrNull(given.cursor),
-    operator: whoAmI()
-  }, given.json)).pipe(
-    Command.withDescription(
-      "List agents by their handles: status, when they were created, how many messages wait for them, and since when"
-    ),
-    example("Those that are suspended", "--status suspended")
-  )
-
-const show = Command.make(
-  "show",
-  { handle, json },
-  (given) => perform({ _tag: "Show", handle: given.handle, operator: whoAmI() }, given.json)
-).pipe(
-  Command.withDescription(
-    "Show an agent's state and the reasons for it: what counts against it, until when, and what operators did"
-  ),
-  example("The state of ada", "ada")
-)
-
-const suspend = Command.make("suspend", { handle, reason, json }, (given) =>
-  perform(
-    { _tag: "Suspend", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) },
-    given.json
-  )).pipe(
-    Command.withDescription("Suspend an agent: its sends are refused from now on, its sockets closed within a second"),
-    example("Suspend ada, and say why in the audit log", 'ada --reason "sends advertisements"')
-  )
-
-const restore = Command.make("restore", { handle, reason, json }, (given) =>
-  perform(
-    { _tag: "Restore", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) },
-    given.json
-  )).pipe(
-    Command.withDescription("End an agent's suspension or restriction; earlier blocks and reports no longer count"),
-    example("Let ada send again", "ada")
-  )
-
-const create = Command.make("create", {
-  handles: Argument.String("handle").pipe(
-    Argument.withDescription("One handle or several"),
-    Argument.variadic({ min: 1 })
-  ),
-  email: Flag.String("email").pipe(
-    Flag.withDescription("Its e-mail address, to recover the key by; without one the key cannot be recovered"),
-    Flag.optional
-  ),
-  displayName: Flag.String("display-name").pipe(Flag.withDescription("The name to show"), Flag.optional),
-  json
-}, (given) =>
-  perform({
-    _tag: "Create",
-    handles: given.handles,
-    email: Option.getOrNull(given.email),
-    displayName: Option.getOrNull(given.displayName),
-    operator: whoAmI()
-  }, given.json)).pipe(
-    Command.withDescription(
-      "Create agents that are ready to use, all or none; each key is printed once and stored nowhere"
-    ),
-    example("Two agents at once", "scout planner")
-  )
-
-const agents = Command.make("agents").pipe(
-  Command.withDescription("List, show, suspend, restore, disconnect and create agents"),
-  example("A new agent", "create scout"),
-  Command.withSubcommands([list, show, suspend, restore, create, ...agentCommands])
-)
+import { AdminClient, ask, call, picked, print } from "./AdminClient.ts"
+import { agents, callAbout, erase } from "./AgentsCli.ts"
+import { fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall.ts"
+import { backup, compact, exportCommand, restore as restoreBackup } from "./DataCli.ts"
+import { example, json, limit, server } from "./Flags.ts"
+import { connections, groups, limits, nodes } from "./ServerCli.ts"
+import { columns, plain, table } from "./TextTable.ts"
 
 const state = Flag.Literals("state", ReportState.literals).pipe(
   Flag.withDescription("Only reports in this state; open reports are not decided yet"),
   Flag.optional
 )
+
+const report = Argument.String("id").pipe(Argument.withDescription("Of the report, as `reports list` shows it"))
+const note = Flag.String("note").pipe(Flag.withDescription("Why, for later readers of the report"), Flag.optional)
+
+const reportCommands = [
+  Command.make(
+    "uphold",
+    { id: report, note, server, json },
+    ({ note, ...asked }) => ask(asked, post(path`/reports/${asked.id}/uphold`, fieldsOf({ note })))
+  ).pipe(
+    Command.withDescription("Take a report out of the queue; it still counts"),
+    example("A report that is right", "rpt_0f1e2d3c4b5a6978 --note seen")
+  ),
+  Command.make(
+    "dismiss",
+    { id: report, note, server, json },
+    ({ note, ...asked }) => ask(asked, post(path`/reports/${asked.id}/dismiss`, fieldsOf({ note })))
+  ).pipe(
+    Command.withDescription(
+      "Take a report out of the queue, and stop counting it; a suspension stays until `agents restore`"
+    ),
+    example("A report that is wrong", 'rpt_0f1e2d3c4b5a6978 --note "a quarrel"')
+  )
+] as const
 
 const reports = Command.make("reports").pipe(
   Command.withDescription("List what agents have reported, and decide it"),
@@ -111,11 +50,18 @@ const reports = Command.make("reports").pipe(
     Command.make(
       "list",
       { state, limit, json },
-      (given) =>
-        perform(
-          { _tag: "Reports", limit: given.limit, state: Option.getOrNull(given.state), operator: whoAmI() },
-          given.json
-        )
+      ({ json, limit, state }) => {
+        const query = { state: Option.orElseSome(state, () => "all"), limit: Option.some(limit) }
+        return print(json, call(ReportsPage, get(withQuery("/reports", query))), ({ reports }) => ({
+          text: columns(
+            ["id", ["when", "created_at"], "reported", ["by", "reporter"], "state", "counts", "reason"],
+            reports
+          ),
+          data: reports.map((row) =>
+            picked(row, ["id", "created_at", "reporter", "reported", "reason", "state", "counts"])
+          )
+        }))
+      }
     ).pipe(
       Command.withDescription(
         "List the newest reports, and whether each counts, as it does if the reported agent wrote first"
@@ -126,6 +72,32 @@ const reports = Command.make("reports").pipe(
   ])
 )
 
+const webhookCommands = [
+  Command.make("retry", {
+    no: Argument.Int("no").pipe(Argument.withDescription("Of the delivery, as `webhooks dead` shows it")),
+    server,
+    json
+  }, (given) => ask(given, post(path`/webhooks/dead/${String(given.no)}/retry`))).pipe(
+    Command.withDescription(
+      "Post a dead delivery again from the first attempt on; turns its webhook on again, and ends its pause"
+    ),
+    example("One delivery", "42")
+  ),
+  Command.make(
+    "retry-all",
+    {
+      agent: Flag.String("agent").pipe(Flag.withDescription("Only those of this handle's webhooks"), Flag.optional),
+      webhook: Flag.String("webhook").pipe(Flag.withDescription("Only those of this webhook (its id)"), Flag.optional),
+      server,
+      json
+    },
+    ({ agent, webhook, ...asked }) => ask(asked, post("/webhooks/retry", fieldsOf({ agent, webhook })))
+  ).pipe(
+    Command.withDescription("Post all dead deliveries again: of one webhook, of one agent, or of all agents"),
+    example("After an outage of ada's host", "--agent ada")
+  )
+] as const
+
 const webhooks = Command.make("webhooks").pipe(
   Command.withDescription("List what could not be delivered, and retry it"),
   example("The newest ten", "dead --limit 10"),
@@ -133,7 +105,22 @@ const webhooks = Command.make("webhooks").pipe(
     Command.make(
       "dead",
       { limit, json },
-      (given) => perform({ _tag: "DeadWebhooks", limit: given.limit, operator: whoAmI() }, given.json)
+      ({ json, limit }) =>
+        print(
+          json,
+          call(DeadDeliveriesPage, get(withQuery("/webhooks/dead", { limit: Option.some(limit) }))),
+          ({ deliveries }) => ({
+            text: columns(["no", ["died", "dead_at"], "agent", ["webhook", "webhook_id"], "event", "attempts", [
+              "last failure",
+              "failure"
+            ], "url"], deliveries),
+            data: deliveries.map(({ agent: handle, created_at: _at, no, webhook_active: _active, ...row }) => ({
+              no,
+              handle,
+              ...row
+            }))
+          })
+        )
     ).pipe(
       Command.withDescription("List dead webhook deliveries (all attempts failed), the newest first"),
       example("The newest ten", "--limit 10")
@@ -155,25 +142,39 @@ const audit = Command.make("audit").pipe(
       ),
       limit,
       json
-    }, (given) =>
-      perform({
-        _tag: "Audit",
-        limit: given.limit,
-        handle: Option.getOrNull(given.agent),
-        by: Option.getOrNull(given.by),
-        looks: !given.changes,
-        operator: whoAmI()
-      }, given.json)).pipe(
-        Command.withDescription("List the newest entries of the audit log"),
-        example("What concerns ada", "--agent ada")
-      )
+    }, ({ agent, by, changes, json, limit }) => {
+      const looks = changes ? Option.some("false") : Option.none()
+      const query = { agent, operator: by, looks, limit: Option.some(limit) }
+      const page = Effect.tap(call(AuditPage, get(withQuery("/audit", query))), ({ entries }) =>
+        // An agent without entries may not exist at all.
+        entries.length === 0 && Option.isSome(agent)
+          ? callAbout(agent.value, AgentDetail, get(path`/agents/${agent.value}`))
+          : Effect.void)
+      return print(json, page, ({ entries }) => ({
+        text: columns(
+          [["when", "at"], ["who", "operator"], ["what", "action"], "agent", ["reason", "detail"]],
+          entries.map((row) => ({ ...row, operator: row.operator ?? "enforcement" }))
+        ),
+        data: entries.map(({ agent: handle, detail: reason, ...row }) => ({ ...row, handle, reason }))
+      }))
+    }).pipe(
+      Command.withDescription("List the newest entries of the audit log"),
+      example("What concerns ada", "--agent ada")
+    )
   ])
 )
+
+/** What a command prints of the counters of a restored database. */
+export const movedShown = (moved: typeof MovedCounters.Type) => ({
+  text:
+    `${moved.conversations} conversations and ${moved.inboxes} inboxes now continue above every number of a lost message.`,
+  data: moved
+})
 
 const restored = Command.make(
   "restored",
   { json },
-  (given) => perform({ _tag: "Restored", operator: whoAmI() }, given.json)
+  ({ json }) => print(json, call(MovedCounters, post("/counters")), movedShown)
 ).pipe(
   Command.withDescription(
     "Run once after the database was restored from a backup: numbers that were assigned after the backup are not assigned again"
@@ -182,7 +183,18 @@ const restored = Command.make(
   example("After the restore, before the server starts")
 )
 
-const config = Command.make("config", { json }, (given) => perform({ _tag: "Config" }, given.json)).pipe(
+const config = Command.make(
+  "config",
+  { json },
+  ({ json }) =>
+    print(json, Effect.flatMap(AdminClient, (client) => client.config), (settings) => ({
+      text: table([
+        ["variable", "value", ""],
+        ...settings.map(({ isDefault, name, value }) => [name, value, isDefault ? "(default)" : ""])
+      ]),
+      data: settings
+    }))
+).pipe(
   Command.withDescription(
     "Show every setting in effect, secrets redacted: of the server that runs on DATA_DIR, else of this environment"
   ),
@@ -190,42 +202,69 @@ const config = Command.make("config", { json }, (given) => perform({ _tag: "Conf
   example("As JSON", "--json")
 )
 
-const access = Command.make(
-  "console",
+const token = Command.make("token", {
+  name: Argument.String("name").pipe(Argument.withDescription("What the token is for")),
+  days: Flag.Int("days").pipe(Flag.withDescription("For how many days it is valid (up to 365)"), Flag.withDefault(90)),
+  json
+}, ({ days, json, name }) =>
+  print(json, call(ProgramToken, post("/tokens", { name, days })), ({ url, ...data }) => ({
+    text:
+      `${data.token}\nSend it as "Authorization: Bearer …" to ${url} until ${data.expires_at}; it is shown once. Its id is ${data.id}.`,
+    data
+  }))).pipe(
+    Command.withDescription(
+      "Make a token with which a program may use the operators' API; it is printed once and stored nowhere"
+    ),
+    example("For a script", "nightly-report --days 30")
+  )
+
+const sessions = Command.make(
+  "sessions",
   { json },
-  (given) => perform({ _tag: "ConsoleLink", operator: whoAmI() }, given.json)
+  ({ json }) =>
+    print(json, call(Sessions, get("/sessions")), ({ sessions }) => ({
+      text: columns([
+        "id",
+        ["what", "kind"],
+        "operator",
+        "name",
+        ["made", "created_at"],
+        ["last used", "last_used_at"],
+        ["until", "expires_at"]
+      ], sessions),
+      data: sessions.map(({ expires_at, is_own: _own, ...row }) => ({ ...row, expires_at }))
+    }))
 ).pipe(
-  Command.withDescription("Print a link that opens the operators' console once, within 5 minutes, for 12 hours"),
-  example("Sign in"),
-  Command.withSubcommands([
-    Command.make("token", {
-      name: Argument.String("name").pipe(Argument.withDescription("What the token is for")),
-      days: Flag.Int("days").pipe(
-        Flag.withDescription("For how many days it is valid (up to 365)"),
-        Flag.withDefault(90)
-      ),
-      json
-    }, (given) => perform({ _tag: "ConsoleToken", name: given.name, days: given.days, operator: whoAmI() }, given.json))
-      .pipe(
-        Command.withDescription(
-          "Make a token with which a program may use the operators' API; it is printed once and stored nowhere"
-        ),
-        example("For a script", "nightly-report --days 30")
-      ),
-    Command.make("sessions", { json }, (given) => perform({ _tag: "ConsoleSessions", operator: whoAmI() }, given.json))
-      .pipe(
-        Command.withDescription("List the sessions and program tokens that are valid"),
-        example("Who has access")
-      ),
-    Command.make("end", {
-      id: Argument.String("id").pipe(Argument.withDescription("Of a session or token, as `console sessions` shows it")),
-      json
-    }, (given) => perform({ _tag: "EndConsoleAccess", id: given.id, operator: whoAmI() }, given.json)).pipe(
-      Command.withDescription("End a session or token, on every node"),
-      example("A token that leaked", "opt_0f1e2d3c4b5a69788796")
-    )
-  ])
+  Command.withDescription("List the sessions and program tokens that are valid"),
+  example("Who has access")
 )
+
+const end = Command.make("end", {
+  id: Argument.String("id").pipe(Argument.withDescription("Of a session or token, as `console sessions` shows it")),
+  json
+}, ({ id, json }) => {
+  const ended = Effect.mapError(
+    call(Schema.Unknown, { method: "DELETE", path: path`/sessions/${id}` }),
+    (error) =>
+      error.code === "NOT_FOUND"
+        ? new OperatorRefused({ message: `No valid session or token has the id ${plain(id)}.` })
+        : error
+  )
+  return print(json, ended, () => ({ text: `${id} is ended, on every node.`, data: { id } }))
+}).pipe(
+  Command.withDescription("End a session or token, on every node"),
+  example("A token that leaked", "opt_0f1e2d3c4b5a69788796")
+)
+
+const access = Command.make("console", { json }, ({ json }) =>
+  print(json, call(Link, post("/links")), (data) => ({
+    text: `${data.url}\nOpen it within 5 minutes; it works once, and signs you in for 12 hours.`,
+    data
+  }))).pipe(
+    Command.withDescription("Print a link that opens the operators' console once, within 5 minutes, for 12 hours"),
+    example("Sign in"),
+    Command.withSubcommands([token, sessions, end])
+  )
 
 /** The command `parley admin`. */
 export const admin = Command.make("admin").pipe(

@@ -1,62 +1,68 @@
-import { Context, type Effect, type Scope } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
-import { userInfo } from "node:os"
-import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
+import type { EffectiveSetting } from "#infrastructure/platform/Config"
+import { Console, Context, Effect, Option, Schema, type Scope } from "effect"
+import { type ApiCall, OperatorRefused, OTHER_VERSION } from "./ApiCall.ts"
+import { lines } from "./TextTable.ts"
 
-/** A call of the operators' API (wire.md O.1). */
-export interface ApiRequest {
-  readonly method: "GET" | "POST" | "PUT" | "DELETE"
-  readonly path: string
-  readonly body?: unknown
-  readonly operator: string
-  /** The server's address; null for the server of this environment. */
-  readonly server: string | null
+type Call = (call: ApiCall) => Effect.Effect<unknown, OperatorRefused>
+
+/** What a command prints: text for a person, and data for a program. */
+export interface Printed {
+  readonly text: string
+  readonly data: unknown
 }
 
-/** Carries out commands through the running server, or in this process. */
+/** Calls the operators' API: of the running server, or in this process on the database. Returns the answers. */
 export class AdminClient extends Context.Service<AdminClient, {
-  readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
+  readonly call: Call
   /**
-   * For many commands. Either the server that runs now carries out all of them, or this process does until the scope
-   * ends.
+   * For many calls. Either the server that runs now carries out all of them, or this process does until the scope ends.
    */
-  readonly connect: Effect.Effect<
-    (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>,
-    { readonly message: string },
-    Scope.Scope
-  >
+  readonly connect: Effect.Effect<Call, OperatorRefused, Scope.Scope>
+  /** Calls a running server: the one at this address, or if it is null, the server of this environment. */
+  readonly ask: (call: ApiCall, server: string | null) => Effect.Effect<unknown, OperatorRefused>
+  /** The settings in effect: of the running server, or of this environment. */
+  readonly config: Effect.Effect<ReadonlyArray<EffectiveSetting>, OperatorRefused>
   /** Restores a backup into an empty folder, on which a server can then start. */
-  readonly restore: (
-    file: string,
-    folder: string,
-    operator: string
-  ) => Effect.Effect<OperatorAnswer, { readonly message: string }>
+  readonly restore: (file: string, folder: string) => Effect.Effect<Printed, OperatorRefused>
   /** Rewrites the files of a stopped server's own database, without the deleted rows. */
-  readonly compact: (operator: string) => Effect.Effect<OperatorAnswer, { readonly message: string }>
-  /** Calls the operators' API of a running server and returns the body of the answer. */
-  readonly ask: (request: ApiRequest) => Effect.Effect<unknown, { readonly message: string }>
+  readonly compact: Effect.Effect<Printed, OperatorRefused>
 }>()("parley/admin/AdminClient") {}
 
-/** The name of the operating system's user; its number if it has none, as in containers. */
-export const whoAmI = (): string => {
-  try {
-    return userInfo().username
-  } catch {
-    return `uid ${process.getuid?.() ?? "unknown"}`
-  }
+/** Decodes an answer of the API. */
+export const understood = <A>(schema: Schema.Codec<A, unknown>) => {
+  const decode = Schema.decodeUnknownEffect(schema)
+  return (answer: unknown) => Effect.mapError(decode(answer), () => new OperatorRefused({ message: OTHER_VERSION }))
 }
 
-export const json = Flag.Boolean("json").pipe(
-  Flag.withDescription("Print JSON instead of text"),
-  Flag.withDefault(false)
-)
-export const cursor = Flag.String("cursor").pipe(
-  Flag.withDescription("Continues a list: `next_cursor` of the answer before"),
-  Flag.optional
-)
-export const reason = Flag.String("reason").pipe(Flag.withDescription("Why, for the audit log"), Flag.optional)
-export const handle = Argument.String("handle").pipe(Argument.withDescription("The agent's handle"))
+/** Calls the API, and decodes the answer. */
+export const call = <A>(
+  schema: Schema.Codec<A, unknown>,
+  given: ApiCall
+): Effect.Effect<A, OperatorRefused, AdminClient> =>
+  Effect.flatMap(AdminClient, (client) => Effect.flatMap(client.call(given), understood(schema)))
 
-/** Adds an example to a command; `rest` is what is typed after its name. */
-export const example = (description: string, rest = "") =>
-  Command.withExamples(({ commandPath }) => [{ command: [...commandPath, rest].join(" ").trimEnd(), description }])
+/** Prints what `shown` makes of an answer. */
+export const print = <A, E, R>(
+  asJson: boolean,
+  answered: Effect.Effect<A, E, R>,
+  shown: (answer: A) => Printed
+): Effect.Effect<void, E, R> =>
+  Effect.flatMap(answered, (answer) => {
+    const { data, text } = shown(answer)
+    return Console.log(asJson ? JSON.stringify(data, null, 2) : text)
+  })
+
+/** These fields of an answer, in this order. */
+export const picked = <A>(from: A, names: ReadonlyArray<keyof A & string>): Readonly<Record<string, unknown>> =>
+  Object.fromEntries(names.map((name) => [name, from[name]]))
+
+/** Calls a running server, and prints the answer as it is. */
+export const ask = (
+  given: { readonly json: boolean; readonly server: Option.Option<string> },
+  asked: ApiCall
+): Effect.Effect<void, OperatorRefused, AdminClient> =>
+  print(
+    given.json,
+    Effect.flatMap(AdminClient, (client) => client.ask(asked, Option.getOrNull(given.server))),
+    (answer) => ({ text: lines(answer), data: answer })
+  )

@@ -1,188 +1,158 @@
 import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import { ownerInWords } from "#infrastructure/platform/disk/Folder"
-import { Cause, Effect, Exit, Layer, Result, Schema } from "effect"
+import { answer } from "#infrastructure/wire/WireErrors"
+import { CommandLine } from "#interfaces/console/ConsoleAuthorization"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { ByteSize, Effect, Layer } from "effect"
+import { HttpIncomingMessage, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { chmodSync, rmSync } from "node:fs"
-import { connect, createServer, type Socket } from "node:net"
+import { createServer, request } from "node:http"
 import { dirname, join, relative, resolve } from "node:path"
-import { Operator } from "./Operator.ts"
-import { OperatorAnswer, OperatorCommand, OperatorRefused } from "./OperatorCommand.ts"
+import { type ApiCall, type ApiResponse, OperatorRefused, OTHER_VERSION, requestOf } from "./ApiCall.ts"
 
-/** The longest command, and the longest answer: a page of an export, or a part of a file. */
-const MAX_COMMAND = 1_048_576
-const MAX_ANSWER = 67_108_864
+/** The longest body of a call, in bytes. */
+const MAX_BODY_BYTES = 1_048_576
 /**
- * After this time without a byte, a connection is closed. Most commands take a few statements, but a backup may take
- * minutes.
+ * After this time without a byte from the server, a command ends. Most calls take a few statements, but a backup may
+ * take minutes.
  */
 const IDLE_TIMEOUT_MS = 60_000
-/** How often an empty line says that a command is being carried out. */
+/** How often the server says that a call is being carried out. */
 const ALIVE_MS = 10_000
 /** The longest path of a Unix socket that all kernels accept, in bytes. */
 const MAX_PATH = 103
 
-const Reply = Schema.Union([
-  Schema.TaggedStruct("Done", { answer: OperatorAnswer }),
-  Schema.TaggedStruct("Refused", { message: Schema.String })
-])
-
-const NEWLINE = 10
-
-const decodeCommand = Schema.decodeUnknownEffect(Schema.fromJsonString(OperatorCommand))
-const decodeReply = Schema.decodeUnknownEffect(Schema.fromJsonString(Reply))
-
 /** The absolute path of the socket, or the relative one if the absolute one is too long; undefined if both are. */
-const doorOf = (dataDir: string): string | undefined => {
+const socketPathOf = (dataDir: string): string | undefined => {
   const absolute = join(resolve(dataDir), "admin.sock")
   return [absolute, relative(process.cwd(), absolute)].find((path) => Buffer.byteLength(path) <= MAX_PATH)
 }
 
-/** The first line from the other side that is not empty, of at most `most` bytes. */
-const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefused> =>
-  Effect.callback((resume) => {
-    const parts: Array<Buffer> = []
-    let size = 0
-    const fail = (message: string) => resume(Effect.fail(new OperatorRefused({ message })))
-    socket.setTimeout(IDLE_TIMEOUT_MS, () =>
-      socket.destroy(new Error(`nothing came for ${IDLE_TIMEOUT_MS / 1_000} seconds`)))
-    socket.on("error", (error) =>
-      fail(`The server's admin socket failed: ${error.message}`))
-    socket.on("close", () =>
-      fail(
-        "The server's admin socket was closed before an answer came; the command may or may not have been carried out."
-      ))
-    const heard = (part: Buffer) => {
-      const from = size > 0 ? 0 : part.findIndex((byte) => byte !== NEWLINE)
-      if (from === -1)
-        return
-      const begun = part.subarray(from)
-      parts.push(begun)
-      size += begun.length
-      if (begun.includes(NEWLINE)) {
-        // The rest is read and dropped. Otherwise the other side could block on writing and not read the answer.
-        socket.off("data", heard).resume()
-        return resume(Effect.succeed(Buffer.concat(parts).toString("utf8").split("\n")[0] ?? ""))
-      }
-      if (size > most) socket.destroy(new Error(`more than ${most} bytes came without the end of a line`))
-    }
-    socket.on("data", heard)
+/** The header in which a command names its operator, and the longest name, in UTF-16 units. */
+const OPERATOR = "x-parley-operator"
+const OPERATOR_LENGTH = 200
+
+/** Runs requests of the command line of an operator. */
+const routesOf = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
+  Effect.map(
+    HttpRouter.toHttpEffect(routes),
+    (routed) => (operator: string) =>
+      Effect.provideService(Effect.catchCause(routed, (cause) => answer(cause)), CommandLine, operator)
+  )
+
+/** Makes calls of the operators' API in this process. */
+export const callsOf = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
+  Effect.map(routesOf(routes), (routed) => (operator: string, call: ApiCall) => {
+    const { path, ...request } = requestOf(call, {})
+    return routed(operator).pipe(
+      Effect.flatMap((response) =>
+        Effect.map(
+          Effect.promise(() => HttpServerResponse.toWeb(response).text()),
+          (body) => ({ status: response.status, body })
+        )
+      ),
+      Effect.scoped,
+      Effect.provideService(
+        HttpServerRequest.HttpServerRequest,
+        HttpServerRequest.fromWeb(new Request(`http://localhost${path}`, request))
+      )
+    )
   })
 
 /**
- * The Unix socket for operators' commands to a running standalone server, whose database no other process can open. It
- * is in DATA_DIR, and only the server's own user can connect. A connection carries one line of JSON with the command,
- * and one line with the answer. A command is carried out even if the connection is closed before its end. Only a backup
- * ends with its connection.
+ * Serves the operators' API for the command line on a Unix socket, because no other process can open the database of a
+ * standalone server. The socket is in DATA_DIR, and only the server's own user can connect.
  */
-export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
-  const operator = yield* Operator
-  const { path: dataDir } = yield* DataDir
-  const runFork = Effect.runForkWith(yield* Effect.context<never>())
-  const path = doorOf(dataDir)
-  if (path === undefined) {
-    return yield* Effect.logWarning(
-      "The path of DATA_DIR is too long for a Unix socket: operators' commands cannot reach this server while it runs"
-    )
-  }
-
-  const answer = Effect.fnUntraced(
-    function*(text: string, gone: Effect.Effect<never, OperatorRefused>): Effect.fn.Return<typeof Reply.Type> {
-      const decoded = yield* Effect.result(decodeCommand(text))
-      if (Result.isFailure(decoded)) {
-        return { _tag: "Refused", message: `The server does not understand this command: ${decoded.failure.message}` }
-      }
-      const done = operator.run(decoded.success)
-      // Only a backup ends with its connection. A command that changes something is carried out to its end.
-      const exit = yield* Effect.exit(decoded.success._tag === "Backup" ? Effect.raceFirst(done, gone) : done)
-      if (Exit.isSuccess(exit)) return { _tag: "Done", answer: exit.value }
-      const failure = exit.cause.reasons.find(Cause.isFailReason)?.error
-      if (failure instanceof OperatorRefused) return { _tag: "Refused", message: failure.message }
-      yield* Effect.logError("An operator's command failed", exit.cause)
-      return {
-        _tag: "Refused",
-        message: `The server failed: ${
-          (failure?.cause instanceof Error ? failure.cause : failure)?.message ?? "see its log"
-        }`
-      }
+export const layer = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
+  Layer.effectDiscard(Effect.gen(function*() {
+    const { path: dataDir } = yield* DataDir
+    const path = socketPathOf(dataDir)
+    if (path === undefined) {
+      return yield* Effect.logWarning(
+        "The path of DATA_DIR is too long for a Unix socket: operators' commands cannot reach this server while it runs"
+      )
     }
-  )
-
-  const open = new Set<Socket>()
-  const server = createServer((socket) => {
-    open.add(socket)
-    socket.on("close", () => open.delete(socket))
-    socket.on("error", () => undefined)
-    const alive = setInterval(() => socket.write("\n"), ALIVE_MS)
-    socket.on("close", () => clearInterval(alive))
-    const gone = Effect.callback<never, OperatorRefused>((resume) => {
-      const refuse = () => resume(Effect.fail(new OperatorRefused({ message: "Nobody waits for the answer." })))
-      if (socket.destroyed) refuse()
-      else socket.on("close", refuse)
+    const scope = yield* Effect.scope
+    const routed = yield* routesOf(routes)
+    const handled = Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers }) =>
+      routed(decodeURIComponent(headers[OPERATOR] ?? "unknown").slice(0, OPERATOR_LENGTH)))
+    const handle = yield* Effect.provideService(
+      NodeHttpServer.makeHandler(handled, { scope }),
+      HttpIncomingMessage.MaxBodySize,
+      ByteSize.bytes(MAX_BODY_BYTES)
+    )
+    const server = createServer((request, response) => {
+      const alive = setInterval(() => {
+        if (!response.headersSent)
+          response.writeProcessing()
+      }, ALIVE_MS)
+      response.on("close", () =>
+        clearInterval(alive))
+      handle(request, response)
     })
-    runFork(Effect.match(Effect.flatMap(line(socket, MAX_COMMAND), (text) => answer(text, gone)), {
-      onFailure: () => socket.destroy(),
-      onSuccess: (reply) => {
-        clearInterval(alive)
-        socket.end(`${JSON.stringify(reply)}\n`)
-      }
-    }))
-  })
-  yield* Effect.acquireRelease(
-    Effect.callback<void>((resume) => {
-      server.once(
-        "error",
-        (error) =>
-          resume(Effect.logWarning(`Operators' commands cannot reach this server while it runs: ${error.message}`))
-      )
-      // An existing socket was left by a process that has ended, because this process holds the lock of DATA_DIR.
-      rmSync(path, { force: true })
-      const before = process.umask(0o177)
-      server.listen(path, () => resume(Effect.sync(() => chmodSync(path, 0o600))))
-      process.umask(before)
-    }),
-    () =>
+    yield* Effect.acquireRelease(
       Effect.callback<void>((resume) => {
-        server.close(() => resume(Effect.void))
-        for (const socket of open) socket.destroy()
-      })
-  )
-}))
+        server.once(
+          "error",
+          (error) =>
+            resume(Effect.logWarning(`Operators' commands cannot reach this server while it runs: ${error.message}`))
+        )
+        // An existing socket was left by a process that has ended, because this process holds the lock of DATA_DIR.
+        rmSync(path, { force: true })
+        const before = process.umask(0o177)
+        server.listen(path, () => resume(Effect.sync(() => chmodSync(path, 0o600))))
+        process.umask(before)
+      }),
+      () =>
+        Effect.callback<void>((resume) => {
+          server.close(() => resume(Effect.void))
+          server.closeAllConnections()
+        })
+    )
+  }))
 
-/** Sends a command to the server that runs on this DATA_DIR; undefined if no server with an admin socket does. */
-export const askServer = (
+/** Calls the server that runs on this DATA_DIR. Returns undefined if no server with an admin socket does. */
+export const callServer = (
   dataDir: string,
-  command: OperatorCommand
-): Effect.Effect<OperatorAnswer | undefined, OperatorRefused> =>
-  Effect.gen(function*() {
-    const path = doorOf(dataDir)
-    const socket = path === undefined ? undefined : yield* knock(path)
-    if (socket === undefined) return undefined
-    socket.write(`${JSON.stringify(command)}\n`)
-    const reply = yield* Effect.mapError(Effect.flatMap(line(socket, MAX_ANSWER), decodeReply), (error) =>
-      error instanceof OperatorRefused
-        ? error
-        : new OperatorRefused({ message: "The server has another version, so its answer cannot be read." }))
-    socket.destroy()
-    return reply._tag === "Done" ? reply.answer : yield* new OperatorRefused({ message: reply.message })
-  })
-
-const knock = (path: string): Effect.Effect<Socket | undefined, OperatorRefused> =>
-  Effect.callback((resume) => {
-    const socket = connect(path)
-    const failed = (error: NodeJS.ErrnoException) =>
-      resume(
-        error.code === "ENOENT" || error.code === "ECONNREFUSED" || error.code === "ENOTDIR"
-          ? Effect.succeed(undefined)
-          : Effect.fail(
-            new OperatorRefused({
-              message: error.code === "EACCES"
-                ? `The server belongs to another user: ${ownerInWords(dirname(path))}.`
-                : `The server's admin socket cannot be reached: ${error.message}`
-            })
-          )
+  operator: string,
+  call: ApiCall
+): Effect.Effect<ApiResponse | undefined, OperatorRefused> => {
+  const socketPath = socketPathOf(dataDir)
+  return socketPath === undefined ? Effect.succeed(undefined) : Effect.callback((resume) => {
+    const { body, ...options } = requestOf(call, { [OPERATOR]: encodeURIComponent(operator) })
+    let isConnected = false
+    const fail = (message: string) => resume(Effect.fail(new OperatorRefused({ message })))
+    const sent = request({ ...options, socketPath, agent: false }, (response) => {
+      const parts: Array<Buffer> = []
+      response.on("data", (part: Buffer) => parts.push(part)).on("error", failed).on(
+        "end",
+        () => resume(Effect.succeed({ status: response.statusCode ?? 0, body: Buffer.concat(parts).toString("utf8") }))
       )
-    socket.once("error", failed)
-    socket.once("connect", () => {
-      socket.off("error", failed)
-      resume(Effect.succeed(socket))
     })
+    const failed = (error: NodeJS.ErrnoException) => {
+      if (isConnected) {
+        return fail(
+          error.code === "ECONNRESET"
+            ? "The server's admin socket was closed before an answer came; the command may or may not have been carried out."
+            : error.code?.startsWith("HPE_") === true
+            ? OTHER_VERSION
+            : `The server's admin socket failed: ${error.message}`
+        )
+      }
+      if (error.code === "ENOENT" || error.code === "ECONNREFUSED" || error.code === "ENOTDIR")
+        return resume(Effect.succeed(undefined))
+      fail(
+        error.code === "EACCES"
+          ? `The server belongs to another user: ${ownerInWords(dirname(socketPath))}.`
+          : `The server's admin socket cannot be reached: ${error.message}`
+      )
+    }
+    sent.on("socket", (socket) => socket.on("connect", () => isConnected = true))
+    sent.setTimeout(
+      IDLE_TIMEOUT_MS,
+      () => sent.destroy(new Error(`nothing came for ${IDLE_TIMEOUT_MS / 1_000} seconds`))
+    )
+    sent.on("error", failed).end(body)
+    return Effect.sync(() => sent.destroy())
   })
+}

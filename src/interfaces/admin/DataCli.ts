@@ -1,9 +1,12 @@
 import { exportAgent } from "#domain/archives/AgentExport"
-import { Console, Effect, Option } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { BackedUp } from "#interfaces/console/CommandsApi"
+import { Effect } from "effect"
+import { Argument, Command } from "effect/cli"
 import { resolve } from "node:path"
-import { AdminClient, example, handle, json, reason, whoAmI } from "./AdminClient.ts"
-import type { OperatorAnswer } from "./OperatorCommand.ts"
+import { AdminClient, call, print } from "./AdminClient.ts"
+import { naming } from "./AgentsCli.ts"
+import { path, post } from "./ApiCall.ts"
+import { example, handle, json } from "./Flags.ts"
 
 const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
 
@@ -15,11 +18,10 @@ export const exportCommand = Command.make("export", {
 }, (given) =>
   Effect.scoped(Effect.gen(function*() {
     const run = yield* Effect.flatMap(AdminClient, (client) => client.connect)
-    const data = (command: Parameters<typeof run>[0]) => Effect.map(run(command), (answer) => answer.data)
     const exported = yield* exportAgent(given.target, {
-      begin: data({ _tag: "Export", handle: given.handle, operator: whoAmI() }),
-      page: (agent, file, after) => data({ _tag: "ExportPage", agent, file, after }),
-      part: (agent, file, from) => data({ _tag: "ExportPart", agent, file, from })
+      begin: naming(given.handle)(run(post("/exports", { handle: given.handle }))),
+      page: (agent, file, after) => run(post(path`/exports/${agent}/${file}`, { after })),
+      part: (agent, file, from) => run(post(path`/exports/${agent}/${file}/bytes`, { from }))
     })
     const damaged = exported.damaged === 0
       ? ""
@@ -27,13 +29,12 @@ export const exportCommand = Command.make("export", {
     const missing = exported.missing === 0
       ? ""
       : ` The store does not have ${amount(exported.missing, "file", "files")} more${damaged}.`
-    yield* Console.log(
-      given.json
-        ? JSON.stringify(exported, null, 2)
-        : `${exported.place} has what is held about ${exported.handle}: ${amount(exported.rows, "row", "rows")}, ${
-          amount(exported.files, "file", "files")
-        } of ${amount(exported.bytes, "byte", "bytes")}.${missing}\nIt contains messages: protect it accordingly.`
-    )
+    yield* print(given.json, Effect.succeed(exported), () => ({
+      text: `${exported.place} has what is held about ${exported.handle}: ${amount(exported.rows, "row", "rows")}, ${
+        amount(exported.files, "file", "files")
+      } of ${amount(exported.bytes, "byte", "bytes")}.${missing}\nIt contains messages: protect it accordingly.`,
+      data: exported
+    }))
   }))).pipe(
     Command.withDescription(
       "Write everything that the service holds about an agent, its messages and files too, into a folder or a tar file; run again, it resumes where it was interrupted"
@@ -42,9 +43,6 @@ export const exportCommand = Command.make("export", {
     example("For ada, who asked for it", "ada ada.tar")
   )
 
-const printed = (asJson: boolean) => ({ data, text }: OperatorAnswer) =>
-  Console.log(asJson ? JSON.stringify(data, null, 2) : text)
-
 /** Backs up a standalone server. */
 export const backup = Command.make(
   "backup",
@@ -52,13 +50,18 @@ export const backup = Command.make(
     file: Argument.String("file").pipe(Argument.withDescription("The tar file to make, on the machine of the server")),
     json
   },
-  (given) =>
-    Effect.flatMap(
-      AdminClient,
-      (client) => client.perform({ _tag: "Backup", target: resolve(given.file), operator: whoAmI() })
-    ).pipe(
-      Effect.flatMap(printed(given.json))
-    )
+  ({ file, json }) =>
+    print(json, call(BackedUp, post("/backups", { target: resolve(file) })), (made) => {
+      const elsewhere = made.files ? "" : " The files are in another store: copy them now, with its own tools."
+      return {
+        text:
+          `${made.file} has the database${made.files ? " and the files" : ""}, ${
+            made.bytes.toLocaleString("en")
+          } bytes. ` +
+          `The backup held up the server for at most ${made.longest_stop_ms} ms at a time.${elsewhere}\nIt contains everything: protect it accordingly.`,
+        data: made
+      }
+    })
 ).pipe(
   Command.withDescription(
     "Back up a server that has its database in DATA_DIR, with its files, into a tar file; it may run and be used meanwhile"
@@ -68,28 +71,30 @@ export const backup = Command.make(
 )
 
 /** Restores a backup. */
-export const restore = Command.make("restore", {
-  file: Argument.String("file").pipe(Argument.withDescription("The tar file that `backup` made")),
-  folder: Argument.String("folder").pipe(
-    Argument.withDescription("An empty folder, or a new one: the DATA_DIR of the restored server")
-  ),
-  json
-}, (given) =>
-  Effect.flatMap(AdminClient, (client) => client.restore(given.file, given.folder, whoAmI())).pipe(
-    Effect.flatMap(printed(given.json))
-  )).pipe(
-    Command.withDescription(
-      "Restore a backup into an empty folder, with all counters moved forward so that no number is assigned twice; then start a server on the folder"
+export const restore = Command.make(
+  "restore",
+  {
+    file: Argument.String("file").pipe(Argument.withDescription("The tar file that `backup` made")),
+    folder: Argument.String("folder").pipe(
+      Argument.withDescription("An empty folder, or a new one: the DATA_DIR of the restored server")
     ),
-    Command.withShortDescription("Restore a backup into an empty folder"),
-    example("And start it", "parley-2026-11-22.tar /var/lib/parley")
-  )
+    json
+  },
+  ({ file, folder, json }) =>
+    print(json, Effect.flatMap(AdminClient, (client) => client.restore(file, folder)), (printed) => printed)
+).pipe(
+  Command.withDescription(
+    "Restore a backup into an empty folder, with all counters moved forward so that no number is assigned twice; then start a server on the folder"
+  ),
+  Command.withShortDescription("Restore a backup into an empty folder"),
+  example("And start it", "parley-2026-11-22.tar /var/lib/parley")
+)
 
 /** Frees the disk space of deleted rows, and removes their bytes, while the server is stopped. */
 export const compact = Command.make(
   "compact",
   { json },
-  (given) => Effect.flatMap(AdminClient, (client) => client.compact(whoAmI())).pipe(Effect.flatMap(printed(given.json)))
+  ({ json }) => print(json, Effect.flatMap(AdminClient, (client) => client.compact), (printed) => printed)
 ).pipe(
   Command.withDescription(
     "Rewrite the files of a stopped server's database in DATA_DIR, so that no file has deleted or erased data, and their disk space is free again. The command may be interrupted and run again"
@@ -97,33 +102,3 @@ export const compact = Command.make(
   Command.withShortDescription("Free the disk space of deleted rows, while the server is stopped"),
   example("After stopping the server")
 )
-
-/** Erases an agent. */
-export const erase = Command.make("erase", {
-  handle,
-  yes: Flag.Boolean("yes").pipe(
-    Flag.withDescription("Confirm the erasure, which cannot be undone"),
-    Flag.withDefault(false)
-  ),
-  reason,
-  json
-}, (given) =>
-  given.yes
-    ? Effect.flatMap(AdminClient, (client) =>
-      client.perform({
-        _tag: "Erase",
-        handle: given.handle,
-        operator: whoAmI(),
-        reason: Option.getOrNull(given.reason)
-      })).pipe(
-        Effect.flatMap(({ data, text }) => Console.log(given.json ? JSON.stringify(data, null, 2) : text))
-      )
-    : Effect.fail({
-      message: `Nothing was done. Run the command with --yes to erase ${given.handle}. An erasure cannot be undone.`
-    })).pipe(
-    Command.withDescription(
-      "Delete an agent for good, with its address and other data that is not needed; says what remains, and why"
-    ),
-    Command.withShortDescription("Delete an agent and erase its data"),
-    example("Ada, who asked for it", 'ada --yes --reason "asked by mail"')
-  )

@@ -8,6 +8,23 @@ export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {
   return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join("  ").trimEnd()).join("\n")
 }
 
+const columnOf = (value: unknown): string =>
+  typeof value === "boolean" ? value ? "yes" : "no" : plain(value === null ? null : String(value))
+
+/**
+ * Formats rows as a table with these columns: a field, or a title and the field that it shows. Null is shown as nothing.
+ */
+export const columns = <Row>(
+  shown: ReadonlyArray<(keyof Row & string) | readonly [title: string, field: keyof Row]>,
+  rows: ReadonlyArray<Row>
+): string => {
+  const pairs = shown.map((one) => typeof one === "string" ? [one, one] as const : one)
+  return table([
+    pairs.map(([title]) => title),
+    ...rows.map((row) => pairs.map(([, field]) => columnOf(row[field])))
+  ])
+}
+
 /** Fields that are only of use to programs, or too long for a line. */
 const LEFT_OUT = new Set(["history", "next_cursor", "about", "events"])
 

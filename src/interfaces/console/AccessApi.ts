@@ -19,7 +19,7 @@ export const Session = Schema.Struct({ ...access, node: Schema.String, version: 
   identifier: "Session"
 })
 
-const Sessions = Schema.Struct({
+export const Sessions = Schema.Struct({
   sessions: Schema.Array(
     Schema.Struct({ ...access, last_used_at: Schema.NullOr(DateTimeString), is_own: Schema.Boolean })
   )

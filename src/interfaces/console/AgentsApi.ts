@@ -28,6 +28,9 @@ const line = {
 const AgentLine = Schema.Struct({ ...line, undelivered: Schema.Finite, waiting_since: orNull(DateTimeString) })
   .annotate({ identifier: "AgentLine" })
 
+/** A page of the list of agents. */
+export const AgentsPage = Schema.Struct({ agents: Schema.Array(AgentLine), next_cursor: orNull(Schema.String) })
+
 export const Socket = Schema.Struct({
   node: Schema.String,
   since: DateTimeString,
@@ -99,6 +102,14 @@ export const AgentDetail = Schema.Struct({
 }).annotate({ identifier: "AgentDetail" })
 export type AgentDetail = typeof AgentDetail.Type
 
+/** The answer to an erasure. */
+export const Erased = Schema.Struct({
+  ok: Schema.Literal(true),
+  message: Schema.String,
+  removed: Schema.Array(Schema.Struct({ what: Schema.String, words: Schema.String })),
+  remains: Schema.Array(Schema.Struct({ what: Schema.String, why: Schema.String }))
+})
+
 const Because = Schema.Struct({ reason: Schema.optionalKey(Reason) })
 const because = { reason: "sends advertisements" }
 
@@ -114,7 +125,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
         limit: Schema.optionalKey(Limit),
         cursor: Schema.optionalKey(Schema.String)
       },
-      success: Schema.Struct({ agents: Schema.Array(AgentLine), next_cursor: orNull(Schema.String) })
+      success: AgentsPage
     }).annotateMerge(documented({
       summary: "Find agents",
       description:
@@ -186,12 +197,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
     HttpApiEndpoint.post("erase", "/console/api/agents/:handle/erase", {
       params,
       payload: Schema.Struct({ confirm: Schema.String, reason: Schema.optionalKey(Reason) }),
-      success: Schema.Struct({
-        ok: Schema.Literal(true),
-        message: Schema.String,
-        removed: Schema.Array(Schema.Struct({ what: Schema.String, words: Schema.String })),
-        remains: Schema.Array(Schema.Struct({ what: Schema.String, why: Schema.String }))
-      }),
+      success: Erased,
       error: NotFound
     }).annotateMerge(documented({
       summary: "Erase an agent",

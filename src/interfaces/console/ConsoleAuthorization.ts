@@ -19,9 +19,31 @@ export const hidden = (): NotFound => new NotFound({ message: "This API has no s
 /** The operator who makes this request. */
 export class CurrentOperator extends Context.Service<CurrentOperator, Access>()("parley/console/CurrentOperator") {}
 
+/**
+ * The operator of a request by the command line: on the Unix socket in DATA_DIR, which only the server's user can open,
+ * or inside the command's own process. Null for all other requests, which need a session or a token.
+ */
+export const CommandLine = Context.Reference<string | null>("parley/console/CommandLine", { defaultValue: () => null })
+
+/** The name of the command line in the audit log. */
+const COMMAND_LINE = "npm run admin"
+
+/** Annotates an endpoint whose handler writes all rows of the audit log, also the row of a refusal. */
+export const OwnAudit = Context.Reference("parley/console/OwnAudit", { defaultValue: () => false })
+
 /** A group of endpoints as a separate API (compare `apiOf`). */
 export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
   HttpApi.make("parley-console").add(group).middleware(UncachedErrors)
+
+const accessOf = (operator: string): Access => ({
+  id: "",
+  kind: "token",
+  operator,
+  name: COMMAND_LINE,
+  createdAt: 0,
+  lastUsedAt: null,
+  expiresAt: 0
+})
 
 const AGENT = /^\/console\/api\/agents\/([^/?]+)/
 
@@ -52,7 +74,7 @@ const detailOf = (url: string): string | null =>
   url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
 
 /**
- * Admits only operators, by a session's cookie or a program's token (wire.md O.1). For a read, it writes the audit row
+ * Admits only operators, by a session's cookie or a program's token (wire.md O.1), and the command line. For a read, it writes the audit row
  * before the answer. It also writes the audit row of a refused change. The handler of a change writes the change's row
  * in the same commit.
  */
@@ -69,20 +91,24 @@ export class ConsoleAuthorization
       const budgets = yield* Budgets
       const config = yield* Config
 
+      const admit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest, looks: boolean) {
+        yield* budgets.ofAddress(request)
+        const { kind, token } = credentialOf(request)
+        const operator = yield* access.check(kind, token, looks)
+        if (operator === undefined) return yield* hidden()
+        if (!looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"]))
+          return yield* new Forbidden({ message: "A change must come from a page of this server (Origin)." })
+        return operator
+      })
+
       return (httpEffect, { endpoint }) =>
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
           Effect.gen(function*() {
-            yield* budgets.ofAddress(request)
             const looks = request.method === "GET" || request.method === "HEAD"
-            const { kind, token } = credentialOf(request)
-            const operator = yield* access.check(kind, token, looks)
-            if (operator === undefined) return yield* hidden()
-            if (
-              !looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"])
-            ) {
-              return yield* new Forbidden({ message: "A change must come from a page of this server (Origin)." })
-            }
-            const noted = (action: string, detail: string | null) => {
+            const local = yield* CommandLine
+            const operator = local === null ? yield* admit(request, looks) : accessOf(local)
+            const noted = (action: string, url: string | null) => {
+              const detail = local === null ? url : url === null ? COMMAND_LINE : `${COMMAND_LINE} ${url}`
               const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
               // Operators must be able to see why a database accepts no writes. In that case, the note goes to the
               // server's log.
@@ -97,8 +123,11 @@ export class ConsoleAuthorization
                   )
               )
             }
+            const handled = Effect.provideService(httpEffect, CurrentOperator, operator)
+            // A change by the command line is carried out to its end, also if the command is interrupted.
+            const answered = local === null || looks ? handled : Effect.uninterruptible(handled)
+            if (Context.get(endpoint.annotations, OwnAudit)) return yield* answered
             if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url))
-            const answered = Effect.provideService(httpEffect, CurrentOperator, operator)
             return yield* looks
               ? answered
               // A request that ended because its caller disconnected was not refused.

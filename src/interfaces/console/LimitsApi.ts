@@ -28,6 +28,19 @@ export const LimitShown = Schema.Struct({
 }).annotate({ identifier: "Limit" })
 export type LimitShown = typeof LimitShown.Type
 
+/** A page of the audit log. */
+export const AuditPage = Schema.Struct({
+  entries: Schema.Array(Schema.Struct({
+    no: Schema.Finite,
+    at: DateTimeString,
+    operator: orNull(Schema.String),
+    action: Schema.String,
+    agent: orNull(Schema.String),
+    detail: orNull(Schema.String)
+  })),
+  next_cursor: orNull(Schema.String)
+})
+
 const params = { name: Storable }
 const parameters = { name: "LIMITS_SENDS_PER_SECOND" }
 const example = {
@@ -99,17 +112,7 @@ export class LimitsApi extends HttpApiGroup.make("limits")
         limit: Schema.optionalKey(PageLimit),
         cursor: Schema.optionalKey(Schema.String)
       },
-      success: Schema.Struct({
-        entries: Schema.Array(Schema.Struct({
-          no: Schema.Finite,
-          at: DateTimeString,
-          operator: orNull(Schema.String),
-          action: Schema.String,
-          agent: orNull(Schema.String),
-          detail: orNull(Schema.String)
-        })),
-        next_cursor: orNull(Schema.String)
-      })
+      success: AuditPage
     }).annotateMerge(documented({
       summary: "Read the audit log",
       description: "Lists what operators changed or read, about which agent and when, the newest first."

@@ -1,6 +1,7 @@
 import { rowsOf } from "#infrastructure/wire/Page"
 import { iso, isoOrNull, NO_INSTANT, parseInstant } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { MAX_ROWS } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
 import type { LimitState } from "#interfaces/operator/LimitRules"
@@ -52,6 +53,7 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
       }),
       audit: Effect.fnUntraced(function*({ query }) {
         const { nextCursor, rows } = yield* rowsOf(query, {
+          max: MAX_ROWS,
           position: Schema.Int,
           rows: (before, limit) =>
             audit.list({

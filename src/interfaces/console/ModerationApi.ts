@@ -60,6 +60,11 @@ const DeadDelivery = Schema.Struct({
   created_at: DateTimeString,
   dead_at: DateTimeString
 }).annotate({ identifier: "DeadDelivery" })
+
+/** Pages of the lists of reports and of dead deliveries. */
+export const ReportsPage = Schema.Struct({ reports: Schema.Array(Report), ...next })
+export const DeadDeliveriesPage = Schema.Struct({ deliveries: Schema.Array(DeadDelivery), ...next })
+
 const Retried = Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, retried: Schema.Int })
 
 const decide = { params: { id: Storable }, payload: Schema.Struct({ note: Schema.optionalKey(Reason) }) }
@@ -97,11 +102,15 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
         parameters: { id: "grp_0f1e2d3c4b5a6978" }
       })),
     HttpApiEndpoint.get("reports", "/console/api/reports", {
-      query: { state: Schema.optionalKey(ReportState), agent: Schema.optionalKey(HandleInput), ...page },
-      success: Schema.Struct({ reports: Schema.Array(Report), ...next })
+      query: {
+        state: Schema.optionalKey(Schema.Literals([...ReportState.literals, "all"])),
+        agent: Schema.optionalKey(HandleInput),
+        ...page
+      },
+      success: ReportsPage
     }).annotateMerge(documented({
       summary: "List reports",
-      description: "Lists the reports that are not decided yet, or those in the given state, the newest first.",
+      description: "Lists the reports that are not decided yet, or those in the given state, or all, the newest first.",
       answer: { reports: [report], next_cursor: null }
     })),
     HttpApiEndpoint.post("uphold", "/console/api/reports/:id/uphold", {
@@ -132,7 +141,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
       })),
     HttpApiEndpoint.get("dead", "/console/api/webhooks/dead", {
       query: { agent: Schema.optionalKey(HandleInput), webhook: Schema.optionalKey(Storable), ...page },
-      success: Schema.Struct({ deliveries: Schema.Array(DeadDelivery), ...next })
+      success: DeadDeliveriesPage
     }).annotateMerge(
       documented({
         summary: "List dead deliveries",

@@ -1,7 +1,7 @@
 import { CursorId, rowsOf } from "#infrastructure/wire/Page"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
-import { statusOf } from "#interfaces/operator/AgentAdmin"
+import { MAX_ROWS, statusOf } from "#interfaces/operator/AgentAdmin"
 import { DeadDeliveries, type Retried } from "#interfaces/operator/DeadDeliveries"
 import { type OperatedGroup, OperatedGroups } from "#interfaces/operator/OperatedGroups"
 import { type Report, Reports } from "#interfaces/operator/Reports"
@@ -65,6 +65,7 @@ export const ModerationHttp = HttpApiBuilder.group(
       return handlers.handleAll({
         groups: Effect.fnUntraced(function*({ query }) {
           const { nextCursor, rows } = yield* rowsOf(query, {
+            max: MAX_ROWS,
             position: CursorId,
             rows: (after, limit) =>
               groups.find({ name: query.name ?? "", member: query.member ?? null, after: after ?? "", limit }),
@@ -83,9 +84,15 @@ export const ModerationHttp = HttpApiBuilder.group(
         reports: Effect.fnUntraced(function*({ query }) {
           const now = yield* Clock.currentTimeMillis
           const { nextCursor, rows } = yield* rowsOf(query, {
+            max: MAX_ROWS,
             position: AfterReport,
             rows: (after, limit) =>
-              reports.list({ state: query.state ?? "open", agent: query.agent ?? null, after, limit }),
+              reports.list({
+                state: query.state === "all" ? null : query.state ?? "open",
+                agent: query.agent ?? null,
+                after,
+                limit
+              }),
             positionOf: ({ createdAt, id }) => ({ at: createdAt, id })
           })
           return { reports: rows.map((row) => reportOf(row, now)), next_cursor: nextCursor }
@@ -94,6 +101,7 @@ export const ModerationHttp = HttpApiBuilder.group(
         dismiss: ({ params, payload }) => decide(params.id, "dismissed", payload.note ?? null),
         dead: Effect.fnUntraced(function*({ query }) {
           const { nextCursor, rows } = yield* rowsOf(query, {
+            max: MAX_ROWS,
             position: AfterDelivery,
             rows: (after, limit) =>
               deadDeliveries.list({

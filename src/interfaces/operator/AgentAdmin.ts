@@ -9,6 +9,9 @@ import { SqlClient } from "effect/sql"
 import type { Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
+/** The message of the failure if no agent has a handle. */
+export const NO_AGENT = "No agent has this handle."
+
 /** An account as operators see it; times in milliseconds. */
 export interface AgentAccount {
   readonly id: string
@@ -181,7 +184,7 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
             ORDER BY ${order === "handle" ? sql`handle` : sql`undelivered DESC, handle`}`,
         find: Effect.fnUntraced(function*(handle) {
           const [agent] = yield* query<AgentAccount>`SELECT ${columns} FROM agents WHERE handle = ${handle}`
-          return agent ?? (yield* new NotFound({ message: "No agent has this handle." }))
+          return agent ?? (yield* new NotFound({ message: NO_AGENT }))
         }),
         counts: Effect.fnUntraced(function*(agent) {
           const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
@@ -288,15 +291,16 @@ export const accountShown = (agent: AgentAccount, now: number) => ({
   deleted_at: isoOrNull(agent.deletedAt)
 })
 
+/** The most rows of a page of the operators' API (wire.md O.1). */
+export const MAX_ROWS = 1_000
+
 /** A page of accounts. The order `waiting` has one page, without a cursor. */
 export const agentPage = Effect.fnUntraced(function*(
   agents: AgentAdmin["Service"],
   { cursor, limit, order, ...query }: Pick<AgentQuery, "handle" | "email" | "status" | "order"> & {
     readonly cursor?: string
     readonly limit?: number
-  },
-  /** The most rows of a page. */
-  max = 200
+  }
 ) {
   const now = yield* Clock.currentTimeMillis
   const given = {
@@ -304,7 +308,7 @@ export const agentPage = Effect.fnUntraced(function*(
     ...order === "waiting" || cursor === undefined ? {} : { cursor }
   }
   const { nextCursor, rows } = yield* rowsOf(given, {
-    max,
+    max: MAX_ROWS,
     position: AfterHandle,
     rows: (after, limit) => agents.search({ ...query, order, after: after ?? "", now, limit }),
     positionOf: ({ handle }) => handle

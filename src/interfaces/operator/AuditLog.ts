@@ -54,8 +54,8 @@ export const withoutAddresses = (url: string): string =>
 
 /**
  * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction: by the
- * statement of the change itself (suspensions: `EnforcementRepo`), or by `note`. `ConsoleAuthorization` and the
- * commands of `admin/` write the rows of reads. An erasure masks the agent's address in rows that have it
+ * statement of the change itself (suspensions: `EnforcementRepo`), or by `note`. `ConsoleAuthorization` writes the rows
+ * of reads. An erasure masks the agent's address in rows that have it
  * (src/domain/accounts/ErasuresRepo.ts).
  */
 export class AuditLog extends Context.Service<AuditLog, {

@@ -5,7 +5,7 @@ import { Limits } from "#infrastructure/rates/Limits"
 import type { LimitName } from "#infrastructure/rates/RateRule"
 import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { AgentAdmin } from "./AgentAdmin.ts"
+import { AgentAdmin, NO_AGENT } from "./AgentAdmin.ts"
 import { Conflict } from "./Conflict.ts"
 import {
   checkScope,
@@ -101,7 +101,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
         const idOf = Effect.fnUntraced(function*(handle: string | null) {
           if (handle === null) return null
           const agent = yield* agents.find(handle)
-          return agent.deletedAt === null ? agent.id : yield* new NotFound({ message: "No agent has this handle." })
+          return agent.deletedAt === null ? agent.id : yield* new NotFound({ message: NO_AGENT })
         })
 
         return LimitChanges.of({

@@ -1,0 +1,270 @@
+import { HandleInput } from "#infrastructure/wire/Text"
+import { AgentDetail, AgentsPage, Erased } from "#interfaces/console/AgentsApi"
+import { CreatedAgents } from "#interfaces/console/CommandsApi"
+import { AccountStatus, NO_AGENT } from "#interfaces/operator/AgentAdmin"
+import { Effect, Option, Schema } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { ask, call, picked, print } from "./AdminClient.ts"
+import { type ApiCall, fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall.ts"
+import { cursor, example, handle, json, reason, server } from "./Flags.ts"
+import { columns, plain, table } from "./TextTable.ts"
+
+const DAY_MS = 86_400_000
+/** The entries of the audit log, and the fields, that `show` includes. */
+const LOG = 10
+const SHOWN = [
+  "handle",
+  "id",
+  "email",
+  "created_at",
+  "status",
+  "restricted_until",
+  "suspended_at",
+  "deleted_at",
+  "counted_from",
+  "counts"
+] as const
+
+const spanOf = (ms: number): string =>
+  ms > DAY_MS && ms % DAY_MS === 0
+    ? `${ms / DAY_MS} days`
+    : ms % 3_600_000 === 0
+    ? `${ms / 3_600_000} hours`
+    : `${ms / 1_000} seconds`
+
+const standing = (agent: AgentDetail): string => {
+  switch (agent.status) {
+    case "deleted":
+      return `deleted at ${agent.deleted_at}`
+    case "suspended":
+      return `suspended since ${agent.suspended_at ?? "?"}`
+    case "restricted":
+      return `restricted until ${agent.restricted_until}`
+    case "active":
+      return "active"
+  }
+}
+
+/** Names the handle in the refusal of a call about an agent that does not exist. */
+export const naming = (handle: string) => <A, R>(called: Effect.Effect<A, OperatorRefused, R>) =>
+  Effect.mapError(called, (error) =>
+    error.message === NO_AGENT
+      ? new OperatorRefused({ message: `No agent has the handle ${plain(handle)}.` })
+      : error)
+
+/** Calls the API about an agent. */
+export const callAbout = <A>(handle: string, schema: Schema.Codec<A, unknown>, given: ApiCall) =>
+  naming(handle)(call(schema, given))
+
+const list = Command.make("list", {
+  status: Flag.Literals("status", AccountStatus.literals).pipe(
+    Flag.withDescription("Only agents with this status"),
+    Flag.optional
+  ),
+  limit: Flag.Int("limit").pipe(Flag.withDescription("The most agents to show (up to 1000)"), Flag.withDefault(50)),
+  cursor,
+  json
+}, ({ cursor, json, limit, status }) => {
+  const page = call(AgentsPage, get(withQuery("/agents", { status, limit: Option.some(limit), cursor })))
+  const named = Effect.mapError(page, (error) =>
+    error.message.startsWith("cursor: ")
+      ? new OperatorRefused({ message: "This cursor is not one that `agents list` printed." })
+      : error)
+  return print(json, named, (data) => {
+    const more = data.next_cursor === null ? "" : `\nThere are more: --cursor ${data.next_cursor}`
+    return {
+      text: data.agents.length === 0
+        ? "There is no such agent."
+        : columns(["handle", "status", ["created", "created_at"], ["waiting", "undelivered"], [
+          "since",
+          "waiting_since"
+        ], "email"], data.agents) + more,
+      data
+    }
+  })
+}).pipe(
+  Command.withDescription(
+    "List agents by their handles: status, when they were created, how many messages wait for them, and since when"
+  ),
+  example("Those that are suspended", "--status suspended")
+)
+
+const show = Command.make(
+  "show",
+  { handle, json },
+  ({ handle, json }) =>
+    print(json, callAbout(handle, AgentDetail, get(path`/agents/${handle}`)), (agent) => {
+      const log = agent.log.slice(0, LOG)
+      const rows = [
+        ["handle", agent.handle],
+        ["id", agent.id],
+        ["email", agent.email],
+        ["created", agent.created_at],
+        ["state", standing(agent)],
+        ...agent.counts.map(({ counted, effect, threshold, what, window_seconds }) => [
+          what,
+          `${counted} by agents it wrote to first in the last ${
+            spanOf(window_seconds * 1_000)
+          }; ${threshold} make it ${effect}`
+        ]),
+        ...(agent.counted_from === null ? [] : [["restored", `${agent.counted_from}; nothing from before counts`]]),
+        ...log.map(({ action, at, operator, reason }) => [
+          "log",
+          `${at} ${action} by ${plain(operator ?? "enforcement")}${reason === null ? "" : `: ${plain(reason)}`}`
+        ])
+      ]
+      return { text: table(rows), data: { ...picked(agent, SHOWN), log } }
+    })
+).pipe(
+  Command.withDescription(
+    "Show an agent's state and the reasons for it: what counts against it, until when, and what operators did"
+  ),
+  example("The state of ada", "ada")
+)
+
+/** Suspends or restores an agent, and prints `words` about it. */
+const changeState = (action: "suspend" | "restore", words: string) =>
+  Command.make(action, { handle, reason, json }, ({ handle, json, reason }) =>
+    print(
+      json,
+      callAbout(handle, AgentDetail, post(path`/agents/${handle}/${action}`, fieldsOf({ reason }))),
+      ({ handle, status }) => ({ text: `${handle} ${words}`, data: { handle, status } })
+    ))
+
+const suspend = changeState("suspend", "is suspended.").pipe(
+  Command.withDescription("Suspend an agent: its sends are refused from now on, its sockets closed within a second"),
+  example("Suspend ada, and say why in the audit log", 'ada --reason "sends advertisements"')
+)
+
+const restore = changeState("restore", "is active. Earlier blocks and reports no longer count.").pipe(
+  Command.withDescription("End an agent's suspension or restriction; earlier blocks and reports no longer count"),
+  example("Let ada send again", "ada")
+)
+
+const create = Command.make("create", {
+  handles: Argument.String("handle").pipe(
+    Argument.withDescription("One handle or several"),
+    Argument.variadic({ min: 1 })
+  ),
+  email: Flag.String("email").pipe(
+    Flag.withDescription("Its e-mail address, to recover the key by; without one the key cannot be recovered"),
+    Flag.optional
+  ),
+  displayName: Flag.String("display-name").pipe(Flag.withDescription("The name to show"), Flag.optional),
+  json
+}, ({ displayName, email, handles, json }) =>
+  print(
+    json,
+    call(CreatedAgents, post("/agents", { handles, ...fieldsOf({ email, display_name: displayName }) })),
+    ({ agents }) => ({ text: table(agents.map(({ api_key, handle }) => [handle, api_key])), data: agents })
+  )).pipe(
+    Command.withDescription(
+      "Create agents that are ready to use, all or none; each key is printed once and stored nowhere"
+    ),
+    example("Two agents at once", "scout planner")
+  )
+
+const find = Command.make(
+  "find",
+  {
+    prefix: Argument.String("prefix").pipe(
+      Argument.withDescription("How the handle, or with @ inside the e-mail address, begins")
+    ),
+    server,
+    json
+  },
+  (given) =>
+    ask(
+      given,
+      get(given.prefix.indexOf("@") > 0 ? path`/agents?email=${given.prefix}` : path`/agents?handle=${given.prefix}`)
+    )
+).pipe(
+  Command.withDescription("Find agents by the beginning of their handle or e-mail address"),
+  example("All whose handle begins with sc", "sc")
+)
+
+const waiting = Command.make(
+  "waiting",
+  { server, json },
+  (given) => ask(given, get("/agents?order=waiting"))
+).pipe(
+  Command.withDescription(
+    "List the agents for which the most messages wait, and since when: agents that are slow, stuck or offline"
+  ),
+  example("Who is slow")
+)
+
+const look = Command.make(
+  "look",
+  { handle, server, json },
+  (given) => ask(given, get(path`/agents/${given.handle}`))
+).pipe(
+  Command.withDescription("Show an agent's state on the running servers: inbox, sockets, rates, webhooks"),
+  example("The state of ada", "ada")
+)
+
+const why = Command.make(
+  "why",
+  { handle, server, json },
+  (given) => ask(given, get(path`/agents/${given.handle}/why`))
+).pipe(
+  Command.withDescription(
+    "Show why an agent gets no messages: the chain from its inbox to its sockets, and the link that stops"
+  ),
+  example("Why ada gets nothing", "ada")
+)
+
+const disconnect = Command.make(
+  "disconnect",
+  { handle, reason, server, json },
+  ({ handle, reason, ...given }) => ask(given, post(path`/agents/${handle}/disconnect`, fieldsOf({ reason })))
+).pipe(
+  Command.withDescription("Close an agent's sockets on all nodes; its clients may connect again at once"),
+  example("Close ada's sockets", "ada")
+)
+
+export const agents = Command.make("agents").pipe(
+  Command.withDescription("List, show, suspend, restore, disconnect and create agents"),
+  example("A new agent", "create scout"),
+  Command.withSubcommands([list, show, suspend, restore, create, find, waiting, look, why, disconnect])
+)
+
+const decodeHandle = Schema.decodeOption(HandleInput)
+
+export const erase = Command.make("erase", {
+  handle,
+  yes: Flag.Boolean("yes").pipe(
+    Flag.withDescription("Confirm the erasure, which cannot be undone"),
+    Flag.withDefault(false)
+  ),
+  reason,
+  json
+}, (given) => {
+  if (!given.yes) {
+    return Effect.fail({
+      message: `Nothing was done. Run the command with --yes to erase ${given.handle}. An erasure cannot be undone.`
+    })
+  }
+  const confirm = Option.getOrElse(decodeHandle(given.handle), () => given.handle)
+  const body = { confirm, ...fieldsOf({ reason: given.reason }) }
+  return print(
+    given.json,
+    callAbout(given.handle, Erased, post(path`/agents/${given.handle}/erase`, body)),
+    ({ message, remains, removed }) => ({
+      text: [
+        message,
+        "",
+        table([["removed", ""], ...removed.map(({ what, words }) => [what, words])]),
+        "",
+        table([["remains", "because"], ...remains.map(({ what, why }) => [what, why])])
+      ].join("\n"),
+      data: { handle: confirm, message, removed, remains }
+    })
+  )
+}).pipe(
+  Command.withDescription(
+    "Delete an agent for good, with its address and other data that is not needed; says what remains, and why"
+  ),
+  Command.withShortDescription("Delete an agent and erase its data"),
+  example("Ada, who asked for it", 'ada --yes --reason "asked by mail"')
+)

@@ -1,0 +1,70 @@
+import { Data, Effect, Option } from "effect"
+import { plain } from "./TextTable.ts"
+
+/** A call of the operators' API (wire.md O.1, and `CommandsApi`). */
+export interface ApiCall {
+  readonly method: "GET" | "POST" | "PUT" | "DELETE"
+  /** The path below `/console/api`, with the query. */
+  readonly path: string
+  readonly body?: unknown
+}
+
+/** The response to a call, as it came. */
+export interface ApiResponse {
+  readonly status: number
+  readonly body: string
+}
+
+/** A command that cannot be carried out, with a message for the operator. */
+export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{
+  readonly message: string
+  /** The code of the API's error, if the API refused the call. */
+  readonly code?: string
+}> {}
+
+/** The message if the command and the server are of different versions. */
+export const OTHER_VERSION = "The server has another version, so its answer cannot be read."
+
+/** The request of a call, without the address of the server. */
+export const requestOf = ({ body, method, path }: ApiCall, headers: Readonly<Record<string, string>>) => ({
+  method,
+  path: `/console/api${path}`,
+  headers: { "content-type": "application/json", ...headers },
+  ...(body === undefined ? {} : { body: JSON.stringify(body) })
+})
+
+/** The answer in a response. Fails with the API's error, or with `foreign` if the response is not one of the API. */
+export const answerOf = ({ body, status }: ApiResponse, foreign: string): Effect.Effect<unknown, OperatorRefused> =>
+  Effect.gen(function*() {
+    const answer = yield* Effect.try({
+      try: () => JSON.parse(body) as unknown,
+      catch: () => new OperatorRefused({ message: foreign })
+    })
+    if (status < 400) return answer
+    const { code, message } = Object(answer) as { readonly code?: unknown; readonly message?: unknown }
+    return yield* new OperatorRefused({
+      message: plain(String(message ?? `The server answered ${status}.`)),
+      ...(typeof code === "string" ? { code } : {})
+    })
+  })
+
+/** A path with its parts encoded. */
+export const path = (strings: TemplateStringsArray, ...parts: ReadonlyArray<string>): string =>
+  strings.map((text, i) => text + encodeURIComponent(parts[i] ?? "")).join("")
+
+type Fields = Readonly<Record<string, Option.Option<string | number>>>
+
+/** The fields that were given, as an object. */
+export const fieldsOf = (fields: Fields): Readonly<Record<string, string | number>> =>
+  Object.fromEntries(
+    Object.entries(fields).flatMap(([name, value]) => Option.isSome(value) ? [[name, value.value]] : [])
+  )
+
+/** A path with these fields as its query. */
+export const withQuery = (path: string, fields: Fields): string => {
+  const query = Object.entries(fieldsOf(fields)).map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
+  return query.length === 0 ? path : `${path}?${query.join("&")}`
+}
+
+export const get = (path: string): ApiCall => ({ method: "GET", path })
+export const post = (path: string, body?: unknown): ApiCall => ({ method: "POST", path, body })

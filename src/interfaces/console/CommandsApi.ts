@@ -1,0 +1,100 @@
+import { StorageUnavailable } from "#infrastructure/files/Blobs"
+import { Name } from "#infrastructure/wire/Name"
+import { DateTimeString, HandleInput, Storable } from "#infrastructure/wire/Text"
+import { UncachedErrors } from "#infrastructure/wire/Uncached"
+import { NotFound } from "#infrastructure/wire/WireError"
+import { Conflict } from "#interfaces/operator/Conflict"
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
+import { ConsoleAuthorization, OwnAudit } from "./ConsoleAuthorization.ts"
+
+export const CreatedAgents = Schema.Struct({
+  agents: Schema.Array(
+    Schema.Struct({ handle: Schema.String, id: Schema.String, email: Schema.String, api_key: Schema.String })
+  )
+})
+export const Link = Schema.Struct({ url: Schema.String, expires_at: DateTimeString })
+/** A program's token, with the URL of the API that it is for. */
+export const ProgramToken = Schema.Struct({
+  id: Schema.String,
+  token: Schema.String,
+  url: Schema.String,
+  expires_at: DateTimeString
+})
+/** A token for a minute, with the URLs of the local server and of the nodes. */
+export const CommandToken = Schema.Struct({
+  url: Schema.String,
+  others: Schema.Array(Schema.String),
+  token: Schema.String
+})
+export const EffectiveSettings = Schema.Array(Schema.Struct({
+  name: Schema.String,
+  value: Schema.String,
+  isDefault: Schema.Boolean,
+  about: Schema.String
+}))
+export const MovedCounters = Schema.Struct({ conversations: Schema.Int, inboxes: Schema.Int })
+export const BackedUp = Schema.Struct({
+  file: Schema.String,
+  bytes: Schema.Int,
+  entries: Schema.Int,
+  files: Schema.Boolean,
+  longest_stop_ms: Schema.Int
+})
+
+/**
+ * The calls of the operators' API that only the command line makes: over the Unix socket in DATA_DIR, or in its own
+ * process. They make credentials, write files on the server's machine, or read messages. Therefore no session and no
+ * program's token may make them, and `ConsoleApi` does not have them.
+ */
+export class CommandsApi extends HttpApiGroup.make("commands")
+  .add(
+    HttpApiEndpoint.post("createAgents", "/console/api/agents", {
+      payload: Schema.Struct({
+        handles: Schema.Array(Storable).check(Schema.isMinLength(1), Schema.isMaxLength(1_000)),
+        email: Schema.optionalKey(Storable),
+        display_name: Schema.optionalKey(Storable)
+      }),
+      success: CreatedAgents,
+      error: Conflict
+    }),
+    HttpApiEndpoint.post("makeLink", "/console/api/links", { success: Link }),
+    HttpApiEndpoint.post("makeToken", "/console/api/tokens", {
+      payload: Schema.Struct({
+        name: Name(1, 100),
+        days: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 365 }))
+      }),
+      success: ProgramToken
+    }),
+    HttpApiEndpoint.post("makeCommandToken", "/console/api/command-tokens", {
+      success: CommandToken
+    }),
+    HttpApiEndpoint.post("config", "/console/api/config", { success: EffectiveSettings }),
+    HttpApiEndpoint.post("moveCounters", "/console/api/counters", { success: MovedCounters }),
+    // An export is a call of `export`, and then calls of the next two until everything is read.
+    HttpApiEndpoint.post("export", "/console/api/exports", {
+      payload: Schema.Struct({ handle: HandleInput }),
+      success: Schema.Struct({ agent: Schema.String, handle: Schema.String, schema: Schema.String }),
+      error: NotFound
+    }),
+    HttpApiEndpoint.post("exportPage", "/console/api/exports/:agent/:file", {
+      params: { agent: Storable, file: Storable },
+      payload: Schema.Struct({ after: Schema.NullOr(Schema.Array(Schema.Union([Storable, Schema.Finite]))) }),
+      success: Schema.Unknown,
+      error: NotFound
+    }),
+    HttpApiEndpoint.post("exportPart", "/console/api/exports/:agent/:file/bytes", {
+      params: { agent: Storable, file: Storable },
+      payload: Schema.Struct({ from: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)) }),
+      success: Schema.Unknown,
+      error: StorageUnavailable
+    }),
+    HttpApiEndpoint.post("backup", "/console/api/backups", {
+      payload: Schema.Struct({ target: Storable.check(Schema.isPattern(/^\//), Schema.isMaxLength(4_096)) }),
+      success: BackedUp,
+      error: Conflict
+    }).annotate(OwnAudit, true)
+  )
+  .middleware(ConsoleAuthorization)
+  .middleware(UncachedErrors)
+{}
