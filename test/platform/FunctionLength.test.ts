@@ -76,7 +76,9 @@ const functionsOf = (text: string): ReadonlyArray<Length> => {
 
 const linesOf = ({ first, last }: Length): number => last - first + 1
 
-/** The lines that are in no function inside it. A function that stands on one line leaves that line to the outer one. */
+/**
+ * The lines that are in no function inside it. A function that stands on one line leaves that line to the outer one.
+ */
 const ownLinesOf = (one: Length): number => {
   const taken = new Set<number>()
   for (const inner of one.inner) {

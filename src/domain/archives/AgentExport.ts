@@ -259,8 +259,8 @@ const makeExportFolder = (folder: string, begun: Manifest): ExportFolder => {
 }
 
 /**
- * The names of the files that are shorter than in the manifest; `files.jsonl` is one if a file that it lists has another
- * size.
+ * The names of the files that are shorter than in the manifest; `files.jsonl` is one if a file that it lists has
+ * another size.
  */
 const shortened = async ({ at, manifest, progressOf }: ExportFolder): Promise<ReadonlyArray<string>> => {
   const names: Array<string> = []

@@ -5,7 +5,9 @@ import type { Sharp, SharpOptions } from "sharp"
 
 export const MAX_AVATAR_BYTES = 5_242_880
 const SIDE_PIXELS = 512
-/** Pictures rendered at once, each by one thread. `MAX_WAITING` bounds the pictures being rendered or waiting, together. */
+/**
+ * Pictures rendered at once, each by one thread. `MAX_WAITING` bounds the pictures being rendered or waiting, together.
+ */
 const MAX_CONCURRENT_DECODES = 2
 const MAX_WAITING = 32
 const TIMEOUT_SECONDS = 10

@@ -266,8 +266,8 @@ const makeFinder = (text: string, character: string): (from: number) => number =
 }
 
 /**
- * Makes the function that adds the mentions in a block to `found`, up to `MAX_MENTIONS`. The blocks must be given in their
- * order.
+ * Makes the function that adds the mentions in a block to `found`, up to `MAX_MENTIONS`. The blocks must be given in
+ * their order.
  */
 const makeSearch = (text: string, found: Set<string>): (block: Range) => void => {
   const nextAt = makeFinder(text, "@")

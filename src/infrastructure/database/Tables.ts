@@ -57,9 +57,9 @@ export interface Expiry {
   /** An SQL condition for the rows; all rows if it is omitted. */
   readonly only?: string
   /**
-   * How far ahead of now `column` can be in a new row, in milliseconds. A row whose time is further ahead is from before
-   * the clock was set back, or from a node whose clock is ahead. It may be in use, so the job changes its time to that
-   * of a new row.
+   * How far ahead of now `column` can be in a new row, in milliseconds. A row whose time is further ahead is from
+   * before the clock was set back, or from a node whose clock is ahead. It may be in use, so the job changes its time
+   * to that of a new row.
    */
   readonly longestMs?: number
 }

@@ -1,4 +1,6 @@
-/** CORS: the headers and methods that browsers may send to the API, and the headers that they may read (wire.md C.0). */
+/**
+ * CORS: the headers and methods that browsers may send to the API, and the headers that they may read (wire.md C.0).
+ */
 export const CORS_REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
 export const CORS_RESPONSE_HEADERS =

@@ -5,7 +5,10 @@ import { listeningUrl, publicUrl } from "#infrastructure/platform/PublicUrl"
 export const listedOrigins = (config: Settings): ReadonlySet<string> =>
   new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
 
-/** The value of Access-Control-Allow-Origin by ALLOWED_ORIGINS. It is empty for an origin whose pages may not call the API. */
+/**
+ * The value of Access-Control-Allow-Origin by ALLOWED_ORIGINS. It is empty for an origin whose pages may not call the
+ * API.
+ */
 export const apiOrigins = (config: Settings): (origin: string | undefined) => string => {
   const origins = listedOrigins(config)
   return (origin) => origins.has("*") ? "*" : origin !== undefined && origins.has(origin) ? origin : ""

@@ -55,8 +55,8 @@ export class ServerRequest extends IncomingMessage {
   /** Called with the bytes of the body that have arrived, for a body that is kept while it arrives. */
   onPiece: ((bytes: number) => void) | undefined = undefined
   /**
-   * Why the request was refused, for the log. Set for requests without a valid key or refused before their route, and by
-   * routes that refuse with a body of their own.
+   * Why the request was refused, for the log. Set for requests without a valid key or refused before their route, and
+   * by routes that refuse with a body of their own.
    */
   refused: LoggedRefusal | undefined = undefined
   /** Whether the answer has left, or the client has disconnected. */

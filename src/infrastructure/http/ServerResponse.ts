@@ -27,8 +27,8 @@ export interface Serving {
 
 /**
  * A response that adds the headers every response has: the request id, and on paths that browsers may call the CORS
- * headers. They are added in `writeHead` because every response passes through it, and because headers passed to it together cost
- * less than headers set one by one.
+ * headers. They are added in `writeHead` because every response passes through it, and because headers passed to it
+ * together cost less than headers set one by one.
  */
 export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   requestId = ""

@@ -108,7 +108,9 @@ export const rowsOf = <Row, Position, E>(
     }
   })
 
-/** The rows of a page: up to `limit` rows, `offset` rows after a position, or after the beginning if `after` is null. */
+/**
+ * The rows of a page: up to `limit` rows, `offset` rows after a position, or after the beginning if `after` is null.
+ */
 export interface PageRange<Position> {
   readonly after: Position | null
   readonly offset: number

@@ -12,7 +12,8 @@ const columnOf = (value: unknown): string =>
   typeof value === "boolean" ? value ? "yes" : "no" : plain(value === null ? null : String(value))
 
 /**
- * Formats rows as a table with these columns: a field, or a title and the field that it shows. Null is shown as nothing.
+ * Formats rows as a table with these columns: a field, or a title and the field that it shows. Null is shown as
+ * nothing.
  */
 export const columns = <Row>(
   shown: ReadonlyArray<(keyof Row & string) | readonly [title: string, field: keyof Row]>,

@@ -74,9 +74,9 @@ const detailOf = (url: string): string | null =>
   url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
 
 /**
- * Admits only operators, by a session's cookie or a program's token (wire.md O.1), and the command line. For a read, it writes the audit row
- * before the answer. It also writes the audit row of a refused change. The handler of a change writes the change's row
- * in the same commit.
+ * Admits only operators, by a session's cookie or a program's token (wire.md O.1), and the command line. For a read, it
+ * writes the audit row before the answer. It also writes the audit row of a refused change. The handler of a change
+ * writes the change's row in the same commit.
  */
 export class ConsoleAuthorization
   extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
