@@ -12,7 +12,10 @@ import { SEARCHES } from "#domain/search/SearchHttp"
 import type { LimitName, Rate } from "#infrastructure/rates/RateRule"
 import { oauthRates } from "#interfaces/signin/OAuthLimits"
 
-/** The rates of all modules. */
+/**
+ * The rates of all modules whose limit operators can change while servers run. The rate of a group (`GroupActors.ts`)
+ * and that of frames (`ClientFrames.ts`) are read from the settings once, and the tries to redeem a link are fixed.
+ */
 export const rates: ReadonlyArray<Rate> = [
   REQUESTS,
   ANONYMOUS_REQUESTS,
