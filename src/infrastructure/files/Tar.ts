@@ -4,7 +4,7 @@ import { type FileHandle, open, rename, rm } from "node:fs/promises"
 import { unlessMissing } from "./Missing.ts"
 
 const CHUNK_BYTES = 262_144
-/** How many small files are read at once. */
+/** How many files are opened in parallel. */
 const READ_BATCH_SIZE = 16
 /**
  * After how many written bytes the file is synced. Otherwise all bytes would reach the disk at once, and commits of the
@@ -80,8 +80,8 @@ const entryAt = (name: string, path: string, missing: "skip" | "fail") =>
 
 /**
  * The entries of files. The size of an entry is the size of its file when it was opened. If a file grows later, its new
- * bytes are left out. Several files are opened at once, and the small ones are read at once, because each step takes
- * long while the event loop is busy.
+ * bytes are left out. Several files are opened in parallel, and the small ones among them are read immediately, because
+ * each file operation takes long while the event loop is busy.
  */
 export const filesAt = (
   named: ReadonlyArray<readonly [name: string, path: string]>,

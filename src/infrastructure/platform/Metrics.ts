@@ -559,7 +559,7 @@ export const connectionsRefused = ofNodes(
   })
 )
 
-// Webhooks and mail
+// Webhooks and e-mail
 
 export const webhookAttempts = ofWebhooks(
   new Counter({
