@@ -1,38 +1,45 @@
 /** How many requests may wait for a slot in the whole process. */
 const MAX_WAITING = 8_192
-/** An answer with more bytes keeps its slot for a second for each `PACE` bytes, however fast its client reads. */
+/**
+ * A response with more bytes than `LARGE` keeps its slot for one second per `PACE` bytes, however fast its client
+ * reads.
+ */
 const LARGE = 262_144
 const PACE = 4_194_304
 /**
- * If the statements of a request stopped the whole process for longer than `LONG_MS` (PGlite runs in the process), its
- * peer pauses for `REST` times as long. So one peer's requests take a quarter of the time. The pause is at most
- * `MOST_MS`, because other peers had their turns between the statements of an answer that takes minutes (an export).
+ * PGlite runs inside the process, so a statement on PGlite blocks the whole process. If the statements of a request
+ * blocked it for longer than `LONG_MS`, the peer pauses for `REST` times as long. So the requests of one peer take
+ * about a quarter of the time. The pause is at most `MOST_MS`, because a response that takes minutes (an export) lets
+ * other peers run between its statements.
  */
 const LONG_MS = 20
 const REST = 3
 const MOST_MS = 2_000
-/** The bounds: the requests of one peer that may wait, and the bytes of all answers that are being read. */
+/**
+ * The bounds of a queue: how many requests of one peer may wait, and how many bytes all responses that are being read
+ * may take.
+ */
 export interface Bounds {
   readonly waiting: number
   readonly bytes: number
-  /** How long a slot stays taken after its answer was cut off unread, in milliseconds. */
+  /** How long a slot stays taken after its response was aborted because the client did not read it, in milliseconds. */
   readonly cutMs: number
 }
 
-/** Gives monotonic milliseconds, and runs a function later. */
+/** A clock in monotonic milliseconds, and two functions that run another function later. */
 export interface Timing {
   readonly now: () => number
   readonly later: (ms: number, run: () => void) => void
-  /** Runs a function after the work that waits in the event loop already. */
+  /** Runs a function after the work that is already queued in the event loop. */
   readonly soon: (run: () => void) => void
 }
 
-/** An agent or an IP address that asks for large answers. */
+/** An agent or an IP address that asks for large responses. */
 interface Peer {
   readonly key: string
   readonly slots: number
   underWay: number
-  /** When the next request of the peer may begin. */
+  /** The earliest time at which the next request of the peer may begin. */
   restsUntil: number
   readonly queue: Array<Ticket>
 }
@@ -51,23 +58,23 @@ export class Ticket {
     this.bytes = bytes
   }
 
-  /** Leaves the queue. Has no effect if the request has got its slot. */
+  /** Leaves the queue. Has no effect if the request already has its slot. */
   leave(): void {
     this.#queue.withdraw(this)
   }
 }
 
-/** A large answer under way. */
+/** The slot of a large response that is being read or sent. */
 export class Slot {
   readonly #queue: LargeReadQueue
   readonly #peer: Peer
   readonly #since: number
-  /** The bytes of memory that reading the answer may take, as estimated. */
+  /** The estimated memory that reading the response takes, in bytes. 0 after it was read. */
   #reading: number
-  /** The time until which the slot stays taken, whatever happens to the answer. */
+  /** The time until which the slot stays taken, even if the response ends earlier. */
   #takenUntil = 0
   #over = false
-  /** For how long the statements of the request stopped the process. */
+  /** For how long the statements of the request blocked the process, in milliseconds. */
   readonly blocked = { ms: 0 }
 
   constructor(queue: LargeReadQueue, peer: Peer, bytes: number) {
@@ -78,8 +85,8 @@ export class Slot {
   }
 
   /**
-   * Call it when the answer is encoded, with the number of its bytes. The rows of the answer must no longer be in
-   * memory.
+   * Must be called when the response is encoded, with its number of bytes. The rows of the response must no longer be
+   * in memory.
    */
   encoded(bytes: number): void {
     if (bytes > LARGE) this.#takenUntil = this.#since + bytes / PACE * 1_000
@@ -89,14 +96,14 @@ export class Slot {
   }
 
   /**
-   * Call it when the answer is cut off because its client made the process hold too much. The slot then stays taken for
-   * some seconds.
+   * Must be called when the response is aborted because the client did not read it and the process buffered too much.
+   * The slot then stays taken for `cutMs`.
    */
   cut(): void {
     this.#takenUntil = this.#queue.timing.now() + this.#queue.bounds.cutMs
   }
 
-  /** Call it when the answer has left, or its client has disconnected. */
+  /** Must be called when the whole response was sent, or the client has disconnected. */
   left(): void {
     if (this.#over) return
     this.#over = true
@@ -112,18 +119,22 @@ export class Slot {
 }
 
 /**
- * The queue for large answers. A peer has a few slots. A slot is taken from before its answer is read until the answer
- * has left. All answers that are being read may have `bytes` together, as estimated. Further requests wait. The
- * requests of one peer get their slots in the order of their arrival, and the peers in turn. An answer above 256 kB
- * keeps its slot for one second per 4 MiB. An answer that is cut off unread keeps it for some seconds. A peer whose
- * requests stopped the process by their statements pauses after them. So a peer that asks again and again takes only a
- * part of the process's time. Every call is synchronous.
+ * The queue for large responses. Each peer has a few slots. A request takes a slot before its response is read, and
+ * keeps the slot until the response was sent. The estimated sizes of all responses that are being read may add up to
+ * `bytes`. Further requests wait. The requests of one peer get slots in the order of their arrival, and the peers in
+ * turn.
+ *
+ * Three rules keep a peer that asks again and again from taking more than a part of the process's time. A response
+ * above 256 kB keeps its slot for one second per 4 MiB. A response that is aborted because its client does not read
+ * keeps its slot for some seconds. A peer whose statements blocked the process pauses after them.
+ *
+ * Every call is synchronous.
  */
 export class LargeReadQueue {
   readonly bounds: Bounds
   readonly timing: Timing
   readonly #peers = new Map<string, Peer>()
-  /** Peers with a request that waits and a free slot, the next one first. */
+  /** Peers that have a waiting request and a free slot. The first one is next. */
   readonly #next = new Map<string, Peer>()
   #reading = 0
   #underWay = 0
@@ -143,8 +154,8 @@ export class LargeReadQueue {
   }
 
   /**
-   * Takes a slot or joins the queue. Returns "full" if the queue has too many requests of the peer, "busy" if it has
-   * too many in all.
+   * Takes a slot or joins the queue. Returns "full" if too many requests of this peer wait, and "busy" if too many
+   * requests wait in total.
    */
   enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
     const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, restsUntil: 0, queue: [] }
@@ -160,7 +171,7 @@ export class LargeReadQueue {
     return ticket
   }
 
-  /** Removes a request that does not wait any longer. */
+  /** Removes a request that no longer waits. */
   withdraw(ticket: Ticket): void {
     const { peer } = ticket
     const at = peer.queue.indexOf(ticket)
@@ -169,7 +180,7 @@ export class LargeReadQueue {
     this.#waiting--
     if (peer.queue.length === 0) this.#next.delete(peer.key)
     this.#forget(peer)
-    // The others may have waited because this request needed more bytes than were free.
+    // Other requests may have waited because this one needed more bytes than were free.
     this.#grant()
   }
 
@@ -178,15 +189,16 @@ export class LargeReadQueue {
     return this.#next.has(key)
   }
 
-  /** An answer was read and encoded. */
+  /** A response was read and encoded. */
   read(bytes: number): void {
     this.#reading -= bytes
     this.#grant()
   }
 
-  /** An answer has left. */
+  /** Frees the slot of a response that was sent or has ended. */
   leave(peer: Peer): void {
-    // If the slot were free at once, the requests of one peer would follow each other without a turn for other peers.
+    // If the slot became free at once, the requests of one peer could follow each other without a chance for other
+    // peers.
     this.timing.soon(() => {
       peer.underWay--
       this.#underWay--

@@ -8,13 +8,13 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { LargeReadQueue, Slot, type Timing } from "./LargeReadQueue.ts"
 
-/** When a refused request may be repeated, in milliseconds. */
+/** After how many milliseconds a client may repeat a refused request. */
 const RETRY_MS = 1_000
 
 /**
- * How large an answer can be, for endpoints whose answers can be large: at most `max` items of `bytes` each, and
- * `usual` items if the query has no `limit`. If `max` and `usual` are the same, the query's `limit` is ignored.
- * `"message"` is the size of the largest message.
+ * How large the response of an endpoint can be: at most `max` items of `bytes` each, and `usual` items if the query has
+ * no `limit`. If `max` and `usual` are the same, the query's `limit` is ignored. `"message"` stands for the size of the
+ * largest message.
  */
 export interface LargeAnswer {
   readonly usual: number
@@ -22,16 +22,16 @@ export interface LargeAnswer {
   readonly bytes: number | "message"
 }
 
-/** Annotates an endpoint whose answers can be larger than 256 kB. */
+/** Annotates an endpoint whose responses can be larger than 256 kB. */
 export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/concurrency/LargeAnswer", {
   defaultValue: () => undefined
 })
 
-/** Searches that one process runs at once, and searches of one agent that may wait. */
+/** How many searches one process runs at once, and how many searches of one agent may wait. */
 const SEARCHES = 2
 const SEARCHES_WAITING = 4
 
-/** The bytes of JSON that a message has besides its content and metadata. */
+/** An estimate of how many bytes of JSON a message takes in addition to its content and metadata. */
 const BESIDE_CONTENT = 2_048
 
 type Bounded = <A, E, R>(
@@ -41,27 +41,30 @@ type Bounded = <A, E, R>(
 ) => Effect.Effect<A, E | RateLimited | Unavailable, R>
 
 /**
- * Bounds the answers that may be large, so that a peer that reads many of them, or does not read them, costs the others
- * nothing (wire.md C.0, Large answers). A request that gets no slot in time is refused: with 429 if its peer has too
- * many answers under way, with 503 if the whole process is at its bound.
+ * Bounds large responses, so that a peer that reads many of them, or does not read them, does not slow down other peers
+ * (wire.md C.0, Large answers). A request that gets no slot in time is refused. The status is 429 if its peer already
+ * has too many large responses in progress, and 503 if the whole process is at its bound.
  */
 export class LargeReads extends Context.Service<LargeReads, {
   /**
-   * Runs the effect in a slot of this agent. The slot is free again when the answer to the current request has left.
+   * Runs the effect in a slot of this agent. The slot becomes free when the response to the current request was sent.
    */
   readonly ofAgent: Bounded
-  /** Runs the transfer of a file in a slot of this IP address, until the answer to the current request has left. */
+  /**
+   * Runs the transfer of a file in a slot of this IP address. The slot becomes free when the response to the current
+   * request was sent.
+   */
   readonly file: <A, E, R>(
     address: string,
     effect: Effect.Effect<A, E, R>
   ) => Effect.Effect<A, E | RateLimited | Unavailable, R>
-  /** Runs a search in a slot of this agent, which has one. The slot is free again when the effect has ended. */
+  /** Runs a search in the only search slot of this agent. The slot becomes free when the effect has ended. */
   readonly search: <A, E, R>(
     agentId: string,
     effect: Effect.Effect<A, E, R>
   ) => Effect.Effect<A, E | RateLimited | Unavailable, R>
   /**
-   * Runs the effect, which may take minutes, in a slot of this agent. The slot is free again when the effect has ended.
+   * Runs the effect, which may take minutes, in a slot of this agent. The slot becomes free when the effect has ended.
    */
   readonly during: Bounded
 }>()("parley/concurrency/LargeReads") {
@@ -78,7 +81,7 @@ export class LargeReads extends Context.Service<LargeReads, {
       }
       const cutMs = config.HTTP_LARGE_READS_SECONDS * 1_000
       const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES, cutMs }, timing)
-      // The bound of transfers is the number of open files, so each transfer counts 1.
+      // Transfers are bounded by the number of open files, so each transfer counts as 1.
       const files = new LargeReadQueue({ waiting, bytes: config.HTTP_FILES, cutMs }, timing)
       const searches = new LargeReadQueue({ waiting: SEARCHES_WAITING, bytes: SEARCHES, cutMs }, timing)
       const queues = [answers, files, searches]
@@ -96,7 +99,7 @@ export class LargeReads extends Context.Service<LargeReads, {
           details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
         })
 
-      /** Waits for a slot. Calls `granted` in the turn in which the slot is granted. */
+      /** Waits for a slot. Calls `granted` synchronously when the slot is granted. */
       const slotOf = (
         queue: LargeReadQueue,
         key: string,
@@ -112,7 +115,7 @@ export class LargeReads extends Context.Service<LargeReads, {
             granted(entered)
             return Effect.succeed(entered)
           }
-          // Whether only the bound of the process delayed the request, when it stopped waiting.
+          // Whether, when the request stopped waiting, only the bound of the process delayed it.
           let hadFreeSlot = false
           return Effect.callback<Slot>((resume) => {
             entered.granted = (slot) => {
@@ -147,7 +150,7 @@ export class LargeReads extends Context.Service<LargeReads, {
         effect: Effect.Effect<A, E, R>
       ) =>
         Effect.suspend(() => {
-          // Set in the turn in which the slot is granted, so that an interruption cannot lose the slot.
+          // Set synchronously when the slot is granted, so that an interruption cannot leak the slot.
           let slot: Slot | undefined
           const granted = (it: Slot) => {
             slot = it
@@ -159,7 +162,7 @@ export class LargeReads extends Context.Service<LargeReads, {
         })
 
       const attach = (source: ServerRequest, reading: Reading): void => {
-        // If the client has disconnected while the request waited, no answer leaves.
+        // If the client disconnected while the request waited, no response is sent.
         if (source.isOver || source.socket.destroyed || source.reading !== undefined) reading.left()
         else source.reading = reading
       }
@@ -171,7 +174,7 @@ export class LargeReads extends Context.Service<LargeReads, {
         Effect.withFiber((fiber) => {
           const source = Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.source
           if (!(source instanceof ServerRequest)) return readingDuring(slots)(key, size, effect)
-          // A request that calls other endpoints for its answer has one slot for all these calls.
+          // If a request calls other endpoints for its response, one slot covers all these calls.
           if (source.reading !== undefined) return effect
           return Effect.flatMap(
             slotOf(answers, key, slots, bytesOf(size, fiber.context), (slot) => attach(source, slot)),
@@ -186,7 +189,7 @@ export class LargeReads extends Context.Service<LargeReads, {
             const { source } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
             return Effect.andThen(
               slotOf(files, address, config.HTTP_FILES_PER_ADDRESS, 1, (slot) =>
-                // The file stays open until the answer has left, however early its last bytes are read.
+                // The file stays open until the response was sent, even if its last bytes were read much earlier.
                 attach(source as ServerRequest, {
                   encoded: () => undefined,
                   cut: () => undefined,

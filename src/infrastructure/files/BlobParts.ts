@@ -5,12 +5,12 @@ import * as path from "node:path"
 import { attempt, type BlobPart, folderOf, type StorageUnavailable } from "./Blobs.ts"
 import { unlessMissing } from "./Missing.ts"
 
-/** Reads objects of the store part by part, and changes nothing, so it is safe while servers use the store. */
+/** Reads objects of the store part by part. It changes nothing, so it is safe while servers use the store. */
 export class BlobParts extends Context.Service<BlobParts, {
-  /** Reads at most `length` bytes from the offset `from`. Returns undefined if there is no such object. */
+  /** Reads at most `length` bytes, beginning at the offset `from`. Returns undefined if there is no such object. */
   readonly read: (name: string, from: number, length: number) => Effect.Effect<BlobPart | undefined, StorageUnavailable>
 }>()("parley/files/BlobParts") {
-  /** Reads the same store as `Blobs`. A client for S3 is loaded when the first part is read. */
+  /** Reads the same store as `Blobs`. The client for S3 is loaded when the first part is read. */
   static readonly layer = Layer.effect(
     BlobParts,
     Effect.map(Config, (config) =>

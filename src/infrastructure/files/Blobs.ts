@@ -37,7 +37,7 @@ export class RangeNotSatisfiable extends WireError<RangeNotSatisfiable>()("Range
   message: "The file has none of the bytes of this Range. Content-Range has its size."
 }) {}
 
-/** A file that an agent announced before uploading it. */
+/** A file whose size and SHA-256 an agent announced before uploading it. */
 export interface Upload {
   readonly id: string
   readonly size: number
@@ -45,23 +45,26 @@ export interface Upload {
   readonly sha256: string
 }
 
-/** The content type and file name with which a file is downloaded, independent of the upload. */
+/** The content type and the file name that a download reports. They are independent of the upload. */
 export interface Presentation {
   readonly contentType: string
   readonly filename: string
 }
 
 /**
- * The state of an announced file: `size` and `checksum` mean that the uploaded bytes do not match. `stored` is final.
+ * The state of an announced file. `size` and `checksum` mean that the uploaded bytes do not match the announcement.
+ * `missing` means that nothing was uploaded. `stored` is final.
  */
 export type Verdict = "stored" | "missing" | "size" | "checksum"
 
-/** An open file that this server sends itself. */
+/** An open file that this server itself sends to the client. */
 export interface Opened {
-  /** The bytes, or those from `first` to `last`, both included. Call it once. */
+  /**
+   * Returns the bytes of the file, or only those from `first` to `last`, both included. Must be called at most once.
+   */
   readonly bytes: (part?: { readonly first: number; readonly last: number }) => Readable
   readonly size: number
-  /** The tag of the file. A stored file never changes. */
+  /** The ETag of the file, which is constant because a stored file never changes. */
   readonly etag: string
   readonly contentType: string
   readonly disposition: string
@@ -73,49 +76,50 @@ export interface BlobPart {
   readonly bytes: Buffer
 }
 
-/** Uploads and downloads through this server, for a store that cannot serve signed URLs itself. */
+/** Uploads and downloads that this server handles itself, for a store that cannot serve signed URLs. */
 export interface SignedFiles {
   /**
-   * Receives an upload as a stream of at most the announced size, and keeps it only if size and SHA-256 match.
-   * `announced` is the Content-Length.
+   * Receives an upload as a stream of at most the announced size. The file is stored only if its size and SHA-256
+   * match. `announced` is the Content-Length.
    */
   readonly accept: (
     token: string,
     bytes: Readable,
     announced: number | undefined
   ) => Effect.Effect<void, Forbidden | SizeMismatch | ChecksumMismatch | AlreadyUploaded | StorageUnavailable>
-  /** Opens a file for download; it is closed with the scope. */
+  /** Opens a file for download. The file is closed when the scope closes. */
   readonly open: (token: string) => Effect.Effect<Opened, Forbidden | StorageUnavailable, Scope.Scope>
 }
 
-/** The folder of the store, if the store is a folder. */
+/** Returns the folder of the store. Only for a store that is a folder. */
 export const folderOf = (config: Settings): string =>
   config.SHARED_DIR === undefined ? path.resolve(config.DATA_DIR, "blobs") : path.resolve(config.SHARED_DIR)
 
-/** How long an upload that began just before its URL expired may take. */
+/** How long an upload that began just before its URL expired may take, in milliseconds. */
 export const LAST_BYTES_MILLIS = 300_000
 
-/** The name of the object that holds a stored file. */
+/** Returns the name of the object that holds a stored file. */
 export const objectOfFile = (id: string): string => `files/${id}`
 
 /**
- * The name of the object that holds an uploaded file before its first use, in a store that does not check uploads on
- * arrival.
+ * Returns the name of the object that holds an uploaded file before its first use, in a store that does not check
+ * uploads on arrival.
  */
 export const uploadOfFile = (id: string): string => `uploads/${id}`
 
 /**
- * The store for bytes outside the database. It holds files of agents, which are uploaded and downloaded by URLs signed
- * for one file and one purpose, and small public objects of the server. Once `verify` has returned `stored`, a file is
- * immutable: no signed URL can change the file. Every operation is idempotent.
+ * The store for bytes outside the database. It contains files of agents and small public objects of the server. Agents
+ * upload and download files by signed URLs; each URL is valid for one file and one purpose. After `verify` has returned
+ * `stored`, no signed URL can change the file. Every operation is idempotent.
  */
 export class Blobs extends Context.Service<Blobs, {
-  /** A URL to which exactly these bytes can be uploaded with PUT, without an API key, for UPLOADS_URL_SECONDS. */
+  /** Makes a URL to which exactly these bytes can be uploaded with PUT, without an API key, for UPLOADS_URL_SECONDS. */
   readonly uploadUrl: (upload: Upload) => Effect.Effect<string, StorageUnavailable>
-  /** Compares the uploaded bytes with the announced size and SHA-256, and stores the file for good if they match. */
+  /** Compares the uploaded bytes with the announced size and SHA-256. If they match, the file is stored for good. */
   readonly verify: (upload: Upload) => Effect.Effect<Verdict, StorageUnavailable>
   /**
-   * A URL from which a stored file can be downloaded without an API key, any number of times for DOWNLOADS_URL_SECONDS.
+   * Makes a URL from which a stored file can be downloaded without an API key, any number of times, for
+   * DOWNLOADS_URL_SECONDS.
    */
   readonly downloadUrl: (id: string, as: Presentation) => Effect.Effect<string, StorageUnavailable>
   /**
@@ -125,17 +129,17 @@ export class Blobs extends Context.Service<Blobs, {
   readonly tidy: (id: string) => Effect.Effect<void, StorageUnavailable>
   /** Removes the file and its upload. */
   readonly remove: (id: string) => Effect.Effect<void, StorageUnavailable>
-  /** Stores an object of the server. The same name must always have the same bytes. */
+  /** Stores an object of the server. Every call with the same name must store the same bytes. */
   readonly putObject: (name: string, bytes: Buffer, contentType: string) => Effect.Effect<void, StorageUnavailable>
   readonly getObject: (name: string) => Effect.Effect<Buffer | undefined, StorageUnavailable>
   readonly removeObject: (name: string) => Effect.Effect<void, StorageUnavailable>
-  /** Undefined if the store serves its signed URLs itself. */
+  /** Undefined if the store itself serves its signed URLs. */
   readonly signedFiles: SignedFiles | undefined
 }>()("parley/files/Blobs") {}
 
 /**
- * Runs an operation of the store at a place, which is named in the log if no space is left there. A failure is logged
- * and becomes `StorageUnavailable` (503).
+ * Makes a function that runs an operation of the store at `place`. A failure is logged and becomes `StorageUnavailable`
+ * (503). If the disk is full, the log line names the place.
  */
 export const attemptAt = (place: string) => <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnavailable> =>
   Effect.catch(
@@ -150,21 +154,25 @@ export const attemptAt = (place: string) => <A>(run: () => Promise<A>): Effect.E
         : Effect.andThen(Effect.logError("The file store failed", error), Effect.fail(new StorageUnavailable()))
   )
 
-/** Runs an operation of a store that has no folder. */
+/** Runs an operation of a store that is not a folder. */
 export const attempt = attemptAt("the file store")
 
-/** The file name that is used if the given name has no usable part. */
+/** The file name that is used if no part of the given name is usable. */
 const NAMELESS = "file"
 
 /**
- * The name to save a file under: the last usable part of a path, without control characters and invisible characters.
+ * Returns the name under which a download saves a file. It is the last usable part of the given path, without control
+ * characters and invisible characters.
  */
 export const savedAs = (filename: string): string =>
   filename.split(/[/\\]|^[A-Za-z]:/)
     .map(plainName)
     .findLast((part) => !/^\.*$/.test(part)) ?? NAMELESS
 
-/** The header that makes a browser save a file under its name and never show it (RFC 6266, RFC 8187). */
+/**
+ * Returns the Content-Disposition header that makes a browser save a file under its name instead of showing it (RFC
+ * 6266, RFC 8187).
+ */
 export const contentDisposition = (filename: string): string => {
   const name = savedAs(filename)
   const plain = name.replace(/[^\x20-\x7e]|["%]/gu, "_")

@@ -28,7 +28,7 @@ type Grant =
   | ({ readonly op: "put"; readonly until: number } & Upload)
   | ({ readonly op: "get"; readonly until: number; readonly id: string } & Presentation)
 
-/** Reads and drops the rest of an upload, up to 32 MiB, so that the client can read the response. */
+/** Reads and discards the rest of an upload, up to 32 MiB, so that the client can read the response. */
 const discard = (bytes: Readable): void => {
   let size = 0
   bytes.on("data", (chunk: Buffer) => {
@@ -47,8 +47,8 @@ const syncFolder = async (folder: string): Promise<void> => {
 }
 
 /**
- * Opens a file, or returns undefined if it is missing. The stream of its bytes closes it at the end or when it is
- * destroyed.
+ * Opens a file. Returns undefined if it does not exist. The stream of its bytes closes the file when the stream ends or
+ * is destroyed.
  */
 const openFile = async (
   file: string
@@ -72,10 +72,10 @@ const openFile = async (
   }
 }
 
-/** An unfinished upload older than this is abandoned, because no upload takes a day. */
+/** After how many milliseconds an unfinished upload counts as abandoned. No upload takes a day. */
 const ABANDONED_MS = 86_400_000
 
-/** Removes the files of a folder that were last modified before a time. */
+/** Removes the files in a folder that were last modified before a time. */
 const sweep = async (folder: string, before: number): Promise<void> => {
   for (const name of await fs.readdir(folder)) {
     const file = path.join(folder, name)
@@ -84,11 +84,12 @@ const sweep = async (folder: string, before: number): Promise<void> => {
 }
 
 /**
- * Files in DATA_DIR/blobs, used by one process, or in SHARED_DIR, shared by all nodes. A file appears under its name
- * only when it is complete, checked and synced to disk. Unfinished uploads are in `incoming`. At the start a server
- * removes the unfinished uploads of a killed server: in DATA_DIR all of them, in SHARED_DIR only those older than a
- * day, because another node may be writing the others. The signed URLs lead to paths of this server that begin with
- * `signedUrlsPath`.
+ * Stores files in DATA_DIR/blobs, which one process uses, or in SHARED_DIR, which all nodes share. A file appears under
+ * its name only after it is complete, checked and synced to disk. Until then it is in `incoming`.
+ *
+ * At its start, a server removes unfinished uploads of servers that were killed. In DATA_DIR it removes all of them. In
+ * SHARED_DIR it removes only those older than a day, because another node may be writing the others. The signed URLs
+ * point to paths of this server that begin with `signedUrlsPath`.
  */
 export const layer = (signedUrlsPath: string): Layer.Layer<Blobs, never, Config | Ids | Secrets> =>
   Layer.effect(
@@ -120,7 +121,7 @@ export const layer = (signedUrlsPath: string): Layer.Layer<Blobs, never, Config 
         const given = Buffer.from(mac, "base64url")
         const own = macOf(body)
         if (rest.length > 0 || given.length !== own.length || !timingSafeEqual(given, own)) return undefined
-        // Only what `sign` wrote has this signature.
+        // Only a text that `sign` made has a valid signature.
         const grant = JSON.parse(Buffer.from(body, "base64url").toString("utf8")) as Grant
         return grant.op === op && grant.until > at ? grant as Extract<Grant, { op: Op }> : undefined
       }
@@ -129,7 +130,10 @@ export const layer = (signedUrlsPath: string): Layer.Layer<Blobs, never, Config 
 
       const sizeOf = async (id: string): Promise<number | undefined> => (await unlessMissing(fs.stat(fileOf(id))))?.size
 
-      /** Writes a temporary file, syncs it, and renames it to `target`, unless `write` returns a refusal. */
+      /**
+       * Writes a temporary file, syncs it, and renames it to `target`. If `write` returns a refusal, the temporary file
+       * is removed and the refusal is returned.
+       */
       const store = async <R>(
         target: string,
         write: (handle: fs.FileHandle) => Promise<R | undefined>
@@ -205,7 +209,7 @@ export const layer = (signedUrlsPath: string): Layer.Layer<Blobs, never, Config 
         removeObject: (name) => attempt(() => fs.rm(objectOf(name), { force: true })),
         signedFiles: {
           accept: Effect.fnUntraced(function*(token, bytes, announced) {
-            // Without a listener, a client that disconnects while nothing reads would end the process.
+            // Without a listener, a client that disconnects while nothing reads the stream would crash the process.
             bytes.on("error", () => {})
             const upload = read(token, "put", yield* Clock.currentTimeMillis)
             if (upload === undefined) return yield* forbidden()

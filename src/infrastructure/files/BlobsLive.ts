@@ -5,8 +5,8 @@ import { Effect, Layer } from "effect"
 import type { Blobs } from "./Blobs.ts"
 
 /**
- * S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if
- * needed. The signed URLs of a folder lead to this server, to paths that begin with `signedUrlsPath`.
+ * The store is S3 if S3_BUCKET is set, and a folder (SHARED_DIR or DATA_DIR) otherwise. The S3 client is large, so it
+ * is loaded only if needed. The signed URLs of a folder point to paths of this server that begin with `signedUrlsPath`.
  */
 export const blobsLive = (signedUrlsPath: string): Layer.Layer<Blobs, never, Config | Ids | Secrets> =>
   Layer.unwrap(Effect.gen(function*() {

@@ -25,7 +25,7 @@ import {
   type Verdict
 } from "./Blobs.ts"
 
-/** The number of uploads that may be read and checked at once. */
+/** How many uploads may be read and checked at once. */
 const MAX_CONCURRENT_CHECKS = 4
 
 const isMissing = (error: unknown): boolean =>
@@ -51,7 +51,7 @@ const clientOf = (config: Settings, endpoint: string | undefined): S3Client =>
         secretAccessKey: Redacted.value(config.S3_SECRET_ACCESS_KEY)
       }
     }),
-    // By default the client would sign a checksum into upload URLs, before the bytes are known.
+    // By default the client would sign a checksum into upload URLs, but the bytes are not known yet.
     requestChecksumCalculation: "WHEN_REQUIRED",
     responseChecksumValidation: "WHEN_REQUIRED",
     requestHandler: { connectionTimeout: 3_000, requestTimeout: 20_000 },
@@ -84,9 +84,9 @@ export const readPart = async (
 }
 
 /**
- * Files in an S3 bucket. Agents upload to `uploads/` with presigned URLs that fix the announced length. At its first
- * use a file is read, and exactly the version that has the announced digest is copied to `files/`, for which no upload
- * URL exists.
+ * Stores files in an S3 bucket. Agents upload to `uploads/` with presigned URLs that fix the announced length. At the
+ * first use of a file, the server reads the upload and checks its digest. Then it copies exactly the checked version to
+ * `files/`, for which no upload URL exists.
  */
 export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
   Blobs,
@@ -99,11 +99,11 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
         Effect.sync(() => clientOf(config, endpoint)),
         (client) => Effect.sync(() => client.destroy())
       )
-    /** This client only signs URLs. The host is part of the signature, so it must be the host that clients use. */
+    /** This client only signs URLs. The signature covers the host, so the host must be the one that clients use. */
     const signer = yield* clientAt(config.S3_ENDPOINT)
     const client = yield* clientAt(config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
-    // Warns at the start instead of at the first upload. The start does not wait for the check. A 403 passes, because
-    // credentials may be allowed to use a bucket without being allowed HeadBucket.
+    // Warns at the start of the server instead of at the first upload. The start does not wait for this check. A 403
+    // causes no warning, because credentials may be allowed to use a bucket without being allowed HeadBucket.
     yield* Effect.tryPromise({
       try: () => client.send(new HeadBucketCommand({ Bucket: bucket })),
       catch: (error) => error
@@ -155,7 +155,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     const check = async (upload: Upload): Promise<Verdict> => {
       if (await isStored(upload.id)) return "stored"
       const verdict = await store(upload)
-      // Another check may have stored the file meanwhile, and removed the upload.
+      // Another check may have stored the file in the meantime and removed the upload.
       return verdict !== "stored" && await isStored(upload.id) ? "stored" : verdict
     }
 

@@ -1,4 +1,4 @@
-/** The result of an operation on a file, or undefined if there is no such file. */
+/** Returns the result of a file operation, or undefined if the file does not exist. */
 export const unlessMissing = <A>(operation: Promise<A>): Promise<A | undefined> =>
   operation.catch((error: unknown) => {
     if (Reflect.get(Object(error), "code") === "ENOENT") return undefined

@@ -4,15 +4,15 @@ import { type FileHandle, open, rename, rm } from "node:fs/promises"
 import { unlessMissing } from "./Missing.ts"
 
 const CHUNK_BYTES = 262_144
-/** How many small files are read at once. */
+/** How many files are opened in parallel. */
 const READ_BATCH_SIZE = 16
 /**
- * The file is synced after this many bytes. Otherwise the disk would get all bytes at once, and commits of the database
- * would wait.
+ * After how many written bytes the file is synced. Otherwise all bytes would reach the disk at once, and commits of the
+ * database would wait.
  */
 const SYNC_EVERY_BYTES = 4_194_304
 
-/** A tar file cannot be written, or a file cannot be packed into it. */
+/** A tar file could not be written, or a file could not be packed into it. */
 export class TarFailed extends Data.TaggedError("TarFailed")<{ readonly message: string }> {}
 
 const failed = (error: unknown) => new TarFailed({ message: error instanceof Error ? error.message : String(error) })
@@ -22,13 +22,15 @@ const io = <A>(run: () => Promise<A>): Effect.Effect<A, TarFailed> => Effect.try
 /** The entries of a tar file in the order in which they are written. */
 export type TarEntries<E = never> = Stream.Stream<Tar.Entry<TarFailed>, TarFailed | E>
 
-/** A file of more than a chunk, open. `size` is its size when it was opened. */
+/** An open file that is larger than a chunk. `size` is its size when it was opened. */
 interface LargeFile {
   readonly handle: FileHandle
   readonly size: number
 }
 
-/** Reads `length` bytes from the offset `at`. If the file has become shorter, zeros fill the rest. */
+/**
+ * Reads `length` bytes, beginning at the offset `at`. If the file has become shorter, the rest is filled with zeros.
+ */
 const bytesAt = async (handle: FileHandle, at: number, length: number): Promise<Buffer> => {
   const bytes = Buffer.alloc(length)
   for (let read = 0; read < length;) {
@@ -43,7 +45,9 @@ async function* chunksOf({ handle, size }: LargeFile): AsyncGenerator<Buffer> {
   for (let at = 0; at < size; at += CHUNK_BYTES) yield await bytesAt(handle, at, Math.min(CHUNK_BYTES, size - at))
 }
 
-/** Opens a file. A file of at most one chunk is read and closed at once. Returns undefined if there is no such file. */
+/**
+ * Opens a file. A file of at most one chunk is read and closed at once. Returns undefined if the file does not exist.
+ */
 const openFile = async (path: string): Promise<Buffer | LargeFile | undefined> => {
   const handle = await unlessMissing(open(path, "r"))
   if (handle === undefined) return undefined
@@ -58,8 +62,8 @@ const openFile = async (path: string): Promise<Buffer | LargeFile | undefined> =
 }
 
 /**
- * The entry of a file, as a list; the list is empty if a file that may be missing does not exist. A large file is
- * closed with the scope.
+ * Makes a list with the entry of a file. If the file does not exist and `missing` is "skip", the list is empty. A large
+ * file is closed when the scope closes.
  */
 const entryAt = (name: string, path: string, missing: "skip" | "fail") =>
   Effect.flatMap(
@@ -75,9 +79,9 @@ const entryAt = (name: string, path: string, missing: "skip" | "fail") =>
   )
 
 /**
- * The entries of files, each with the size that the file has when it is opened. If a file grows meanwhile, its new
- * bytes are left out. Several files are opened at once, and the small ones among them are read, because a busy event
- * loop takes long for each step of a file.
+ * The entries of files. The size of an entry is the size of its file when it was opened. If a file grows later, its new
+ * bytes are left out. Several files are opened in parallel, and the small ones among them are read immediately, because
+ * each file operation takes long while the event loop is busy.
  */
 export const filesAt = (
   named: ReadonlyArray<readonly [name: string, path: string]>,
@@ -94,9 +98,9 @@ export const filesAt = (
   )
 
 /**
- * Writes a tar file, readable by its owner only, with a few megabytes in memory at most, and returns its size. It is
- * written as `unfinished`, synced to disk, and gets its name when it is complete. `at` is the time of all entries, in
- * milliseconds.
+ * Writes a tar file that only its owner can read, and returns its size in bytes. It uses at most a few megabytes of
+ * memory. The bytes are written to `unfinished` and synced to disk. Then the complete file is renamed to `file`. `at`
+ * is the modification time of all entries, in milliseconds.
  */
 export const writeTar = <E>(
   file: string,
@@ -119,7 +123,7 @@ export const writeTar = <E>(
         header: { ...header, mode: 0o600, mtime: new Date(at) }
       })),
       Stream.pipeThroughChannel(Tar.encode<E | TarFailed, unknown, Tar.Entry<TarFailed>>()),
-      // While bytes are being written, up to 16 chunks are read. The next write has all of them.
+      // Up to 16 chunks are read while other chunks are being written. The next write takes all of them.
       Stream.buffer({ capacity: 16 }),
       Stream.runForEachArray((chunks) =>
         io(async () => {

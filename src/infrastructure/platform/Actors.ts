@@ -3,7 +3,7 @@ import { actors as gauge } from "./Metrics.ts"
 
 /** The actors of one kind in this node's memory. */
 export interface Actors<Actor> {
-  /** Returns the actor with this id, and creates it if needed. */
+  /** Returns the actor with this id, and creates it if it is not in memory. */
   readonly of: (id: string) => Actor
   /** Returns undefined if the actor is not in memory. */
   readonly find: (id: string) => Actor | undefined
@@ -11,8 +11,8 @@ export interface Actors<Actor> {
 }
 
 /**
- * Makes the registry of one kind of actors. Once a minute, `isIdle` decides for each actor whether the actor leaves
- * memory. An actor may leave if nothing is lost or done twice when it is created again.
+ * Makes the registry of one kind of actor. Once a minute, `isIdle` decides for each actor whether it can leave memory.
+ * An actor can leave if creating it again neither loses anything nor does anything twice.
  */
 export const makeActors = Effect.fnUntraced(function*<Actor>(
   kind: "agent" | "conversation" | "group" | "webhook",

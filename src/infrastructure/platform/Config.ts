@@ -27,8 +27,8 @@ export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly 
 }
 
 /**
- * Every environment variable that Parley reads, in the order of `--help`; `npm run docs` generates
- * docs/configuration.md from this list. A rate is a number of accepted requests in a sliding window.
+ * Every environment variable that Parley reads, in the order of `--help`. `npm run docs` generates
+ * docs/configuration.md from this list. A rate is the number of requests that are accepted in a sliding window.
  */
 export const settings = {
   PORT: make(wholeNumber(0, 65535), 3000, "TCP port of the HTTP API and the WebSocket; 0 takes any free port"),
@@ -473,7 +473,7 @@ export const settings = {
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
 
-/** Conflicts between settings that are each valid alone. */
+/** Returns the problems of settings that are each valid alone but conflict with each other. */
 const disagreements = (config: Settings): ReadonlyArray<string> => {
   const problems: Array<string> = []
   if (config.HTTP_HEADERS_SECONDS > config.HTTP_REQUEST_SECONDS) {
@@ -511,16 +511,19 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
 }
 
 /**
- * Whether a unknownSettings name stops the start. The name of a limit does, because nobody would notice in time that
- * the limit is not in force.
+ * Whether an unknown setting stops the start. A misspelled limit does, because otherwise nobody would notice in time
+ * that the limit is not in force.
  */
 const stops = ({ name }: UnknownSetting): boolean => name.startsWith("LIMITS_")
 
 const strangers = Effect.map(Environment, (environment) => unknownSettings(environment, Object.keys(settings)))
 
-/** The effective configuration, validated as a whole before anything starts. */
+/** The effective configuration. It is validated as a whole before anything starts. */
 export class Config extends Context.Service<Config, Settings>()("parley/platform/Config") {
-  /** Reads every variable from the `ConfigProvider` (by default the environment); fails with all problems at once. */
+  /**
+   * Reads every variable from the `ConfigProvider`, which is the environment by default. It fails with all problems at
+   * once.
+   */
   static readonly load = Effect.gen(function*() {
     const problems: Array<string> = []
     const values: Record<string, unknown> = {}
@@ -544,7 +547,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
 
   static readonly layer = Layer.effect(Config, Config.load)
 
-  /** Warnings about variables that are set, have no effect, and look like unknownSettings settings. */
+  /** Warnings about variables that are set but have no effect, and look like misspelled settings. */
   static readonly warnings = Effect.map(
     strangers,
     (found) =>
@@ -553,7 +556,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
       )
   )
 
-  /** The defaults with these changes, for tests. */
+  /** The default settings with these changes, for tests. */
   static readonly layerTest = (changes: Partial<Settings> = {}) =>
     Layer.sync(Config, () => {
       const defaults = Object.fromEntries(Object.entries(settings).map(([name, s]) => [name, s.fallback]))
@@ -561,16 +564,16 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
     })
 }
 
-/** One setting with its effective value; the texts are those of docs/configuration.md. */
+/** One setting with its effective value. The texts are those of docs/configuration.md. */
 export interface EffectiveSetting {
   readonly name: string
-  /** For a secret, only that it is set. */
+  /** The value. For a secret, only whether it is set. */
   readonly value: string
   readonly isDefault: boolean
   readonly about: string
 }
 
-/** Every setting with its effective value, secrets redacted, in the order of `settings`. */
+/** Returns every setting with its effective value, in the order of `settings`. Secrets are redacted. */
 export const effective = (config: Settings): ReadonlyArray<EffectiveSetting> =>
   (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(
     ([name, { about, fallback, secret, shown }]) => {

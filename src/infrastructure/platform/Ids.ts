@@ -1,18 +1,18 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { createHmac, hash, randomBytes } from "node:crypto"
 
-/** The prefixes of ids of the form: prefix, `_`, 16 url-safe base64 characters (wire.md D). */
+/** The prefixes of ids. An id consists of a prefix, `_` and 16 URL-safe base64 characters (wire.md D). */
 export type IdPrefix = "agt" | "msg" | "grp" | "gri" | "att" | "whk" | "whd" | "rpt" | "pnd" | "req" | "con"
 
 /**
- * The source of ids, keys, codes and all other randomness, so that a simulation can seed them.
- * Ids begin with the time in milliseconds, so rows created together are close together in an index.
+ * The source of ids, keys, codes and all other randomness, so that a simulation can seed all of them. An id begins with
+ * its time in milliseconds, so rows that are created together are close together in an index.
  */
 export class Ids extends Context.Service<Ids, {
   readonly make: (prefix: IdPrefix) => string
-  /** `ac_` and 43 url-safe base64 characters, 256 random bits. */
+  /** Makes a key: `ac_` and 43 URL-safe base64 characters, which encode 256 random bits. */
   readonly apiKey: () => string
-  /** Six decimal digits, uniformly distributed. */
+  /** Makes a code of six decimal digits, uniformly distributed. */
   readonly code: () => string
   readonly bytes: (n: number) => Buffer
 }>()("parley/platform/Ids") {
@@ -36,8 +36,8 @@ export class Ids extends Context.Service<Ids, {
       }))
 
   /**
-   * The operating system's random bytes, read in blocks of 8 KiB because a system call for each id would dominate its
-   * cost.
+   * Uses random bytes of the operating system. They are read in blocks of 8 KiB, because a system call for each id
+   * would cost more than the rest of the work.
    */
   static readonly layer = Layer.effect(
     Ids,
@@ -74,5 +74,5 @@ export class Ids extends Context.Service<Ids, {
     )
 }
 
-/** The digest that is stored in place of keys and codes. */
+/** Returns the digest that is stored in place of a key or a code. */
 export const sha256 = (data: string | Buffer): Buffer => hash("sha256", data, "buffer")

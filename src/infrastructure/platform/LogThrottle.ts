@@ -3,16 +3,16 @@ import { monotonicMillis } from "./MonotonicClock.ts"
 
 export const MINUTE_MS = 60_000
 
-/** Keys whose last line is remembered; those that were written longest ago are forgotten first. */
+/** How many keys are remembered. Above this number, the key whose line is oldest is forgotten first. */
 const MAX_KEYS = 1_000
 
 /**
- * Writes at most one log line for each key and interval and drops the others: for failures that repeat while something
- * is down. The next line of the same key carries the number of dropped lines in `suppressed`.
+ * Writes at most one log line for each key and interval, and drops the others. It is for failures that repeat during an
+ * outage. The next line of the same key reports the number of dropped lines in `suppressed`.
  */
 export class LogThrottle {
   private readonly everyMs: number
-  /** What was written last for each key, the oldest first. */
+  /** The last written line of each key: its time, and how many lines were dropped since then. The oldest is first. */
   private readonly written = new Map<string, { readonly at: number; suppressed: number }>()
 
   constructor(everyMs = 1_000) {
@@ -23,7 +23,7 @@ export class LogThrottle {
     return Effect.clockWith((clock) => {
       const now = monotonicMillis(clock)()
       const last = this.written.get(key)
-      // Tests may use another clock, which may be behind the last line.
+      // Tests may use another clock, which can be behind the time of the last line.
       if (last !== undefined && now >= last.at && now - last.at < this.everyMs) {
         last.suppressed++
         return Effect.void

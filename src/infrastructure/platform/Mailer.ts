@@ -8,33 +8,33 @@ import { makeFolder, reasonOf } from "./disk/Folder.ts"
 import { Ids } from "./Ids.ts"
 import { mail as mails, mailQueue } from "./Metrics.ts"
 
-/** A plain-text mail to one address. The address must be validated already: it is written into a header. */
+/** A plain-text e-mail to one address. The address is written into a header, so it must already be validated. */
 export interface Mail {
   readonly to: string
   readonly subject: string
   readonly text: string
-  /** The line that a standalone server prints at its terminal when mail goes to the outbox. */
+  /** The line that a standalone server prints to its terminal when the e-mail goes to the outbox. */
   readonly note: string
 }
 
-/** The mail could not be sent. `reason` contains nothing from the mail. */
+/** The e-mail could not be sent. `reason` contains nothing from the e-mail. */
 export class MailFailed extends Data.TaggedError("MailFailed")<{ readonly reason: string }> {}
 
 /**
- * Sends each mail with one attempt. Success means that the mail server, or the outbox, has accepted the mail.
- * Neither the text nor the address of a mail is ever logged.
+ * Sends each e-mail with one attempt. Success means that the mail server, or the outbox, has accepted the e-mail.
+ * Neither the text nor the address of an e-mail is ever logged.
  */
 export class Mailer extends Context.Service<Mailer, {
   readonly send: (mail: Mail) => Effect.Effect<void, MailFailed>
   /**
-   * Whether mail can be sent at present; the result may be up to 10 seconds old. It does not depend on the outcome of
-   * any mail, so it reveals nothing about any address.
+   * Succeeds if e-mail can be sent at present. The result may be up to 10 seconds old. It does not depend on the
+   * outcome of any e-mail, so it reveals nothing about any address.
    */
   readonly ready: Effect.Effect<void, MailFailed>
 }>()("parley/platform/Mailer") {
   /**
-   * Sends through SMTP_URL over a pool of connections. Each mail has 10 seconds, including its wait for a connection.
-   * At most 1,000 mails may wait.
+   * Sends through SMTP_URL over a pool of connections. Sending an e-mail may take 10 seconds, including the wait for a
+   * connection. At most 1,000 e-mails may wait.
    */
   static readonly layerSmtp = Layer.effect(
     Mailer,
@@ -98,7 +98,7 @@ export class Mailer extends Context.Service<Mailer, {
     })
   )
 
-  /** Writes each mail atomically as a file into MAIL_OUTBOX, and prints its note to standard output. */
+  /** Writes each e-mail atomically as a file into MAIL_OUTBOX, and prints its note to standard output. */
   static readonly layerOutbox = Layer.effect(
     Mailer,
     Effect.gen(function*() {
@@ -108,12 +108,12 @@ export class Mailer extends Context.Service<Mailer, {
       const folder = config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox")
       const freeDisk = yield* FreeDisk
       const fullDisk = yield* FullDisk
-      /** Fails, and says so in the log once a minute, because the outbox has no space left. */
+      /** Fails because the outbox has no space left, and logs this at most once a minute. */
       const full = Effect.suspend(() => {
         const reason = noSpaceLeftOn(resolve(folder), freeDisk(folder))
         return Effect.andThen(fullDisk.report("mail", reason), Effect.fail(new MailFailed({ reason })))
       })
-      // Mail that is written to a folder never waits.
+      // E-mail that is written to a folder never waits.
       yield* mailQueue.readsIn(() => 0)
       const render = createTransport({ streamTransport: true, buffer: true, newline: "unix" })
       const write = async (name: string, message: Buffer): Promise<void> => {
@@ -139,7 +139,7 @@ export class Mailer extends Context.Service<Mailer, {
       })
       return Mailer.of({
         ready: Effect.tryPromise({
-          // With a trailing separator the check fails for anything but a folder.
+          // With a trailing separator, the check fails unless the path is a folder.
           try: () => access(folder + sep, constants.W_OK | constants.X_OK),
           catch: (error) => new MailFailed({ reason: codeOf(error) })
         }).pipe(Effect.andThen(Effect.suspend(() => freeDisk(folder) < LEAST_OUTBOX_BYTES ? full : Effect.void))),
@@ -159,24 +159,24 @@ export class Mailer extends Context.Service<Mailer, {
     })
   )
 
-  /** SMTP if SMTP_URL is set, else the outbox. */
+  /** Uses SMTP if SMTP_URL is set, and the outbox otherwise. */
   static readonly layer = Layer.unwrap(
     Effect.map(Config, (config) => config.SMTP_URL === undefined ? Mailer.layerOutbox : Mailer.layerSmtp)
   )
 }
 
 /**
- * Sends mails in the background, because no request waits for its mail. At most 1,000 mails may wait. At shutdown they
- * get five seconds; a mail that is lost then is not sent later.
+ * Sends e-mails in the background, because no request waits for its e-mail. At most 1,000 e-mails may wait. At shutdown
+ * the waiting e-mails get five seconds. An e-mail that is not sent by then is lost.
  */
 export class MailQueue extends Context.Service<MailQueue, {
-  /** Whether mail can be sent at present (`Mailer.ready`), and another mail may wait. */
+  /** Succeeds if e-mail can be sent at present (`Mailer.ready`) and one more e-mail may wait. */
   readonly ready: Effect.Effect<void, MailFailed>
-  /** Sends a mail, with retries after 2, 4 and 8 seconds. */
+  /** Sends an e-mail, with retries after 2, 4 and 8 seconds. */
   readonly deliver: (mail: Mail) => Effect.Effect<void, MailFailed>
   /**
-   * Begins an effect that sends a mail, and returns at once. `failed` runs with the reason if the effect fails. It runs
-   * instead of the effect if too many mails wait.
+   * Starts an effect that sends an e-mail, and returns at once. If the effect fails, `failed` runs with the reason. If
+   * too many e-mails wait, `failed` runs instead of the effect.
    */
   readonly begin: (
     sending: Effect.Effect<void, MailFailed>,
@@ -212,7 +212,7 @@ export class MailQueue extends Context.Service<MailQueue, {
 /** Retries after 2, 4 and 8 seconds. */
 const again = Schedule.exponential("2 seconds").pipe(Schedule.upTo({ times: 3 }))
 
-/** Counts how a mail ended. */
+/** Counts whether an e-mail was sent or failed. */
 const counted = <R>(sending: Effect.Effect<unknown, MailFailed, R>): Effect.Effect<void, MailFailed, R> =>
   Effect.asVoid(
     Effect.onExit(sending, (exit) => Effect.sync(() => mails.at(Exit.isSuccess(exit) ? "sent" : "failed").add()))
@@ -221,13 +221,13 @@ const counted = <R>(sending: Effect.Effect<unknown, MailFailed, R>): Effect.Effe
 const tooMany = () => new MailFailed({ reason: "too many mails are waiting" })
 
 const MAX_CONNECTIONS = 5
-/** With fewer free bytes than this, no mail is accepted for the outbox. A mail has about 1 kB. */
+/** With fewer free bytes than this, the outbox accepts no e-mail. An e-mail takes about 1 kB. */
 const LEAST_OUTBOX_BYTES = 1_000_000
 const MAX_WAITING = 1_000
 const SEND_TIMEOUT = "10 seconds"
 const READY_TIMEOUT = "5 seconds"
 
-/** The codes of an error without its message, because a mail server's answer may quote the mail. */
+/** Returns the codes of an error without its message, because the message of a mail server may quote the e-mail. */
 const codeOf = (error: unknown): string => {
   if (typeof error !== "object" || error === null) return "unknown"
   const { code, responseCode } = error as { readonly code?: unknown; readonly responseCode?: unknown }
@@ -237,7 +237,9 @@ const codeOf = (error: unknown): string => {
 
 const SENDER = /^(?:([^<>\r\n]*)<([^<>\s@]+@[^<>\s@]+)>|([^<>\s@]+@[^<>\s@]+))$/
 
-/** Makes the message: one text/plain part with the usual headers. Fails if MAIL_FROM is invalid. */
+/**
+ * Makes a function that composes a message: one text/plain part with the usual headers. Fails if MAIL_FROM is invalid.
+ */
 const composer = Effect.gen(function*() {
   const config = yield* Config
   const ids = yield* Ids

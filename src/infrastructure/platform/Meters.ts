@@ -1,30 +1,34 @@
 import { Effect, type Scope } from "effect"
 
 /**
- * Counters, gauges and histograms in Prometheus's text format. Counting costs an addition, and a histogram a search
- * through a dozen bounds. Neither looks up a name or allocates. `Metrics.ts` is the catalogue of this process's meters.
+ * Counters, gauges and histograms in Prometheus's text format. Counting costs one addition. Recording a value in a
+ * histogram also searches a dozen bounds. Neither looks up a name or allocates memory. `Metrics.ts` is the catalogue of
+ * this process's meters.
  */
 
 /**
- * The labels of a meter, each with all its values. Undefined stands for values that are known only at run time, and
- * few.
+ * The labels of a meter, with all values of each label. Undefined stands for a label whose values are known only at run
+ * time. There must be few of them.
  */
 export type Labels = Readonly<Record<string, ReadonlyArray<string> | undefined>>
 
 export interface Description<L extends Labels = Labels> {
   readonly name: string
-  /** What it counts or measures, with its unit. */
+  /** What the meter counts or measures, with its unit. */
   readonly help: string
-  /** When an operator should act, and how. Empty if the meter only helps to explain others. */
+  /** When an operator should act, and how. Empty if the meter only helps to explain other meters. */
   readonly action: string
   readonly labels?: L
-  /** The servers that have the meter, if not all have it. */
+  /** Which servers report the meter, if not all of them do. */
   readonly only?: string
 }
 
 export type Kind = "counter" | "gauge" | "histogram"
 
-/** The most series of a meter. Further ones are counted together under `other`. A label without a bound is a defect. */
+/**
+ * How many series a meter may have. Further series are counted together under `other`. A label whose number of values
+ * is unbounded is a defect.
+ */
 const MAX_SERIES = 500
 const OTHER = "other"
 
@@ -39,7 +43,7 @@ const braced = (...texts: ReadonlyArray<string>): string => {
   return given.length === 0 ? "" : `{${given.join(",")}}`
 }
 
-/** All combinations of the labels' values; none if a label's values are not known yet. */
+/** Returns all combinations of the labels' values. Returns none if the values of a label are not known in advance. */
 const combinations = (labels: ReadonlyArray<ReadonlyArray<string> | undefined>): ReadonlyArray<ReadonlyArray<string>> =>
   labels.reduce<ReadonlyArray<ReadonlyArray<string>>>(
     (made, values) => made.flatMap((one) => (values ?? []).map((value) => [...one, value])),
@@ -51,14 +55,14 @@ interface Series {
 }
 
 /**
- * A metric with all its series. A series whose label values are known in advance is printed as zero before it is first
- * counted.
+ * A metric with all its series. If the values of all labels are known in advance, each series is printed as zero before
+ * it is first counted.
  */
 export abstract class Meter<S extends Series = Series> {
   abstract readonly kind: Kind
   readonly description: Description
   readonly labelNames: ReadonlyArray<string>
-  /** The series of a meter without labels. It is not printed if the meter has labels. */
+  /** The only series of a meter without labels. It is not printed if the meter has labels. */
   protected readonly own: S
   private readonly make: () => S
   private readonly series = new Map<string, S>()
@@ -72,7 +76,8 @@ export abstract class Meter<S extends Series = Series> {
   }
 
   /**
-   * The series with these label values, in the order of the labels. Hot paths keep the series to avoid this look-up.
+   * Returns the series with these label values, in the order of the labels. Hot paths keep the series to avoid this
+   * look-up.
    */
   at(...values: ReadonlyArray<string>): S {
     const key = values.length === 1 ? values[0]! : values.join("\u0000")
@@ -85,12 +90,12 @@ export abstract class Meter<S extends Series = Series> {
     return made
   }
 
-  /** All series, with their label values. */
+  /** Returns all series with their label values. */
   all(): ReadonlyArray<readonly [values: ReadonlyArray<string>, series: S]> {
     return Array.from(this.series, ([key, series]) => [this.labelNames.length === 0 ? [] : key.split("\u0000"), series])
   }
 
-  /** The meter in Prometheus's text format. */
+  /** Returns the meter in Prometheus's text format. */
   text(): string {
     const { help, name } = this.description
     let text = `# HELP ${name} ${help.replaceAll("\\", "\\\\").replaceAll("\n", "\\n")}\n# TYPE ${name} ${this.kind}\n`
@@ -141,8 +146,8 @@ class GaugeSeries implements Series {
   }
 
   /**
-   * Registers a reader, which is called for the value when it is needed. The returned function removes the reader.
-   * Readers add up.
+   * Registers a reader, which is called whenever the value is needed. The value of the series is the sum of all
+   * readers. The returned function removes the reader.
    */
   reads(read: () => number | undefined): () => void {
     this.readers.add(read)
@@ -154,7 +159,7 @@ class GaugeSeries implements Series {
     return Effect.asVoid(Effect.acquireRelease(Effect.sync(() => this.reads(read)), (end) => Effect.sync(end)))
   }
 
-  /** The value, or undefined if there is nothing to measure at present. */
+  /** The current value, or undefined if there is nothing to measure at present. */
   get current(): number | undefined {
     let sum = this.value
     for (const read of this.readers) {
@@ -216,7 +221,7 @@ class HistogramSeries implements Series {
     this.sum += value
   }
 
-  /** Observes a duration that was measured in milliseconds, in seconds. */
+  /** Records a duration in seconds, given in milliseconds. */
   millis(ms: number): void {
     this.observe(ms / 1_000)
   }
@@ -237,9 +242,9 @@ class HistogramSeries implements Series {
 }
 export type { HistogramSeries }
 
-/** Bounds of durations, in seconds: from half a millisecond to ten seconds. */
+/** The bounds for durations, in seconds: from half a millisecond to ten seconds. */
 const SECONDS: ReadonlyArray<number> = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
-/** Bounds of the sizes of batches. */
+/** The bounds for sizes of batches. */
 export const SIZES: ReadonlyArray<number> = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 
 /** The distribution of a value over buckets. */
@@ -260,7 +265,10 @@ export class Histogram extends Meter<HistogramSeries> {
     this.own.millis(ms)
   }
 
-  /** The number and the sum of the values of all series. Two readings give the mean of the values between them. */
+  /**
+   * The number and the sum of the values of all series. From two readings, the mean of the values between them can be
+   * computed.
+   */
   get totals(): { readonly count: number; readonly sum: number } {
     return this.all().reduce((all, [, { count, sum }]) => ({ count: all.count + count, sum: all.sum + sum }), {
       count: 0,

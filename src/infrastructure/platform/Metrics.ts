@@ -1,13 +1,14 @@
 import { type Count, Counter, type Description, Gauge, Histogram, type Kind, type Meter, SIZES } from "./Meters.ts"
 
 /**
- * The catalogue of every metric of this process, with its meaning and what an operator does about it. `npm run docs`
- * makes docs/metrics.md from the catalogue, and a test compares it with what `/internal/metrics` prints. Modules count
- * with these objects. Code that needs a figure inside the process reads `total`, `current` or `totals`. A label has few
- * values: routes as templates, codes, names from the code. It never holds an id, a handle, an address or a text.
+ * The catalogue of all metrics of this process, with their meaning and what an operator should do about them. `npm run
+ * docs` makes docs/metrics.md from the catalogue, and a test compares the catalogue with the output of
+ * `/internal/metrics`. Modules count with these objects. Code that needs a figure inside the process reads `total`,
+ * `current` or `totals`. A label has few values, such as templates of routes, codes, and names from the code. It never
+ * contains an id, a handle, an address or a text.
  */
 
-/** A metric that a library in this process counts. */
+/** A metric that a library in this process maintains. */
 interface Foreign {
   readonly kind: Kind
   readonly description: Description
@@ -20,7 +21,7 @@ export interface Chapter {
 }
 
 const chapters: Array<Chapter> = []
-/** The chapters of docs/metrics.md, and their metrics in the order of the page. */
+/** The chapters of docs/metrics.md with their metrics, in the order of the page. */
 export const catalogue: ReadonlyArray<Chapter> = chapters
 
 /** Begins a chapter of the catalogue. The returned function adds a metric to the chapter. */
@@ -59,12 +60,15 @@ export const httpRequests = ofRequests(
 )
 const byMethod = new Map(METHODS.map((method) => [method, CLASSES.map((status) => httpRequests.at(method, status))]))
 
-/** Counts an answered request. An unknown method is counted as `other`, so that clients cannot add label values. */
+/**
+ * Counts a request that got a response. An unknown method is counted as `other`, so that clients cannot add label
+ * values.
+ */
 export const countRequest = (method: string | undefined, status: number): void => {
   countClass(byMethod.get(method ?? "other") ?? byMethod.get("other")!, status)
 }
 
-/** Counts an answer. `classes` has a counter for each class of status. */
+/** Counts a response. `classes` contains a counter for each class of status. */
 const countClass = (classes: ReadonlyArray<Count>, status: number): void => {
   const series = classes[Math.floor(status / 100) - 1]
   if (series !== undefined) series.value++
@@ -80,13 +84,16 @@ const httpProbes = ofRequests(
   })
 )
 
-/** The counters of the probes of a route, one for each class of status. They are shown from now on, with zero. */
+/**
+ * Returns the counters for health probes of a route, one for each class of status. From then on the metric shows them,
+ * beginning with zero.
+ */
 export const probesOf = (route: string): ReadonlyArray<Count> => CLASSES.map((status) => httpProbes.at(route, status))
 
-/** Counts an answered probe with the counters of its route. */
+/** Counts the response to a health probe with the counters of its route. */
 export const countProbe = countClass
 
-/** The label of a request that matches no route. */
+/** The label for requests that match no route. */
 export const NO_ROUTE = "none"
 export const httpSeconds = ofRequests(
   new Histogram({
@@ -209,12 +216,12 @@ export const stored = {
   total: () => storedMessages.total
 }
 
-/** Counts stored messages; repeated and refused sends do not count. */
+/** Counts stored messages. Repeated and refused sends do not count. */
 export const countStored = (kind: "direct" | "group", outcomes: ReadonlyArray<{ readonly _tag: string }>): void => {
   for (const { _tag } of outcomes) if (_tag === "Stored") stored[kind].value++
 }
 
-/** The queues of group commits, each with what its items are. */
+/** The queues of group commits, and what the items of each queue are. */
 const QUEUES: Readonly<Record<string, string>> = {
   message: "messages of direct conversations",
   group_message: "messages of groups",
@@ -281,8 +288,8 @@ for (const kind of ["size", "failed", "setAside"] as const)
   for (const counts of perQueue.values()) ofSending(counts[kind])
 
 /**
- * The metrics of the group commit of a queue. Queues that are not in the catalogue (in tests) are counted and not
- * printed.
+ * Returns the metrics of the group commit of a queue. A queue that is not in the catalogue (in tests) is counted but
+ * not printed.
  */
 export const commitMeters = (queue: string) => {
   const counts = perQueue.get(queue) ?? commitCounts(queue)
@@ -330,7 +337,7 @@ const socketsClosed = ofSockets(
     labels: { code: ["1000", "1001", "1006", "1008", "1009", "1011", "1013", "other"] }
   })
 )
-/** The close codes that are label values. Other codes are counted as `other`. */
+/** The WebSocket close codes that are label values. Other codes are counted as `other`. */
 const CLOSE_CODES = new Set(socketsClosed.description.labels?.["code"])
 export const countClosed = (code: number): void =>
   socketsClosed.at(CLOSE_CODES.has(String(code)) ? String(code) : code === 1005 ? "1000" : "other").add()
@@ -432,7 +439,7 @@ export const vacuumSkipped = ofDatabase(
 
 // Nodes
 
-/** Describes a metric that a library in this process counts. */
+/** Adds a metric that a library in this process maintains. */
 const foreign = (kind: Kind, description: Description): Foreign =>
   ofNodes({ kind, description, labelNames: Object.keys(description.labels ?? {}) })
 foreign("gauge", {
@@ -552,7 +559,7 @@ export const connectionsRefused = ofNodes(
   })
 )
 
-// Webhooks and mail
+// Webhooks and e-mail
 
 export const webhookAttempts = ofWebhooks(
   new Counter({
@@ -709,6 +716,6 @@ export const spansTotal = ofProcess(
   })
 )
 
-/** All metrics of the catalogue that this process counts itself, as text for Prometheus. */
+/** Returns all metrics of the catalogue that this process maintains itself, as text for Prometheus. */
 export const metricsText = (): string =>
   catalogue.flatMap(({ metrics }) => metrics).map((metric) => "text" in metric ? metric.text() : "").join("")

@@ -3,8 +3,9 @@ import { Clock } from "effect"
 const machine = Clock.Clock.defaultValue()
 
 /**
- * Monotonic milliseconds for windows, deadlines and ages in memory. Changes of the wall clock do not affect them. The
- * machine's own clock is read with `performance.now()`, because nanoseconds as a BigInt cost several times as much.
+ * Returns a function that reads monotonic milliseconds, for windows, deadlines and ages in memory. Changes of the wall
+ * clock do not affect them. The real clock is read with `performance.now()`, because nanoseconds as a BigInt cost
+ * several times as much.
  */
 export const monotonicMillis = (clock: Clock.Clock): () => number =>
   clock.monotonicTimeNanosUnsafe === machine.monotonicTimeNanosUnsafe
@@ -12,8 +13,8 @@ export const monotonicMillis = (clock: Clock.Clock): () => number =>
     : () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
 /**
- * How far in the future a stored time may be, in milliseconds: the longest delay of a statement. A later time was
- * stored before the wall clock was set back. A later time is ignored, because a wait for it would last until the
- * clock has caught up.
+ * How far in the future a stored time may be, in milliseconds. It is the longest delay of a statement. A later time was
+ * stored before the wall clock was set back. Such a time is ignored, because a wait for it would last until the clock
+ * has caught up.
  */
 export const SET_BACK_MS = 30_000

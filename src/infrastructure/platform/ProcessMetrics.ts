@@ -13,7 +13,7 @@ export const eventLoopDelay = (resolution: number) =>
     (delay) => Effect.sync(() => delay.disable())
   )
 
-/** Metrics of the process that are measured at the moment of a scrape. */
+/** Metrics of the process that are measured when they are scraped. */
 export class ProcessMetrics extends Context.Service<ProcessMetrics, {
   readonly refresh: () => void
 }>()("parley/platform/ProcessMetrics") {

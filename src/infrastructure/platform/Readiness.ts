@@ -1,19 +1,19 @@
 import { Context, Layer } from "effect"
 
 /**
- * The reasons why this node should get no requests right now, written for operators. A node without reasons is ready
- * (wire.md C.13).
+ * The reasons why this node should receive no requests at present, written for operators. A node without reasons is
+ * ready (wire.md C.13).
  */
 export class Readiness extends Context.Service<Readiness, {
-  /** Sets the reason of this name; undefined removes the reason. */
+  /** Sets the reason with this name. Undefined removes it. */
   readonly set: (name: string, reason: string | undefined) => void
   /**
-   * Registers a check for the life of the process. `reasons` runs the check each time. The check returns a reason, or
-   * undefined if all is well.
+   * Registers a check for the lifetime of the process. Every call of `reasons` runs the check. The check returns a
+   * reason, or undefined if there is no problem.
    */
   readonly check: (look: () => string | undefined) => void
   readonly reasons: () => ReadonlyArray<string>
-  /** Whether the reason of this name is set. */
+  /** Whether a reason with this name is set. */
   readonly has: (name: string) => boolean
 }>()("parley/platform/Readiness") {
   static readonly layer = Layer.sync(Readiness, () => {

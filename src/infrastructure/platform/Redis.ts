@@ -4,8 +4,11 @@ import { createHash } from "node:crypto"
 import { Config, ConfigInvalid } from "./Config.ts"
 
 /**
- * Why a command failed. `down`: not connected; `slow`: no answer in time; `open`: the circuit is open after slow
- * answers, so nothing was sent; `refused`: Redis answered with an error.
+ * Why a command failed:
+ * - `down`: the client is not connected.
+ * - `slow`: Redis did not respond in time.
+ * - `open`: the circuit is open after slow responses, so nothing was sent.
+ * - `refused`: Redis returned an error.
  */
 export class RedisFailed extends Data.TaggedError("RedisFailed")<{
   readonly reason: "down" | "slow" | "open" | "refused"
@@ -25,24 +28,27 @@ export const redisScript = (lua: string): RedisScript => ({
 
 type Argument = string | number
 
-/** A callback that is called exactly once, with the failure, or with undefined and the answer. */
+/** A callback that is called exactly once: with the failure, or with undefined and the response. */
 export type Answered = (failure: RedisFailed | undefined, answer: unknown) => void
 
 /**
- * The commands of one purpose, with a circuit breaker of their own. After repeated time-outs the circuit opens, and no
- * command is sent. Once a second a PING, which no request waits for, tests whether Redis answers again.
+ * The commands for one purpose, with their own circuit breaker. After repeated timeouts the circuit opens, and no
+ * command is sent. Then a PING once a second tests whether Redis responds again. No request waits for the PING.
  */
 export interface RedisChannel {
-  /** Why no command can be sent right now; undefined if one can. */
+  /** Returns why no command can be sent at present, or undefined if one can be sent. */
   readonly unusable: () => "down" | "open" | undefined
-  /** Runs the script, in one round trip if Redis has it cached. It calls back without a fiber, for hot paths. */
+  /**
+   * Runs the script. This takes one round trip if Redis has cached the script. The result goes to a callback and needs
+   * no fiber, for hot paths.
+   */
   readonly send: (
     script: RedisScript,
     keys: ReadonlyArray<string>,
     args: ReadonlyArray<Argument>,
     answered: Answered
   ) => void
-  /** Removes the last occurrence of an entry from a list. Best effort: failures are ignored. */
+  /** Removes the last occurrence of an entry from a list. Failures are ignored. */
   readonly remove: (key: string, entry: Argument) => void
   readonly run: (
     script: RedisScript,
@@ -53,12 +59,12 @@ export interface RedisChannel {
 }
 
 /**
- * The process's one connection to REDIS_URL. All its users must work without Redis too. No command waits for a
+ * The only connection of this process to REDIS_URL. All its users must also work without Redis. No command waits for a
  * connection, none waits longer than REDIS_TIMEOUT_MS, and none is sent twice. The client reconnects by itself.
  *
- * The deadline must not depend on delays of this process. While this process is busy or gets no CPU, an answer may have
- * arrived that is not read yet; such an answer must not count as late. So time is counted in ticks of a timer, and
- * sockets are read before a command times out.
+ * Delays of this process must not cause timeouts. While the process is busy or gets no CPU time, a response may have
+ * arrived that the process has not read yet, and such a response is not late. So the deadline is measured in ticks of a
+ * timer, and sockets are read before a command times out.
  */
 export class Redis extends Context.Service<Redis, {
   readonly channel: (purpose: string) => RedisChannel
@@ -83,10 +89,10 @@ export class Redis extends Context.Service<Redis, {
             autoResendUnfulfilledCommands: false,
             maxRetriesPerRequest: 0,
             connectTimeout: 2_000,
-            // Closes a connection on which nothing arrives while a command waits.
+            // Closes the connection if nothing arrives while a command waits.
             socketTimeout: 5_000,
             retryStrategy: (times) => Math.min(100 * times, 1_000),
-            // RESP2 suffices for these commands, and proxies support it.
+            // RESP2 is enough for these commands, and proxies support it.
             protocol: 2,
             connectionName: "parley",
             disableClientInfo: true
@@ -99,7 +105,7 @@ export class Redis extends Context.Service<Redis, {
             for (const channel of channels) channel.end()
           })
       )
-      // The client reconnects without end, so each distinct error is logged once instead of at every attempt.
+      // The client reconnects for ever, so each distinct error is logged once instead of at every attempt.
       const problems = new Set<string>()
       client.on("error", ({ message }: Error) => {
         if (problems.has(message) || problems.size >= MAX_PROBLEMS) return
@@ -110,7 +116,7 @@ export class Redis extends Context.Service<Redis, {
         connected = true
         problems.clear()
         log(Effect.logInfo("Connected to Redis"))
-        // Redis has just answered, so the circuits can close.
+        // Redis has just responded, so the circuits can close.
         for (const channel of channels) channel.close()
       })
       client.on("close", () => {
@@ -118,7 +124,7 @@ export class Redis extends Context.Service<Redis, {
         connected = false
       })
 
-      // Waits for the connection so that even the first requests use the shared limits, but at most FIRST_CONNECT.
+      // Waits for the connection, but at most FIRST_CONNECT, so that even the first requests use the shared limits.
       yield* Effect.tryPromise(() => client.connect()).pipe(
         Effect.timeout(FIRST_CONNECT),
         Effect.catchCause(() =>
@@ -143,7 +149,7 @@ export class Redis extends Context.Service<Redis, {
   )
 }
 
-/** The deadline is measured in this many ticks, so it is accurate to one tick. */
+/** How many ticks the deadline consists of. The deadline is accurate to one tick. */
 const TICKS = 3
 const SLOW_IN_A_ROW = 3
 const LEFT_ALONE_MS = 1_000
@@ -160,9 +166,9 @@ class Channel implements RedisChannel {
   private readonly client: Client
   private readonly tickMs: number
   private readonly changed: (open: boolean) => void
-  /** The commands without an answer yet, in the order in which they were sent. */
+  /** The commands that wait for a response, in the order in which they were sent. */
   private readonly waiting = new Set<Question>()
-  /** Counts timer ticks while a command waits; advances by one per tick, however late the event loop is. */
+  /** Counts timer ticks while a command waits. It advances by one per tick, even if the event loop is late. */
   private tick = 0
   private ticking = false
   private slowInARow = 0
@@ -205,7 +211,7 @@ class Channel implements RedisChannel {
     return toEffect((answered) => this.ask(() => this.client.call(name, ...args), answered))
   }
 
-  /** Closes the circuit: commands are sent again. */
+  /** Closes the circuit, so that commands are sent again. */
   close(): void {
     this.slowInARow = 0
     if (!this.open) return
@@ -248,7 +254,7 @@ class Channel implements RedisChannel {
     this.ticking = true
     setTimeout(() => {
       this.tick++
-      // The event loop reads sockets between timers and immediates, so answers that have arrived are handled before
+      // The event loop reads sockets between timers and immediates. So responses that have arrived are handled before
       // `expire`.
       setImmediate(() => this.expire())
     }, this.tickMs)
@@ -262,7 +268,7 @@ class Channel implements RedisChannel {
       slow = true
       question.answered(new RedisFailed({ reason: "slow", message: MESSAGES.slow }), undefined)
     }
-    // Commands that time out together count as one slow answer.
+    // Commands that time out together count as one slow response.
     if (slow && this.tick - this.lastSlow >= TICKS) {
       this.lastSlow = this.tick
       if (++this.slowInARow >= SLOW_IN_A_ROW && !this.open && !this.ended) {
@@ -277,7 +283,8 @@ class Channel implements RedisChannel {
 
   private probeLater(): void {
     this.probe = setTimeout(() => {
-      // Without a connection there is nothing to test; when the client reconnects, `ready` closes the circuit.
+      // Without a connection there is nothing to test. When the client has reconnected, the `ready` event closes the
+      // circuit.
       if (this.client.status !== "ready") return this.probeLater()
       this.exchange(() => this.client.ping(), (failure) => {
         if (!this.open || this.ended) return

@@ -1,11 +1,11 @@
 import { Redacted, Result } from "effect"
 import { isIP } from "node:net"
 
-/** A setting: how its text is parsed, its default, and its text in docs/configuration.md. */
+/** A setting: how its text is parsed, its default, and its description in docs/configuration.md. */
 export interface Setting<A> {
   readonly parse: (text: string) => Result.Result<A, string>
   readonly fallback: A
-  /** The default as a person would write it. */
+  /** The default in a form that people read. */
   readonly shown: string
   readonly about: string
   readonly secret: boolean
@@ -25,7 +25,7 @@ export const make = <A>(
   secret: options?.secret ?? false
 })
 
-/** A whole number within these bounds. */
+/** Parses a whole number from `min` to `max`. */
 export const wholeNumber = (min: number, max: number): Setting<number>["parse"] => (text) =>
   /^-?\d+$/.test(text) && Number(text) >= min && Number(text) <= max
     ? Result.succeed(Number(text))
@@ -35,11 +35,11 @@ export const wholeNumber = (min: number, max: number): Setting<number>["parse"] 
 export const int = (fallback: number, about: string, min = 0, max = Number.MAX_SAFE_INTEGER) =>
   make(wholeNumber(min, max), fallback, about)
 
-/** A setting that may have no value. `shown` is the default as a person would write it. */
+/** A setting that can be unset. `shown` describes the default in a form that people read. */
 export const maybe = <A>(parse: Setting<A>["parse"], about: string, shown = "none", secret = false) =>
   make<A | undefined>(parse, undefined, about, { shown, secret })
 
-/** A list of numbers of seconds. */
+/** Parses a list of times in seconds. */
 export const seconds: Setting<ReadonlyArray<number>>["parse"] = (text) => {
   const parts = text.split(",").map((part) => part.trim())
   return parts.length <= 32 && parts.every((part) => /^\d{1,7}$/.test(part) && Number(part) >= 1)
@@ -47,26 +47,26 @@ export const seconds: Setting<ReadonlyArray<number>>["parse"] = (text) => {
     : Result.fail("expected up to 32 whole numbers of seconds with commas between them")
 }
 
-/** Any text. */
+/** Accepts any text. */
 export const anyText: Setting<string>["parse"] = (text) => Result.succeed(text)
 
-/** One of these texts. */
+/** Accepts one of these texts. */
 export const oneOf = <const L extends ReadonlyArray<string>>(...options: L): Setting<L[number]>["parse"] => (text) => {
   const found = options.find((option) => option === text)
   return found === undefined ? Result.fail(`expected one of ${options.join(", ")}`) : Result.succeed(found)
 }
 
-/** A URL with one of these protocols, without slashes at its end. */
+/** Parses a URL with one of these protocols, and removes slashes at its end. */
 export const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (text) =>
   URL.canParse(text) && protocols.includes(new URL(text).protocol)
     ? Result.succeed(text.replace(/\/+$/, ""))
     : Result.fail(`expected a URL beginning with ${protocols.map((p) => `${p}//`).join(" or ")}`)
 
-/** A URL that may have a password. */
+/** Parses a URL that may contain a password. */
 export const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
 
-/** Schemes of URLs such as `vscode` with commas between them, or `none`. They are returned in lower case. */
+/** Parses URL schemes such as `vscode`, separated by commas, or `none`. Returns them in lower case. */
 export const schemes: Setting<ReadonlyArray<string>>["parse"] = (text) => {
   const parts = text === "none" ? [] : text.toLowerCase().split(",").map((part) => part.trim())
   return parts.every((part) =>
@@ -77,7 +77,7 @@ export const schemes: Setting<ReadonlyArray<string>>["parse"] = (text) => {
     : Result.fail("expected schemes such as vscode with commas between them, or none")
 }
 
-/** Addresses and networks in CIDR notation, or `none`. */
+/** Parses IP addresses and networks in CIDR notation, separated by commas, or `none`. */
 export const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
   const parts = text === "none" ? [] : text.split(",").map((part) => part.trim())
   const isNetwork = (part: string): boolean => {
@@ -91,13 +91,13 @@ export const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
     : Result.fail("expected IP addresses and networks such as 10.0.0.0/8 with commas between them, or none")
 }
 
-/** A number from 0 to 1. */
+/** Parses a number from 0 to 1. */
 export const share: Setting<number>["parse"] = (text) =>
   /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1
     ? Result.succeed(Number(text))
     : Result.fail("expected a number from 0 to 1")
 
-/** Headers as OpenTelemetry writes them: `name=value` with commas between them, values percent-encoded. */
+/** Accepts headers as OpenTelemetry writes them: `name=value`, separated by commas, with percent-encoded values. */
 export const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
   const isPair = (pair: string): boolean => {
     try {
@@ -111,13 +111,13 @@ export const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) =
     : Result.fail("expected name=value with commas between them, values percent-encoded")
 }
 
-/** A secret that an Authorization header can carry. */
+/** Accepts a secret that an Authorization header can carry. */
 export const secretWord: Setting<Redacted.Redacted<string>>["parse"] = (text) =>
   /^[!-~]+$/.test(text)
     ? Result.succeed(Redacted.make(text))
     : Result.fail("expected one word of visible ASCII characters")
 
-/** One secret, or during a rotation two: the new one, then the old one. */
+/** Accepts one secret or, during a rotation, two secrets: the new one, then the old one. */
 export const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
   const parts = text.split(",").map((part) => part.trim())
   return parts.length <= 2 && parts.every((part) => part !== "")

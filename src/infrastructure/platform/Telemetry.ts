@@ -6,7 +6,7 @@ import { requestIdOf } from "./RequestId.ts"
 /** Matches an API key, or an operator's link, session or token, anywhere in a text. */
 const KEY = /(ac)_[A-Za-z0-9_-]{8,}|(op[lst])_[A-Za-z0-9_-]{40,}/g
 
-/** Removes API keys and the credentials of operators from a text. Applied to every log line. */
+/** Replaces API keys and the credentials of operators in a text. It is applied to every log line. */
 export const redact = (text: string): string =>
   text.includes("ac_") || text.includes("op")
     ? text.replace(KEY, (_, agents: string | undefined, operators: string) => `${agents ?? operators}_[redacted]`)
@@ -20,12 +20,12 @@ const plain = (value: unknown): string => {
   try {
     return JSON.stringify(value) ?? String(value)
   } catch {
-    // A value that cannot be written as JSON must not lose the log line.
+    // The log line must be written even if a value cannot be encoded as JSON.
     return String(value)
   }
 }
 
-/** The fields of a log line. */
+/** Returns the fields of a log line. */
 const lineOf = (options: Logger.Options<unknown>): Record<string, unknown> => {
   const parts: ReadonlyArray<unknown> = Array.isArray(options.message) ? options.message : [options.message]
   const line: Record<string, unknown> = {
@@ -40,16 +40,16 @@ const lineOf = (options: Logger.Options<unknown>): Record<string, unknown> => {
   }
   if (options.cause.reasons.length > 0) {
     const cause = Cause.pretty(options.cause)
-    // A full disk fails everything that writes, and the stacks of all these failures would hide it.
+    // If the disk is full, all writes fail. The stack traces of all these failures would hide the reason.
     line["cause"] = noSpaceIn(cause) ?? cause
   }
   return line
 }
 
-/** A log line as JSON, for machines. */
+/** Formats a log line as JSON, for machines. */
 export const formatJson = (options: Logger.Options<unknown>): string => redact(JSON.stringify(lineOf(options)))
 
-/** A log line as text, for a person at a terminal. */
+/** Formats a log line as text, for a person at a terminal. */
 export const formatText = (options: Logger.Options<unknown>): string => {
   const { time, level, message, cause, ...rest } = lineOf(options)
   const notes = Object.entries(rest).map(([name, value]) => ` ${name}=${plain(value)}`).join("")
@@ -59,14 +59,15 @@ export const formatText = (options: Logger.Options<unknown>): string => {
 
 export type LogVolumeLevel = keyof typeof levels
 
-/** The lowest level of the log lines that this process writes: LOG_LEVEL, until an operator sets another level. */
+/** The lowest level of log lines that this process writes. It is LOG_LEVEL until an operator sets another level. */
 export class LogVolume extends Context.Reference<{ level: LogVolumeLevel }>("parley/platform/Telemetry/LogVolume", {
   defaultValue: () => ({ level: "info" as LogVolumeLevel })
 }) {}
 
 /**
- * Writes log lines at LOG_LEVEL and above to standard error; standard output is for messages to the person who started
- * the server. Lines below the level are made and dropped here, because the level of a running fiber cannot change.
+ * Writes log lines at LOG_LEVEL and above to standard error. Standard output is for messages to the person who started
+ * the server. All lines are made, and those below the level are dropped here, because the minimum level of a running
+ * fiber cannot be changed.
  */
 export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
   const format = process.stderr.isTTY ? formatText : formatJson

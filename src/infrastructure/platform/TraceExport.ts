@@ -4,15 +4,15 @@ import { LogThrottle } from "./LogThrottle.ts"
 import { spansTotal } from "./Metrics.ts"
 import { type Sampler, type Span, startTracing } from "./Tracing.ts"
 
-/** The most spans that wait for the collector. Further spans are dropped. */
+/** How many spans may wait to be sent to the collector. Further spans are dropped. */
 const MAX_WAITING = 10_000
 const MAX_BATCH_SPANS = 1_000
 const EVERY = "2 seconds"
 const TIMEOUT_MS = 10_000
-/** How long a server that stops waits for its last spans to leave. */
+/** How long a server that stops waits until its last spans are sent. */
 const LAST = "2 seconds"
 
-/** An attribute in OTLP's JSON. */
+/** Encodes an attribute as OTLP's JSON. */
 const attribute = ([key, value]: [string, string | number | boolean]) => ({
   key,
   value: typeof value === "string"
@@ -39,7 +39,7 @@ const encoded = (span: Span) => ({
   status: span.failure === undefined ? { code: 0 } : { code: 2, message: span.failure }
 })
 
-/** The body of an export (OTLP 1, JSON). */
+/** Makes the body of an export (OTLP 1, JSON). */
 export const exportOf = (service: string, version: string, node: string, spans: ReadonlyArray<Span>): string =>
   JSON.stringify({
     resourceSpans: [{
@@ -56,7 +56,7 @@ export const samplerOf = ({ OTEL_TRACES_SAMPLER: name, OTEL_TRACES_SAMPLER_ARG: 
   ratio: name.endsWith("always_on") ? 1 : name.endsWith("always_off") ? 0 : ratio
 })
 
-/** The headers of OTEL_EXPORTER_OTLP_HEADERS: `name=value` with commas between them, values percent-encoded. */
+/** Parses OTEL_EXPORTER_OTLP_HEADERS: `name=value`, separated by commas, with percent-encoded values. */
 export const headersOf = (text: string): Record<string, string> =>
   Object.fromEntries(
     text.split(",").map((pair) => {
@@ -66,7 +66,7 @@ export const headersOf = (text: string): Record<string, string> =>
   )
 
 /**
- * Sends spans to OTEL_EXPORTER_OTLP_ENDPOINT in the background, a batch at a time. Without this setting tracing is off.
+ * Sends spans to OTEL_EXPORTER_OTLP_ENDPOINT in the background, in batches. Tracing is off unless this setting is set.
  * Spans that the collector does not accept are dropped and counted, because no request may wait for the collector.
  */
 export const layer = (version: string) =>

@@ -3,9 +3,9 @@ import { randomBytes } from "node:crypto"
 
 /**
  * Traces (OpenTelemetry) show the work that a request causes, across nodes and into webhooks. A *trace context* is the
- * text of W3C's `traceparent`; it travels with the request id. A span is recorded when it ends, and only if its request
- * was sampled. Otherwise, and while tracing is off, a span costs only the check whether it is recorded.
- * Attributes are names, codes and counts from the code. They never hold a body, a key or an address.
+ * text of W3C's `traceparent` header. It is passed on together with the request id. A span is recorded when it ends,
+ * and only if its request was sampled. A span that is not recorded costs only the check whether it must be recorded.
+ * Attributes are names, codes and counts from the code. They never contain a body, a key or an address.
  */
 
 /** `00-<32 hex: trace>-<16 hex: span>-<2 hex: flags>`. The last bit of the flags says whether the trace is sampled. */
@@ -34,14 +34,14 @@ export interface Span {
   readonly end: number
   readonly attributes: Attributes
   readonly links: ReadonlyArray<{ readonly traceId: string; readonly spanId: string }>
-  /** The reason of a failure: a code, or the name of an error. */
+  /** Why the work of the span failed: a code, or the name of an error. Undefined if it succeeded. */
   readonly failure: string | undefined
 }
 
 export interface Sampler {
-  /** Whether a caller that sends a `traceparent` decides whether its request is sampled. */
+  /** Whether the `traceparent` of a caller decides whether the request is sampled. */
   readonly followsParent: boolean
-  /** The share of all other requests that is sampled, from 0 to 1. */
+  /** Which share of all other requests is sampled, from 0 to 1. */
   readonly ratio: number
 }
 
@@ -63,15 +63,17 @@ export const startTracing = (on: Tracing): () => void => {
 
 export const isTracing = (): boolean => tracing !== undefined
 
-/** Milliseconds since 1970, monotonic within the process. */
+/** Returns milliseconds since 1970, monotonic within the process. */
 export const traceTime = (): number => performance.timeOrigin + performance.now()
 
 const hex = (bytes: number): string => randomBytes(bytes).toString("hex")
 
-/** The context of a new span under `parent`. It is passed on to callees before the span has ended. */
+/** Makes the context of a new span below `parent`. Callees receive the context before the span has ended. */
 const below = (parent: TraceContext): TraceContext => `00-${traceIdOf(parent)}-${hex(8)}-01`
 
-/** Whether a trace is in the sampled share. The end of its id decides, so that all services agree. */
+/**
+ * Whether a trace is in the sampled share. The end of its id decides this, so that all services decide in the same way.
+ */
 const isOfShare = (traceId: string, ratio: number): boolean => Number.parseInt(traceId.slice(18), 16) < ratio * 2 ** 56
 
 interface Details {
@@ -103,8 +105,8 @@ const record = (
   })
 
 /**
- * Records a span from `start` to `end` (default: now), and returns its context, or undefined if the trace is not
- * sampled.
+ * Records a span from `start` to `end`, which is now by default. Returns the context of the span, or undefined if the
+ * trace is not sampled.
  */
 export const recordSpan = (
   parent: TraceContext | undefined,
@@ -119,10 +121,10 @@ export const recordSpan = (
   return own
 }
 
-/** The trace context that a fiber works under. */
+/** The trace context of a fiber. */
 const Trace = Context.Reference<TraceContext | undefined>("parley/platform/Tracing", { defaultValue: () => undefined })
 
-/** The trace context of a fiber, or undefined if it has none or tracing is off. */
+/** Returns the trace context of a fiber. Returns undefined if the fiber has no trace context or tracing is off. */
 export const traceOf = (fiber: Fiber.Fiber<unknown, unknown>): TraceContext | undefined =>
   tracing === undefined ? undefined : fiber.getRef(Trace)
 
@@ -138,7 +140,9 @@ export const forTrace = <A, E, R>(
     ? effect
     : Effect.provideService(effect, Trace, context)
 
-/** The failure that a span shows: the wire's code or the error's tag, never the error's message. */
+/**
+ * Returns the failure that a span shows: the code of the wire or the tag of the error, but never the error's message.
+ */
 const failureOf = (exit: Exit.Exit<unknown, unknown>): string | undefined => {
   if (Exit.isSuccess(exit)) return undefined
   const reason = exit.cause.reasons.find((one) => !Cause.isInterruptReason(one))
@@ -150,7 +154,9 @@ const failureOf = (exit: Exit.Exit<unknown, unknown>): string | undefined => {
   return "_tag" in error && typeof error._tag === "string" ? error._tag : "failed"
 }
 
-/** Runs an effect as a span of its fiber's trace; `toAttributes` describes its result. */
+/**
+ * Runs an effect as a span of its fiber's trace. `toAttributes` makes the span's attributes from the effect's result.
+ */
 export const withTrace = <A, E, R>(
   name: string,
   kind: Kind,
@@ -182,7 +188,7 @@ const traced = <A, E, R>(
 /** A request of a trace that begins or continues at this node. */
 export interface TracedRequest {
   readonly context: TraceContext
-  /** Records its span; only the first call counts. */
+  /** Records the span of the request. Only the first call has an effect. */
   readonly end: (name: string, attributes: Attributes, failure?: string) => void
 }
 
@@ -190,7 +196,8 @@ const decide = ({ followsParent, ratio }: Sampler, parent: TraceContext | undefi
   if (parent === undefined || !followsParent) {
     const traceId = parent === undefined ? undefined : traceIdOf(parent)
     const sampled = traceId === undefined ? Math.random() < ratio : isOfShare(traceId, ratio)
-    // A context from the caller is passed on, marked as not sampled. Without one there is nothing to pass on.
+    // A trace context from the caller is passed on, marked as not sampled. Without such a context there is nothing to
+    // pass on.
     if (!sampled)
       return parent === undefined
         ? undefined
@@ -210,8 +217,8 @@ const decide = ({ followsParent, ratio }: Sampler, parent: TraceContext | undefi
 }
 
 /**
- * Decides whether a client's request is traced. `header` is its `traceparent`. Returns undefined if the request has no
- * trace.
+ * Decides whether a client's request is traced. `header` is the `traceparent` of the request. Returns undefined if the
+ * request has no trace.
  */
 export const traceRequest = (header: unknown): TracedRequest | undefined =>
   tracing === undefined
@@ -219,8 +226,8 @@ export const traceRequest = (header: unknown): TracedRequest | undefined =>
     : decide(tracing.sampler, typeof header === "string" && FORM.test(header) ? header : undefined)
 
 /**
- * Joins a request id and its trace context into one text for the outbox. A request id has no space (`requestIdFrom`),
- * so the text after the first space is the context.
+ * Joins a request id and its trace context into one text for the outbox. A request id contains no space
+ * (`requestIdFrom`), so the text after the first space is the context.
  */
 export const joinOrigin = (requestId: string | null, context: TraceContext | undefined): string | null =>
   context === undefined ? requestId : `${requestId ?? ""} ${context}`

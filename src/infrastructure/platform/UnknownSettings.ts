@@ -6,20 +6,23 @@ export class Environment extends Context.Reference<Readonly<Record<string, strin
   { defaultValue: () => process.env }
 ) {}
 
-/** An environment variable that looks like a unknownSettings setting, and the most similar setting. */
+/** An environment variable that looks like a misspelled setting, and the most similar setting. */
 export interface UnknownSetting {
   readonly name: string
   readonly nearest: string
 }
 
 /**
- * How many letters must be removed and added to make one name of the other. A changed letter counts as two, two swapped
- * letters too.
+ * Returns how many letters must be removed or added to turn one name into the other. A changed letter counts as two,
+ * and so do two swapped letters.
  */
 const distance = (a: string, b: string): number =>
   TextDiff.codePoints(a, b).reduce((letters, { _tag, items }) => _tag === "Equal" ? letters : letters + items.length, 0)
 
-/** Whether `name` is `right` with words left out, or shortened to their first three or more letters. */
+/**
+ * Whether `name` is `right` with some words left out or shortened. A shortened word consists of its first three or more
+ * letters.
+ */
 const abbreviates = (name: string, right: string): boolean => {
   let rest = right.split("_")
   for (const word of name.split("_")) {
@@ -32,7 +35,10 @@ const abbreviates = (name: string, right: string): boolean => {
 
 const firstWord = (name: string): string => name.split("_", 1)[0] ?? ""
 
-/** First words that no other software uses. A variable that begins with one of them is meant for Parley. */
+/**
+ * First words of setting names that no other software uses. A variable that begins with one of them is meant for
+ * Parley.
+ */
 const OWN: ReadonlySet<string> = new Set([
   "LIMITS",
   "SOCKETS",
@@ -44,8 +50,8 @@ const OWN: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Variables of other software: Kubernetes and Docker set them for linked services, other programs for databases and
- * mail servers.
+ * Variables of other software. Kubernetes and Docker set such variables for linked services, and other programs use
+ * them for databases and mail servers.
  */
 const FOREIGN = [
   /_PORT$/,
@@ -58,8 +64,8 @@ const FOREIGN = [
 ]
 
 /**
- * Whether `name` is similar enough to `right` to be a misspelling. If their first words differ, only one letter may be
- * wrong, missing, added or in another place.
+ * Whether `name` is similar enough to `right` to be a misspelling. If their first words differ, at most one letter may
+ * be wrong, missing, added or in another place.
  */
 const isNear = (name: string, right: string): boolean => {
   if (firstWord(name) === firstWord(right) && name.includes("_")) {
@@ -72,7 +78,7 @@ const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
   let nearest = ""
   let least = Infinity
   for (const right of rights) {
-    // An abbreviation is always nearer than a name that is only similar.
+    // An abbreviation always counts as nearer than a name that is only similar.
     const far = distance(name, right) - (abbreviates(name, right) ? 1_000 : 0)
     if (far < least) {
       nearest = right
@@ -83,8 +89,9 @@ const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
 }
 
 /**
- * The most similar of these names: the name itself, a name that it abbreviates, or one in which one of four letters is
- * wrong. In a short name, one letter may be missing or added. Undefined if no name is so similar.
+ * Returns the most similar of these names: the same name, a name that `name` abbreviates, or a name of which at most
+ * one letter in four is wrong. In a short name, one letter may be missing or added. Returns undefined if no name is
+ * similar enough.
  */
 export const similar = (name: string, rights: ReadonlyArray<string>): string | undefined => {
   const nearest = nearestOf(name, rights)
@@ -93,7 +100,7 @@ export const similar = (name: string, rights: ReadonlyArray<string>): string | u
   return near ? nearest : undefined
 }
 
-/** The variables that look like unknownSettings settings. Empty variables count as not set. */
+/** Returns the variables that look like misspelled settings. Empty variables count as not set. */
 export const unknownSettings = (
   environment: Readonly<Record<string, string | undefined>>,
   rights: ReadonlyArray<string>

@@ -4,7 +4,7 @@ import type { LimitName, RateRule } from "./RateRule.ts"
 /** A limit that an operator has changed (wire.md O). */
 export interface LimitChange {
   readonly name: string
-  /** Null if the change is for all agents. */
+  /** The agent for which the limit is changed; null if it is changed for all agents. */
   readonly agentId: string | null
   readonly value: number
   /** When the change ends, in milliseconds, or null if it lasts until an operator removes it. */
@@ -12,13 +12,14 @@ export interface LimitChange {
 }
 
 /**
- * The changes that operators have made to limits, in this process's memory. A look-up is synchronous, because it is on
- * the send path, and costs one comparison while no limit is changed. `LimitChanges` reads the rows, on every node.
+ * The changes that operators have made to limits, in the memory of this process. `LimitChanges` reads the rows on every
+ * node and calls `set`. A look-up is on the send path, so it is synchronous, and costs one comparison while no limit is
+ * changed.
  */
 export interface LimitsShape {
-  /** The value in force: the change for this agent, else the change for all agents, else the configured value. */
+  /** Returns the value in force: the change for this agent, else the change for all agents, else `configured`. */
   readonly of: (name: LimitName, configured: number, agentId?: string) => number
-  /** The rule with the limit in force for this key. */
+  /** Returns the rule with the limit that is in force for this key. */
   readonly rule: (rule: RateRule, key: string) => RateRule
   /** Whether any limit is changed. */
   readonly any: () => boolean
@@ -51,11 +52,11 @@ const make = (now: () => number): LimitsShape => {
   }
 }
 
-/** The limits in force. Without the layer no limit is ever changed. */
+/** The limits in force. Without `layer`, the configured limits are always in force. */
 export class Limits extends Context.Reference<LimitsShape>("parley/rates/Limits", {
   defaultValue: () => ({ ...make(() => 0), set: () => undefined })
 }) {
-  /** Changes end by the clock that nodes share, not by that of the machine. */
+  /** A change ends according to the clock that all nodes share, not the clock of this machine. */
   static readonly layer = Layer.effect(
     Limits,
     Effect.map(Clock.Clock, (clock) => make(() => clock.currentTimeMillisUnsafe()))

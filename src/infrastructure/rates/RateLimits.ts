@@ -10,35 +10,36 @@ import { SharedWindows } from "./SharedWindows.ts"
 import { SlidingWindows } from "./SlidingWindows.ts"
 
 /**
- * Rate limits by key. They fail open: while the shared count (Redis) does not answer, a request passes if this
- * process's own count allows it (wire.md G.17). Of all limits that a request counts against, the `RateLimit-*` headers
- * of the response describe the one with the fewest requests remaining.
+ * Rate limits per key. They fail open: while the shared count in Redis is unavailable, a request passes if the count of
+ * this process allows it (wire.md G.17). If several limits count a request, the `RateLimit-*` headers of the response
+ * describe the limit with the fewest requests remaining.
  */
 export class RateLimits extends Context.Service<RateLimits, {
-  /** Counts one request, or refuses it without counting it; the refusal's `Retry-After` is exact. */
+  /** Counts one request, or refuses it without counting it. The `Retry-After` of the refusal is exact. */
   readonly take: (rule: RateRule, key: string) => Effect.Effect<RateState, RateLimited>
   /**
-   * Counts one request in several windows of different rules, or in none. Of several refusals, the one with the longest
-   * wait is reported.
+   * Counts one request in the windows of several rules, or in none of them. If several rules refuse the request, the
+   * refusal with the longest wait is reported.
    */
   readonly takeAll: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<RateState>, RateLimited>
   /**
-   * Counts `charge` for a request whose effect begins with a take of its own. The charge is counted before the effect
-   * or, with Redis, in the same round trip as the effect's take. The charge counts even if the effect's take is
-   * refused.
+   * Counts `charge` together with the first take that `effect` makes. The charge is counted before the effect or, with
+   * Redis, in the same round trip as that take. The charge counts even if the take is refused.
    */
   readonly takeTogether: <A, E, R>(
     charge: Charge,
     effect: Effect.Effect<A, E, R>
   ) => Effect.Effect<A, E | RateLimited, R>
-  /** Frees the place of a request that should not count after all. In Redis this happens a moment later. */
+  /** Frees the place of a request that should not count after all. In Redis, the place becomes free a moment later. */
   readonly refund: (rule: RateRule, key: string, state: RateState) => void
-  /** The requests of a key that this process has accepted within the current windows, by rule. For display only. */
+  /**
+   * Returns how many requests of a key this process has accepted within the current windows, by rule. For display only.
+   */
   readonly countsOf: (key: string) => ReadonlyArray<RateCount>
 }>()("parley/rates/RateLimits") {
   /**
-   * The limits of one process, lost on restart. A take is one synchronous step, because it is on the send path. Uses
-   * the monotonic clock, so a step of the wall clock changes nothing.
+   * The limits of one process. The counts are lost on restart. A take is on the send path, so it is one synchronous
+   * step. The counts use the monotonic clock, so changes of the wall clock do not affect them.
    */
   static readonly layerMemory = Layer.effect(
     RateLimits,
@@ -61,9 +62,9 @@ export class RateLimits extends Context.Service<RateLimits, {
   )
 
   /**
-   * The limits that all processes on one Redis share, on top of this process's own count (SharedWindows). A charge that
-   * a request owes is sent with the request's first take (`takeTogether`). All takes of one turn of the event loop
-   * share one command.
+   * The limits that all processes on one Redis share, on top of the count of this process (SharedWindows). All takes in
+   * one iteration of the event loop are sent to Redis in one command. `takeTogether` adds its charge to the first take
+   * of its effect.
    */
   static readonly layerRedis = Layer.effect(
     RateLimits,
@@ -104,7 +105,7 @@ export class RateLimits extends Context.Service<RateLimits, {
     })
   )
 
-  /** Shared in Redis if REDIS_URL is set, else in memory. */
+  /** The limits are shared in Redis if REDIS_URL is set, and kept in memory otherwise. */
   static readonly layer = Layer.unwrap(
     Effect.map(
       Config,
@@ -114,7 +115,7 @@ export class RateLimits extends Context.Service<RateLimits, {
   )
 }
 
-/** A charge of the current request that its first take is to count too (`takeTogether`). */
+/** A charge that the first take of the current request must count too (`takeTogether`). */
 interface Debt {
   readonly charge: Charge
   paid: boolean
@@ -122,11 +123,11 @@ interface Debt {
 
 const Debt = Context.Reference<Debt | undefined>("parley/rates/RateLimits/Debt", { defaultValue: () => undefined })
 
-/** The take of one request in one window. */
+/** Makes `take`, which counts in one window, from `takeAll`. */
 const single = (takeAll: RateLimits["Service"]["takeAll"]): RateLimits["Service"]["take"] => (rule, key) =>
   Effect.map(takeAll([{ rule, key }]), ([state]) => state!)
 
-/** Describes the outcome in the headers of the response. */
+/** Returns or fails with the outcome, and describes it in the headers of the response. */
 const answer = (context: Context.Context<never>, outcome: ReadonlyArray<RateState> | RateLimited) => {
   if (outcome instanceof RateLimited) {
     showRefusal(context, outcome)

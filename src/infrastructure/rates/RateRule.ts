@@ -1,30 +1,30 @@
 import type { Settings } from "#infrastructure/platform/Config"
 import { RateLimited } from "#infrastructure/wire/WireError"
 
-/** The settings that are limits. */
+/** The names of the settings that are limits. */
 export type LimitName = Extract<keyof Settings, `LIMITS_${string}`>
 
 /** A true sliding window: at most `limit` accepted requests in any `windowMs` milliseconds. */
 export interface RateRule {
-  /** Prefix of the key and label of the metric; of bounded cardinality. */
+  /** The prefix of the key, and the label of the metric. The set of names is bounded. */
   readonly name: string
   readonly limit: number
   readonly windowMs: number
-  /** The window's name in `details.window`: `second`, `minute`, `hour`, … */
+  /** The name of the window in `details.window`: `second`, `minute`, `hour` and so on. */
   readonly window: string
-  /** The message of a refusal by this limit, in place of the general one. */
+  /** Makes the message of a refusal by this limit. The default is a general message. */
   readonly message?: (limit: number) => string
   /** The setting that `limit` comes from, for a limit that operators can change while servers run. */
   readonly setting?: LimitName
 }
 
 /**
- * A rule whose limit is a setting. The module that counts requests by the rule declares it, and `src/Limits.ts` lists
- * all declarations.
+ * A rule whose limit comes from a setting. The module that counts requests with the rule declares it, and
+ * `src/Limits.ts` lists all declarations.
  */
 export type Rate = Omit<RateRule, "limit"> & { readonly setting: LimitName }
 
-/** The rule of a rate, with the limit of these settings. */
+/** Makes the rule of a rate, with the limit from these settings. */
 export const ruleOf = (config: Settings, rate: Rate): RateRule => ({ ...rate, limit: config[rate.setting] })
 
 /** The usual windows of rates. */
@@ -34,7 +34,7 @@ export const TEN_MINUTES = { windowMs: 600_000, window: "10 minutes" }
 export const HOUR = { windowMs: 3_600_000, window: "hour" }
 export const DAY = { windowMs: 86_400_000, window: "day" }
 
-/** A rule and the key to count under it: together they name one window. */
+/** A rule, and the key under which a request is counted. Together they identify one window. */
 export interface Charge {
   readonly rule: RateRule
   readonly key: string
@@ -45,22 +45,22 @@ export interface RateState {
   readonly remaining: number
   /** Milliseconds until the oldest accepted request leaves the window. */
   readonly resetMs: number
-  /** Identifies the place in this process's own count: its time in monotonic milliseconds. */
+  /** When the place was taken, in monotonic milliseconds. It identifies the place in this process's own count. */
   readonly at: number
   /**
-   * Identifies the place in Redis: its time in microseconds of Redis's clock. Null unless Redis has confirmed that it
-   * counted the request.
+   * When the place was taken, in microseconds of Redis's clock. It identifies the place in Redis. Null unless Redis has
+   * confirmed that it counted the request.
    */
   readonly sharedAt: number | null
 }
 
-/** How many requests of a key count in the window of a rule right now. */
+/** How many requests of a key count in the window of a rule at present. */
 export interface RateCount {
   readonly rule: RateRule
   readonly count: number
 }
 
-/** The refusal of a rule; `waitMs` is the time until a request would be accepted. */
+/** Makes the refusal of a rule. `waitMs` is the time until the rule would accept a request. */
 export const rateRefusal = (rule: RateRule, waitMs: number): RateLimited =>
   new RateLimited({
     message: rule.message?.(rule.limit) ?? `Too many requests: at most ${rule.limit} per ${rule.window}.`,

@@ -15,13 +15,15 @@ interface Request extends Taking {
 /**
  * The windows that all processes share in Redis, on top of a local count of this process.
  *
- * - Whatever happens to Redis, one process alone never accepts more than a limit. A request first holds places in the
- *   local count. If there are none, it is refused without a call to Redis.
- * - The requests of one turn of the event loop share one command (several above MOST_WINDOWS windows).
- * - A place that Redis refuses is released in the local count. A place that Redis grants is counted locally at the same
- *   time, so the local count refuses nothing that Redis would accept.
- * - If Redis does not answer, the local count decides, and the places stay counted there. A command that Redis executes
- *   after the deadline counts nothing, so that commands that queued up while Redis hung do not fill later windows.
+ * - Even if Redis fails, one process alone never accepts more requests than a limit allows. A request first reserves
+ *   places in the local count. If no place is free there, the request is refused without a call to Redis.
+ * - The requests of one iteration of the event loop share one command, or several commands if they need more than
+ *   MOST_WINDOWS windows.
+ * - If Redis refuses a place, the place in the local count is released. If Redis grants a place, the local count
+ *   records it with the same time. So the local count refuses nothing that Redis would accept.
+ * - If Redis does not respond, the local count decides, and the places stay counted there. A command carries a
+ *   deadline. If Redis runs it later, it counts nothing. So commands that were queued while Redis hung do not fill
+ *   later windows.
  */
 export class SharedWindows {
   private readonly own: SlidingWindows
@@ -31,7 +33,7 @@ export class SharedWindows {
   private readonly patienceMs: number
   private queued: Array<Request> = []
 
-  /** `now` returns monotonic milliseconds; `patienceMs` is the time-out of the channel. */
+  /** `now` returns monotonic milliseconds. `patienceMs` is the timeout of the channel, in milliseconds. */
   constructor(redis: RedisChannel, now: () => number, patienceMs: number) {
     this.redis = redis
     this.now = now
@@ -40,15 +42,15 @@ export class SharedWindows {
   }
 
   /**
-   * Takes a place in every window, or in none. The first `alone` charges count even if the others are refused.
-   * Returns the outcome if it needs no call to Redis, and otherwise calls `decided` once.
+   * Takes a place in every window, or in none. The first `alone` charges count even if the other charges are refused.
+   * Returns the outcome if it needs no call to Redis. Otherwise returns undefined, and calls `decided` once later.
    */
   take(charges: ReadonlyArray<Charge>, alone: number, decided: (outcome: Outcome) => void): Outcome | undefined {
     const first = alone === 0 ? [] : this.own.hold(charges.slice(0, alone))
     if (first instanceof RateLimited) return first
     const others = this.own.hold(alone === 0 ? charges : charges.slice(alone))
     if (others instanceof RateLimited) {
-      // The request is refused, but its first `alone` charges count all the same. Nothing waits for the result.
+      // The request is refused, but its first `alone` charges still count. Nothing waits for the result.
       if (alone > 0) this.ask({ charges: charges.slice(0, alone), alone: 0, held: first, decided: () => undefined })
       return others
     }
@@ -60,7 +62,7 @@ export class SharedWindows {
     if (state.sharedAt !== null) this.redis.remove(windowKey({ rule, key }), state.sharedAt)
   }
 
-  /** The requests of a key that this process has accepted. */
+  /** Returns how many requests of a key this process has accepted, by rule. */
   countsOf(key: string): ReadonlyArray<RateCount> {
     return this.own.countsOf(key)
   }
@@ -68,7 +70,8 @@ export class SharedWindows {
   private ask(request: Request): Outcome | undefined {
     const reason = this.redis.unusable()
     if (reason !== undefined) return this.settleAlone(request, reason)
-    // The flush runs after this turn's sockets were read, so that all their requests share one command.
+    // The flush runs after the event loop has read all sockets that are ready, so that their requests share one
+    // command.
     if (this.queued.push(request) === 1) setImmediate(() => this.flush())
     return undefined
   }
@@ -119,7 +122,7 @@ export class SharedWindows {
     })
   }
 
-  /** Accepts the request without Redis: the local count already holds its places. */
+  /** Accepts the request without Redis. The local count already holds its places. */
   private settleAlone({ held }: Request, reason: Reason): ReadonlyArray<RateState> {
     redisFallbacks.at(reason).add()
     const now = this.now()
@@ -127,32 +130,37 @@ export class SharedWindows {
   }
 }
 
-/** Redis needs about a millisecond to run the script on this many windows. */
+/** How many windows one command may contain. Redis runs the script on this many windows in about a millisecond. */
 const MOST_WINDOWS = 200
 
 type Reason = typeof REDIS_FALLBACK_REASONS[number]
 
 /**
- * Estimates Redis's clock from the times in its answers. Redis reads its clock after the command was sent, so the
- * estimate is never behind Redis's clock. It is ahead by at most the delay of the fastest answer.
+ * Estimates Redis's clock from the times in its responses. Redis reads its clock after the command was sent, so the
+ * estimate is never behind Redis's clock. It is ahead by at most the delay of the fastest response.
  */
 export class RedisClock {
   /**
-   * Upper bound of how far Redis's clock is ahead of this process's, in microseconds. Undefined while it is not known.
+   * An upper bound of how far Redis's clock is ahead of the clock of this process, in microseconds. Undefined until the
+   * first response.
    */
   private aheadMicros: number | undefined
 
-  /** Redis's time in microseconds at a time of this process in milliseconds, or 0 if it is not known. */
+  /**
+   * Converts a time of this process, in milliseconds, to Redis's time in microseconds. Returns 0 if Redis's clock is
+   * not known yet.
+   */
   at(millis: number): number {
     return this.aheadMicros === undefined ? 0 : millis * 1_000 + this.aheadMicros
   }
 
-  /** Converts the Redis time of an answer to monotonic milliseconds of this process, and improves the estimate. */
+  /** Converts the Redis time in a response to monotonic milliseconds of this process, and improves the estimate. */
   read(micros: number, askedAt: number, answeredAt: number): number {
     const most = micros - askedAt * 1_000
     if (
       this.aheadMicros === undefined || most < this.aheadMicros ||
-      // The result would be later than the answer itself, so Redis's clock was set, and the estimate starts again.
+      // The converted time would be later than the response itself. So Redis's clock was changed, and the estimate
+      // starts again.
       micros - this.aheadMicros > answeredAt * 1_000
     ) this.aheadMicros = most
     return (micros - this.aheadMicros) / 1_000

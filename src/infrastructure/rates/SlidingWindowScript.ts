@@ -4,23 +4,26 @@ import type { RateLimited } from "#infrastructure/wire/WireError"
 import { type Charge, rateRefusal } from "./RateRule.ts"
 
 /**
- * True sliding windows in Redis, on Redis's clock. Each key holds a list of the times (microseconds) of accepted
- * requests, oldest first. The list never has more entries than the limit, and expires one window after the last one.
- * One run of the script decides many requests, one after the other.
+ * True sliding windows in Redis, on Redis's clock. Each key holds a list of the times of accepted requests, in
+ * microseconds, oldest first. The list never has more entries than the limit, and expires one window after its newest
+ * entry. One run of the script decides many requests, one after the other.
  *
- * KEYS holds the windows of all requests. ARGV begins with the current time (0 for Redis's own clock) and the latest
- * time at which anything may be counted (0 for no bound). Then each request has the number of its windows, the number
- * of its first windows that count even if others refuse, and for each window the limit and the length in milliseconds.
+ * KEYS contains the windows of all requests. ARGV begins with two times: the current time (0 to use Redis's own clock),
+ * and the latest time at which the script may count anything (0 for no bound). Then ARGV contains for each request:
  *
- * The answer begins with the time of the decision, and ends there if that time is past the bound. Then each request
- * has:
+ * - the number of its windows,
+ * - the number of its first windows that count even if other windows refuse,
+ * - for each window, the limit and the length in milliseconds.
  *
- * - 0 if it is accepted, i if its window i refuses it (of several windows, the one with the longest wait), -1 if a key
- *   is not a list,
+ * The result begins with the time of the decision. If that time is later than the latest time allowed, the result
+ * contains nothing else. Otherwise it contains for each request:
+ *
+ * - 0 if the request is accepted, i if its window i refuses it (if several windows refuse it, the one with the longest
+ *   wait), or -1 if a key is not a list,
  * - the number of places taken,
- * - if it is refused, the wait in milliseconds,
- * - for each place the number of requests remaining, the milliseconds until the oldest entry leaves the window, and the
- *   time of the place.
+ * - the wait in milliseconds, if the request is refused,
+ * - for each place, the number of requests remaining, the milliseconds until the oldest entry leaves the window, and
+ *   the time of the place.
  *
  * If the clock goes back, a window uses the time of its newest entry until the clock has caught up. If the newest entry
  * is more than a window or `SET_BACK_MS` ahead of the clock, the clock was set back, and the window is cleared instead.
@@ -110,16 +113,16 @@ return answer
 
 const PREFIX = "parley:rate:"
 
-/** The key of a window in Redis. */
+/** Returns the Redis key of a window. */
 export const windowKey = ({ key, rule }: Charge): string => `${PREFIX}${rule.name}:${key}`
 
-/** The charges of one request; the first `alone` of them count even if others are refused. */
+/** The charges of one request. The first `alone` charges count even if the others are refused. */
 export interface Taking {
   readonly charges: ReadonlyArray<Charge>
   readonly alone: number
 }
 
-/** A place in a window, as the script returns it; `at` in microseconds of Redis's clock. */
+/** A place in a window, as the script returns it. `at` is in microseconds of Redis's clock. */
 export interface TakenPlace {
   readonly remaining: number
   readonly resetMs: number
@@ -127,23 +130,23 @@ export interface TakenPlace {
 }
 
 export interface Taken {
-  /** The places taken, for the first charges in order; the remaining charges took none. */
+  /** The places taken, in the order of the charges. If the request is refused, only its first charges took places. */
   readonly places: ReadonlyArray<TakenPlace>
-  /** Undefined if the request is accepted. `NotWindow` if a key does not hold a window. */
+  /** Undefined if the request is accepted. `NotWindow` if a key in Redis does not hold a window. */
   readonly refusal: RateLimited | "NotWindow" | undefined
 }
 
 export interface TakenAll {
   /** The time of the decision, in microseconds of Redis's clock. */
   readonly at: number
-  /** The result of each request. Undefined if the command came after its deadline, so that nothing was counted. */
+  /** The result of each request. Undefined if Redis ran the command after its deadline, so that nothing was counted. */
   readonly all: ReadonlyArray<Taken> | undefined
 }
 
 export const takeKeys = (takings: ReadonlyArray<Taking>): ReadonlyArray<string> =>
   takings.flatMap(({ charges }) => charges.map(windowKey))
 
-/** The script's ARGV; times in microseconds, 0 for none. */
+/** Makes the script's ARGV. Times are in microseconds, and 0 if not given. */
 export const takeArguments = (takings: ReadonlyArray<Taking>, { latest = 0, now = 0 } = {}): ReadonlyArray<number> => {
   const args = [now, Math.ceil(latest)]
   for (const { alone, charges } of takings) {
@@ -153,7 +156,7 @@ export const takeArguments = (takings: ReadonlyArray<Taking>, { latest = 0, now 
   return args
 }
 
-/** Decodes the script's answer; undefined if it is malformed. */
+/** Decodes the script's result. Returns undefined if the result is malformed. */
 export const readTaken = (takings: ReadonlyArray<Taking>, answer: unknown): TakenAll | undefined => {
   if (!Array.isArray(answer) || !answer.every((part) => Number.isSafeInteger(part) && part >= -1)) return undefined
   // Checked in the line above.

@@ -2,8 +2,8 @@ import { RateLimited } from "#infrastructure/wire/WireError"
 import { type Charge, type RateCount, rateRefusal, type RateRule, type RateState } from "./RateRule.ts"
 
 /**
- * True sliding windows in the memory of this process, lost on restart: for each key a log of the times of accepted
- * requests. Every call is one synchronous step. `now` returns monotonic milliseconds.
+ * True sliding windows in the memory of this process. For each key they store the times of accepted requests, which are
+ * lost on restart. Every call is one synchronous step. `now` returns monotonic milliseconds.
  */
 export class SlidingWindows {
   private readonly tables = new Map<string, KeyTable>()
@@ -13,14 +13,15 @@ export class SlidingWindows {
     this.now = now
   }
 
-  /** Takes a place, or returns the refusal and takes none. */
+  /** Takes a place in the window, or returns the refusal. */
   take(rule: RateRule, key: string): RateState | RateLimited {
     const taken = this.takeAll([{ rule, key }])
     return taken instanceof RateLimited ? taken : taken[0]!
   }
 
   /**
-   * Takes a place in every window, or in none and returns the refusal with the longest wait. Each rule may occur once.
+   * Takes a place in every window. If a window is full, takes no place and returns the refusal with the longest wait.
+   * Each rule may occur once.
    */
   takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
     const held = this.hold(charges)
@@ -30,7 +31,7 @@ export class SlidingWindows {
   }
 
   /**
-   * Reserves a place in every window, or in none, for a request that Redis decides on. A held place counts against
+   * Reserves a place in every window, or in none, for a request that Redis decides on. A reserved place counts towards
    * the limit, and must be settled or released.
    */
   hold(charges: ReadonlyArray<Charge>): ReadonlyArray<HeldPlace> | RateLimited {
@@ -44,7 +45,7 @@ export class SlidingWindows {
     this.tables.get(rule.name)?.logs.get(key)?.remove(at)
   }
 
-  /** The windows of a key that are not empty, each with its number of requests. */
+  /** Returns the windows of a key that are not empty, each with its number of requests. */
   countsOf(key: string): ReadonlyArray<RateCount> {
     const now = this.now()
     return [...this.tables.values()].flatMap(({ logs, rule }) => {
@@ -75,7 +76,7 @@ const refusalOf = (
   return refusal === undefined ? undefined : rateRefusal(refusal, longest)
 }
 
-/** A reserved place in a window, until the request is decided. */
+/** A place in a window that is reserved until the request is decided. */
 export class HeldPlace {
   private readonly rule: RateRule
   private readonly log: WindowLog
@@ -86,7 +87,7 @@ export class HeldPlace {
     log.held++
   }
 
-  /** Takes the place as of the time `at`, which is not later than `now`. */
+  /** Turns the reservation into a taken place with the time `at`, which is not later than `now`. */
   settle(at: number, now: number): RateState {
     const { log, rule: { limit, windowMs } } = this
     log.held--
@@ -101,14 +102,14 @@ export class HeldPlace {
 }
 
 /**
- * If one rule has more keys than this, the oldest key is dropped. So memory stays bounded, and the limit of the dropped
- * key fails open.
+ * How many keys one rule may have. Above this number, the oldest key is dropped. So memory stays bounded, and the limit
+ * of the dropped key fails open.
  */
 const MAX_KEYS = 500_000
 
 /**
- * The logs of one rule by key. Each new key, and every 64th request, checks four other keys
- * and drops the idle ones, so that at most about a third of all keys are idle.
+ * The logs of one rule by key. With each new key, and with every 64th request, four other keys are checked and dropped
+ * if they are idle. So at most about a third of all keys are idle.
  */
 class KeyTable {
   /** The rule as it was first used. */
@@ -158,12 +159,12 @@ const SMALLEST = 4
 /** The times of accepted requests within the window, oldest first, in a ring buffer that grows up to the limit. */
 export class WindowLog {
   count = 0
-  /** Held places; they count against the limit. */
+  /** How many places are reserved. Reserved places count towards the limit. */
   held = 0
   private times = new Float64Array(SMALLEST)
   private head = 0
 
-  /** Milliseconds, rounded up, until a place is free, or 0 if a place is free now. */
+  /** Returns how many milliseconds remain until a place is free, rounded up. Returns 0 if a place is free now. */
   wait(rule: RateRule, now: number): number {
     this.prune(rule.windowMs, now)
     // The index, oldest first, of the entry that must leave the window before another request is accepted.
@@ -172,17 +173,17 @@ export class WindowLog {
     return leaving < this.count ? Math.max(1, Math.ceil(this.at(leaving) + rule.windowMs - now)) : rule.windowMs
   }
 
-  /** Adds an accepted request. The buffer grows up to the limit. */
+  /** Adds an accepted request. */
   add(rule: RateRule, time: number): void {
     if (this.count === this.times.length)
       this.resize(Math.max(SMALLEST, this.count + 1, Math.min(this.count * 2, rule.limit)))
-    // Insertion sort: entries arrive almost in the order of their times.
+    // Insertion sort is fast here, because entries arrive almost in the order of their times.
     let i = this.count++
     for (; i > 0 && this.at(i - 1) > time; i--) this.times[this.indexOf(i)] = this.at(i - 1)
     this.times[this.indexOf(i)] = time
   }
 
-  /** Removes the newest entry of that time, if there is one. */
+  /** Removes the newest entry with this time, if there is one. */
   remove(time: number): void {
     let i = this.count - 1
     while (i >= 0 && this.at(i) > time) i--

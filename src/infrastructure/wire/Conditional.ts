@@ -1,13 +1,11 @@
 /**
- * Whether If-None-Match names the tag of an answer, by the weak comparison of RFC 9110, 8.8.3.2. A proxy that
- * compresses answers makes their tags weak.
+ * Whether If-None-Match contains the ETag of a response, with the weak comparison of RFC 9110, 8.8.3.2. The comparison
+ * is weak because a proxy that compresses a response makes its ETag weak.
  */
 export const namesTag = (ifNoneMatch: string | undefined, etag: string): boolean =>
   ifNoneMatch?.match(/"[^"]*"/g)?.includes(etag.replace(/^W\//, "")) === true
 
-/**
- * Whether a client with this If-None-Match already has the answer with this tag. `*` stands for any answer that exists.
- */
+/** Whether a client that sends this If-None-Match already has the response with this ETag. `*` matches every ETag. */
 export const isKnown = (ifNoneMatch: string | undefined, etag: string): boolean =>
   ifNoneMatch?.trim() === "*" || namesTag(ifNoneMatch, etag)
 
@@ -18,9 +16,9 @@ export interface ByteRange {
 }
 
 /**
- * The part of `size` bytes that a GET asks for (RFC 9110, 14.2): undefined for all bytes, "none" for a range that has
- * no byte of them. Several ranges, other units and malformed ranges are ignored, and so is a range with an If-Range
- * that does not have the tag.
+ * Returns the range of bytes that a GET asks for, out of `size` bytes (RFC 9110, 14.2). Returns undefined if all bytes
+ * are to be sent, and "none" if no byte lies in the range. The function ignores several ranges, other units, malformed
+ * ranges, and a range whose If-Range is not `etag`.
  */
 export const rangeOf = (
   headers: Readonly<Record<string, string | undefined>>,

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 
-/** The body of every confirmation (wire.md B30). */
+/** The response body of every endpoint that only confirms a change (wire.md B30). */
 export const Confirmation = Schema.Struct({ ok: Schema.Literal(true), message: Schema.String }).annotate({
   identifier: "Confirm"
 })

@@ -1,17 +1,20 @@
 import { ValidationFailed } from "./WireError.ts"
 
-/** A number in a JSON text that a double does not keep, and where it is. */
+/** A number in a JSON text that a double cannot represent, and its location in the text. */
 export interface InexactNumber {
-  /** Names and indices from the outermost value to the number, separated by dots; empty if the text is one number. */
+  /**
+   * The path to the number: field names and list indices, from the outermost value inwards, separated by dots. Empty if
+   * the whole text is this number.
+   */
   readonly path: string
   readonly text: string
 }
 
-/** Integers with fewer digits are exact. */
+/** Every integer with at most this many digits is exact in a double. */
 const EXACT_DIGITS = 15
-/** A number without an exponent, and with at most this many characters, becomes neither 0 nor infinite. */
+/** A number without an exponent and with at most this many characters becomes neither 0 nor infinite in a double. */
 const SAFE_LENGTH = 300
-/** The most characters of a path, and of a number, in a message. */
+/** How many characters of the path, and of the number, an error message shows at most. */
 const SHOWN_PATH = 200
 const SHOWN_NUMBER = 40
 
@@ -21,8 +24,8 @@ const [MINUS, PLUS, DOT, ZERO, NINE, UPPER_E, LOWER_E] = [45, 43, 46, 48, 57, 69
 const isDigit = (code: number): boolean => code >= ZERO && code <= NINE
 
 /**
- * The significant digits of a decimal number, and the power of ten by which they are multiplied. Two spellings of a
- * number have the same.
+ * Splits a decimal number into its significant digits and a power of ten. Two spellings of the same number give the
+ * same result.
  */
 const significant = (text: string): { readonly digits: string; readonly power: number } => {
   const [mantissa = "", exponent = "0"] = text.toLowerCase().split("e")
@@ -36,9 +39,9 @@ const significant = (text: string): { readonly digits: string; readonly power: n
 }
 
 /**
- * Whether a double keeps a number of a JSON text (wire.md C.0, Numbers). An integer must be at most 2^53 − 1. A number
- * with a fraction or an exponent may be rounded, but it must not become 0 or infinite. If it is an integer above 2^53 −
- * 1, such as 1e308, the double must have the same value in JSON.
+ * Whether a double represents a number of a JSON text well enough (wire.md C.0, Numbers). An integer must be within
+ * ±(2^53 − 1). A number with a fraction or an exponent may be rounded, but must not become 0 or infinite. If its value
+ * is an integer above 2^53 − 1, such as 1e308, JSON must write the double as the same value.
  */
 export const isExact = (text: string): boolean => {
   const value = Number(text)
@@ -52,7 +55,7 @@ export const isExact = (text: string): boolean => {
   return given.digits === kept.digits && given.power === kept.power
 }
 
-/** The position of the quote that ends a string, whose first quote is at `from`. */
+/** Returns the position of the quote that ends the string whose first quote is at `from`. */
 const endOfString = (json: string, from: number): number => {
   for (let at = json.indexOf('"', from + 1); at >= 0; at = json.indexOf('"', at + 1)) {
     let escapes = 0
@@ -72,13 +75,13 @@ const isJson = (text: string): boolean => {
 }
 
 /**
- * The first number of a JSON text that a double does not keep, or undefined if there is none, or if the text is not
- * JSON. Strings are skipped with `indexOf`, so a long text costs almost nothing.
+ * Returns the first number of a JSON text that a double cannot represent. Returns undefined if there is none, or if the
+ * text is not JSON. Strings are skipped with `indexOf`, so even a long string costs almost nothing.
  */
 export const inexactNumber = (json: string): InexactNumber | undefined => {
   /**
-   * For each open list the index of the current item. For each open object the position of the last string, which is
-   * the current name.
+   * One entry for each open list and object. For a list, the entry is the index of the current item. For an object, it
+   * is the position of the last string, which is the name of the current field.
    */
   const places: Array<number> = []
   const areLists: Array<boolean> = []
@@ -131,10 +134,13 @@ export const inexactNumber = (json: string): InexactNumber | undefined => {
   return undefined
 }
 
-/** The refusal of a body with such a number. */
+/** The error for a body that contains such a number. */
 export const numberRefused = ({ path, text }: InexactNumber): ValidationFailed =>
   ValidationFailed.field(path === "" ? "body" : path, `the number ${text} cannot be kept exactly: write it as a string`)
 
-/** The id of a JSON-RPC message with such a number, for the answer; undefined if the id itself may be the number. */
+/**
+ * Returns the id of a JSON-RPC message that contains an inexact number, for the response. Returns undefined if the id
+ * itself may be the inexact number.
+ */
 export const exactId = (id: unknown): string | number | undefined =>
   typeof id === "string" || (typeof id === "number" && Math.abs(id) <= Number.MAX_SAFE_INTEGER) ? id : undefined

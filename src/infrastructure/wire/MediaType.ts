@@ -4,19 +4,19 @@ const TYPE = new RegExp(`^(${TOKEN}/${TOKEN})$`)
 const PARAMETER = new RegExp(`^(${TOKEN})=(?:(${TOKEN})|"((?:[^"\\\\]|\\\\.)*)")$`)
 const CHARSET = /^[a-z0-9][a-z0-9._:+-]{0,39}$/
 
-/** A media type in lower case, and the charset that its parameters name. */
+/** A media type in lower case, and the `charset` among its parameters. */
 export interface MediaType {
   readonly type: string
   readonly charset: string | undefined
 }
 
-/** Splits a text at the semicolons that are outside of quotes. */
+/** Splits a text at the semicolons that are not inside quotes. */
 const partsOf = (text: string): ReadonlyArray<string> =>
   (text.match(/(?:"(?:[^"\\]|\\.)*"|[^;"]|")+/g) ?? []).map((part) => part.trim())
 
 /**
- * Reads a media type with its parameters (RFC 9110, 8.3.1). Undefined if the text is none, or is longer than 255
- * characters.
+ * Parses a media type with its parameters (RFC 9110, 8.3.1). Returns undefined if the text is not a media type or is
+ * longer than 255 characters.
  */
 export const parseMediaType = (text: string): MediaType | undefined => {
   if (text.length > MAX_LENGTH) return undefined
@@ -35,8 +35,8 @@ export const parseMediaType = (text: string): MediaType | undefined => {
 }
 
 /**
- * A media type as the server stores and compares it (wire.md C.0, Media types): of the parameters, only the charset of
- * a text is kept.
+ * Returns a media type as the server stores and compares it (wire.md C.0, Media types). Its only parameter is the
+ * charset, and only text types keep that.
  */
 export const keptMediaType = ({ charset, type }: MediaType): string =>
   charset === undefined || !type.startsWith("text/") ? type : `${type}; charset=${charset}`

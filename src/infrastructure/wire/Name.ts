@@ -34,13 +34,13 @@ const VIRAMA = String
   String
     .raw`\u{11134}\u{111c0}\u{11235}\u{112ea}\u{1134d}\u{11442}\u{114c2}\u{115bf}\u{1163f}\u{116b6}\u{1172b}\u{11839}\u{1193d}\u{119e0}` +
   String.raw`\u{11a34}\u{11a47}\u{11a99}\u{11c3f}\u{11d44}\u{11d45}\u{11d97}]`
-/** The letters ra, before whose virama a joiner chooses another form. */
+/** The letters ra. A joiner between such a letter and a virama selects another form of the letter. */
 const RA = String.raw`[\u0930\u09b0\u09f0\u0b30\u0c30\u0cb0]`
 
 /**
- * Where an invisible character changes what is seen: the contexts of joiners in RFC 5892, appendix A, and those of
- * emoji. The character comes first in each expression, and what is before it is looked at last. Otherwise a long run of
- * marks would take quadratic time.
+ * The contexts in which an invisible character changes how the text looks: those of joiners in RFC 5892, appendix A,
+ * and those of emoji. Each expression matches the invisible character first and looks back at the preceding text last.
+ * The reverse order would take quadratic time on a long run of marks.
  */
 const SEEN = [
   // Joiners beside a virama.
@@ -53,7 +53,7 @@ const SEEN = [
   String.raw`[\u180b-\u180f](?<=[\u1820-\u18aa].)`,
   // A joiner between two pictographs.
   String.raw`\u200d(?<=\p{Extended_Pictographic}[\ufe0f\p{Emoji_Modifier}]?\u200d)(?=\p{Extended_Pictographic})`,
-  // A selector that draws a text character as an emoji, also in keycaps, or an emoji as a text character.
+  // A variation selector that shows a text character as an emoji (also in keycaps), or an emoji as a text character.
   String.raw`\ufe0f(?<=[\p{Emoji}--\p{Emoji_Presentation}--[0-9#*]]\ufe0f)`,
   String.raw`\ufe0f(?<=[0-9#*]\ufe0f)(?=\u20e3)`,
   String.raw`\ufe0e(?<=\p{Emoji_Presentation}\ufe0e)`,
@@ -66,26 +66,29 @@ const SEEN = [
   })
 ]
 
-/** The marks LRM, RLM and ALM. */
+/** The direction marks LRM, RLM and ALM. */
 const MARKS = String.raw`\u200e\u200f\u061c`
 /** Format characters that have a glyph: signs over or under numbers. */
 const SHOWN_FORMATS = String.raw`\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\u{110bd}\u{110cd}`
 /**
- * Characters without a glyph and without a width, apart from controls and direction marks. Some are no
- * default-ignorables: the annotation marks, the object replacement character, the null note head of music, and the
- * joiners of hieroglyphs.
+ * Characters without a glyph and without a width, except control characters and direction marks. Some of them are not
+ * default-ignorable in Unicode: the annotation marks, the object replacement character, the null note head of music,
+ * and the joiners of hieroglyphs.
  */
 const INVISIBLE = String
   .raw`[[\p{DI}\p{Cf}\p{NChar}\ufffc\u{1d159}\u{13430}-\u{1343f}]--[${MARKS}${SHOWN_FORMATS}\u202a-\u202e\u2066-\u2069]]`
 const UNSEEN = new RegExp(`(${SEEN.join("|")})|${INVISIBLE}`, "gv")
 
-/** A letter of a script that is written from right to left, and a letter of another script. */
+/** `RIGHT_TO_LEFT` matches a letter of a right-to-left script. `LEFT_TO_RIGHT` matches a letter of any other script. */
 const RIGHT_TO_LEFT = String
   .raw`[[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]&&\p{L}]`
 const LEFT_TO_RIGHT = `[\\p{L}--${RIGHT_TO_LEFT}]`
 const HAS_RIGHT_TO_LEFT = new RegExp(RIGHT_TO_LEFT, "v")
 const ANY_MARK = new RegExp(`[${MARKS}]`, "gv")
-/** Direction marks beside another one, or beside a letter that has their direction already. They change nothing. */
+/**
+ * Direction marks that change nothing: those beside another direction mark, or beside a letter that already has the
+ * direction of the mark.
+ */
 const IDLE_MARK = new RegExp(
   String.raw`(?:(?<=[${MARKS}]|${LEFT_TO_RIGHT})\u200e|\u200e(?=[${MARKS}]|${LEFT_TO_RIGHT})` +
     String.raw`|(?<=[${MARKS}]|${RIGHT_TO_LEFT})[\u200f\u061c]|[\u200f\u061c](?=[${MARKS}]|${RIGHT_TO_LEFT}))`,
@@ -94,7 +97,9 @@ const IDLE_MARK = new RegExp(
 
 const BLANK = /[\s\u2800]/
 
-/** Removes blanks from both ends. A regular expression for the end would take quadratic time. */
+/**
+ * Removes blanks from both ends of a text. A regular expression for the blanks at the end would take quadratic time.
+ */
 const trimmed = (text: string): string => {
   let [from, to] = [0, text.length]
   while (from < to && BLANK.test(text[from]!)) from++
@@ -103,23 +108,22 @@ const trimmed = (text: string): string => {
 }
 
 /**
- * A text without the characters that nobody sees, so that two names that look the same are the same text. Joiners,
- * variation selectors and tags stay where they change what is seen, as in emoji and in Persian and Indic words.
- * Direction marks stay only between characters whose order they can change, in names with letters of a right-to-left
- * script.
+ * Removes invisible characters, so that two names that look the same are the same text. Joiners, variation selectors
+ * and tags stay where they change how the text looks, as in emoji and in Persian and Indic words. Direction marks stay
+ * only in names with letters of a right-to-left script, and only between characters whose order they can change.
  */
 const withoutUnseen = (text: string): string => {
   const seen = text.replace(UNSEEN, (_, kept: string | undefined) => kept ?? "")
   return seen.replace(HAS_RIGHT_TO_LEFT.test(seen) ? IDLE_MARK : ANY_MARK, "")
 }
 
-/** Whether a text has a character that can be seen by itself: a letter, a digit, a sign or a symbol with a glyph. */
+/** Whether a text contains a character that is visible by itself: a letter, a digit, a punctuation mark or a symbol. */
 const hasGlyph = (text: string): boolean =>
   /[\p{L}\p{N}\p{P}\p{S}\p{Extended_Pictographic}]/u.test(withoutUnseen(text).replaceAll("\u2800", ""))
 
 /**
- * A text as it is stored as a name. A text in which nothing can be seen stays as it is, so that it is refused and not
- * taken for none.
+ * Returns a text in the form in which it is stored as a name. A text without visible characters is returned unchanged,
+ * so that validation refuses it instead of treating it as an empty name.
  */
 const normalized = (text: string): string => {
   const name = trimmed(withoutUnseen(text))
@@ -129,8 +133,8 @@ const normalized = (text: string): string => {
 const withoutControls = (text: string): string => text.replace(CONTROLS, "")
 
 /**
- * A name for people from a text that cannot be refused: without controls and invisible characters. Empty if nothing can
- * be seen.
+ * Makes a name that can be shown to people from a text that cannot be refused. It removes control characters and
+ * invisible characters. Returns the empty string if no visible character is left.
  */
 export const plainName = (text: string): string => {
   const name = normalized(withoutControls(text.toWellFormed()))
@@ -138,10 +142,10 @@ export const plainName = (text: string): string => {
 }
 
 /**
- * A text that is shown on one line beside others (wire.md C.2): display names, names of groups, skills and clients,
- * tags, operators' reasons and notes. It has `min` to `max` code points, after characters that nobody sees and blanks
- * at both ends are dropped. Control characters, and texts without a glyph, are refused. If `min` is 0, the empty string
- * is allowed.
+ * A text that is shown on one line next to other texts (wire.md C.2): display names; names of groups, skills and
+ * clients; tags; reasons and notes of operators. Decoding removes invisible characters, and blanks at both ends. Then
+ * the text must have `min` to `max` code points. Control characters, and texts without a visible character, are
+ * refused. If `min` is 0, the empty string is allowed.
  */
 export const Name = (min: number, max: number) =>
   Schema.String.check(

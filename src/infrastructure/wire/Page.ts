@@ -8,8 +8,8 @@ const Digits = Schema.String.check(
 )
 
 /**
- * A whole number in a query: decimal digits only. Other forms that JavaScript parses (`1e1`, `1.0`, `+1`, ` 1`) are
- * refused.
+ * A whole number in a query, written in decimal digits only. Other forms that JavaScript parses (`1e1`, `1.0`, `+1`, `
+ * 1`) are refused.
  */
 export const QueryInt = (min: number, max = Number.MAX_SAFE_INTEGER) =>
   Digits.pipe(
@@ -19,12 +19,14 @@ export const QueryInt = (min: number, max = Number.MAX_SAFE_INTEGER) =>
     )
   )
 
-/** A `limit` of at least 1. A value above the list's maximum is not refused: the handler clamps it. */
+/**
+ * A `limit` of at least 1. The handler lowers a value above the list's maximum to the maximum instead of refusing it.
+ */
 export const Limit = QueryInt(1)
 
 export const Offset = QueryInt(0)
 
-/** The query of every list (wire.md C.0, Lists). */
+/** The query parameters of every list (wire.md C.0, Lists). */
 export const pageQuery = {
   limit: Schema.optionalKey(Limit),
   offset: Schema.optionalKey(Offset),
@@ -46,7 +48,7 @@ export interface Page<Item> {
   readonly nextCursor: string | null
 }
 
-/** The fields of a page beside its items, as the wire has them. */
+/** The fields of a page in addition to its items, with their names on the wire. */
 export const figuresOf = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({
   total,
   limit,
@@ -54,7 +56,7 @@ export const figuresOf = ({ limit, nextCursor, offset, total }: Page<unknown>) =
   next_cursor: nextCursor
 })
 
-/** Fails if a query has both `offset` and `cursor` (wire.md B1, B2). */
+/** Fails if a query contains both `offset` and `cursor` (wire.md B1, B2). */
 const oneWay = (query: PageQuery): Effect.Effect<void, ValidationFailed> =>
   query.offset !== undefined && query.cursor !== undefined
     ? Effect.fail(ValidationFailed.field("cursor", "cannot be combined with offset"))
@@ -63,10 +65,10 @@ const oneWay = (query: PageQuery): Effect.Effect<void, ValidationFailed> =>
 /** An id inside a cursor. It is validated because clients can forge cursors, and the database rejects some strings. */
 export const CursorId = Schema.String.check(Schema.isPattern(/^[a-z]+_[A-Za-z0-9_-]{1,64}$/))
 
-/** An opaque cursor around a JSON value. */
+/** Encodes a JSON value as an opaque cursor. */
 export const encodeCursor = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url")
 
-/** Decodes a cursor; fails with 400 if this server cannot have issued it. */
+/** Decodes a cursor. Fails with 400 if this server cannot have issued it. */
 export const decodeCursor =
   <S extends Schema.Codec<unknown, unknown>>(schema: S) => (text: string): Effect.Effect<S["Type"], ValidationFailed> =>
     Effect.try(() => JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as unknown).pipe(
@@ -75,19 +77,19 @@ export const decodeCursor =
     )
 
 /**
- * A list whose pages continue after a cursor. A page has 50 rows unless asked for another number, and 200 at most
- * (wire.md C.0, Lists).
+ * A list whose pages continue after a cursor. By default a page contains 50 rows, or as many as the request asks for,
+ * and at most 200 (wire.md C.0, Lists).
  */
 export interface Rows<Row, Position, E> {
   readonly usual?: number
   readonly max?: number
   readonly position: Schema.Codec<Position, unknown>
-  /** Up to `limit` rows in the list's order: after a position, or from the beginning if `after` is null. */
+  /** Reads up to `limit` rows in the list's order, after a position or, if `after` is null, from the beginning. */
   readonly rows: (after: Position | null, limit: number) => Effect.Effect<ReadonlyArray<Row>, E>
   readonly positionOf: (row: Row) => Position
 }
 
-/** Reads the rows of a page, and the cursor of the next page, which is null on the last page. */
+/** Reads the rows of a page and makes the cursor of the next page, which is null on the last page. */
 export const rowsOf = <Row, Position, E>(
   query: Pick<PageQuery, "limit" | "cursor">,
   list: Rows<Row, Position, E>
@@ -109,7 +111,8 @@ export const rowsOf = <Row, Position, E>(
   })
 
 /**
- * The rows of a page: up to `limit` rows, `offset` rows after a position, or after the beginning if `after` is null.
+ * Which rows form a page: up to `limit` rows, after skipping `offset` rows from the position `after`, or from the
+ * beginning if `after` is null.
  */
 export interface PageRange<Position> {
   readonly after: Position | null
@@ -121,16 +124,18 @@ export interface PageRange<Position> {
 export const TimePosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 export type TimePosition = typeof TimePosition.Type
 
-/** A list that is read in pages. A page has `usual` items, or as many as the request asks for, `max` at most. */
+/**
+ * A list that is read in pages. A page contains `usual` items, or as many as the request asks for, and at most `max`.
+ */
 export interface Listed<Row, Position, Item, E1, E2, E3> {
   readonly usual: number
   readonly max: number
   readonly position: Schema.Codec<Position, unknown>
-  /** In the list's order. */
+  /** Reads rows in the list's order. */
   readonly rows: (range: PageRange<Position>) => Effect.Effect<ReadonlyArray<Row>, E1>
   readonly total: Effect.Effect<number, E2>
   readonly positionOf: (row: Row) => Position
-  /** May leave out rows whose agents are gone. */
+  /** Makes the items from the rows. It may leave out rows whose agents no longer exist. */
   readonly show: (rows: ReadonlyArray<Row>) => Effect.Effect<ReadonlyArray<Item>, E3>
 }
 

@@ -1,7 +1,7 @@
 const UNITS = [["GiB", 1024 ** 3], ["MiB", 1024 ** 2], ["KiB", 1024]] as const
 
 /**
- * A limit in bytes, as a sentence says it: in the largest unit of which it is a whole number. The pages write sizes in
+ * Formats a limit in bytes for a sentence, in the largest unit that gives a whole number. The web pages format sizes in
  * the same units (`sizeOf` in `shared/Texts.js`).
  */
 export const exactSize = (bytes: number): string => {

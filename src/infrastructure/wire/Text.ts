@@ -3,16 +3,17 @@ import { Schema, SchemaTransformation } from "effect"
 const NUL = String.fromCharCode(0)
 
 /**
- * Whether a text can be stored in PostgreSQL and encoded as UTF-8: no NUL, no lone surrogate (wire.md C.0, Lengths).
+ * Whether a text can be stored in PostgreSQL and encoded as UTF-8: it contains no NUL and no lone surrogate (wire.md
+ * C.0, Lengths).
  */
 export const isStorable = (text: string): boolean => !text.includes(NUL) && text.isWellFormed()
 
 const UNSTORABLE = "must contain no NUL and no lone surrogate"
 
-/** Any text that can be stored and compared in a query: ids, cursors and filters that clients send. */
+/** Any text that can be stored, and compared in a query: for ids, cursors and filters that clients send. */
 export const Storable = Schema.String.check(Schema.makeFilter((text) => isStorable(text) || UNSTORABLE))
 
-/** Length in Unicode code points, at most the number of UTF-16 units. */
+/** Returns the length in Unicode code points, which is never more than the number of UTF-16 units. */
 export const codePoints = (text: string): number => {
   let n = text.length
   for (let i = 0; i < text.length - 1; i++) {
@@ -56,12 +57,15 @@ export const JsonObject = Schema.Record(Schema.String, Schema.Unknown).check(
 )
 
 /**
- * Lower-cases A to Z only. Unicode lower-casing would map the Kelvin sign to `k`, so a look-alike would match another
- * handle.
+ * Converts only A to Z to lower case. Unicode lower-casing would turn the Kelvin sign into `k`, and a look-alike would
+ * match another handle.
  */
 export const lowerCase = (text: string): string => text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
 
-/** A handle as callers write it: trimmed, one leading `@` dropped, lower-cased. Does not check that it exists. */
+/**
+ * A handle in a request. Decoding trims it, drops one leading `@`, and converts it to lower case. It does not check
+ * that the handle exists.
+ */
 export const HandleInput = Schema.String.pipe(
   Schema.decodeTo(
     Storable,
@@ -72,28 +76,28 @@ export const HandleInput = Schema.String.pipe(
   )
 )
 
-/** Milliseconds since the epoch as the wire's date-time: ISO 8601 in UTC, with milliseconds. */
+/** Formats milliseconds since 1970 as the wire's date-time: ISO 8601 in UTC, with milliseconds. */
 export const iso = (ms: number): string => new Date(ms).toISOString()
 
 export const isoOrNull = (ms: number | null): string | null => ms === null ? null : iso(ms)
 
 export const DateTimeString = Schema.String.annotate({ format: "date-time" } as never)
 
-/** The refusal of a text that `parseInstant` does not take. */
+/** The error text for a time that `parseInstant` refuses. */
 export const NO_INSTANT = "must be an ISO 8601 date-time with its zone"
 
 const INSTANT =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d))$/i
 
 /**
- * Parses a time in ISO 8601 with its zone, as in RFC 3339, to milliseconds. It is the only parser of times from
- * outside. Undefined for anything else, such as a 30th of February or a time without a zone.
+ * Converts a time in ISO 8601 with a time zone, as in RFC 3339, to milliseconds since 1970. Returns undefined for any
+ * other text, such as a 30th of February or a time without a zone. It is the only parser for times that clients send.
  */
 export const parseInstant = (text: string): number | undefined => {
   const [, date, minute, second = "00", fraction = "", sign, hours, minutes] = INSTANT.exec(text) ?? []
   if (date === undefined || minute === undefined) return undefined
   const at = Date.parse(`${date}T${minute}:${second}.${fraction.slice(0, 3).padEnd(3, "0")}Z`)
-  // Date.parse turns a 30th of February into a day of March.
+  // Date.parse turns a 30th of February into a day in March.
   if (Number.isNaN(at) || !new Date(at).toISOString().startsWith(date)) return undefined
   const offset = (Number(hours ?? 0) * 60 + Number(minutes ?? 0)) * 60_000
   return sign === "-" ? at + offset : at - offset

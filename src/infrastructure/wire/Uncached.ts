@@ -4,7 +4,7 @@ import { HttpApiMiddleware } from "effect/http-api"
 import { commonErrors } from "./WireError.ts"
 import { answer } from "./WireErrors.ts"
 
-/** The headers of answers that no cache may keep. */
+/** The headers of responses that no cache may store. */
 export const NO_STORE = {
   "cache-control": "no-store",
   "referrer-policy": "no-referrer",
@@ -12,8 +12,8 @@ export const NO_STORE = {
 }
 
 /**
- * Turns every failure into its documented answer, and keeps all answers out of caches. It is the outermost middleware
- * of its endpoints.
+ * Turns every failure into its documented response, and keeps all responses out of caches. It is the outermost
+ * middleware of its endpoints.
  */
 export class UncachedErrors
   extends HttpApiMiddleware.Service<UncachedErrors>()("parley/wire/UncachedErrors", { error: commonErrors }) {

@@ -2,15 +2,15 @@ import type { Cause } from "effect"
 import { Effect, Schema } from "effect"
 
 /**
- * The fields of every failure that reaches a client: the wire's stable
- * `code`, the HTTP status, and the wait before a retry if a retry can help.
+ * The fields of every failure that a client receives: the stable `code` of the wire, the HTTP status, and the time
+ * until a retry if a retry can help.
  */
 export interface WireFailure {
   readonly code: string
   readonly message: string
   readonly details?: Readonly<Record<string, unknown>> | undefined
   readonly status: number
-  /** Milliseconds until a retry can succeed; becomes `Retry-After`, rounded up. */
+  /** Milliseconds until a retry can succeed. `Retry-After` is this time in seconds, rounded up. */
   readonly retryAfterMs?: number | undefined
 }
 
@@ -19,9 +19,9 @@ const WireFailureId: unique symbol = Symbol.for("parley/WireFailure")
 export const isWireFailure = (u: unknown): u is WireFailure => typeof u === "object" && u !== null && WireFailureId in u
 
 /**
- * Defines an expected failure: a tagged error whose encoded form is exactly the
- * contract's `{code, message, details?}` (wire.md C.0, H). `details` declares the
- * documented fields; a `retry_after_ms` among them also sets `Retry-After`.
+ * Defines an expected failure: a tagged error whose encoded form is exactly the contract's `{code, message, details?}`
+ * (wire.md C.0, H). `details` declares the documented fields. If one of them is `retry_after_ms`, it also sets
+ * `Retry-After`.
  */
 export const WireError =
   <Self>() =>
@@ -30,10 +30,10 @@ export const WireError =
     options: {
       readonly code: Code
       readonly status: number
-      /** The default text: what happened and what to do about it. */
+      /** The default message: what happened, and what the caller can do. */
       readonly message: string
       readonly details?: Details
-      /** The default `Retry-After`, in milliseconds, for errors without `details.retry_after_ms`. */
+      /** The default for `Retry-After`, in milliseconds, for errors without `details.retry_after_ms`. */
       readonly retryAfterMs?: number
     }
   ) => {
@@ -67,7 +67,7 @@ export const WireError =
     >
   }
 
-/** The `details` of every refusal by a rate limit (wire.md H, `RATE_LIMITED`). */
+/** The `details` of every request that a rate limit refuses (wire.md H, `RATE_LIMITED`). */
 export const rateDetails = {
   retry_after_ms: Schema.optionalKey(Schema.Int),
   limit: Schema.optionalKey(Schema.Int),
@@ -80,7 +80,7 @@ export class ValidationFailed extends WireError<ValidationFailed>()("ValidationF
   message: "The request is not valid.",
   details: { fields: Schema.optionalKey(Schema.Record(Schema.String, Schema.Array(Schema.String))) }
 }) {
-  /** A failure for one invalid field and the reason. */
+  /** Makes a failure for one invalid field; `text` is the reason. */
   static field(name: string, text: string): ValidationFailed {
     return new ValidationFailed({ message: `${name}: ${text}`, details: { fields: { [name]: [text] } } })
   }
@@ -149,18 +149,18 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
 }) {}
 
 /**
- * The longest wait of a caller before `Unavailable`, in milliseconds, while the entity that it calls moves to another
- * node. A send also waits this long while the database does not answer (wire.md C.0).
+ * How long a call waits, in milliseconds, for an entity that is moving to another node, before it fails with
+ * `Unavailable`. A send also waits this long while the database does not respond (wire.md C.0).
  */
 export const HELD_MS = 5_000
 
 /**
- * The longest wait of a read, and of a call of reply coordination, in milliseconds, while the database does not answer.
- * Shorter than the 4 s that clients allow these calls at the start and the end of an agent's turn.
+ * How long a read, or a call of reply coordination, waits while the database does not respond, in milliseconds. This is
+ * less than the 4 s that clients wait for such a call at the start and the end of an agent's turn.
  */
 export const READ_MS = 3_500
 
-/** The errors that any route may answer with in addition to its own (wire.md C, last line of C.0). */
+/** The errors that every route can return in addition to its own (wire.md C, last line of C.0). */
 export const commonErrors = [
   ValidationFailed,
   PayloadTooLarge,
@@ -170,7 +170,7 @@ export const commonErrors = [
   Unavailable
 ] as const
 
-/** The JSON body of a failure, exactly as the wire defines it. */
+/** Returns the JSON body of a failure as the wire defines it. */
 export const wireBody = (failure: WireFailure): { code: string; message: string; details?: object } =>
   failure.details === undefined
     ? { code: failure.code, message: failure.message }

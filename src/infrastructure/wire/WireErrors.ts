@@ -16,11 +16,11 @@ import {
   type WireFailure
 } from "./WireError.ts"
 
-/** The response headers that a failure needs besides its body. */
+/** Returns the response headers that a failure needs. */
 export const failureHeaders = (failure: WireFailure): Record<string, string> => {
   const headers: Record<string, string> = {}
   if (failure.status === 401) headers["www-authenticate"] = "Bearer"
-  // RFC 9110, 15.5.16: the codings that the server would have taken.
+  // RFC 9110, 15.5.16: this header lists the content codings that the server accepts.
   if (failure.status === 415) headers["accept-encoding"] = "identity"
   if (failure.status === 426) {
     headers["upgrade"] = "websocket"
@@ -33,15 +33,15 @@ export const failureHeaders = (failure: WireFailure): Record<string, string> => 
 }
 
 let count = (_code: string): void => {}
-/** Sets the function that is called with the code of every failure that becomes a response. */
+/** Sets the function that counts failures. It is called with the code of every failure that becomes a response. */
 export const countFailures = (counter: (code: string) => void): void => {
   count = counter
 }
 
-/** Makes the body of a response from a failure. */
+/** Makes the response body for a failure. */
 export type Body = (failure: WireFailure) => object
 
-/** The HTTP response for a failure: status, body and headers. */
+/** Makes the HTTP response for a failure: its status, body and headers. */
 export const toResponse = (
   failure: WireFailure,
   extra?: Record<string, string>,
@@ -55,8 +55,8 @@ export const toResponse = (
 }
 
 /**
- * Writes the response for a failure to a raw connection and ends the connection. It answers refused
- * upgrades and bytes that are not an HTTP request.
+ * Writes the response for a failure to a raw connection, and ends the connection. It responds to refused upgrades, and
+ * to bytes that are not an HTTP request.
  */
 export const refuse = (
   socket: Duplex,
@@ -89,7 +89,10 @@ export const refuse = (
   socket.once("close", () => clearTimeout(timer))
 }
 
-/** The one place that maps a failure or defect to a wire error (wire.md C.0, Error body). Undefined becomes a 500. */
+/**
+ * Maps a failure or a defect to a wire error (wire.md C.0, Error body). It is the only place that does this. Undefined
+ * means that the response is a 500.
+ */
 export const toWireFailure = (error: unknown): WireFailure | undefined => {
   if (isWireFailure(error)) return error
   if (HttpApiError.HttpApiSchemaError.is(error)) {
@@ -112,8 +115,8 @@ export const toWireFailure = (error: unknown): WireFailure | undefined => {
 }
 
 /**
- * Whether the database rejects a statement as invalid or not permitted. The cause is a defect of the server, or a wrong
- * schema or role, so a retry does not help.
+ * Whether the database rejected a statement as invalid or not permitted. The cause is a fault in the server, or a wrong
+ * schema or role. A retry does not help.
  */
 export const isStatementDefect = ({ reason }: SqlError.SqlError): boolean =>
   reason._tag === "SqlSyntaxError" || reason._tag === "AuthorizationError"
@@ -121,7 +124,7 @@ export const isStatementDefect = ({ reason }: SqlError.SqlError): boolean =>
 const invalidRequest = (error: HttpApiError.HttpApiSchemaError): ValidationFailed =>
   invalid(error.cause.issue, error.kind.toLowerCase())
 
-/** The failure for a value that its schema refuses; `whole` names the value itself. */
+/** Makes the failure for a value that its schema refuses. `whole` is the name of the value in the message. */
 export const invalid = (found: SchemaIssue.Issue, whole: string): ValidationFailed => {
   const fields: Record<string, Array<string>> = {}
   for (const issue of formatIssues(found).issues) {
@@ -137,7 +140,7 @@ export const invalid = (found: SchemaIssue.Issue, whole: string): ValidationFail
 
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 
-/** Turns every failure of a route into its documented response; the outermost middleware of every route. */
+/** Turns every failure of a route into its documented response. It is the outermost middleware of its endpoints. */
 export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/wire/WireErrors", {
   error: commonErrors
 }) {
@@ -148,8 +151,8 @@ export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/
 }
 
 /**
- * The response for a cause. Errors of the database are logged and become 503; failures and defects that map to no wire
- * error are logged and become 500.
+ * Makes the response for a cause. Errors of the database are logged and become a 503. Failures and defects that map to
+ * no wire error are logged and become a 500.
  */
 export const answer = (
   cause: Cause.Cause<unknown>,

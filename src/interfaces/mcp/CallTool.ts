@@ -12,10 +12,10 @@ import { advice, withoutUnknown } from "./Texts.ts"
 import { isWait, type ToolAnswer, type ToolDefinition, type ToolWait } from "./tools/Tool.ts"
 import { hasStructure, type ReadyTool, type Toolset } from "./Toolset.ts"
 
-/** A text block of a result or prompt. */
+/** Makes a text block for a result or a prompt. */
 export const text = (value: string) => ({ type: "text" as const, text: value })
 
-/** The parameters of the functions that make a call's result. */
+/** The parameters that the functions that make a call's result have in common. */
 interface Telling {
   readonly note: Note
   readonly knows: Toolset<never>["knows"]
@@ -29,7 +29,7 @@ const refusalResult = (
 ): CallToolResult => {
   note({ code, message: `${tool.name}: ${message}` })
   const next = withoutUnknown(advice(code, retryAfterMs) ?? "", knows)
-  // The text must not begin with JSON: Gemini CLI takes such a text for structured content and compares it with the
+  // The text must not begin with JSON, because Gemini CLI would treat it as structured content and compare it with the
   // output schema.
   const what = `Refused: ${JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })}`
   return { isError: true, content: [text(next === "" ? what : `${what}\n${next}`)] }
@@ -62,22 +62,26 @@ const refusalOf = (cause: Cause.Cause<Refusal>): Effect.Effect<Refusal> => {
 
 type Outcome<A> = { readonly value: A; readonly refusal?: never } | { readonly refusal: Refusal }
 
-/** The value or the refusal that an effect ends with. A defect is logged and becomes INTERNAL_ERROR. */
+/** Returns the value or the refusal with which an effect ends. A defect is logged and becomes INTERNAL_ERROR. */
 export const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Outcome<A>> =>
   Effect.matchCauseEffect(effect, {
     onFailure: (cause): Effect.Effect<Outcome<A>> => Effect.map(refusalOf(cause), (refusal) => ({ refusal })),
     onSuccess: (value) => Effect.succeed<Outcome<A>>({ value })
   })
 
-/** A call of a tool whose work is done up to a wait. `result` makes the call's result from the result of the wait. */
+/**
+ * A call of a tool that still has to wait for messages. `result` makes the call's result from the result of the wait.
+ */
 export interface WaitingCall extends Pick<ToolWait, "principal" | "limit" | "timeoutMs"> {
   readonly result: (waited: Effect.Effect<Waited, WaitRefusal>) => Effect.Effect<CallToolResult>
 }
 
-/** Whether a call has no result yet, because its wait is still to do. */
+/** Whether a call has no result yet, because it still has to wait. */
 export const isWaiting = (called: CallToolResult | WaitingCall): called is WaitingCall => "timeoutMs" in called
 
-/** A function outside of `callTool`, so that its closure does not keep the whole request in memory during the wait. */
+/**
+ * This function is outside `callTool`, so that its closure does not keep the whole request in memory during the wait.
+ */
 const waitingCall = (
   tool: ToolDefinition,
   { answer, limit, principal, timeoutMs }: ToolWait,
@@ -94,8 +98,8 @@ const waitingCall = (
 })
 
 /**
- * Calls a tool. Returns the result, or a wait that the caller must do to get the result. A refusal becomes a result
- * with `isError`, because models read results and not protocol errors.
+ * Calls a tool. Returns the result, or a wait that the caller must perform to get the result. A refusal becomes a
+ * result with `isError`, because models read results but not protocol errors.
  */
 export const callTool = (
   { run, tool }: ReadyTool,

@@ -5,7 +5,7 @@ import { isOlder, isPlainModern, progressTokenIsValid } from "./PlainCall.ts"
 import type { Toolset } from "./Toolset.ts"
 
 /**
- * The methods whose result depends on nothing but the revision, the tools, and whether the client asked for structured
+ * The methods whose result depends only on the revision, the tools, and whether the client asked for structured
  * results.
  */
 const METHODS = new Set([
@@ -20,15 +20,15 @@ const METHODS = new Set([
 /** A request whose result is the same for all agents. */
 export interface ConstantRequest {
   readonly id: string | number
-  /** The name of the result among those of its set of tools. */
+  /** The key of the result among the constants of a toolset. */
   readonly key: string
-  /** The message without anything on which the result does not depend. */
+  /** The message, reduced to what the result depends on. */
   readonly message: JSONRPCRequest
 }
 
 /**
- * The request, if it asks for the first page of a list that never changes, or is a ping, and the library would not
- * refuse it. Fields that the library ignores are ignored here too.
+ * Returns the request if it is a ping or asks for the first page of a list that never changes, and the library would
+ * not refuse it. Returns undefined otherwise. Fields that the library ignores are ignored here too.
  */
 export const constantRequestOf = (
   kind: InboundClassificationOutcome,
@@ -58,8 +58,8 @@ const resultOf = ({ body }: { readonly body: HttpBody.HttpBody }): object | unde
 const END = Buffer.from("}")
 
 /**
- * Answers as `make` has answered a request with this key before. `make` lets the library answer, and is called for the
- * first request.
+ * Responds to a request whose result is constant. The first request with a key calls `make`, which lets the library
+ * respond. Later requests with the same key get the same result.
  */
 export const answerConstant = <E, R>(
   { id, key, message }: ConstantRequest,

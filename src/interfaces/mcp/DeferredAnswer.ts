@@ -5,32 +5,33 @@ import { HttpServerResponse } from "effect/http"
 import type { Readable } from "node:stream"
 
 /**
- * Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md M).
+ * The time between two comments in an event stream, in milliseconds. Without comments, proxies close a silent stream
+ * (wire.md M).
  */
 export const COMMENT_MS = 20_000
 
-/** A comment in an event stream that has nothing else to send. */
+/** The comment that is sent in an event stream while there is nothing else to send. */
 export const COMMENT = ": waiting\n\n"
 const EVENT_STREAM = "text/event-stream"
-/** Keeps proxies from caching or buffering the events. */
+/** Keep proxies from caching or buffering the events. */
 const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
-/** A JSON-RPC message as a server-sent event. */
+/** Encodes a JSON-RPC message as a server-sent event. */
 export const eventOf = (message: object): string => `event: message\ndata: ${JSON.stringify(message)}\n\n`
 
-/** The response that sends an event stream. */
+/** Makes the response that sends an event stream. */
 export const eventStream = (stream: Readable) =>
   HttpServerResponse.raw(stream, { contentType: EVENT_STREAM, headers: eventHeaders })
 
 /**
- * Starts to make a message and returns a function that cancels this. Unless it is cancelled, it calls `settled` once:
- * with the message, or with undefined if the message cannot be made.
+ * A function that starts to make a message, and returns a function that cancels this. Unless cancelled, it calls
+ * `settled` exactly once: with the message, or with undefined if the message cannot be made.
  */
 export type Making = (settled: (message: object | undefined) => void) => () => void
 
 /**
- * Answers with a message that may come late. A message that comes within COMMENT_MS is sent as JSON. Otherwise the
- * answer is an event stream with a comment every COMMENT_MS, which ends with the message (wire.md M).
+ * A response with a message that may come late. A message that comes within COMMENT_MS is sent as JSON. Otherwise the
+ * response is an event stream. It sends a comment every COMMENT_MS and ends with the message (wire.md M).
  */
 export class DeferredAnswer extends DeferredResponse {
   private readonly make: Making

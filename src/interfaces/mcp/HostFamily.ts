@@ -1,6 +1,6 @@
 import { mcpRequests } from "#infrastructure/platform/Metrics"
 
-/** The families of agent hosts, which the server distinguishes by their `User-Agent`. */
+/** The families of agent hosts. The server distinguishes them by their `User-Agent`. */
 export const HOST_FAMILIES = [
   "claude-code",
   "claude",
@@ -21,7 +21,10 @@ export const HOST_FAMILIES = [
 ] as const
 type Family = (typeof HOST_FAMILIES)[number]
 
-/** The first pattern that matches names the family. Several hosts name only the HTTP client that they use. */
+/**
+ * The patterns of `User-Agent` for each family. The first pattern that matches decides. Several hosts name only the
+ * HTTP client that they use.
+ */
 const PATTERNS: ReadonlyArray<readonly [Family, RegExp]> = [
   ["claude-code", /claude-code/],
   ["claude", /claude/],
@@ -39,16 +42,19 @@ const PATTERNS: ReadonlyArray<readonly [Family, RegExp]> = [
   ["node", /\bnode\b|undici|axios/]
 ]
 
-/** The family of an agent host by its `User-Agent`: one of a few names, because it is a label of a metric. */
+/**
+ * Returns the family of an agent host according to its `User-Agent`. The family is one of a few names, because it is a
+ * label of a metric.
+ */
 export const hostFamily = (userAgent: string | undefined): Family => {
   const text = (userAgent ?? "").toLowerCase()
   return text === "" ? "none" : PATTERNS.find(([, pattern]) => pattern.test(text))?.[0] ?? "other"
 }
 
-// So that the metric shows every family from the start, with zero.
+// Creates all series, so that the metric shows every family from the start, with zero.
 for (const family of HOST_FAMILIES)
   for (const outcome of ["answered", "refused", "unauthorized"]) mcpRequests.at(family, outcome)
 
-/** Counts an answered request to `/mcp`. */
+/** Counts a request to `/mcp` that got a response. */
 export const countMcpRequest = (family: string, status: number, isRefused: boolean): void =>
   mcpRequests.at(family, status === 401 ? "unauthorized" : isRefused || status >= 400 ? "refused" : "answered").add()

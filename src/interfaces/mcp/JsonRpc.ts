@@ -12,22 +12,23 @@ export const INVALID_REQUEST = -32_600
 export const METHOD_NOT_FOUND = -32_601
 /** JSON-RPC's code for parameters that are invalid. */
 export const INVALID_PARAMS = -32_602
-/** The server's code for a revision that it does not support. */
+/** The server's code for a protocol revision that it does not support. */
 export const UNSUPPORTED = -32_000
 
 type Id = string | number | null
 
-/** The id of a message of the client; null if the message has none. */
+/** Returns the id of a client's message, or null if the message has none. */
 export const idOf = (message: unknown): Id => {
   const id = (message as { readonly id?: unknown } | null)?.id
   return typeof id === "string" || typeof id === "number" ? id : null
 }
 
-/** Stores why a request, or a call of a tool in it, is refused, for the request's line in the log. */
+/** Records why a request, or a tool call in it, is refused, for the log line of the request. */
 export type Note = (refusal: Pick<Refusal, "code" | "message">) => void
 
 /**
- * The function keeps a reference to `source` alone, which lives as long as a wait anyway, and not to the whole request.
+ * Makes a function that keeps a reference only to `source`, which lives as long as a wait anyway, and not to the whole
+ * request.
  */
 export const noteOf = ({ source }: HttpServerRequest.HttpServerRequest): Note => {
   const asked = source instanceof ServerRequest ? source : undefined
@@ -36,20 +37,20 @@ export const noteOf = ({ source }: HttpServerRequest.HttpServerRequest): Note =>
   }
 }
 
-/** Notes a JSON-RPC error for the log, if the message is one. */
+/** Records a JSON-RPC error for the log, if the message is one. */
 export const noteError = (message: unknown, note: Note): void => {
   const error = (message as { readonly error?: { readonly code: number; readonly message: string } } | null)?.error
   if (error !== undefined) note({ code: String(error.code), message: error.message })
 }
 
-/** The response with a JSON-RPC error, which is also noted. */
+/** Makes the response with a JSON-RPC error, and records the error for the log. */
 export const rpcError = (status: number, code: number, message: string, note: Note, id: Id = null) => {
   const body = { jsonrpc: "2.0", error: { code, message }, id }
   noteError(body, note)
   return HttpServerResponse.jsonUnsafe(body, { status })
 }
 
-/** Makes and notes the body with which a request is refused before it reaches the protocol. */
+/** Makes the body for a request that is refused before it reaches the protocol, and records the refusal for the log. */
 export const refusalBody = (note: Note, id: Id = null) => (failure: WireFailure) => {
   note(failure)
   return rpcBody(failure, id)

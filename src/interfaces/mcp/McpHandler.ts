@@ -56,25 +56,28 @@ import type { ToolApi } from "./tools/Tool.ts"
 import { readyTool, setsIn, type Toolset, toolsetOf, toolsToJoin } from "./Toolset.ts"
 
 /**
- * The memory for a file in a result: the file itself, and its base64 text in the result, in the result's JSON and in
- * the sent bytes.
+ * The memory for a file in a result: the file itself, its base64 text, the JSON of the result, and the bytes that are
+ * sent.
  */
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
-/** The value of a query parameter, or else of a header; empty if the request has neither. */
+/**
+ * Returns the value of a query parameter, or else of a header. Returns the empty string if the request contains
+ * neither.
+ */
 const askedBy = (parameter: string, header: string, { headers, url }: HttpServerRequest.HttpServerRequest): string =>
   queryOf(url).get(parameter) ?? headers[header] ?? ""
 
-/** Whether the request asks for structured results of every tool. */
+/** Whether the request asks for structured results from every tool. */
 const asksForStructure = (request: HttpServerRequest.HttpServerRequest): boolean =>
   askedBy("structured", "x-mcp-structured", request).toLowerCase() === "on"
 
 /** The sender of a request, and the tools that the request may use. */
 interface Caller extends Pick<McpRequest, "api" | "instructions" | "toolNamed" | "toolset"> {
   readonly scopes: ReadonlyArray<OAuthScope>
-  /** Set if the budget of requests is spent. */
+  /** The refusal of the request, if the caller has used up its request budget. */
   readonly refused: RateLimited | undefined
-  /** A name that is no set of tools, if the client asked for one. */
+  /** The name of a tool set that does not exist, if the client asked for one. */
   readonly unknownSet: string | undefined
 }
 
@@ -90,8 +93,9 @@ const knowing = <Api>(
 })
 
 /**
- * The scope that a message needs (wire.md P): `agent:act` for a call of a tool that changes something, for a wait that
- * acknowledges messages first, and for a subscription that posts the texts of messages to a URL.
+ * Returns the scope that a message needs (wire.md P). Three kinds of message need `agent:act`: a call of a tool that
+ * changes something, a wait that acknowledges messages first, and a subscription that posts the texts of messages to a
+ * URL.
  */
 const needed = ({ method, params }: ModernMessage, toolNamed: Caller["toolNamed"]): OAuthScope => {
   const { arguments: given, name } = (typeof params === "object" && params !== null ? params : {}) as {
@@ -106,19 +110,19 @@ const needed = ({ method, params }: ModernMessage, toolNamed: Caller["toolNamed"
   return tool.waits && through === "" ? "agent:read" : "agent:act"
 }
 
-/** What a credential gives. */
+/** The account and the rights that a credential gives. */
 interface Granted {
   readonly agent: Agent
-  /** The connection of OAuth; undefined for a key. */
+  /** The OAuth connection, or undefined for a key. */
   readonly connectionId: string | undefined
   readonly scopes: ReadonlyArray<OAuthScope>
 }
 
-/** The refusal of the budget of requests, if it is spent. */
+/** Returns the refusal if the request budget is used up, and undefined otherwise. */
 const spent = (counted: Effect.Effect<unknown, RateLimited>): Effect.Effect<RateLimited | undefined> =>
   Effect.match(counted, { onFailure: (failure) => failure, onSuccess: () => undefined })
 
-/** Whether the request is of the revision of 2026, of an older revision, or invalid in all of them. */
+/** Whether the request uses the 2026 revision, an older revision, or is invalid in all of them. */
 const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
   classifyInboundRequest(
     {
@@ -131,11 +135,16 @@ const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
   )
 
 /**
- * The handlers of `POST /mcp`, for agents, and `POST /mcp/join`, for programs without a key (wire.md M). They differ in
- * who the caller is and in the tools. A handler finds the caller of a request and counts the request. Then it answers
- * in one of four ways: a plain call of a tool by itself, a list that never changes from memory (ConstantAnswer.ts), and
- * other requests by the library, for older revisions (OlderRequest.ts) or for the revision of 2026 (ModernRequest.ts).
- * It keeps no sessions, so any node can answer a request.
+ * The handlers of `POST /mcp`, for agents, and `POST /mcp/join`, for programs without a key (wire.md M). The two differ
+ * in their callers and their tools. A handler identifies the caller and counts the request. Then it responds in one of
+ * four ways:
+ *
+ * - It executes a plain tool call by itself (PlainCall.ts).
+ * - It responds to a list that never changes from memory (ConstantAnswer.ts).
+ * - It lets the library respond to other requests of older revisions (OlderRequest.ts).
+ * - It lets the library respond to other requests of the 2026 revision (ModernRequest.ts).
+ *
+ * The handlers keep no sessions, so any node can respond to a request.
  */
 export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
   Effect.gen(function*() {
@@ -168,8 +177,8 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     })
 
     /**
-     * The account, the connection of OAuth and the scopes of a credential: an access token of OAuth, or a key, which
-     * permits everything.
+     * Returns the account, the OAuth connection and the scopes of a credential. The credential is an OAuth access token
+     * or a key. A key permits everything.
      */
     const granted = (credential: string): Effect.Effect<Granted, Unauthorized | Unavailable> =>
       offersOAuth(config) && isAccessToken(credential)
@@ -213,7 +222,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       return caller
     })
 
-    /** The effect that answers a message: at once, from what is known already, or through the SDK. */
+    /** Returns the effect that responds to a message: directly, from a stored constant, or through the library. */
     const answerOf = (
       request: HttpServerRequest.HttpServerRequest,
       message: ModernMessage,
@@ -233,7 +242,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       if (kind.kind !== "legacy")
         return answerModern(request.headers, message, admitted)
-      // Notifications and responses of the older revisions have no effect, because the server keeps no state between
+      // Notifications and responses in the older revisions have no effect, because the server keeps no state between
       // requests.
       return idOf(message) !== null && typeof message.method === "string"
         ? answerOlder(version, message as JSONRPCRequest, admitted)
@@ -241,8 +250,8 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     }
 
     /**
-     * Refuses the request, or returns the effect that answers it. So a wait keeps nothing in memory that only the
-     * checks needed.
+     * Refuses the request, or returns the effect that responds to it. The effect is separate, so that a wait does not
+     * keep in memory what only the checks needed.
      */
     const admit = Effect.fnUntraced(function*<E>(
       request: HttpServerRequest.HttpServerRequest,
@@ -265,7 +274,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       const { refused } = caller
       if (refused !== undefined && method !== "tools/call")
         return Effect.succeed(toResponse(refused, undefined, refusalBody(note, idOf(body))))
-      // Only a request has an answer, and so a refusal of its parameters.
+      // Only a request gets a response, so only the parameters of a request can be refused.
       const message = idOf(body) !== null && typeof method === "string"
         ? withReadParams<ModernMessage>(body)
         : body as ModernMessage
@@ -300,7 +309,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       return answerOf(request, message, admitted)
     })
 
-    /** Tells a caller without a live credential where to learn how to sign in. */
+    /** Adds a header that tells a caller without a valid credential where to find out how to sign in. */
     const challenging = <E, R>(handled: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers, url }) =>
         Effect.map(handled, (response) =>
@@ -334,7 +343,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     }
   })
 
-/** The message in a body, or the answer that refuses the body. */
+/** Returns the message in a body, or the response that refuses the body. */
 const bodyOf = (text: string, note: Note): object | HttpServerResponse.HttpServerResponse => {
   let body: unknown
   try {

@@ -8,7 +8,10 @@ import { JOIN, MCP } from "./McpProtocol.ts"
 
 type Services = Effect.Services<ReturnType<typeof makeMcpHandler>>
 
-/** `POST /mcp` and `POST /mcp/join`. Loading the protocol's library takes 100 ms, so the first request loads it. */
+/**
+ * `POST /mcp` and `POST /mcp/join`. The protocol's library is loaded by the first request, because loading it takes 100
+ * ms.
+ */
 export const McpHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     // The handler is made in a fiber of its own, because it lives longer than the first request.
@@ -17,7 +20,7 @@ export const McpHttp = HttpRouter.use((router) =>
       const { makeMcpHandler } = await import("./McpHandler.ts")
       return load(makeMcpHandler(router))
     })))
-    // Without OAuth, the router refuses other methods by itself.
+    // Without OAuth, the router itself refuses other methods.
     const others = offersOAuth(yield* Config) ? (["GET", "PUT", "PATCH", "DELETE"] as const) : []
     yield* router.addAll([
       ...others.map((method) =>

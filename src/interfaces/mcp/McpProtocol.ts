@@ -15,7 +15,7 @@ export const JOIN = "/mcp/join"
 /** JSON-RPC's code for a failure that has none of its own. */
 const RPC_REFUSED = -32_000
 
-/** The body of a refusal: a JSON-RPC error, with the wire's body as its data (wire.md M). */
+/** Makes the body of a refusal: a JSON-RPC error whose data is the body that the wire defines (wire.md M). */
 export const rpcBody = (failure: WireFailure, id: string | number | null = null) => ({
   jsonrpc: "2.0",
   error: { code: RPC_REFUSED, message: failure.message, data: wireBody(failure) },
@@ -23,9 +23,9 @@ export const rpcBody = (failure: WireFailure, id: string | number | null = null)
 })
 
 /**
- * The value of Access-Control-Allow-Origin for `/mcp`. This server's own origin is allowed, and the origins that
- * ALLOWED_ORIGINS lists by name. `*` allows no origin, because an agent host on the same machine may send its key on
- * behalf of any page (wire.md M).
+ * Returns a function that gives the value of Access-Control-Allow-Origin for `/mcp`. The allowed origins are this
+ * server's own origin and those that ALLOWED_ORIGINS lists by name. `*` allows no origin, because an agent host on the
+ * same machine could send its key on behalf of any page (wire.md M).
  */
 export const mcpOrigins = (config: Settings): (origin: string | undefined) => string => {
   const origins = listedOrigins(config)
@@ -51,7 +51,7 @@ const shared = (config: Settings): Omit<Protocol, "includes"> => ({
   }
 })
 
-/** MCP, before its routes run (wire.md M). Loads nothing of the protocol's library. */
+/** What the HTTP server does for MCP before the routes run (wire.md M). It loads nothing of the protocol's library. */
 export const mcpProtocols = (config: Settings): ReadonlyArray<Protocol> => [
   { ...shared(config), includes: (path) => path === MCP, annotations: Context.make(BodyLimit, bodyWithFile) },
   { ...shared(config), includes: (path) => path === JOIN, annotations: Context.make(BodyLimit, smallBody) }

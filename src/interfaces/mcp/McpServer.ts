@@ -20,19 +20,19 @@ import { read, resources, templates } from "./Resources.ts"
 import { type PromptName, prompts, promptText, waiting } from "./Texts.ts"
 import type { ToolApi } from "./tools/Tool.ts"
 
-/** The older revisions that this server supports, newest first. The library itself supports the revision of 2026. */
+/** The older revisions that this server supports, newest first. The library itself supports the 2026 revision. */
 export const OLDER = ["2025-11-25", "2025-06-18"]
 
 /** The server's name and version, as clients see them. */
 export const ABOUT = { name: "parley", title: "Parley", version: VERSION }
 
-/** A longer URI is refused without being repeated in the error. */
+/** How many characters a URI may have. A longer URI is refused and not repeated in the error. */
 const MAX_URI = 2_048
 
-/** Milliseconds between two progress notifications of a wait. */
+/** The time between two progress notifications of a wait, in milliseconds. */
 const PROGRESS_MS = 5_000
 
-/** Turns the refusal of a read of a resource into the protocol's error, with the wire's code in its data. */
+/** Turns the refusal to read a resource into an error of the protocol, with the wire's code in its data. */
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
   new ProtocolError(ProtocolErrorCode.InternalError, message, {
     code,
@@ -40,7 +40,7 @@ const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
     ...(details === undefined ? {} : { details })
   })
 
-/** Sends a progress notification when the wait begins and then every PROGRESS_MS, if the client asked for them. */
+/** If the client asked for progress notifications, sends one when the wait begins and then one every PROGRESS_MS. */
 const withProgress = <A, E>(
   waited: Effect.Effect<A, E>,
   timeoutMs: number,
@@ -58,7 +58,7 @@ const withProgress = <A, E>(
   return Effect.raceFirst(waited, Effect.forever(Effect.andThen(notify, Effect.sleep(PROGRESS_MS))))
 }
 
-/** The prompts whose tools a request knows. */
+/** Returns the prompts for which the request may use all tools. */
 const promptsFor = (knows: (name: string) => boolean): ReadonlyArray<PromptName> =>
   (Object.keys(prompts) as ReadonlyArray<PromptName>).filter((name) => prompts[name].tools.every(knows))
 
@@ -108,12 +108,18 @@ const addPrompts = (server: Server, knows: (name: string) => boolean): void => {
   })
 }
 
-/** The parameters of a method that the library does not know. Its handler checks them. */
+/**
+ * A schema for the parameters of a method that the library does not know. It accepts everything, because the handler of
+ * the method checks the parameters.
+ */
 const anyParams: StandardSchemaV1<unknown, Params> = {
   "~standard": { version: 1, vendor: "parley", validate: (value) => ({ value: (value ?? {}) as Params }) }
 }
 
-/** Clients look for the extension in one of two places. The library's type has only the second. */
+/**
+ * Some clients look for the extension in `events`, others in `extensions`. The library's type contains only
+ * `extensions`.
+ */
 const eventCapabilities = { events: {}, extensions: { [EXTENSION]: {} } } as ServerCapabilities
 
 const addEvents = (server: Server, { events, note }: McpRequest, api: ToolApi, run: Run): void => {
@@ -142,7 +148,7 @@ const addEvents = (server: Server, { events, note }: McpRequest, api: ToolApi, r
   )
 }
 
-/** Makes the library's server for one request: its capabilities, its instructions and the handlers of its methods. */
+/** Makes the library's server for one request: capabilities, instructions and handlers of methods. */
 export const makeServer = (era: "legacy" | "modern", request: McpRequest): Server => {
   const { api, instructions, toolset } = request
   const server = new Server(ABOUT, {
@@ -157,7 +163,7 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
   })
   const run: Run = (effect, ctx) => Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })
 
-  // The library's type of a schema is narrower than JSON Schema.
+  // The library's type for a schema is narrower than JSON Schema.
   server.setRequestHandler(
     "tools/list",
     () => ({ tools: (request.structured ? toolset.listedWithStructure : toolset.listed) as never })

@@ -10,7 +10,7 @@ import { makeServer } from "./McpServer.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
 import type { ToolApi } from "./tools/Tool.ts"
 
-/** The parts of a message that decide how it is answered. They are unchecked. */
+/** The parts of a message that decide how the server responds. They have not been checked. */
 export interface ModernMessage {
   readonly method?: unknown
   readonly params?:
@@ -18,7 +18,10 @@ export interface ModernMessage {
     | undefined
 }
 
-/** Reads the library's output as soon as it is there. Unread output then waits only in `stream`, which has a bound. */
+/**
+ * Copies the library's output to `stream` as soon as the output is available. Output that the client has not read is
+ * then buffered only in `stream`, which is bounded.
+ */
 const copyTo = async (stream: EventStream, reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> => {
   stream.once("close", () => void reader.cancel().catch(() => undefined))
   try {
@@ -34,8 +37,8 @@ const copyTo = async (stream: EventStream, reader: ReadableStreamDefaultReader<U
 }
 
 /**
- * Converts the library's response. Calls `ended` when its event stream has closed, or at once if the response is no
- * event stream.
+ * Converts the library's response. Calls `ended` when the event stream of the response has closed, or at once if the
+ * response is not an event stream.
  */
 const fromWeb = async (response: Response, note: Note, ended: () => void) => {
   const contentType = response.headers.get("content-type") ?? undefined
@@ -53,7 +56,7 @@ const fromWeb = async (response: Response, note: Note, ended: () => void) => {
     : HttpServerResponse.text(text, { status: response.status, ...(contentType === undefined ? {} : { contentType }) })
 }
 
-/** Lets the library answer requests of the revision of 2026, and those that are invalid in all revisions. */
+/** Lets the library respond to requests of the 2026 revision, and to those that are invalid in all revisions. */
 export const makeModernRequests = Effect.gen(function*() {
   const subscriptions = yield* makeSubscriptions
   const run = Effect.runForkWith(yield* Effect.context<never>())
@@ -66,7 +69,7 @@ export const makeModernRequests = Effect.gen(function*() {
   }
   const whole = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS })
   /**
-   * For calls of tools that wait. The answer is an event stream with comments, because proxies close silent
+   * Used for calls of tools that wait. The response is an event stream with comments, because proxies close silent
    * connections.
    */
   const streamed = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS, responseMode: "sse" })

@@ -11,9 +11,10 @@ import { makeServer, OLDER } from "./McpServer.ts"
 const isAnswer = (message: JSONRPCMessage): boolean => "id" in message && !("method" in message)
 
 /**
- * Lets the library answer a request of an older revision. The response is JSON if the library's first message is the
- * answer and comes within COMMENT_MS. Otherwise it is an event stream that ends with the answer. Closing the stream
- * cancels the request. The library's own transport for these revisions takes eight times the processor time.
+ * Lets the library respond to a request of an older revision. The response is JSON if the first message of the library
+ * is the final one and comes within COMMENT_MS. Otherwise it is an event stream that ends with the final message. If
+ * the client closes the stream, the request is cancelled. The library's own transport for these revisions would take
+ * eight times the processor time.
  */
 const exchange = (message: JSONRPCRequest, request: McpRequest) =>
   Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {
@@ -61,8 +62,8 @@ const exchange = (message: JSONRPCRequest, request: McpRequest) =>
   })
 
 /**
- * Answers a request of an older revision by the library, unless the header names a revision that this server does not
- * support.
+ * Lets the library respond to a request of an older revision. Refuses the request if its header names a revision that
+ * this server does not support.
  */
 export const answerOlder = (
   version: string | undefined,

@@ -12,24 +12,24 @@ import type { ReadyTool } from "./Toolset.ts"
 /** The revision of 2026, which the library implements. */
 const MODERN = "2026-07-28"
 
-/** A call of a tool that uses no other feature of the protocol, such as progress notifications. */
+/** A tool call that uses no other feature of the protocol, such as progress notifications. */
 export interface PlainCall {
   readonly id: string | number
   readonly tool: ReadyTool
   readonly given: object
-  /** Fields that the caller's revision adds to the tool's result. */
+  /** The fields that the caller's revision adds to the result of a tool. */
   readonly mark: object
 }
 
 const MODERN_MARK = { resultType: "complete", _meta: { "io.modelcontextprotocol/serverInfo": ABOUT } }
 
-/** Whether a request is of an older revision that this server supports. */
+/** Whether a request uses an older revision that this server supports. */
 export const isOlder = (kind: InboundClassificationOutcome, headers: Headers.Headers): boolean => {
   const version = headers["mcp-protocol-version"]
   return kind.kind === "legacy" && kind.reason === "no-claim" && (version === undefined || OLDER.includes(version))
 }
 
-/** Whether a request is of the revision of 2026, with headers that match its method. */
+/** Whether a request uses the 2026 revision and its headers match its method. */
 export const isPlainModern = (kind: InboundClassificationOutcome, headers: Headers.Headers, method: string): boolean =>
   kind.kind === "modern" && kind.messageKind === "request" && kind.classification.revision === MODERN &&
   headers["mcp-protocol-version"] === MODERN && headers["mcp-method"] === method
@@ -39,9 +39,10 @@ export const progressTokenIsValid = ({ progressToken: token }: { readonly progre
   token === undefined || typeof token === "string" || Number.isInteger(token)
 
 /**
- * The call, if the request is a plain call: a known tool, arguments, headers that match the body, and no progress
- * notifications. The library would give the same answer (test/mcp/Protocol.test.ts) for three times the processor time.
- * It answers all other requests, including every invalid one. `kind` is the library's classification of the request.
+ * Returns the call if the request is a plain call, and undefined otherwise. A plain call contains a known tool,
+ * arguments, and headers that match the body, and asks for no progress notifications. The library would give the same
+ * response (test/mcp/Protocol.test.ts) but take three times the processor time. The library responds to all other
+ * requests, including every invalid one. `kind` is the library's classification of the request.
  */
 export const plainCallOf = (
   kind: InboundClassificationOutcome,
@@ -70,12 +71,15 @@ const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToo
   id
 })
 
-/** Answers plain calls without the library. A wait is answered later, and needs no fiber until its result is there. */
+/**
+ * Executes plain calls without the library. If a call has to wait, its response is sent later, and no fiber runs until
+ * the result of the wait is there.
+ */
 export const makePlainCalls = Effect.gen(function*() {
   const waiters = yield* Waiters
   const run = Effect.runForkWith(yield* Effect.context<never>())
 
-  /** The parameters are all that a wait keeps in memory. It does not keep its request. */
+  /** A wait keeps only these parameters in memory, not the request. */
   const answerLater = ({ id, mark }: PlainCall, { limit, principal, result, timeoutMs }: WaitingCall) =>
     new DeferredAnswer((settled) => {
       const wait = waiters.begin(principal, limit, timeoutMs, (exit) =>

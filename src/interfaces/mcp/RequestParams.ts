@@ -9,16 +9,16 @@ import { Predicate } from "effect"
 /** A JSON object. */
 type Json = Readonly<Record<string, unknown>>
 
-/** What a parameter must be. */
+/** How one parameter is checked and read. */
 interface Field {
   readonly isRequired: boolean
-  /** Returns the value that the method gets. Throws InvalidParams. */
+  /** Returns the value that the method receives. Throws InvalidParams if the parameter is invalid. */
   readonly read: (given: unknown, at: string) => unknown
 }
 
 type Fields = Readonly<Record<string, Field>>
 
-/** Why parameters are refused, as a sentence. */
+/** Parameters are invalid. `message` says why, in a sentence. */
 export class InvalidParams {
   readonly _tag = "InvalidParams"
   readonly message: string
@@ -41,7 +41,7 @@ const objectOf = (given: unknown, at: string): Json => {
   return given as Json
 }
 
-/** The fields of an object that a method knows. A null means that a field is absent. */
+/** Reads the fields of an object that a method knows. A null counts as an absent field. */
 const readFields = (fields: Fields, given: Json, prefix: string): Json => {
   const read: Record<string, unknown> = {}
   for (const [name, one] of Object.entries(fields)) {
@@ -64,7 +64,7 @@ const text = field(isText, "must be a text")
 const flag = field((given) => typeof given === "boolean", "must be true or false")
 const anyObject: Field = { isRequired: false, read: objectOf }
 
-/** An object of texts. A null in it means that the field is absent. */
+/** An object whose values are texts. A null counts as an absent field. */
 const objectOfTexts: Field = {
   isRequired: false,
   read: (given, at) =>
@@ -77,10 +77,10 @@ const objectOfTexts: Field = {
     )
 }
 
-/** A list with one page has no cursors. */
+/** The parameters of a list. All lists have one page, so no cursor except the empty text is valid. */
 const list: Fields = { cursor: field((given) => given === "", "is not a cursor of this list, which has one page") }
 
-/** The parameters of each method. The server needs nothing else, so the library gets nothing else. */
+/** The parameters of each method. The library receives only these parameters, because the server needs no others. */
 const METHODS: ReadonlyMap<unknown, Fields> = new Map(Object.entries(
   {
     "initialize": {
@@ -113,7 +113,7 @@ const isToken = (given: unknown): boolean => isText(given) || Number.isSafeInteg
 
 const META: Fields = {
   progressToken: field(isToken, "must be a text or a whole number"),
-  // The library checks these itself, and refuses them in a sentence.
+  // The library checks these fields itself, and its errors for them are readable sentences.
   ...Object.fromEntries(
     [PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY].map((
       key
@@ -129,8 +129,9 @@ const readParams = (method: unknown, given: Json): Json => {
 }
 
 /**
- * The request with the parameters that its method knows, or why they are refused: the library would refuse them with
- * the output of its validator. A null counts as absent. The methods of MCP Events check their parameters themselves.
+ * Returns the request with only those parameters that its method knows, or the reason why they are refused. They are
+ * checked here because the library would refuse them with the raw output of its validator. A null counts as absent. The
+ * methods of MCP Events check their parameters themselves.
  */
 export const withReadParams = <M extends { readonly method?: unknown; readonly params?: unknown }>(
   request: M

@@ -12,7 +12,9 @@ import type { ToolApi } from "./tools/Tool.ts"
 
 const MAX_MESSAGES = 30
 const MAX_WAITING = 50
-/** Resources are text and not JSON, because a label and marks surround the JSON with texts of other agents. */
+/**
+ * Resources are text instead of JSON, because a label and marks surround the JSON that contains texts of other agents.
+ */
 const mimeType = "text/plain"
 
 export const INBOX = "parley://inbox"
@@ -31,7 +33,7 @@ export type Named =
 
 const kinds = { conversations: "Conversation", groups: "Group", agents: "Agent" } as const
 
-/** The resource that a URI names; undefined if the URI has the form of no resource of this server. */
+/** Returns the resource that a URI names, or undefined if no resource of this server has such a URI. */
 export const named = (uri: string): Named | undefined => {
   if (uri === INBOX) return { _tag: "Inbox" }
   const [, kind, id] = /^parley:\/\/(conversations|groups|agents)\/([^/?#\s]{1,256})$/.exec(uri) ?? []

@@ -10,34 +10,34 @@ import { makeServer } from "./McpServer.ts"
 import { INBOX, named } from "./Resources.ts"
 import type { ToolApi } from "./tools/Tool.ts"
 
-/** How many resources one stream can be subscribed to. */
+/** How many resources one stream can subscribe to. */
 const MAX_URIS = 100
 /**
- * The shortest time between two notifications of one resource, in ms. Many messages within this time cause one
- * notification.
+ * The shortest time between two notifications about one resource, in milliseconds. Many messages within this time cause
+ * one notification.
  */
 const INTERVAL_MS = 200
 /** How often the access token of a stream is checked. */
 const CHECK = "5 seconds"
 
 /**
- * A stream of `subscriptions/listen`. It collects changes even before its acknowledgement is sent, until its scope
- * closes.
+ * A stream of `subscriptions/listen`. It collects changes until its scope closes, and begins before its acknowledgement
+ * is sent.
  */
 export interface Subscription {
-  /** Answers the request. Replace the request's filter by `allowed` first. */
+  /** Responds to the request. The caller must first replace the filter in the request by `allowed`. */
   readonly handler: McpHttpHandler
-  /** The URIs among those asked for that the agent may subscribe to. */
+  /** The requested URIs that the agent may subscribe to. */
   readonly allowed: ReadonlyArray<string>
 }
 
-/** The URIs that a filter asks for, up to MAX_URIS. The library refuses a filter of another shape. */
+/** Returns the URIs that a filter asks for, up to MAX_URIS. The library refuses a filter of another form. */
 const askedFor = (notifications: unknown): ReadonlyArray<string> => {
   const uris = (notifications as { readonly resourceSubscriptions?: unknown } | null | undefined)?.resourceSubscriptions
   return Array.isArray(uris) ? uris.filter((uri) => typeof uri === "string").slice(0, MAX_URIS) : []
 }
 
-/** Makes a function that publishes a change of a resource, until the scope closes. */
+/** Makes a function that publishes changes of resources until the scope closes. */
 const makePublish = Effect.fnUntraced(function*(bus: InMemoryServerEventBus, now: () => number) {
   const fork = yield* FiberSet.makeRuntime()
   const scheduled = new Set<string>()
@@ -56,8 +56,8 @@ const makePublish = Effect.fnUntraced(function*(bus: InMemoryServerEventBus, now
 
 /**
  * Opens streams of `subscriptions/listen`. The library acknowledges every URI, and publishes an event to all streams
- * that share a bus. So every stream has a bus of its own with the events of one agent, and its filter holds only the
- * agent's inbox and conversations.
+ * that share a bus. So every stream gets its own bus, which carries only the events of one agent. Its filter contains
+ * only the inbox and the conversations of that agent.
  */
 export const makeSubscriptions = Effect.gen(function*() {
   const conversations = yield* Conversations
@@ -114,7 +114,7 @@ export const makeSubscriptions = Effect.gen(function*() {
             Effect.forkScoped
           )
         }
-        // Messages that were there before the subscription cause no notification.
+        // Messages from before the subscription cause no notification.
         const heads = yield* deliveries.heads([agentId])
         listener.reached = Math.max(listener.reached, heads.get(agentId) ?? 0)
       }

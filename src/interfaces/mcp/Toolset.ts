@@ -5,7 +5,7 @@ import { type SetName, SETS, toolsOf } from "./tools/Catalogue.ts"
 import { joinTools } from "./tools/JoinTools.ts"
 import type { JsonSchema, Tool, ToolApi, ToolDefinition, ToolResult } from "./tools/Tool.ts"
 
-/** The tools that a request knows, with texts that name no other tool. */
+/** The tools that a request may use. Their texts name no other tools. */
 export interface Toolset<Api> {
   readonly tools: ReadonlyMap<string, Tool<Api>>
   /** The tools as `tools/list` shows them by default. */
@@ -13,11 +13,13 @@ export interface Toolset<Api> {
   /** The tools as `tools/list` shows them to a client that asked for structured results. */
   readonly listedWithStructure: ReadonlyArray<object>
   /**
-   * The beginnings of answers that are always the same for this set, up to the id of the request (ConstantAnswer.ts).
+   * The beginnings of responses that are always the same for this toolset, up to the id of the request
+   * (ConstantAnswer.ts).
    */
   readonly constants: Map<string, Buffer>
   /**
-   * Whether a text can name this: a tool of the set, or `acknowledge_through` if a wait of the set has this argument.
+   * Whether a text may contain this name: a tool of the set, or `acknowledge_through` if a wait in the set takes this
+   * argument.
    */
   readonly knows: (name: string) => boolean
 }
@@ -28,7 +30,10 @@ export interface ReadyTool {
   readonly run: (given: unknown) => Effect.Effect<ToolResult, Refusal>
 }
 
-/** The tool of this name, ready for a request with these services; undefined if the set has no such tool. */
+/**
+ * Returns the tool with this name, ready for a request with these services. Returns undefined if the toolset does not
+ * contain it.
+ */
 export const readyTool = <Api>({ tools }: Toolset<Api>, api: Api, name: string): ReadyTool | undefined => {
   const tool = tools.get(name)
   return tool === undefined ? undefined : { tool, run: (given) => tool.run(given, api) }
@@ -36,8 +41,8 @@ export const readyTool = <Api>({ tools }: Toolset<Api>, api: Api, name: string):
 
 /**
  * Whether a tool has an output schema and structured results. Some hosts show a model the structured result in place of
- * the text, and so without the marks around texts of other agents. A tool whose results can hold such texts has a
- * structured result only if the client asked for it.
+ * the text, and so without the marks around texts of other agents. So a tool whose results can contain such texts
+ * returns a structured result only if the client asked for it.
  */
 export const hasStructure = ({ foreign, secret }: ToolDefinition, asked: boolean): boolean =>
   !secret && (asked || !foreign)
@@ -87,12 +92,12 @@ const makeToolset = <Api>(given: ReadonlyArray<Tool<Api>>): Toolset<Api> => {
 }
 
 /**
- * The toolsets that clients asked for, by the names of their sets in the order of SETS: at most one for each
- * combination.
+ * The toolsets that clients asked for, by the names of their sets in the order of SETS. There is at most one for each
+ * combination of sets.
  */
 const made = new Map<string, Toolset<ToolApi>>()
 
-/** The tools of these sets together. */
+/** Returns the tools of these sets together. */
 export const toolsetOf = (sets: ReadonlySet<SetName>): Toolset<ToolApi> => {
   const key = SETS.filter((set) => sets.has(set)).join()
   const known = made.get(key) ?? makeToolset(toolsOf(sets))
@@ -106,7 +111,10 @@ export const allTools = toolsetOf(new Set(["all"]))
 /** The tools of `/mcp/join`. */
 export const toolsToJoin = makeToolset(joinTools)
 
-/** The sets in a list with commas, or all tools if the list is empty; and the first name in it that is no set. */
+/**
+ * Parses a list of sets, separated by commas. Returns the sets, or all tools if the list is empty. Also returns the
+ * first name in the list that is not a set.
+ */
 export const setsIn = (list: string): { readonly sets: ReadonlySet<SetName>; readonly unknown: string | undefined } => {
   const asked = list.toLowerCase().split(",").map((name) => name.trim()).filter((name) => name !== "")
   return {

@@ -6,7 +6,7 @@ import { DatabaseSync } from "node:sqlite"
 import { Config } from "../Config.ts"
 import { closedTo, closeToOthers, foreignTo, makeFolder, reasonOf, staysOpen } from "./Folder.ts"
 
-/** DATA_DIR or SHARED_DIR cannot be created, written to, or locked. */
+/** DATA_DIR or SHARED_DIR cannot be created, written to or locked. */
 export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
   readonly setting: "DATA_DIR" | "SHARED_DIR"
   readonly path: string
@@ -17,7 +17,7 @@ export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
   }
 }
 
-/** Another process uses this DATA_DIR. Two processes would corrupt it. */
+/** Another process uses this DATA_DIR. Two processes that use the same folder would corrupt it. */
 export class DataDirInUse extends Data.TaggedError("DataDirInUse")<{
   readonly path: string
   readonly holder: string | undefined
@@ -30,20 +30,21 @@ export class DataDirInUse extends Data.TaggedError("DataDirInUse")<{
   }
 }
 
-/** The folder inside DATA_DIR into which a restoration unpacks. It exists until the restoration is complete. */
+/** The folder inside DATA_DIR into which a backup is unpacked. It exists until the restoration is complete. */
 export const RESTORING = "restoring"
 
 /**
- * For how many milliseconds a process retries to take the lock. SQLite takes an exclusive lock in steps. If several
- * processes start at once, each may hold a first step that blocks the others. Without retries all of them could fail.
+ * How long a process retries to take the lock, in milliseconds. SQLite takes an exclusive lock in steps. If several
+ * processes start at once, each may complete a first step that blocks the others. Without retries, all of them could
+ * fail.
  */
 const LOCK_WAIT_MS = 500
 
 /**
- * The folder of a standalone server, locked so that only one process uses it.
+ * The folder of a standalone server. It is locked, so that only one process uses it.
  *
- * The file `lock` is locked. It must never be removed, and nothing else in this process may
- * open it, so the holder is named in another file, `lock.holder`.
+ * The lock is on the file `lock`, which must never be removed. Nothing else in this process may open it, so another
+ * file, `lock.holder`, names the process that holds the lock.
  */
 export class DataDir extends Context.Service<DataDir, {
   /** The absolute path of the folder. */
@@ -65,8 +66,8 @@ export class DataDir extends Context.Service<DataDir, {
             : new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason })
         }))
         const has = (name: string): boolean => fs.existsSync(path.join(absolute, name))
-        // A restoration moves the database into DATA_DIR last. Without this check, the server would create an empty
-        // database.
+        // The last step of a restoration moves the database into DATA_DIR. Without this check, the server would create
+        // an empty database.
         if (has(RESTORING) && !has("database")) {
           return yield* new FolderUnusable({
             setting: "DATA_DIR",
@@ -92,8 +93,7 @@ export class DataDir extends Context.Service<DataDir, {
 const holderFile = (folder: string): string => path.join(folder, "lock.holder")
 
 /**
- * Creates a folder if it does not exist, and returns the id of the user to whom the files belong that this process
- * creates there.
+ * Creates a folder if it does not exist. Returns the id of the user who owns the files that this process creates there.
  */
 const prepare = (folder: string, mode?: number): number => {
   makeFolder(folder, mode)
@@ -105,14 +105,18 @@ const prepare = (folder: string, mode?: number): number => {
   return uid
 }
 
-/** The entries of DATA_DIR with data. DATA_DIR itself may be a folder that has other uses too, and keeps its mode. */
+/**
+ * The entries of DATA_DIR that contain data. DATA_DIR itself keeps its mode, because the folder may also be used for
+ * other purposes.
+ */
 const PRIVATE = ["database", "database.creating", "blobs", "outbox", "cluster", RESTORING]
-/** Entries without data, by which other users could hold the server up. */
+/** Entries without data. Other users who can open them could block the server. */
 const LOCKS = ["lock", "lock.holder", "admin.sock"]
 
 /**
- * Closes the server's own entries to the other users of the machine. Earlier versions left the database open to them in
- * a DATA_DIR that somebody else had created. The log says it once, because afterwards nothing is open.
+ * Removes the permissions of other users of the machine on the server's own entries. Earlier versions left the database
+ * open to other users if somebody else had created DATA_DIR. The warning is logged once, because afterwards no entry is
+ * open.
  */
 const close = (folder: string) =>
   Effect.gen(function*() {
@@ -142,7 +146,7 @@ const close = (folder: string) =>
     )
   })
 
-/** Fails if SHARED_DIR is set but not writable, at the start rather than at the first upload. */
+/** Fails if SHARED_DIR is set but not writable, at the start of the server rather than at the first upload. */
 export const sharedDirIsUsable = Effect.gen(function*() {
   const { SHARED_DIR } = yield* Config
   if (SHARED_DIR === undefined) return
@@ -182,7 +186,7 @@ const holder = (folder: string): string | undefined => {
 
 const SQLITE_BUSY = 5
 
-/** A lock that this process has on a file, until it is released or the process ends. */
+/** A lock that this process holds on a file until it is released or the process ends. */
 export interface FileLock {
   readonly release: () => void
 }
@@ -191,16 +195,15 @@ export interface FileLock {
  * Locks a file, and creates the file if it does not exist. Returns undefined if another process still holds the lock
  * after `wait` milliseconds.
  *
- * Node has no flock but includes SQLite, whose exclusive lock is a kernel lock on the file itself. So the lock is
- * released however the process ends, every process on the machine sees it whatever its container or mount, and the
- * kernel decides between two processes that try at once. (A socket lacks the first two properties, or leaves a file to
- * clean up.) Nothing else in this process may open the file, because closing any descriptor of the file would release
- * the lock.
+ * Node has no flock but includes SQLite, whose exclusive lock is a kernel lock on the file itself. Such a lock is
+ * released however the process ends. Every process on the machine sees it, in every container and through every mount.
+ * If two processes try at once, the kernel decides. (A socket lacks the first two properties or leaves a file behind.)
+ * Nothing else in this process may open the file, because closing any descriptor of the file would release the lock.
  */
 export const lockFile = (file: string, wait: number): FileLock | undefined => {
   const held = new DatabaseSync(file, { timeout: wait })
   try {
-    // Without this, SQLite keeps a second file beside the first while it is locked.
+    // Without this pragma, SQLite keeps a second file beside the locked one.
     held.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE")
     return { release: () => held.close() }
   } catch (error) {

@@ -14,13 +14,13 @@ interface Sizes {
   readonly bsize: number
 }
 
-/** Infinity on a file system that reports no size. */
+/** Returns the free bytes, or Infinity if the file system reports no size. */
 const bytesOf = ({ bavail, blocks, bsize }: Sizes): number => blocks === 0 ? Infinity : bavail * bsize
 
-/** The bytes that are free on the disk of a folder. Infinity on a file system that reports no size. */
+/** Returns the free bytes on the disk of a folder. Returns Infinity if the file system reports no size. */
 export const freeBytes = (folder: string): number => bytesOf(statfsSync(folder))
 
-/** `freeBytes`, replaceable for tests. Infinity for no folder. */
+/** The function `freeBytes`, which tests can replace. It returns Infinity if no folder is given. */
 export const FreeDisk = Context.Reference<(folder: string | undefined) => number>(
   "parley/platform/disk/DiskSpace/FreeDisk",
   {
@@ -28,11 +28,11 @@ export const FreeDisk = Context.Reference<(folder: string | undefined) => number
   }
 )
 
-/** Megabytes, with one decimal below ten. */
+/** Formats bytes as megabytes, with one decimal below ten. */
 const megabytes = (bytes: number): string =>
   `${bytes < 10_000_000 ? (bytes / 1e6).toFixed(1) : Math.floor(bytes / 1e6)} MB`
 
-/** Says that a folder has no space left, and how much is free. */
+/** Returns a text that says that a folder has no space left, and how much is free. */
 export const noSpaceLeftOn = (folder: string, free: number): string =>
   `no space left on ${folder} (${megabytes(free)} free)`
 
@@ -41,28 +41,31 @@ const NO_SPACE = /(?:no space left on|disk quota exceeded)[^\n]*/i
 /** Whether a message of Node or of PostgreSQL says that a disk, or a quota, is full. */
 export const saysNoSpace = (message: string): boolean => NO_SPACE.test(message)
 
-/** The part of a text, such as an error with its stack, that says that a disk is full; undefined if no part does. */
+/**
+ * Returns the part of a text, such as an error with its stack trace, that says that a disk is full. Returns undefined
+ * if no part does.
+ */
 export const noSpaceIn = (text: string): string | undefined => NO_SPACE.exec(text)?.[0]
 
 /** Whether an error of Node says that a disk, or a quota, is full. */
 export const isNoSpace = (error: unknown): boolean =>
   ["ENOSPC", "EDQUOT"].includes(String(Reflect.get(Object(error), "code")))
 
-/** What could not be written. */
+/** The kind of data that could not be written. */
 export type Written = "database" | "files" | "mail"
 
-/** For how long a failure counts as recent, in milliseconds. */
+/** How long a failure counts as recent, in milliseconds. */
 const RECENT_MS = 10_000
 
 /**
- * The failures for lack of space of this process. They repeat with every request, so each kind has one error line a
- * minute, which stands for the lines that other failures have.
+ * The failures of this process for lack of disk space. They repeat with every request, so the log gets one error line a
+ * minute for each kind of data instead of one line for each failure.
  */
 export class FullDisks {
   readonly #lines = new LogThrottle(MINUTE_MS)
   #last: { readonly why: string; readonly at: number } | undefined
 
-  /** `why` contains "no space left on", and where. */
+  /** Logs a failure. `why` contains "no space left on" and the place. */
   report(kind: Written, why: string): Effect.Effect<void> {
     return Effect.clockWith((clock) => {
       if (kind === "database") this.#last = { why, at: monotonicMillis(clock)() }
@@ -70,7 +73,10 @@ export class FullDisks {
     })
   }
 
-  /** Why the database has failed for lack of space in the ten seconds before `now`, in monotonic milliseconds. */
+  /**
+   * Returns why the database failed for lack of space in the ten seconds before `now`, or undefined if it did not.
+   * `now` is in monotonic milliseconds.
+   */
   recent(now: number): string | undefined {
     return this.#last !== undefined && now - this.#last.at < RECENT_MS ? this.#last.why : undefined
   }
@@ -87,17 +93,18 @@ export const FullDisk = Context.Reference<FullDisks>("parley/platform/disk/DiskS
 })
 
 /**
- * The free bytes of DATA_DIR below which a server with PGlite is not ready: two files of the write-ahead log. PGlite
- * crashes if the next file does not fit.
+ * How many bytes of DATA_DIR must be free for a server with PGlite to be ready: the size of two files of the
+ * write-ahead log. PGlite crashes if the next file does not fit.
  */
 export const LEAST_FREE_BYTES = 32_000_000
 
-/** How old the measured free bytes may be. */
+/** How old a measurement of the free bytes may be, in milliseconds. */
 const STALE_MS = 60_000
 
 /**
- * Measures the free space of DATA_DIR and SHARED_DIR, and takes the server out of service while its database has no
- * space. The space of SHARED_DIR is never a reason, because all nodes have the same one, and messages need no files.
+ * Measures the free space of DATA_DIR and SHARED_DIR, and reports this node as not ready while its database has no
+ * space. A lack of space in SHARED_DIR never does this, because all nodes share that folder, and messages need no
+ * files.
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { DATABASE_URL, DATA_DIR, SHARED_DIR } = yield* Config
@@ -117,7 +124,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     yield* diskFree.at(name).readsIn(() =>
       measured !== undefined && now() - measured.at < STALE_MS ? measured.free : undefined
     )
-    // In another thread, because a network file system may hang.
+    // `statfs` runs in another thread, because a network file system may hang.
     yield* Effect.tryPromise(() => statfs(folder)).pipe(
       Effect.tap((sizes) =>
         Effect.sync(() => {

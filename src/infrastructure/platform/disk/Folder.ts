@@ -15,7 +15,7 @@ const REASONS: Readonly<Record<string, string>> = {
 
 const codeOf = (error: unknown): unknown => Reflect.get(Object(error), "code")
 
-/** Why an operation on a folder failed, in a few words. */
+/** Returns in a few words why an operation on a folder failed. */
 export const reasonOf = (error: unknown): string => {
   const code = codeOf(error)
   return (typeof code === "string" ? REASONS[code] : undefined) ??
@@ -33,8 +33,8 @@ const statOf = (file: string): fs.Stats | undefined => {
 const isFolder = (file: string): boolean => statOf(file)?.isDirectory() === true
 
 /**
- * Creates a folder and its missing parents. Does nothing if the folder exists. Node's own `recursive` never returns for
- * a path such as `/proc/x`, where the parent exists and the kernel answers ENOENT.
+ * Creates a folder and its missing parents. Does nothing if the folder exists. Node's own option `recursive` never
+ * returns for a path such as `/proc/x`, whose parent exists but for which the kernel returns ENOENT.
  */
 export const makeFolder = (folder: string, mode = 0o777): void => {
   try {
@@ -44,7 +44,7 @@ export const makeFolder = (folder: string, mode = 0o777): void => {
     const parent = path.dirname(folder)
     if (codeOf(error) !== "ENOENT" || parent === folder || isFolder(parent)) throw error
     makeFolder(parent, mode)
-    // A second failure is final, unless another process has created the folder meanwhile.
+    // A second failure is final, unless another process has created the folder in the meantime.
     try {
       fs.mkdirSync(folder, mode)
     } catch (second) {
@@ -53,7 +53,7 @@ export const makeFolder = (folder: string, mode = 0o777): void => {
   }
 }
 
-/** The name of a user of this machine; undefined if the user has none, as in containers. */
+/** Returns the name of a user of this machine. Returns undefined if the user has no name, as in containers. */
 const nameOf = (uid: number): string | undefined => {
   try {
     return execFileSync("id", ["-nu", String(uid)], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] }).trim() ||
@@ -63,7 +63,7 @@ const nameOf = (uid: number): string | undefined => {
   }
 }
 
-/** The user to become, and how. */
+/** Returns an instruction to run the program as this user. */
 const becoming = (uid: number): string => {
   const name = nameOf(uid)
   return name === undefined
@@ -80,9 +80,9 @@ const quoted = (uid: number): string => {
 const VITAL = ["database", "lock"]
 
 /**
- * Why a user must not write into the DATA_DIR of a server, in a sentence. Undefined if the user may. `self` is the user
- * to which files belong that this process creates there. A server cannot read the files that another user, such as
- * root, leaves in its folder.
+ * Returns a sentence that says why a user must not write into the DATA_DIR of a server, or undefined if the user may.
+ * `self` is the user who owns the files that this process creates there. A server cannot read files that another user,
+ * such as root, leaves in its folder.
  */
 export const foreignTo = (folder: string, self: number): string | undefined => {
   const owner = statOf(folder)?.uid
@@ -97,16 +97,16 @@ export const foreignTo = (folder: string, self: number): string | undefined => {
         becoming(found)
       }`
   }
-  // Other users than root may have been given a folder without owning it, for example by the group of a Kubernetes
-  // volume.
+  // Users other than root may have been given access to a folder without owning it, for example by the group of a
+  // Kubernetes volume.
   return self === 0 && owner !== undefined && owner !== 0
     ? `it belongs to ${quoted(owner)}, who could not read the files that ${quoted(0)} creates: ${becoming(owner)}`
     : undefined
 }
 
 /**
- * The user that must be used instead, if the folder belongs to another user who lets nobody else in. Undefined
- * otherwise.
+ * Returns an instruction to use another user, if the folder belongs to that user and this process has no access to it.
+ * Returns undefined otherwise.
  */
 export const closedTo = (folder: string): string | undefined => {
   const owner = statOf(folder)?.uid
@@ -119,7 +119,7 @@ export const closedTo = (folder: string): string | undefined => {
   }
 }
 
-/** Who must be asked to use a file that belongs to another user, in words. */
+/** Returns an instruction to run the program as the owner of a file. */
 export const ownerInWords = (file: string): string => {
   const owner = statOf(file)?.uid
   return owner === undefined ? "run this as the user of the server" : becoming(owner)
@@ -127,7 +127,10 @@ export const ownerInWords = (file: string): string => {
 
 const OTHERS = 0o077
 
-/** Takes from an entry, and from all below it, what group and others may do. Links are not followed below the entry. */
+/**
+ * Removes all permissions of the group and of others from an entry and everything below it. Links below the entry are
+ * not followed.
+ */
 const close = (file: string, stats: fs.Stats): void => {
   if ((stats.mode & OTHERS) !== 0) fs.chmodSync(file, stats.mode & 0o7777 & ~OTHERS)
   if (!stats.isDirectory()) return
@@ -138,12 +141,12 @@ const close = (file: string, stats: fs.Stats): void => {
   }
 }
 
-/** Closes a folder and everything below it to the other users of the machine. */
+/** Removes the permissions of other users on a folder and everything below it. */
 export const closeTree = (folder: string): void => close(folder, fs.statSync(folder))
 
 /**
- * Closes these entries of a folder to the other users of the machine. Returns those that were open. An entry that is
- * closed itself is not searched, because nobody else can reach what is below it.
+ * Removes the permissions of other users on these entries of a folder. Returns the entries that were open to other
+ * users. An entry that is not open itself is not searched, because other users cannot reach what is below it.
  */
 export const closeToOthers = (folder: string, names: ReadonlyArray<string>): ReadonlyArray<string> =>
   names.filter((name) => {
@@ -154,6 +157,6 @@ export const closeToOthers = (folder: string, names: ReadonlyArray<string>): Rea
     return true
   })
 
-/** Whether one of these entries is still open to other users, because the file system keeps no modes. */
+/** Whether one of these entries is still open to other users, because the file system does not store modes. */
 export const staysOpen = (folder: string, names: ReadonlyArray<string>): boolean =>
   names.some((name) => ((statOf(path.join(folder, name))?.mode ?? 0) & OTHERS) !== 0)

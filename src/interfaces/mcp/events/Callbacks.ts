@@ -12,12 +12,12 @@ import type { CallbackReason } from "./EventErrors.ts"
 
 const MAX_ANSWER_BYTES = 4_096
 const ANSWER_TIMEOUT = "10 seconds"
-/** The most challenges of this process that run at once, and that wait. */
+/** How many challenges of this process may run at once, and how many may wait. */
 const PLACES = { inAll: 32, perAgent: 2, perHost: 8, waiting: { inAll: 1_000, perAgent: 10 } }
-/** A challenge is dropped after this time, its wait included. */
+/** How long a challenge may take, including the time that it waits for a place. Then it is dropped. */
 const CHALLENGE_TIMEOUT = "20 seconds"
 
-/** Whether an answer repeats the challenge. */
+/** Whether a response repeats the challenge. */
 const repeats = (text: string | undefined, challenge: string): boolean => {
   if (text === undefined) return false
   let given: unknown
@@ -31,21 +31,21 @@ const repeats = (text: string | undefined, challenge: string): boolean => {
   return one.length === other.length && timingSafeEqual(one, other)
 }
 
-/** The headers of a challenge, which sign it. `at` is in seconds. */
+/** Makes the headers of a challenge, which contain its signature. `at` is in seconds. */
 type Headers = (
   message: { readonly id: string; readonly at: number; readonly body: string }
 ) => Readonly<Record<string, string>>
 
-/** The URLs to which events are posted. */
+/** Checks the URLs to which the server posts events. */
 export class Callbacks extends Context.Service<Callbacks, {
-  /** Refuses a URL that no webhook may have. */
+  /** Fails if no webhook may have this URL. */
   readonly check: (url: string) => Effect.Effect<void, ValidationFailed>
-  /** Whether a URL is https, or http on a loopback address that the settings allow. */
+  /** Whether a URL uses https, or uses http with a loopback address and the settings allow that. */
   readonly isSecure: (url: string) => boolean
   /**
-   * Posts a challenge once. Returns undefined if the answer repeats the challenge, otherwise the reason of the failure.
-   * The server posts events only to URLs that repeat it, so that nobody can make the server post to a stranger's URL.
-   * Fails if too many challenges are under way.
+   * Posts a challenge once. Returns undefined if the response repeats the challenge, and the reason of the failure
+   * otherwise. The server posts events only to URLs that repeat their challenge. So nobody can make the server post to
+   * the URL of somebody else. Fails if too many challenges are in progress.
    */
   readonly challenge: (
     agentId: string,

@@ -2,23 +2,23 @@ import type { DeliveryIds } from "#domain/deliveries/Delivery"
 
 /** How far a subscription has read the inbox. */
 export interface Position {
-  /** The inbox number up to which every message was reported or need not be. */
+  /** The inbox number up to which every message was reported or did not need a report. */
   readonly no: number
-  /** When `inbox.waiting` was last reported, in milliseconds; `null` if it was not, and for other events. */
+  /** When `inbox.waiting` was last reported, in milliseconds. `null` if it was never reported, and for other events. */
   readonly reportedAt: number | null
 }
 
 const [OWN, DELIVERY] = ["evc_", "del_"]
 
 /**
- * The opaque text of a position: the number, masked as in the agent's delivery ids, and the time in whole seconds if
- * there is one.
+ * Encodes a position as an opaque text. The text consists of the inbox number, masked as in the agent's delivery ids,
+ * and of the time in whole seconds if there is one.
  */
 export const encodeCursor = (ids: DeliveryIds, agentId: string, { no, reportedAt }: Position): string =>
   OWN + ids.encode(agentId, no).slice(DELIVERY.length) +
   (reportedAt === null ? "" : `.${Math.floor(reportedAt / 1_000).toString(36)}`)
 
-/** The position; undefined if the text is not a cursor of this agent. */
+/** Decodes a cursor. Returns undefined if the text is not a cursor of this agent. */
 export const decodeCursor = (ids: DeliveryIds, agentId: string, cursor: string): Position | undefined => {
   const [, masked, seconds] = /^evc_([0-9a-f]{32})(?:\.([0-9a-z]{1,8}))?$/.exec(cursor) ?? []
   if (masked === undefined) return undefined

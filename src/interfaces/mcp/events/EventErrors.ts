@@ -2,8 +2,8 @@ import { Data } from "effect"
 import { INVALID_PARAMS } from "../JsonRpc.ts"
 
 /**
- * The codes of the extension. The specification's draft has others (−32023 to −32027), which are provisional. Released
- * clients know these (wire.md Q).
+ * The codes of the extension. The draft of the specification contains other, provisional codes (−32023 to −32027).
+ * Released clients know the codes here (wire.md Q).
  */
 const CODES = {
   notFound: -32_011,
@@ -14,9 +14,7 @@ const CODES = {
 }
 const INTERNAL_ERROR = -32_603
 
-/**
- * The reasons for which a callback URL is refused, or a delivery failed. They say nothing of the content of an answer.
- */
+/** The reasons why a callback URL is refused or a delivery failed. They reveal nothing of the content of a response. */
 export type CallbackReason =
   | "connection_refused"
   | "timeout"
@@ -40,7 +38,7 @@ export const noSuchEvent = (): EventRefusal =>
 export const forbidden = (reason: string): EventRefusal =>
   new EventRefusal({ code: CODES.forbidden, message: "Forbidden", data: { reason } })
 
-/** Omit `max` if the limit is not a count. */
+/** `max` is omitted if the limit is not a count. */
 export const resourceExhausted = (limit: string, max?: number): EventRefusal =>
   new EventRefusal({
     code: CODES.resourceExhausted,
@@ -54,7 +52,7 @@ export const unsupported = (feature: string, value: string): EventRefusal =>
 export const callbackFailed = (reason: CallbackReason): EventRefusal =>
   new EventRefusal({ code: CODES.callback, message: "The callback URL could not be verified.", data: { reason } })
 
-/** The failure of the server itself. The caller can repeat the request. */
+/** The server itself failed. The caller can repeat the request. */
 export const unavailable = (): EventRefusal =>
   new EventRefusal({
     code: INTERNAL_ERROR,

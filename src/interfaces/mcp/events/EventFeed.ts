@@ -22,43 +22,49 @@ import {
   waiting
 } from "./Occurrence.ts"
 
-/** Messages that one look goes through. A longer inbox is reported by the looks that follow. */
+/** How many messages one call of `look` goes through. A longer inbox is reported by the following calls. */
 const MAX_READ = 1_000
-/** Messages that the first statement of a look goes through, and each later one. Their texts are not read. */
+/**
+ * How many messages the first statement of a look, and each later statement, goes through. These statements do not read
+ * the texts of messages.
+ */
 const PAGE = { first: 100, later: 250 }
-/** Messages among which one statement reads texts. */
+/** Out of how many messages one statement reads texts. */
 const MAX_CHOSEN = 100
-/** Statements of one look that read texts, each 256 kB at most. */
+/** How many statements of one look may read texts. Each reads at most 256 kB. */
 const MAX_TEXT_READS = 4
-/** The memory that a look may take. A caller of `look` and `again` runs it in a slot of the owner. */
+/** The memory that a look may take. A caller of `look` or `again` must run it in a large-read slot of the owner. */
 export const LOOK: LargeAnswer = { usual: 1, max: 1, bytes: 2_097_152 }
-/** The inbox of an agent with a lease is read again after this time at the latest, because a lease can end early. */
+/**
+ * How long an event waits at most, in milliseconds, before a lease of the agent is checked again. A lease can end
+ * early.
+ */
 const LEASE_MS = 15_000
 
-/** An occurrence, and the position of its subscription after it. */
+/** An occurrence, and the position of its subscription after the occurrence. */
 export interface Reported {
   readonly occurrence: Occurrence
   readonly after: Position
 }
 
-/** The result of a look into an inbox. */
+/** The result of `look`, which reads an inbox. */
 export interface Look {
-  /** Oldest first. */
+  /** The occurrences, oldest first. */
   readonly reported: ReadonlyArray<Reported>
-  /** The position up to which every message was reported or need not be. */
+  /** The position up to which every message was reported or did not need a report. */
   readonly position: Position
-  /** Whether the next look may find more at once. */
+  /** Whether another look may find more messages immediately. */
   readonly more: boolean
-  /** Whether messages were left out because they are older than `notBefore`. */
+  /** Whether the look left out messages because they are older than `notBefore`. */
   readonly skipped: boolean
   /**
-   * Milliseconds until a look can report what this one held back, for a lease or for `quiet_seconds`; undefined if
-   * nothing is held back.
+   * After how many milliseconds another look can report the messages that this look held back because of a lease or
+   * `quiet_seconds`. Undefined if it held back nothing.
    */
   readonly heldMs: number | undefined
 }
 
-/** The beginning of a subscription. */
+/** Where a subscription begins. */
 export interface Start {
   readonly position: Position
   /** Whether messages after the client's cursor may be missing. */
@@ -66,15 +72,15 @@ export interface Start {
 }
 
 /**
- * Reads what a subscription reports from the inbox of its owner (wire.md Q). Nothing is stored for a subscription here,
- * so any node can do any look. A message is reported if it is still `stored` when it is read; so a message that another
- * process of the agent has handled is not reported. Only envelopes after the position are read, in the order of their
- * numbers, which is the order of their commits.
+ * Reads from the inbox of a subscription's owner what the subscription reports (wire.md Q). The service stores nothing
+ * for a subscription, so any node can call it for any subscription. A message is reported only if its status is still
+ * `stored` when the inbox is read. So a message that another process of the agent has already handled is not reported.
+ * Only envelopes after the position are read, in the order of their numbers, which is the order of their commits.
  */
 export class EventFeed extends Context.Service<EventFeed, {
   /**
-   * `subscription` identifies the subscription for its owner. Messages from before `notBefore` (milliseconds) are left
-   * out.
+   * Reads what a subscription has to report after a position. `subscription` identifies the subscription among those of
+   * its owner. Messages from before `notBefore` (in milliseconds) are left out.
    */
   readonly look: (
     owner: Owner,
@@ -85,8 +91,9 @@ export class EventFeed extends Context.Service<EventFeed, {
     notBefore?: number
   ) => Effect.Effect<Look, Unavailable>
   /**
-   * Reads again what a look has reported between two inbox numbers, the first one exclusive. Returns the occurrence of
-   * the messages that still wait, undefined if none does, or the time for which a lease holds it back.
+   * Reads again what a look has reported: the messages with inbox numbers above `from` and up to `through`. Returns the
+   * occurrence for those messages that still wait, or undefined if none of them waits. If a lease holds the occurrence
+   * back, returns for how long.
    */
   readonly again: (
     owner: Owner,
@@ -95,7 +102,10 @@ export class EventFeed extends Context.Service<EventFeed, {
     from: number,
     through: number
   ) => Effect.Effect<Occurrence | { readonly heldMs: number } | undefined, Unavailable>
-  /** The position of a cursor, or of now if there is none; undefined if the text is not a cursor of this agent. */
+  /**
+   * Returns where a subscription begins: at the cursor or, if there is none, at the present time. Returns undefined if
+   * the text is not a cursor of this agent.
+   */
   readonly start: (
     owner: Owner,
     type: EventType,
@@ -121,8 +131,8 @@ export class EventFeed extends Context.Service<EventFeed, {
       })
 
       /**
-       * The messages that a subscription can report among these. `skipped` says whether some were left out because of
-       * their age.
+       * Returns those of the messages that a subscription can report. `skipped` says whether some were left out because
+       * of their age.
        */
       const select = Effect.fnUntraced(function*(
         owner: Owner,
@@ -137,12 +147,16 @@ export class EventFeed extends Context.Service<EventFeed, {
           senderHandle: senders.get(row.message.senderId)?.handle ?? ""
         }))
           .filter((candidate) => isSelected(args, owner, (...of) => mutes.covers(...of), candidate))
-        // With `mentions_only`, only the text says whether an old message is left out.
+        // With `mentions_only`, the text of an old message decides whether the subscription would report it. So old
+        // messages are left out later, when the texts have been read.
         const selected = args.mentionsOnly ? all : all.filter(({ message }) => message.createdAt >= notBefore)
         return { selected, skipped: selected.length < all.length }
       })
 
-      /** Reads as many of these messages as one statement may, and drops those that are delivered by now. */
+      /**
+       * Reads the texts of as many of these messages as one statement may read. Drops messages that have been delivered
+       * in the meantime.
+       */
       const withTexts = (owner: Owner, some: ReadonlyArray<Candidate>) =>
         Effect.map(deliveries.chosen(owner.id, some.map(({ inboxNo }) => inboxNo)), ({ isLast, rows }) => {
           const messages = new Map(rows.map(({ inboxNo, message }) => [inboxNo, message]))
@@ -156,9 +170,9 @@ export class EventFeed extends Context.Service<EventFeed, {
         })
 
       /**
-       * Up to `limit` messages to report after a number and up to another. Goes through the inbox without the texts of
-       * its messages, and reads the texts of the selected ones if the event needs them. The result has `more` if it
-       * ends at a bound.
+       * Returns up to `limit` messages to report, with inbox numbers above `from` and up to `through`. First goes
+       * through the inbox without the texts of its messages. Then reads the texts of the selected messages if the event
+       * needs them. `more` is set if the result ends at a bound.
        */
       const read = Effect.fnUntraced(function*(
         owner: Owner,
@@ -213,7 +227,10 @@ export class EventFeed extends Context.Service<EventFeed, {
         return { found, no, skipped, more: true }
       })
 
-      /** Milliseconds for which an event is held back because a process of the agent holds a lease. */
+      /**
+       * Returns for how many milliseconds an event is held back because a process of the agent holds a lease. Returns
+       * undefined if it is not held back.
+       */
       const leaseOf = Effect.fnUntraced(function*(owner: Owner, { arguments: { deferIfActive } }: EventType) {
         if (!deferIfActive) return undefined
         const { expiresIn, sessions } = yield* replies.leases(owner.id)
@@ -223,11 +240,11 @@ export class EventFeed extends Context.Service<EventFeed, {
       const quietFor = ({ arguments: { quietSeconds }, name }: EventType, { reportedAt }: Position): number => {
         if (name !== "inbox.waiting" || reportedAt === null) return 0
         const since = now() - reportedAt
-        // A time ahead of the clock is from before the clock was set back.
+        // A time ahead of the clock was stored before the clock was set back.
         return since < 0 ? 0 : Math.max(0, quietSeconds * 1_000 - since)
       }
 
-      /** The newest number of an agent's inbox. */
+      /** Returns the newest number in an agent's inbox. */
       const headOf = (agentId: string) => Effect.map(deliveries.heads([agentId]), (heads) => heads.get(agentId) ?? 0)
 
       const one = (owner: Owner, type: EventType, candidate: ReadCandidate) =>
@@ -272,7 +289,7 @@ export class EventFeed extends Context.Service<EventFeed, {
                 after: { no: candidate.inboxNo, reportedAt: null }
               })),
             position: after,
-            // The next `inbox.waiting` has to wait for `quiet_seconds`.
+            // The next `inbox.waiting` must wait for `quiet_seconds`.
             more: more && !isEdge,
             skipped,
             heldMs: more && isEdge ? type.arguments.quietSeconds * 1_000 : undefined
@@ -284,7 +301,7 @@ export class EventFeed extends Context.Service<EventFeed, {
             return { position: { no: includeWaiting ? 0 : head, reportedAt: null }, truncated: false }
           const position = decodeCursor(deliveries.ids, owner.id, cursor)
           if (position === undefined || position.no === head) return position && { position, truncated: false }
-          // A number above the newest was assigned before a backup was restored.
+          // A number above the newest one was assigned before the database was restored from a backup.
           if (position.no > head) return { position: { no: 0, reportedAt: null }, truncated: true }
           return { position, truncated: !(yield* deliveries.has(owner.id, position.no + 1)) }
         }),

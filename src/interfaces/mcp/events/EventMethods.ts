@@ -22,16 +22,16 @@ import { EventFeed, LOOK, type Start } from "./EventFeed.ts"
 import { EventSubscriptions } from "./EventSubscriptions.ts"
 import { type EventType, eventTypeOf, listed } from "./EventTypes.ts"
 
-/** The extension's name among a server's capabilities. */
+/** The name of the extension in the capabilities of a server. */
 export const EXTENSION = "io.modelcontextprotocol/events"
 const SUBSCRIPTION_ID = "io.modelcontextprotocol/subscriptionId"
 
 const POLL = { usual: 20, max: 100, everyMs: 10_000 }
-/** Events of a stream that are read together. */
+/** How many events of a stream are read at once. */
 const MAX_STREAMED = 100
 /** The time between two heartbeats of a stream, in milliseconds. */
 const HEARTBEAT_MS = 20_000
-/** How long a stream waits before it looks again after a failure of the database. */
+/** How long a stream waits before it reads again after a failure of the database, in milliseconds. */
 const RETRY_MS = 1_000
 const MAX_URL = 2_048
 /** How often the access token of a stream is checked. */
@@ -39,7 +39,7 @@ const CHECK = "5 seconds"
 
 const COMPLETE = { resultType: "complete" } as const
 
-/** Parameters of a request. They are unchecked. */
+/** The parameters of a request. They have not been checked. */
 export type Params = Readonly<Record<string, unknown>>
 
 type Account = Pick<ToolApi, "agent" | "principal">
@@ -50,7 +50,7 @@ type Notify = (method: string, params: object) => Effect.Effect<void>
 const isWhole = (given: unknown, minimum: number): given is number =>
   Number.isSafeInteger(given) && Number(given) >= minimum
 
-/** A whole number among the parameters; undefined if it is absent. */
+/** Returns a parameter that is a whole number, undefined if it is absent, or a refusal if it is invalid. */
 const wholeOf = (params: Params, name: string, minimum: number): number | undefined | EventRefusal => {
   const given = params[name] ?? undefined
   return given === undefined || isWhole(given, minimum)
@@ -61,7 +61,7 @@ const wholeOf = (params: Params, name: string, minimum: number): number | undefi
 const failed = <A>(value: A | EventRefusal): value is EventRefusal =>
   typeof value === "object" && value !== null && "_tag" in value && value._tag === "EventRefusal"
 
-/** The value, or a failure with the refusal. */
+/** Returns the value, or fails if it is a refusal. */
 const valid = <A>(value: A | EventRefusal): Effect.Effect<A, EventRefusal> =>
   failed(value) ? Effect.fail(value) : Effect.succeed(value)
 
@@ -81,9 +81,9 @@ const refusalOf = (failure: WaitRefusal): EventRefusal => {
 }
 
 /**
- * The methods of MCP Events (wire.md Q). The server stores nothing for a poll or a stream. A stream takes a place among
- * the agent's sockets and counts for its presence, as a stream of `subscriptions/listen` does. Subscriptions by webhook
- * are rows (EventSubscriptions.ts).
+ * The methods of MCP Events (wire.md Q). The server stores nothing for a poll or a stream. Like a stream of
+ * `subscriptions/listen`, a stream takes a place among the agent's sockets and counts for the agent's presence.
+ * Subscriptions by webhook are rows (EventSubscriptions.ts).
  */
 export const makeEventMethods = Effect.gen(function*() {
   const conversations = yield* Conversations
@@ -95,7 +95,7 @@ export const makeEventMethods = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const monotonic = monotonicMillis(clock)
 
-  /** Reads the type of a subscription and checks that the agent may have it. */
+  /** Reads the type of a subscription, and checks that the agent may subscribe to it. */
   const typeOf = Effect.fnUntraced(function*({ agent }: Account, params: Params) {
     if (agent.status === "suspended") return yield* forbidden(new AgentSuspended().code)
     const type = yield* valid(eventTypeOf(params["name"], params["arguments"]))
@@ -110,7 +110,7 @@ export const makeEventMethods = Effect.gen(function*() {
     return type
   })
 
-  /** Where a subscription begins, and the time before which messages are left out. */
+  /** Returns where a subscription begins, and the time before which messages are left out. */
   const startOf = Effect.fnUntraced(function*({ agent }: Account, type: EventType, params: Params) {
     const cursor = params["cursor"] ?? null
     if (cursor !== null && typeof cursor !== "string") return yield* invalidParams("cursor must be a text or null.")
@@ -124,8 +124,8 @@ export const makeEventMethods = Effect.gen(function*() {
   })
 
   /**
-   * The beginning of a subscription whose client wants no messages from before a time. It is exact for
-   * `message.received` alone.
+   * Returns where a subscription begins if its client wants no messages from before a time. The result is exact only
+   * for `message.received`.
    */
   const notBefore = Effect.fnUntraced(
     function*({ agent }: Account, type: EventType, start: Start & { readonly notBefore: number }) {
@@ -228,7 +228,7 @@ export const makeEventMethods = Effect.gen(function*() {
     Effect.scoped
   )
 
-  /** The URL of a request's `delivery`. */
+  /** Returns the URL in the `delivery` of a request, or a refusal. */
   const urlOf = (params: Params): string | EventRefusal => {
     const { url } = deliveryOf(params)
     return typeof url === "string" && url.length <= MAX_URL && callbacks.isSecure(url)
@@ -286,15 +286,15 @@ export const makeEventMethods = Effect.gen(function*() {
   return { list, poll, stream, subscribe, unsubscribe }
 })
 
-/** The fields of a request's `delivery`. They are unchecked. */
+/** Returns the fields of the `delivery` of a request. They have not been checked. */
 const deliveryOf = (params: Params): { readonly mode?: unknown; readonly url?: unknown; readonly secret?: unknown } => {
   const given = params["delivery"]
   return typeof given === "object" && given !== null ? given : {}
 }
 
 /**
- * Why a stream ended, if the agent may have it no longer; undefined if the client can open it again, at another node
- * for example.
+ * Returns why a stream ended, if the agent may no longer have it. Returns undefined if the client can open the stream
+ * again, for example at another node.
  */
 const ending = (check: ToolApi["principal"]["check"]): Effect.Effect<EventRefusal | undefined> =>
   Effect.match(check, {

@@ -11,25 +11,31 @@ import { type Delivery, EventSubscriptionsRepo, type StoredSubscription } from "
 import { type EventType, eventTypeOf, storedEventType } from "./EventTypes.ts"
 import type { Owner } from "./Occurrence.ts"
 
-/** The name of the wake webhook among the subscriptions, and the event of its posts (wire.md Q). */
+/** The name of a wake webhook among the subscriptions. It is also the name of the event in its posts (wire.md Q). */
 export const WAKE = "agent.wake"
-/** The header that names the subscription of a post. */
+/** The header that contains the id of a post's subscription. */
 export const SUBSCRIPTION = "X-MCP-Subscription-Id"
-/** How long a post waits whose subscription has no effect any more. The sweep removes the subscription meanwhile. */
+/**
+ * How long a post is held back after its subscription has ended, in milliseconds. Meanwhile the sweep removes the
+ * subscription.
+ */
 const ENDED_MS = 15_000
-/** Two times of the next look that differ by less are treated as the same. */
+/** Two times of the next look count as the same if they differ by at most this many milliseconds. */
 const SAME_MS = 1_000
-/** How long an event is held back if its owner has too many large answers under way. */
+/** How long an event is held back if its owner has too many large responses in progress, in milliseconds. */
 const BUSY_MS = 1_000
 
-/** The part of an event that the outbox stores: the event reports inbox numbers above `from` and up to `through`. */
+/**
+ * The part of an event that the outbox stores. The event reports messages with inbox numbers above `from` and up to
+ * `through`.
+ */
 interface Subject {
   readonly from: number
   readonly through: number
   readonly eventId: string
 }
 
-/** The event type of wake webhooks. A wake webhook reports that messages wait, at most once in ten seconds. */
+/** Returns the event type of wake webhooks. A wake webhook reports that messages wait, at most once in ten seconds. */
 export const wakeType = (): EventType => eventTypeOf("inbox.waiting", {}) as EventType
 
 const typeOf = ({ arguments: given, name }: StoredSubscription): EventType | undefined =>
@@ -42,13 +48,16 @@ const positionOf = ({ inboxNo, name, reportedAt }: StoredSubscription): Position
   reportedAt: name === "message.received" ? null : reportedAt
 })
 
-/** The position up to which all events of a subscription were accepted or need no post. */
+/**
+ * Returns the position up to which the receiver has accepted all events of a subscription, or no event had to be
+ * posted.
+ */
 export const acceptedPosition = (stored: StoredSubscription, { subject }: Delivery): Position =>
   subject === null ? positionOf(stored) : { no: (JSON.parse(subject) as Subject).from, reportedAt: null }
 
 /**
- * Makes the posts of subscriptions and wake webhooks. The outbox stores no content: `render` reads the reported
- * messages again.
+ * Makes the posts of subscriptions and wake webhooks. The outbox stores no content of messages, so `render` reads the
+ * reported messages again.
  */
 export const makeEventPosts = Effect.gen(function*() {
   const clock = yield* Clock.Clock
@@ -84,7 +93,7 @@ export const makeEventPosts = Effect.gen(function*() {
       return true
     }
     const lookAt = heldMs === undefined ? null : at + heldMs
-    // A stored time is kept if it is early enough. So messages that come during a lease cause no writes.
+    // A stored time is kept if it is early enough. So messages that arrive during a lease cause no writes.
     const isStored = lookAt === null
       ? stored.lookAt === null
       : stored.lookAt !== null && stored.lookAt > at && stored.lookAt <= lookAt + SAME_MS

@@ -30,31 +30,31 @@ const MAX_SUBSCRIPTIONS = 20
 const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
 const TTL = { least: 60_000, most: DAY_MS }
-/** How long the former secret signs too after a change. */
+/** How long, in milliseconds, posts are also signed with the former secret after the secret was changed. */
 const OLD_SECRET_MS = HOUR_MS
-/** How long the server remembers that a URL has answered a challenge. */
+/** How long the server remembers that a URL has repeated a challenge, in milliseconds. */
 const VERIFIED_MS = DAY_MS
 const CHALLENGES = { name: "event_challenges", limit: 10, windowMs: 60_000, window: "minute" }
 /**
- * Subscriptions that an agent may make. Each leaves rows until the sweep of removed webhooks. Refreshing one does not
- * count.
+ * The limit for new subscriptions of an agent. Each new subscription leaves rows in the database until the sweep of
+ * removed webhooks. A refresh does not count.
  */
 const MADE = { name: "event_subscriptions", limit: 60, windowMs: 60_000, window: "minute" }
 const BATCH_SIZE = 500
 
-/** The address of a subscription, as its client gave it. */
+/** The URL and the secret of a subscription, as its client gave them. */
 export interface CallbackTarget {
   readonly url: string
   readonly secret: string
 }
 
-/** A subscription that was made or refreshed. */
+/** The result of making or refreshing a subscription. */
 export interface Subscribed {
   readonly id: string
-  /** Milliseconds. */
+  /** When the subscription expires, in milliseconds since 1970. */
   readonly expiresAt: number
   readonly position: Position
-  /** Only of a subscription that was there before. */
+  /** Undefined if the subscription is new. */
   readonly status: {
     readonly active: boolean
     readonly lastDeliveryAt: number | null
@@ -63,15 +63,15 @@ export interface Subscribed {
 }
 
 /**
- * The id of a subscription. A client that has lost the id gets the same id again, because it is made of the arguments
- * alone.
+ * Makes the id of a subscription. The id depends on the arguments alone, so a client that has lost the id gets the same
+ * id again.
  */
 export const subscriptionId = (agentId: string, url: string, { canonical, name }: EventType): string =>
   `sub_${sha256(JSON.stringify([agentId, url, name, canonical])).toString("hex").slice(0, 32)}`
 
 const wakeId = (agentId: string): string => `wake_${agentId}`
 
-/** The category of the reason why an attempt failed, as the outbox stores it. */
+/** Returns the category of the reason why an attempt failed. `failure` is the reason as the outbox stores it. */
 const categoryOf = (failure: string | null): CallbackReason | null => {
   if (failure === null) return null
   const [, status] = /^answered (\d)/.exec(failure) ?? []
@@ -80,7 +80,7 @@ const categoryOf = (failure: string | null): CallbackReason | null => {
   return new ExchangeFailed({ reason: failure }).isOfTls ? "tls_error" : "connection_refused"
 }
 
-/** A URL did not repeat its challenge. */
+/** A URL did not repeat the challenge that it received. */
 export class ChallengeFailed extends Data.TaggedError("ChallengeFailed")<{ readonly reason: CallbackReason }> {}
 
 const refusalOf = (
@@ -101,13 +101,17 @@ const refusalOf = (
 }
 
 /**
- * Subscriptions of MCP Events by webhook, and wake webhooks (wire.md Q). Each has a webhook that follows the inbox of
- * its agent and posts one event at a time, in the order of the inbox (EventPosts.ts). A send writes nothing for a
- * subscription. The webhook is woken after the commit, and the sweep of the outbox finds webhooks whose inbox has newer
- * messages. If the receiver fails for too long, the subscription is suspended. It leaves out no event.
+ * Subscriptions of MCP Events by webhook, and wake webhooks (wire.md Q). Each of them has a webhook that follows the
+ * inbox of its agent. The webhook posts one event at a time, in the order of the inbox (EventPosts.ts). A send writes
+ * nothing for a subscription. After the commit of a send, the webhook is woken. The sweep of the outbox also finds
+ * webhooks whose inbox has newer messages. If the receiver fails for too long, the subscription is suspended. No event
+ * is lost by that.
  */
 export class EventSubscriptions extends Context.Service<EventSubscriptions, {
-  /** Makes a subscription, or refreshes the one with the same URL and type. The URL has been checked. */
+  /**
+   * Makes a subscription, or refreshes the existing one with the same URL and type. The URL must already be checked
+   * (`Callbacks.check`).
+   */
   readonly subscribe: (
     owner: Owner,
     connectionId: string | undefined,
@@ -116,16 +120,18 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
     start: Start,
     ttlMs: number | undefined
   ) => Effect.Effect<Subscribed, EventRefusal>
-  /** Removes a subscription, if there is one. */
+  /** Removes a subscription if it exists. */
   readonly unsubscribe: (agentId: string, url: string, type: EventType) => Effect.Effect<void, Unavailable>
-  /** Sets the wake webhook of an agent, which replaces the former one. The URL has been checked. */
+  /**
+   * Sets the wake webhook of an agent, in place of the former one. The URL must already be checked (`Callbacks.check`).
+   */
   readonly setWake: (
     owner: Owner,
     connectionId: string | undefined,
     target: CallbackTarget
   ) => Effect.Effect<void, ChallengeFailed | RateLimited | Unauthorized | Unavailable>
   readonly clearWake: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Removes the subscriptions of a slice that have no effect any more. */
+  /** Removes those subscriptions of one slice that have ended. */
   readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/mcp/EventSubscriptions") {
   static readonly layer = Layer.effect(
@@ -142,7 +148,10 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       const now = () => clock.currentTimeMillisUnsafe()
       ;(yield* PostSources).register(INBOX_EVENT, yield* makeEventPosts)
 
-      /** Challenges a URL, unless it has answered a challenge of this agent lately, and returns when it answered. */
+      /**
+       * Challenges a URL, unless it has recently repeated a challenge for this agent. Returns when the URL last
+       * repeated a challenge.
+       */
       const verify = Effect.fnUntraced(function*(
         agentId: string,
         url: string,
@@ -157,9 +166,9 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       })
 
       /**
-       * Locks the agent until the end of the transaction, and fails unless it still has a key. The receiver decides how
-       * long a challenge takes. Without this check, the holder of a leaked key could delay its answer until after a
-       * rotation, and so outlive the rotation.
+       * Locks the agent until the end of the transaction, and fails unless the agent still has the given key. The
+       * receiver decides how long a challenge takes. Without this check, somebody with a leaked key could delay the
+       * response to a challenge until after a rotation, and the subscription would outlive the rotation.
        */
       const holdKey = Effect.fnUntraced(function*(agentId: string, key: string | null) {
         yield* webhooks.holdOwner(agentId)
@@ -167,7 +176,8 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
       })
 
       /**
-       * Removes what is left of a subscription, and stores it with a new webhook that follows the inbox from a number.
+       * Removes the remains of a subscription. Then stores the subscription with a new webhook that follows the inbox
+       * from a number.
        */
       const store = Effect.fnUntraced(
         function*(
@@ -222,7 +232,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
               verifiedAt
             }
             const made = yield* transaction(Effect.gen(function*() {
-              // Of two requests at once, the second finds what the first has stored.
+              // If two requests run at once, the second one finds what the first one has stored.
               yield* holdKey(agentId, key)
               const stored = yield* repo.find(id, at)
               if (stored === undefined) {
@@ -281,7 +291,7 @@ export class EventSubscriptions extends Context.Service<EventSubscriptions, {
           }
           const webhookId = yield* transaction(Effect.gen(function*() {
             yield* holdKey(agentId, key)
-            // A wake webhook that is set again, after a suspension for example, goes on where the former one stopped.
+            // A wake webhook that is set again, for example after a suspension, continues where the former one stopped.
             const before = yield* repo.find(wake.id, at)
             const from = before === undefined
               ? start?.position

@@ -15,7 +15,7 @@ export interface StoredSubscription {
   readonly oldSecret: string | null
   readonly oldSecretUntil: number | null
   readonly secret: string
-  /** False if its posts are suspended. */
+  /** False if the posts of the subscription are suspended. */
   readonly active: boolean
   readonly inboxNo: number
   readonly reportedAt: number | null
@@ -34,17 +34,18 @@ export interface NewSubscription {
   readonly verifiedAt: number
 }
 
-/** The posts of a subscription so far. */
+/** The state of a subscription's posts. */
 export interface Delivery {
-  /** The subject of the event that waits to be posted, and why its last attempt failed. */
+  /** The subject of the event that waits to be posted, or `null` if none waits. */
   readonly subject: string | null
   readonly failure: string | null
   readonly lastDeliveryAt: number | null
 }
 
 /**
- * A subscription has an effect while its webhook is not removed, its time is not over, the agent has the same key and
- * is not suspended, and its connection of OAuth is live. $1 is the time.
+ * Selects the subscriptions that are in effect at the time $1. The webhook must not be removed, and the subscription
+ * must not have expired. The agent must still have the same key and must not be suspended. The OAuth connection, if
+ * there is one, must still be valid.
  */
 const LIVE = `
 FROM event_subscriptions s
@@ -65,7 +66,7 @@ const VERIFIED = `SELECT max(s.verified_at) AS at ${LIVE} AND s.agent_id = $2 AN
 
 const KEY = `SELECT encode(key_hash, 'hex') AS key FROM agents WHERE id = $1`
 
-/** The subscription takes the key of this moment, so a rotation that is committed later ends it. */
+/** The row stores the hash of the agent's current key, so a rotation that is committed later ends the subscription. */
 const INSERT = `
 INSERT INTO event_subscriptions (webhook_id, id, agent_id, name, arguments, key_hash, connection_id, verified_at, created_at, expires_at)
 SELECT $1, $2, id, $4, $5, key_hash, $6, $7::bigint, $8::bigint, $9::bigint FROM agents WHERE id = $3 AND key_hash IS NOT NULL
@@ -87,8 +88,9 @@ LEFT JOIN LATERAL (
 const REMOVE = `DELETE FROM event_subscriptions WHERE id = $1 AND agent_id = $2 RETURNING webhook_id AS "webhookId"`
 
 /**
- * Removes a slice of the subscriptions that have no effect any more, and notes those that ended with the access by
- * which they were made. The audit log is kept for ever, so it has no ends that an agent can cause as often as it likes.
+ * Removes those subscriptions of one slice that have ended. The audit log records those that ended before they expired,
+ * because the access by which they were made had ended. It does not record expired subscriptions. The audit log is kept
+ * for ever, and an agent could let subscriptions expire as often as it likes.
  */
 const SWEEP = `
 WITH slice AS MATERIALIZED (
@@ -106,29 +108,30 @@ WITH slice AS MATERIALIZED (
 SELECT (SELECT max(webhook_id) FROM slice) AS last, (SELECT count(*) FROM slice) AS read,
   (SELECT array_agg(webhook_id) FROM gone) AS gone`
 
-/** The SQL of subscriptions. The URLs and the secrets are in the webhooks. */
+/** The SQL of subscriptions. The table of webhooks stores their URLs and secrets. */
 export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRepo, {
-  /** A subscription that has an effect, by the id that its client knows. */
+  /** Returns the subscription with the id that its client knows, if it is in effect. */
   readonly find: (id: string, at: number) => Effect.Effect<StoredSubscription | undefined, Unavailable>
   readonly ofWebhook: (webhookId: string, at: number) => Effect.Effect<StoredSubscription | undefined, Unavailable>
-  /** The subscriptions of an agent that have an effect, without its wake webhook. */
+  /** Returns how many subscriptions of an agent are in effect, without its wake webhook. */
   readonly count: (agentId: string, at: number) => Effect.Effect<number, Unavailable>
-  /** The hash of the agent's key, as hex; `null` if it has none. */
+  /** Returns the hash of the agent's key in hexadecimal digits, or `null` if the agent has no key. */
   readonly keyOf: (agentId: string) => Effect.Effect<string | null, Unavailable>
-  /** When a URL last answered a challenge for a subscription of the agent; `null` if it did not. */
+  /** Returns when a URL last repeated a challenge for a subscription of the agent, or `null` if it never did. */
   readonly verifiedAt: (agentId: string, url: string, at: number) => Effect.Effect<number | null, Unavailable>
-  /** False if the account has ended. */
+  /** Returns false if the account has ended. */
   readonly insert: (subscription: NewSubscription, at: number) => Effect.Effect<boolean, Unavailable>
   readonly refresh: (
     subscription: Pick<NewSubscription, "webhookId" | "expiresAt" | "verifiedAt" | "connectionId">,
     old: { readonly secret: string; readonly until: number } | undefined
   ) => Effect.Effect<void, Unavailable>
   readonly delivery: (webhookId: string) => Effect.Effect<Delivery, Unavailable>
-  /** The ids of the webhooks of the removed subscriptions. */
+  /** Returns the ids of the webhooks of the removed subscriptions. */
   readonly remove: (id: string, agentId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /**
-   * Looks at up to `most` subscriptions after an id. `last` is the last id of the slice, `gone` the webhooks of the
-   * removed ones.
+   * Checks up to `most` subscriptions with webhook ids above `after`, and removes those that have ended. `last` is the
+   * last webhook id that was checked. `read` is the number of subscriptions that were checked. `gone` contains the
+   * webhook ids of the removed subscriptions.
    */
   readonly sweep: (
     at: number,

@@ -5,19 +5,19 @@ import { type EventRefusal, invalidParams, noSuchEvent } from "./EventErrors.ts"
 export const EVENTS = ["message.received", "inbox.waiting"] as const
 export type EventName = (typeof EVENTS)[number]
 
-/** The arguments of a subscription, which decide what it reports and how. */
+/** The arguments of a subscription. They decide what the subscription reports, and how. */
 export interface EventArguments {
-  /** Only messages of this conversation. */
+  /** If set, only messages of this conversation are reported. */
   readonly conversationId: string | undefined
-  /** Only messages of the agent with this handle, without its `@`. */
+  /** If set, only messages of the agent with this handle are reported. The handle is written without its `@`. */
   readonly from: string | undefined
   readonly mentionsOnly: boolean
-  /** Whether a subscription without a cursor begins with the messages that wait already. */
+  /** Whether a subscription without a cursor begins with the messages that already wait. */
   readonly includeWaiting: boolean
-  /** Whether nothing is reported while one of the agent's processes holds a lease (wire.md L). */
+  /** Whether the subscription reports nothing while one of the agent's processes holds a lease (wire.md L). */
   readonly deferIfActive: boolean
   readonly includeText: boolean
-  /** The shortest time between two reports of `inbox.waiting`. */
+  /** The shortest time between two reports of `inbox.waiting`, in seconds. */
   readonly quietSeconds: number
 }
 
@@ -37,7 +37,7 @@ const MAX_ID = 256
 interface Property {
   readonly field: keyof EventArguments
   readonly schema: Readonly<Record<string, unknown>>
-  /** The value of the field; undefined if the argument is invalid. */
+  /** Returns the value of the field, or undefined if the argument is invalid. */
   readonly read: (given: unknown) => string | boolean | number | undefined
 }
 
@@ -142,7 +142,7 @@ const descriptions: Readonly<Record<EventName, string>> = {
     "then wait for messages as usual. A report acknowledges nothing."
 }
 
-/** The answer of `events/list`, on one page. */
+/** The result of `events/list`, which has one page. */
 export const listed = EVENTS.map((name) => ({
   name,
   description: descriptions[name],
@@ -158,8 +158,8 @@ export const listed = EVENTS.map((name) => ({
 }))
 
 /**
- * An event with the arguments of a subscription. Two subscriptions with the same arguments have the same canonical
- * form.
+ * The name of an event, with the arguments of a subscription. Two subscriptions with the same arguments have the same
+ * canonical form.
  */
 export interface EventType {
   readonly name: EventName
@@ -171,7 +171,7 @@ export interface EventType {
 const isObject = (given: unknown): given is Readonly<Record<string, unknown>> =>
   typeof given === "object" && given !== null && !Array.isArray(given)
 
-/** Reads the name and the arguments of a request. An argument that is null is the same as an absent one. */
+/** Reads the name and the arguments of a request. A null argument counts as absent. */
 export const eventTypeOf = (name: unknown, given: unknown): EventType | EventRefusal => {
   if (typeof name !== "string") return invalidParams("name must be the name of an event.")
   const event = EVENTS.find((one) => one === name)
@@ -199,7 +199,7 @@ export const eventTypeOf = (name: unknown, given: unknown): EventType | EventRef
   }
 }
 
-/** The subscription's type that was stored by its name and its canonical arguments. */
+/** Returns the type of a stored subscription, of which the name and the canonical arguments are stored. */
 export const storedEventType = (name: string, canonical: string): EventType | undefined => {
   const type = eventTypeOf(name, JSON.parse(canonical))
   return "canonical" in type ? type : undefined

@@ -7,7 +7,10 @@ import { iso } from "#infrastructure/wire/Text"
 import { fenced } from "#infrastructure/wire/UntrustedText"
 import type { EventArguments, EventName } from "./EventTypes.ts"
 
-/** An event as a client gets it (wire.md Q). A poll has its cursor beside its events and not in each of them. */
+/**
+ * An event as a client receives it (wire.md Q). The response to a poll contains one cursor for all its events, so an
+ * event itself contains none.
+ */
 export interface Occurrence {
   readonly eventId: string
   readonly name: EventName
@@ -15,7 +18,7 @@ export interface Occurrence {
   readonly data: Readonly<Record<string, unknown>>
 }
 
-/** The agent that a subscription belongs to. */
+/** The agent that owns a subscription. */
 export interface Owner {
   readonly id: string
   readonly handle: string
@@ -26,7 +29,7 @@ export interface Candidate extends Waiting {
   readonly senderHandle: string
 }
 
-/** A message that waits in the owner's inbox. */
+/** A message that waits in the owner's inbox, with its content and metadata. */
 export interface ReadCandidate extends Candidate {
   readonly message: StoredMessage
 }
@@ -43,8 +46,9 @@ const textOf = ({ content }: StoredMessage): string | undefined =>
 export const mentions = ({ handle }: Owner, { content }: StoredMessage): boolean => mentionsIn(content).includes(handle)
 
 /**
- * Whether a subscription can report a message that waits: it is not the owner's own, the owner does not mute it, and
- * the arguments select it. With `mentions_only`, the text of the message decides (`mentions`).
+ * Whether a subscription can report a waiting message. The owner must not have sent the message or muted its sender or
+ * conversation, and the arguments must select the message. With `mentions_only`, the text of the message decides too
+ * (`mentions`).
  */
 export const isSelected = (
   args: EventArguments,
@@ -64,10 +68,10 @@ const replyTo = ({ metadata }: StoredMessage): string | null => {
   return typeof id === "string" && id !== "" ? id : null
 }
 
-/** The beginning of a text, without half of a surrogate pair at its end. */
+/** Returns the beginning of a text, without half a surrogate pair at its end. */
 const beginningOf = (text: string): string => text.slice(0, MAX_TEXT).replace(/[\ud800-\udbff]$/, "")
 
-/** The event `message.received` of one message. */
+/** Makes the event `message.received` for one message. */
 export const received = (
   args: EventArguments,
   owner: Owner,
@@ -96,8 +100,9 @@ export const received = (
 }
 
 /**
- * The event `inbox.waiting` of messages that came since the last one, oldest first. The id is the same whenever the
- * same subscription reports the same messages. `subscription` identifies it for its owner.
+ * Makes the event `inbox.waiting` for messages that came since the previous event, oldest first. Whenever the same
+ * subscription reports the same messages, the id of the event is the same. `subscription` identifies the subscription
+ * among those of its owner.
  */
 export const waiting = (
   subscription: string,

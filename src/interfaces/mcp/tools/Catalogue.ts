@@ -6,10 +6,10 @@ import { peopleTools } from "./PeopleTools.ts"
 import type { Tool } from "./Tool.ts"
 import { wakeTools } from "./WakeTools.ts"
 
-/** The sets of which each tool is in exactly one (wire.md M). */
+/** The main tool sets. Each tool is in exactly one of them (wire.md M). */
 type Home = "core" | "people" | "groups" | "files"
 
-/** The tools of a host that only talks. */
+/** The tools for a host that only exchanges messages. */
 const CORE: ReadonlySet<ToolName> = new Set<ToolName>([
   "agentchat_get_my_status",
   "agentchat_list_inbox",
@@ -39,23 +39,26 @@ const entries = (Object.keys(texts) as ReadonlyArray<ToolName>).map((name) => {
 export const catalogue: ReadonlyArray<Tool> = entries.map(({ tool }) => tool)
 
 /**
- * The names of the sets that a client can ask for. `read` has tools of the first four, `answer` has tools of `core`,
- * and `all` has all tools.
+ * The names of the sets that a client can ask for. `read` contains the tools of the first four sets that only read.
+ * `answer` contains some tools of `core`. `all` contains all tools.
  */
 export const SETS = ["core", "people", "groups", "files", "read", "answer", "all"] as const
 export type SetName = (typeof SETS)[number]
 
-/** The tool as the set `read` has it; undefined if it is not in this set. A wait acknowledges nothing there. */
+/**
+ * Returns the tool in the form that the set `read` contains, or undefined if the set does not contain it. A wait in
+ * `read` acknowledges nothing.
+ */
 const reading = (tool: Tool): Tool | undefined =>
   tool.name === showMessages.name ? showMessages : tool.annotations.readOnlyHint ? tool : undefined
 
 /**
- * Whether the set `answer` has this tool of `core`. Another program receives and acknowledges the messages that are
- * answered.
+ * Whether the set `answer` contains this tool of `core`. `answer` is for clients that only answer messages. Another
+ * program receives and acknowledges those messages.
  */
 const answering = ({ name, waits }: Tool): boolean => !waits && name !== "agentchat_mark_read"
 
-/** The tools of these sets together. */
+/** Returns the tools of these sets together. */
 export const toolsOf = (sets: ReadonlySet<SetName>): ReadonlyArray<Tool> =>
   entries.flatMap(({ home, tool }) => {
     if (sets.has("all") || sets.has(home) || (sets.has("answer") && home === "core" && answering(tool))) return tool

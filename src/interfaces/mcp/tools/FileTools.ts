@@ -8,14 +8,14 @@ import { given, send, Sent, targetOf } from "./MessageTools.ts"
 import { tool } from "./Tool.ts"
 
 /**
- * Files of up to this many bytes are part of the call or its result. Larger files are uploaded and downloaded by URL.
+ * How many bytes a file that is part of a call or its result may have. Larger files are uploaded and downloaded by URL.
  */
 export const MAX_INLINE = 1_048_576
 
 const optional = Schema.optionalKey
 const BASE64 = /^[A-Za-z0-9+/]*={0,2}$/
 
-/** The bytes of a base64 text; undefined if the text is not valid base64. */
+/** Decodes a base64 text. Returns undefined if the text is not valid base64. */
 const bytesOf = (base64: string): Buffer | undefined => {
   const text = base64.replace(/\s+/g, "")
   return text.length % 4 === 0 && BASE64.test(text) ? Buffer.from(text, "base64") : undefined

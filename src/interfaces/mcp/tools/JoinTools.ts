@@ -8,8 +8,8 @@ import { makeTools } from "./Tool.ts"
 const optional = Schema.optionalKey
 
 /**
- * The services that the tools of `/mcp/join` have. The calls of the API are those of the caller's IP address, without a
- * key.
+ * The services for the tools of `/mcp/join`. Calls of the API are made without a key, and count for the caller's IP
+ * address.
  */
 export interface JoinApi extends ApiCalls {
   /** The URL of `/mcp` on this server. */

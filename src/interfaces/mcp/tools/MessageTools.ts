@@ -36,10 +36,10 @@ export const between = (minimum: number, maximum: number) => Schema.Int.check(Sc
 const from0 = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 const optional = Schema.optionalKey
 
-/** Up to this many messages that replies refer to are read for one answer, each by a read of its own. */
+/** How many of the messages to which replies refer one result contains at most. Each is read with its own API call. */
 const MAX_PARENTS = 8
 
-/** The target of a message, as the body of a send names it. */
+/** Returns the target of a message in the form that the body of a send takes. */
 export const targetOf = (to: string): { readonly conversation_id: string } | { readonly to: string } => {
   const target = to.trim()
   return /^(?:grp|conv)_/.test(target) ? { conversation_id: target } : { to: target }
@@ -96,7 +96,9 @@ const history = (api: ToolApi, id: string, params: Readonly<Record<string, strin
     ({ body }) => body
   )
 
-/** Messages of a conversation by their ids, each with a read of its own. A message that is not found is left out. */
+/**
+ * Reads messages of a conversation by their ids, each with its own API call. A message that does not exist is left out.
+ */
 const byIds = (api: ToolApi, conversation: string, ids: ReadonlyArray<string>) =>
   Effect.map(
     Effect.forEach(
@@ -118,7 +120,7 @@ const Attention = Schema.Struct({
   messages: Schema.Array(Schema.Struct({
     ...ShownMessage.fields,
     in_primary_window: Schema.Boolean,
-    /** The index of this message in the conversation's `messages`; null if it is not among them. */
+    /** The index of this message in the `messages` of the conversation, or null if it is not among them. */
     primary_window_index: Schema.NullOr(Schema.Int)
   }))
 })
@@ -157,7 +159,10 @@ export const conversationShape = {
   messages: Schema.Array(ShownMessage)
 }
 
-/** Whether an agent is a contact of the caller, and the caller's note on it; null if this cannot be read now. */
+/**
+ * Returns whether an agent is a contact of the caller, and the caller's note about the agent. Returns null if the API
+ * call fails.
+ */
 const relationshipWith = (api: ToolApi, handle: string) =>
   Effect.match(api.call<typeof ContactCheck.Encoded>("GET", path`/v1/contacts/${handle}`), {
     onFailure: () => null,
@@ -165,8 +170,8 @@ const relationshipWith = (api: ToolApi, handle: string) =>
   })
 
 /**
- * Reads a part of a conversation for the caller: its messages, its context, and the messages of `attention` and of
- * replies.
+ * Reads a part of a conversation for the caller: its messages, its context, the messages of `attention`, and the
+ * messages to which replies refer.
  */
 export const readConversation = Effect.fnUntraced(function*(
   api: ToolApi,
@@ -201,7 +206,7 @@ export const readConversation = Effect.fnUntraced(function*(
   const oldest = messages[0]?.seq ?? null
   const newest = messages.at(-1)?.seq ?? null
   const noted = wanted.flatMap((one) => known.get(one) ?? [])
-  // In a direct conversation, `context` already has the relationship with the sender.
+  // In a direct conversation, `context` already contains the relationship with the sender.
   const relationship = focus === undefined || focus.sender === self || context.relationship !== null
     ? null
     : yield* relationshipWith(api, focus.sender)
@@ -300,7 +305,7 @@ const waitForMessages = Effect.fnUntraced(function*(
 const { acknowledge_through: _, ...showInput } = waitInput
 const { acknowledge_through: _through, acknowledged: _acknowledged, ...showOutput } = waitOutput
 
-/** A wait that acknowledges nothing, for clients that only read. It takes the place of the other wait. */
+/** A wait that acknowledges nothing, for clients that only read. For them it replaces the normal wait. */
 export const showMessages = tool("agentchat_wait_for_messages", {
   kind: "reads",
   alwaysLoad: true,

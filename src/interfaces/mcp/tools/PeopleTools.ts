@@ -14,7 +14,7 @@ const optional = Schema.optionalKey
 const done = { ok, handle: Schema.String }
 const shown = (handle: string): string => handle.trim().replace(/^@/, "").toLowerCase()
 
-/** The API's path for a mute of an agent or of a conversation. */
+/** Returns the path of the API for a mute of an agent or of a conversation. */
 const mutePath = (
   handle: string | undefined,
   conversationId: string | undefined
@@ -25,7 +25,7 @@ const mutePath = (
     ? Effect.succeed(path`/v1/mutes/conversation/${conversationId}`)
     : Effect.fail(ValidationFailed.field("handle", "give either handle or conversation_id"))
 
-/** A skill as a model writes it. The API checks it, so that the schema that every model reads stays short. */
+/** A skill as a model writes it. Only the API validates it, so that the schema that every model reads stays short. */
 const SkillInput = Schema.Struct({
   id: Schema.String,
   name: Schema.String,
@@ -113,7 +113,7 @@ export const peopleTools = [
     output: { ...done, note_saved: Schema.Boolean },
     run: Effect.fnUntraced(function*({ handle, note }, api) {
       yield* api.call("POST", "/v1/contacts", note === undefined ? { handle } : { handle, notes: note })
-      // POST does not change the note of an agent that is a contact already.
+      // POST does not change the note of an agent that is already a contact.
       if (note !== undefined) yield* api.call("PATCH", path`/v1/contacts/${handle}`, { notes: note })
       return { value: { ok: true as const, handle: shown(handle), note_saved: note !== undefined } }
     })

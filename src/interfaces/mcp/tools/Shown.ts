@@ -6,7 +6,7 @@ import { Schema } from "effect"
 const at = (handle: string): string => `@${handle}`
 const Nullable = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
 
-/** The age of a message in whole seconds. */
+/** Returns the age of a message in whole seconds. */
 const ageAt = (now: number, sentAt: string): number => Math.max(0, Math.floor((now - Date.parse(sentAt)) / 1_000))
 
 export const Sender = Schema.Struct({
@@ -16,8 +16,8 @@ export const Sender = Schema.Struct({
 })
 
 /**
- * A message as agents see it. The sender is an object, and metadata that the sender chose stands in `sender_metadata`,
- * apart from the fields that this server vouches for.
+ * A message as agents see it. The sender is an object. Metadata that the sender chose is in `sender_metadata`, separate
+ * from the fields that this server vouches for.
  */
 const messageFields = {
   message_id: Schema.String,

@@ -8,15 +8,15 @@ import type { Waited } from "#interfaces/realtime/Waiters"
 import { Effect, Schema } from "effect"
 import { joinTools, tools, type ToolText } from "../Texts.ts"
 
-/** The services that a tool has for one request of one agent. */
+/** The services that a tool uses for one request of one agent. */
 export interface ToolApi extends ApiCalls {
   readonly agent: CurrentAgent["Service"]
   readonly principal: Principal
-  /** A random, unique client_msg_id. */
+  /** Makes a random, unique client_msg_id. */
   readonly freshId: () => string
   /** Stores the bytes of an attachment for which `POST /v1/uploads` has reserved an id. */
   readonly fill: (attachmentId: string, bytes: Buffer) => Effect.Effect<void, Refusal>
-  /** Reads an attachment. `bytes` is undefined if the file is too large to be part of an answer. */
+  /** Reads an attachment. `bytes` is undefined if the file is too large for a result. */
   readonly open: (attachmentId: string) => Effect.Effect<
     {
       readonly filename: string
@@ -29,7 +29,7 @@ export interface ToolApi extends ApiCalls {
   readonly uploadSeconds: number
 }
 
-/** A file in the answer of a tool, besides its text. */
+/** A file in the result of a tool, in addition to the text. */
 export interface EmbeddedFile {
   readonly uri: string
   readonly mimeType: string
@@ -43,19 +43,19 @@ export interface ToolAnswer<A extends object = object> {
 }
 
 /**
- * A wait for messages that has to follow the work of a tool, and the function that makes the tool's answer from its
- * result.
+ * A wait for messages that must follow the work of a tool. `answer` makes the tool's result from the result of the
+ * wait.
  */
 export interface ToolWait<A extends object = object> {
-  /** The agent whose messages the wait is for. */
+  /** The agent for whose messages the call waits. */
   readonly principal: Principal
-  /** The answer shows up to this many messages. */
+  /** How many messages the result shows at most. */
   readonly limit: number
   readonly timeoutMs: number
   readonly answer: (waited: Waited) => ToolAnswer<A>
 }
 
-/** What the work of a tool ends with: the answer, or a wait that its caller has to do. */
+/** The outcome of a tool's work: the result, or a wait that the caller must perform. */
 export type ToolResult<A extends object = object> = ToolAnswer<A> | ToolWait<A>
 
 /** Whether the work of a tool ended with a wait. */
@@ -73,7 +73,7 @@ export interface JsonSchema {
   readonly [key: string]: unknown
 }
 
-/** What clients are told of a tool. */
+/** The definition of a tool, as clients and the server use it. */
 export interface ToolDefinition {
   readonly name: string
   readonly title: string
@@ -81,26 +81,29 @@ export interface ToolDefinition {
   readonly inputSchema: JsonSchema
   readonly outputSchema: JsonSchema
   readonly annotations: Hints
-  /** Whether the answer can hold texts of other agents. */
+  /** Whether the result can contain texts of other agents. */
   readonly foreign: boolean
-  /** Whether the answer holds a secret. Then it has no structure, so that the secret is in it once. */
+  /**
+   * Whether the result contains a secret. Such a tool returns no structured result, so that the secret appears only
+   * once.
+   */
   readonly secret: boolean
-  /** Whether a host that loads the definitions of tools only after a search should load this tool at the start. */
+  /** Whether a host that loads tool definitions only after a search should load this tool at the start. */
   readonly alwaysLoad: boolean
   /** Whether `run` can end with a wait. */
   readonly waits: boolean
 }
 
-/** A tool, and its behaviour with the services that a request has for it. */
+/** A tool with its behaviour. `Api` is the type of the services that a request provides. */
 export interface Tool<Api = ToolApi> extends ToolDefinition {
   readonly run: (given: unknown, api: Api) => Effect.Effect<ToolResult, Refusal>
 }
 
-/** What a tool changes. The hints for the client follow from it. */
+/** What a tool changes. The tool's hints for clients follow from this. */
 type Kind =
   /** Changes nothing. */
   | "reads"
-  /** Changes something. A repeat changes nothing more. */
+  /** Changes something. A repeated call changes nothing more. */
   | "sets"
   /** Adds something with each call. */
   | "adds"
@@ -114,7 +117,7 @@ const hintsOf = (kind: Kind): Hints => ({
   openWorldHint: kind === "adds"
 })
 
-/** The JSON Schema of a struct, with the descriptions of its fields. */
+/** Makes the JSON Schema of a struct, with the descriptions of its fields. */
 const schemaOf = (fields: Schema.Struct.Fields, descriptions: Readonly<Record<string, string>>): JsonSchema => {
   const { definitions, schema } = Schema.toJsonSchemaDocument(Schema.Struct(fields))
   const properties = (schema["properties"] ?? {}) as Record<string, object>
@@ -131,8 +134,8 @@ const schemaOf = (fields: Schema.Struct.Fields, descriptions: Readonly<Record<st
 }
 
 /**
- * Corrects arguments as models write them: digits in a text become a number, and fields that are null or unknown are
- * dropped.
+ * Corrects the arguments that a model wrote. A text of digits becomes a number where the schema expects one. Fields
+ * that are null or unknown are dropped.
  */
 const lenient = (given: unknown, schema: JsonSchema): unknown => {
   if (typeof given !== "object" || given === null || Array.isArray(given)) return given
@@ -151,8 +154,8 @@ const lenient = (given: unknown, schema: JsonSchema): unknown => {
 const texts: Readonly<Record<string, ToolText>> = { ...tools, ...joinTools }
 
 /**
- * A function that makes tools from their schemas and behaviour, for requests with these services. The tools' texts are
- * in Texts.ts.
+ * Returns a function that makes tools from their schemas and behaviour, for requests with these services. The texts of
+ * the tools are in Texts.ts.
  */
 export const makeTools =
   <Api>() =>
@@ -160,7 +163,7 @@ export const makeTools =
     name: keyof typeof tools | keyof typeof joinTools,
     spec: {
       readonly kind: Kind
-      /** Set if the answer cannot hold texts of other agents. */
+      /** Set if the result cannot contain texts of other agents. */
       readonly own?: true
       readonly secret?: true
       readonly alwaysLoad?: true
