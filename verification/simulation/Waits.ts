@@ -70,7 +70,7 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
           Deliveries,
           Deliveries.of({
             ...deliveries,
-            page: (...args) => counted(deliveries.page(...args)),
+            waiting: (...args) => counted(deliveries.waiting(...args)),
             sync: (...args) => counted(deliveries.sync(...args)),
             heads: (...args) => counted(deliveries.heads(...args))
           })
