@@ -107,7 +107,7 @@ export interface AgentTable extends Owned {
     readonly batch?: { readonly name: string; readonly text: string }
     /**
      * Set if an agent has few rows in the table, which are found by `agent_id`. One statement of an erasure deletes the
-     * rows of all such tables. The value is the name of the table's CTE in this statement.
+     * rows of all such tables. The value names the table's part of this statement.
      */
     readonly few?: string
   }
