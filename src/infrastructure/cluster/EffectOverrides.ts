@@ -94,8 +94,8 @@ const FIRST_RELEASE_TIMEOUT = "500 millis"
  *   again while its entities may still be stopping. The release of all locks may wait for a connection that nobody
  *   opens.
  * - Parley: a node registers when the whole process is built. After a failed renewal of its locks the node neither
- *   renews its registration nor registers again until everything that ran under the locks has stopped. This may take as
- *   long as statements hang.
+ *   renews its registration nor registers again until everything that ran under the locks has stopped. This may take
+ *   until hanging statements have ended.
  * - Can go: if `NodeDuty.test.ts` passes without this function.
  */
 export const registerOnceServing = Effect.fnUntraced(function*(storage: RunnerStorage.RunnerStorage["Service"]) {

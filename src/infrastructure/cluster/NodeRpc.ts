@@ -9,7 +9,7 @@ import { NodeCalls } from "./NodeCalls.ts"
 import { SILENT } from "./NodeDial.ts"
 import { PeerConnections } from "./PeerConnections.ts"
 
-/** A node did not answer. `reason` is for operators. */
+/** A node did not respond. `reason` is for operators. */
 export class NodeSilent extends Data.TaggedError("NodeSilent")<{ readonly node: string; readonly reason: string }> {}
 
 /** A procedure that each node runs for itself. */
@@ -29,7 +29,7 @@ export interface NodeAnswer<A> {
   readonly silence: string
 }
 
-/** The longest wait for a node (wire.md O). */
+/** How long a call waits for the response of a node (wire.md O). */
 const CALL_TIMEOUT = "900 millis"
 const CALL_TIMEOUT_MS = 900
 const HANGS = "It did not answer within a second: it hangs, is very busy, or cannot be reached."

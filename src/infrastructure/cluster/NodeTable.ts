@@ -27,7 +27,7 @@ export const NodeInfo = Schema.Struct({
 })
 export type NodeInfo = typeof NodeInfo.Type
 
-/** A node's row, with what the database computes about it at the moment of reading. */
+/** A node's row, with the values that the database computes when the row is read. */
 export interface NodeRow {
   readonly address: string
   readonly reaches: ReadonlySet<string>

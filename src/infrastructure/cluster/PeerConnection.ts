@@ -1,6 +1,6 @@
 /**
- * A peer connection: the one TCP connection between two nodes. It carries all traffic between them, in order in each
- * direction. It uses TLS if the nodes have a secret, and does not use Nagle's algorithm.
+ * A peer connection (`line` in the code): the one TCP connection between two nodes. It carries all traffic between
+ * them, in order in each direction. It uses TLS if the nodes have a secret, and does not use Nagle's algorithm.
  *
  * Both sides first write a greeting (`NodeGreeting.ts`). After the greeting each side writes frames:
  *
@@ -187,8 +187,8 @@ export class PeerConnection {
       return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
     }
     const quiet = now - this.sentAt
-    // An empty frame is acknowledged only by the next regular frame. Otherwise two nodes would acknowledge each other's
-    // empty frames endlessly.
+    // An empty frame is acknowledged only by the next frame that is due anyway. Otherwise two nodes would acknowledge
+    // each other's empty frames endlessly.
     if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.takenBytes > 0)) this.flush(true)
   }
 

@@ -39,7 +39,7 @@ export class PeerConnections extends Context.Service<PeerConnections, {
   /** Handles the entries of a topic. Must be called before `start`. */
   readonly handle: (topic: Topic, handler: (line: PeerConnection, entry: ReadonlyArray<unknown>) => void) => void
   readonly watch: (watcher: LineWatcher) => void
-  /** Begins to open and accept connections. All topics must have handlers before. */
+  /** Begins to open and accept connections. All topics must have handlers by then. */
   readonly start: Effect.Effect<void>
   /** Sets the nodes to which this node should have connections. Connections to other nodes stay until they break. */
   readonly want: (nodes: Iterable<string>) => Effect.Effect<void>

@@ -28,10 +28,11 @@ const failed = (): Settled<never> => ({ _tag: "Failed", exit: Exit.fail(new Unav
 
 export interface CommitQueue<In, Out> {
   /**
-   * Queues an item. `settle` is called with the result when the item has been committed or has failed: once, in commit
-   * order, and never inside this call. If `settle` throws, it is called a second time, with the exception as a defect.
-   * A lane has one batch in flight. It commits its items in submission order, except items that wait for a lock. `age`
-   * is how many milliseconds the item has already waited. A span for the commit is added to `trace`.
+   * Queues an item. After the item has been committed or has failed, `settle` is called once with the result. The calls
+   * are made in commit order, and never before `submit` returns. If `settle` throws, it is called a second time, with
+   * the exception as a defect. A lane has one batch in flight. It commits its items in submission order, except items
+   * that wait for a lock. `age` is how many milliseconds the item has already waited. A span for the commit is added to
+   * `trace`.
    */
   readonly submit: (item: In, settle: (settled: Settled<Out>) => void, age?: number, trace?: TraceContext) => void
   /** The number of waiting items, plus one for each lane that is committing. It is 0 when the queue is idle. */
@@ -390,7 +391,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
       lane.running = false
       lane.batch = []
       if (lane.queue.length > 0) return start(lane)
-      // Meanwhile further items may have been blocked that need the same rows.
+      // Meanwhile items that need the same rows may have been blocked.
       if (lane === retryLane) retryBlocked()
       whenIdle()
     })

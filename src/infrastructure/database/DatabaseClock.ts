@@ -8,9 +8,12 @@ const INTERVAL_MS = 30_000
 /** How often to check whether this machine's wall clock was set, in milliseconds. */
 const TICK_MS = 1_000
 const ROUND_TRIPS = 5
-/** A larger difference, in milliseconds, is a jump, because some clock was set. A smaller difference is drift. */
+/**
+ * A difference of more milliseconds than this counts as a jump, which means that a clock was set. A smaller difference
+ * counts as drift.
+ */
 const JUMP_MS = 1_000
-/** Measurements with a larger error bound, in milliseconds, are discarded. */
+/** Measurements with an error bound of more milliseconds than this are discarded. */
 const VAGUE_MS = 500
 /** How many measurements in a row must agree before a jump is accepted. They are made one tick apart. */
 const AGREEING = 3
@@ -66,7 +69,7 @@ const seconds = (ms: number): string =>
 
 /**
  * Makes a clock that follows a remote clock. `asks` opens a connection and returns an effect that reads the remote time
- * in milliseconds. The offset is measured now and every 30 seconds. The fastest of a few round trips counts. If the
+ * in milliseconds. The offset is measured now and every 30 seconds, from the fastest of a few round trips. If the
  * machine's wall clock agrees within the error of that round trip, the wall clock is used instead. When the wall clock
  * is set, or the remote clock jumps, this node is not ready until several measurements in a row agree.
  */

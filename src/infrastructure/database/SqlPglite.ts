@@ -67,7 +67,7 @@ class PgliteConnection extends PgConnection {
     ) {
       return yield* last.error
     }
-    // That the disk is full is already logged once a minute.
+    // A full disk is already logged once a minute.
     if (!isFull) yield* Effect.logError("PGlite crashed; opening the database again")
     yield* Effect.tryPromise({
       try: () => this.#database.reopen(),

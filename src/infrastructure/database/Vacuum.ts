@@ -22,7 +22,7 @@ const QUIET = 0.1
  * vacuum waits again.
  */
 const MAX_TURN_WAIT_MS = 600_000
-/** How many times as long `VACUUM FULL` takes for each byte as `VACUUM`, at most. */
+/** `VACUUM FULL` takes at most this many times as long as `VACUUM` for each byte. */
 const FULL_COSTS = 4
 /**
  * The free space that `VACUUM FULL` needs, as a multiple of the table's bytes. It writes a new table and its log, and

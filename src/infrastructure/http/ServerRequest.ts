@@ -47,8 +47,8 @@ export class ServerRequest extends IncomingMessage {
    */
   limit: ShownLimit | undefined = undefined
   /**
-   * The agent to which the bytes are charged that the request makes this process hold; `undefined` if they are charged
-   * to the IP address.
+   * The agent that is charged for the bytes that the request makes this process hold; `undefined` if the IP address is
+   * charged.
    */
   agentId: string | undefined = undefined
   /** The request's slot among the large responses of its agent (concurrency/LargeReads.ts). */
