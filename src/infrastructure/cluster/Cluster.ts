@@ -6,7 +6,7 @@ import { NodeCalls } from "./NodeCalls.ts"
 import { PeerConnections } from "./PeerConnections.ts"
 import { ownsShards, SHARDS, shards } from "./Shards.ts"
 
-/** Settings of Effect's cluster that both shapes share. */
+/** Settings of Effect's cluster that a standalone server and a node of a cluster share. */
 export const common = { shardsPerGroup: SHARDS } as const
 
 /** The cluster of a standalone server: this process owns every shard. */
@@ -17,7 +17,7 @@ export const layerStandalone = NodeCalls.layer.pipe(
   Layer.provide(ShardingConfig.layer(common))
 )
 
-/** Completes once this process holds every shard. Before that a call to an entity would wait or be refused. */
+/** Completes when this process holds every shard. Before that, a call to an entity would wait or be refused. */
 export const awaitShards = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
   yield* Effect.suspend(() =>
@@ -25,7 +25,10 @@ export const awaitShards = Effect.gen(function*() {
   ).pipe(Effect.retry(Schedule.spaced("10 millis")), Effect.timeout("30 seconds"), Effect.orDie)
 })
 
-/** Completes once this node holds a shard, or after 15 seconds. Without a shard, the other nodes serve its calls. */
+/**
+ * Completes when this node holds a shard, or after 15 seconds. Without a shard, the other nodes serve the calls of this
+ * node.
+ */
 export const awaitShare = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
   yield* Effect.suspend(() =>
@@ -38,7 +41,7 @@ export const awaitShare = Effect.gen(function*() {
 })
 
 /**
- * Completes once a node that owns shards is known, or after 15 seconds. Without such a node, readiness reports the
+ * Completes when a node that owns shards is known, or after 15 seconds. Without such a node, readiness reports the
  * reason.
  */
 export const awaitOwners = Effect.gen(function*() {

@@ -38,7 +38,7 @@ import { ADDRESS_LOCKS, lockKeyOf, type NodeInfo, type NodeRow, NodeTable } from
 import { PeerConnections } from "./PeerConnections.ts"
 import { ownsShards, shards } from "./Shards.ts"
 
-/** Creates the tables in which nodes find each other, unless they exist. Several nodes may do so at once. */
+/** Creates the tables in which nodes find each other, unless they exist. Several nodes may create them at once. */
 export const migrate = Effect.scoped(Layer.build(SqlRunnerStorage.layerMigrations({})))
 
 /** Another process holds the lock of this node's address. */
@@ -48,12 +48,16 @@ export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ rea
   }
 }
 
-/** After this time without a statement PostgreSQL ends a session, if no other node has ended the session before. */
+/**
+ * After this time without a statement, in milliseconds, PostgreSQL ends a session. Another node may end the session
+ * earlier.
+ */
 const LOCK_EXPIRES_MS = 10_000
 
 /**
- * Claims the node's address for the life of the process, with a lock on a session that PostgreSQL ends after
- * LOCK_EXPIRES_MS of silence. A node that is restarted may have to wait that long for the lock of its predecessor.
+ * Claims the node's address for the lifetime of the process. The claim is an advisory lock in a session that PostgreSQL
+ * ends after LOCK_EXPIRES_MS without a statement. A node that is restarted may have to wait that long for the lock of
+ * its predecessor.
  */
 export const claimAddress = (
   { RUNNER_HOST, RUNNER_PORT }: Pick<Settings, "RUNNER_HOST" | "RUNNER_PORT">,
@@ -66,7 +70,7 @@ export const claimAddress = (
     const addressClaimed = yield* Deferred.make<void>()
     const hold = Effect.scoped(Effect.gen(function*() {
       const session = yield* sql.reserve
-      // Cleans up, because the session goes back to the pool.
+      // Releases the locks and resets the setting, because the session is returned to the pool.
       yield* Effect.addFinalizer(() =>
         Effect.ignore(Effect.andThen(
           session.executeRaw("SELECT pg_advisory_unlock_all()", []),
@@ -93,35 +97,40 @@ export const claimAddress = (
     )
   })
 
-/** One connection is for the shard locks; the others are needed while statements hang and are repeated. */
+/**
+ * How many database connections the pool has. One connection holds the shard locks. The others are needed while
+ * statements hang and are repeated.
+ */
 const CONNECTIONS = 4
 /**
- * How long one attempt to register a node waits until the node may join. The bound lets a node that is stopping end its
- * attempts.
+ * How long one attempt to register a node waits until the node may join. Because of this bound, a node that is stopping
+ * can end its attempts.
  */
 const JOINS_WITHIN = "2 seconds"
 
 /**
- * How long a node that is excluded has to release its shards by itself. A node that is silent has had this time
+ * How many milliseconds an excluded node has to release its shards by itself. A node that is silent has had this time
  * already.
  */
 const RELEASES_WITHIN_MS = 3_000
 const END_WITHIN = "1 second"
 
 /**
- * The list of nodes and the shard locks, on database connections of their own, so that a node too busy to serve agents
- * still renews its locks. `EffectOverrides.ts` makes Effect's storage follow what is decided here.
+ * The list of nodes and the shard locks. They use separate database connections, so that a node that is too busy to
+ * serve agents still renews its locks. `EffectOverrides.ts` makes Effect's storage follow the decisions made here.
  *
- * - Which listed nodes belong to the cluster is computed from what all nodes report about each other
- *   (`Membership.ts`); no single node decides it. A node is listed once it would belong.
- * - A node that joins, is drained or stops says so in its row. All nodes act on the row at the same moment, which the
- *   row names. At this moment the previous owner releases the locks, and the next owner begins to try them every 50 ms.
- * - A node that takes no shards still belongs for everything else (`NodeDrain`). If no node takes shards, all do.
+ * - Each node computes from the reports of all nodes which listed nodes belong to the cluster (`Membership.ts`). No
+ *   single node decides this. A node is listed only when it would belong.
+ * - A node that joins, is drained or stops writes this into its row. All nodes act on the row at the same moment, which
+ *   the row contains. At this moment the previous owner releases the locks, and the next owner begins to try them every
+ *   50 ms.
+ * - A node that takes no shards still belongs to the cluster in every other respect (`NodeDrain`). If no node takes
+ *   shards, all nodes take shards.
  * - A node that is excluded and does not release its shards loses its database sessions, and its locks with them
- *   (`endedBy`). If no node can end them, PostgreSQL ends a session that hangs after LOCK_EXPIRES_MS.
- * - The connections are pipelined. Some hundred shards may move at once. Each is released with a statement of its own,
- *   for which it has a third of the lock's expiry. Without pipelining the last statements would miss that deadline if
- *   the database is some milliseconds away or the node is busy.
+ *   (`endedBy`). If no node can end them, PostgreSQL ends a session after LOCK_EXPIRES_MS without a statement.
+ * - The connections are pipelined. Some hundred shards may move at once. Each shard is released with its own statement,
+ *   which must end within a third of the lock's expiry time. Without pipelining the last statements would miss this
+ *   deadline if the database is some milliseconds away or the node is busy.
  */
 export const storage = (url: Redacted.Redacted<string>, self: string) =>
   Layer.effect(
@@ -131,9 +140,9 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       const table = yield* NodeTable
       const drain = yield* NodeDrain
       const now = monotonicMillis(yield* Clock.Clock)
-      /** When each excluded node was first seen as excluded, by this node's clock. */
+      /** When this node first saw each excluded node as excluded, in monotonic milliseconds. */
       let excludedSince: ReadonlyMap<string, number> = new Map()
-      /** The nodes that own shards, by the last list. */
+      /** The nodes that own shards according to the last list. */
       let owning = ""
       let mayEnd = true
       const persistence = (cause: unknown) => new ClusterError.PersistenceError({ cause })
@@ -142,7 +151,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
         const said = new Map(rows.map((row) => [row.address, row]))
         return { runners, said, listed: runners.map(([runner]) => viewOf(runner, said.get(nameOf(runner.address)))) }
       })
-      /** Waits until this node may be listed. Returns whether no other node that owns shards is listed. */
+      /** Waits until this node may be listed. Returns true if no other listed node owns shards. */
       const awaitAdmission = (runner: Runner.Runner) =>
         Effect.flatMap(sightings, ({ listed, said }) => {
           const others = listed.filter(({ address, ownsShards }) => ownsShards && address !== self)
@@ -154,7 +163,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           Effect.timeout(JOINS_WITHIN),
           Effect.mapError(persistence)
         )
-      /** Ends the sessions of nodes that are excluded and keep their shards. */
+      /** Ends the database sessions of nodes that are excluded and keep their shards. */
       const endSessions = (
         listed: ReadonlyArray<NodeView>,
         said: ReadonlyMap<string, NodeRow>
@@ -197,8 +206,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
         runners: Effect.gen(function*() {
           const { listed, runners, said } = yield* sightings
           yield* endSessions(listed, said)
-          // Waits for the moment at which all nodes act on the row of a node that takes or hands over shards, if it is
-          // near.
+          // If a node takes or hands over shards, waits for the moment at which all nodes act on its row.
           const waited = Math.min(...said.values().map(({ turnsInMs }) => turnsInMs > 0 ? turnsInMs : Infinity))
           const turned = Number.isFinite(waited) ? waited : 0
           yield* Effect.sleep(turned)
@@ -210,7 +218,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
             const row = said.get(address)
             return row !== undefined && row.owns !== row.turnsInMs <= turned
           })
-          // Some node must own the shards, so if no node takes them, all nodes do.
+          // Some node must own the shards. If no node takes shards, all nodes take shards.
           drain.nodes = new Set(idle.length < owners.length ? idle : [])
           owning = owners.filter((address) => !drain.nodes.has(address)).sort().join()
           return runners.map(([runner]) => {
@@ -253,7 +261,10 @@ const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
 /** How long a node that stops waits until other nodes own its shards. */
 const HANDED_OVER_WITHIN = "2500 millis"
 
-/** A node that is asked to stop first gives its shards to the other nodes, while it still serves and calls them. */
+/**
+ * A node that is asked to stop first hands its shards over to the other nodes. Meanwhile it still serves requests and
+ * calls the other nodes.
+ */
 const layerHandOver = Layer.effect(
   BeforeClosing,
   Effect.gen(function*() {
@@ -284,10 +295,10 @@ const infoOf = (config: Settings) =>
   }))
 
 /**
- * One of many nodes on PostgreSQL. It holds advisory locks for its share of the shards there, on a connection of its
- * own, and takes calls from the other nodes on RUNNER_PORT. A node that is killed loses its shards within about three
- * seconds. A node that hangs loses them within five seconds, when another node ends its database sessions. A gateway is
- * a node without shards: it is listed, and listens for pushes to its sockets.
+ * One of several nodes on PostgreSQL. The node holds advisory locks for its share of the shards, on a separate database
+ * connection, and accepts calls from the other nodes on RUNNER_PORT. A node that is killed loses its shards within
+ * about three seconds. A node that hangs loses its shards within five seconds, because another node ends its database
+ * sessions. A gateway is a node without shards. It is listed, and receives pushes for its sockets.
  */
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.mergeAll(NodeProgress.layer, NodeRpc.layer(config), layerHandOver).pipe(

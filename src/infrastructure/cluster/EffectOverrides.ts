@@ -14,30 +14,31 @@ import { Complete } from "./NodeDuty.ts"
 import { type NodeList, ownsShards, shards } from "./Shards.ts"
 
 /*
- * Everything that Parley replaces or corrects of Effect's cluster (Effect 4.1). Each item says what Effect does, what
- * Parley needs instead, and how one would see that the item can go. docs/architecture.md ("Effect's part and ours")
- * says which parts of the cluster are Effect's.
+ * Everything that Parley replaces or corrects in Effect's cluster (Effect 4.1). Each item describes what Effect does,
+ * what Parley needs instead, and when the item can be removed. docs/architecture.md ("Effect's part and ours") lists
+ * the parts of the cluster that are Effect's.
  */
 
 /**
- * The parts of Effect's cluster that do nothing here: sending calls, storing calls, and health checks.
+ * Disables the parts of Effect's cluster that Parley does not use: sending calls, storing calls, and health checks.
  *
  * - Effect: `Runners` sends calls to the node that owns an entity, `MessageStorage` stores persisted calls, and one
  *   node checks the health of all others.
  * - Parley: calls go over the connections of `PeerConnections.ts`, no call is persisted, and every node computes the
- *   members from the same rows (`Membership.ts`). Effect still asks for the three services.
- * - Can go: the first two if a call by Effect's `Runners` costs as little as one of ours (RESULTS.md, "Calls between
- *   nodes"); the third if a node with a wrong secret no longer excludes the others (`BadNeighbours.test.ts`).
+ *   members from the same rows (`Membership.ts`). Effect still requires the three services.
+ * - Can go: `Runners` and `MessageStorage` if a call by Effect's `Runners` costs as little as a call by Parley
+ *   (RESULTS.md, "Calls between nodes"). `RunnerHealth` if a node with a wrong secret no longer excludes the other
+ *   nodes (`BadNeighbours.test.ts`).
  */
 export const layerUnused = Layer.merge(Runners.layerNoop, RunnerHealth.layerNoop).pipe(
   Layer.provideMerge(MessageStorage.layerNoop)
 )
 
 /**
- * The owner of each shard according to the list, in the order of the shards' numbers.
+ * The owner of each shard according to the list of nodes, in the order of the shards' numbers.
  *
- * - Effect: `Sharding` computes the same owners, and uses them only for calls of its own.
- * - Parley: every node needs the owners of all shards, to call them. They must be the ones that Effect computes.
+ * - Effect: `Sharding` computes the same owners, and uses them only for its own calls.
+ * - Parley: every node needs the owners of all shards to call them. They must be the same owners that Effect computes.
  * - Can go: if `Sharding` has a method that returns the owner of a shard.
  */
 export const ownersOf = ({ runners }: NodeList): ReadonlyArray<string> => {
@@ -74,14 +75,14 @@ export const SHARD_LOCKS = 2_839_596_291
  * Removes the row of an earlier process at this address.
  *
  * - Effect: a process that was killed leaves its row, and the row keeps its number when the next process registers.
- * - Parley: a node is listed only once it can serve, and last in the order of the nodes.
- * - Can go: if a registered row ends with the process, or a new registration gets a new number.
+ * - Parley: a node is listed only when it can serve, and as the last of the nodes.
+ * - Can go: if Effect removes the row of a process that has ended, or gives a new number to a new registration.
  */
 export const removeFormerRunner = (address: string) =>
   Effect.flatMap(SqlClient.SqlClient, (sql) => sql`DELETE FROM cluster_runners WHERE address = ${address}`)
 
 /**
- * The time limit of the first attempt to release all shards. After an outage of the database the storage may wait for a
+ * The time-out of the first attempt to release all shards. After an outage of the database the storage may wait for a
  * connection that is not being opened. An attempt that times out makes the storage open a connection.
  */
 const FIRST_RELEASE_TIMEOUT = "500 millis"
@@ -89,11 +90,12 @@ const FIRST_RELEASE_TIMEOUT = "500 millis"
 /**
  * Wraps the list of nodes so that this node is listed only while it can serve shards at once.
  *
- * - Effect: a node registers as soon as `Sharding` is built. After a failed renewal of its locks it registers again
- *   while its entities may still be stopping. The release of all locks may wait for a connection that nobody opens.
- * - Parley: a node registers when the whole process is built. After a failed renewal it neither renews its
- *   registration nor registers again until everything that ran under the locks has stopped, which may take as long as
- *   hanging statements.
+ * - Effect: a node registers as soon as `Sharding` is built. After a failed renewal of its locks the node registers
+ *   again while its entities may still be stopping. The release of all locks may wait for a connection that nobody
+ *   opens.
+ * - Parley: a node registers when the whole process is built. After a failed renewal of its locks the node neither
+ *   renews its registration nor registers again until everything that ran under the locks has stopped. This may take
+ *   until hanging statements have ended.
  * - Can go: if `NodeDuty.test.ts` passes without this function.
  */
 export const registerOnceServing = Effect.fnUntraced(function*(storage: RunnerStorage.RunnerStorage["Service"]) {
@@ -120,16 +122,16 @@ export const registerOnceServing = Effect.fnUntraced(function*(storage: RunnerSt
 const ACQUIRE_INTERVAL = "50 millis"
 /** How many attempts follow the first one. */
 const MAX_ATTEMPTS = 40
-/** How many attempts in a row may get no further lock, once this node holds one. */
+/** How many attempts in a row may get no further lock after this node holds at least one lock. */
 const MAX_FRUITLESS_ATTEMPTS = 4
 
 /**
- * Wraps the locks of shards so that a new owner takes them soon after the previous owner releases them. Returns the
- * locks that are held at the end.
+ * Wraps the locks of shards so that a new owner takes a lock soon after the previous owner releases it. `acquire`
+ * returns the locks that are held at the end.
  *
- * - Effect: tries the locks once, and the missing ones again a second later.
- * - Parley: tries the missing locks every 50 ms while `owners`, the nodes that own shards, stays the same, because all
- *   nodes move shards at one announced moment (decision 28).
+ * - Effect: `Sharding` tries all locks once, and tries the missing locks again a second later.
+ * - Parley: all nodes move shards at one announced moment (decision 28). Therefore the node tries the missing locks
+ *   every 50 ms while the nodes that own shards (`owners`) stay the same.
  * - Can go: if the interval of `Sharding` between two attempts becomes a setting.
  */
 export const acquireRepeatedly = (
@@ -156,14 +158,14 @@ export const acquireRepeatedly = (
   })
 })
 
-/** What Parley decides about the list of nodes. */
+/** The decisions about the list of nodes that Parley makes. */
 export interface Listing {
-  /** Lists this node with the given effect, once it may be listed. */
+  /** Waits until this node may be listed, and then lists it by running `register`. */
   readonly join: <A>(
     runner: Runner.Runner,
     register: Effect.Effect<A, RunnerError>
   ) => Effect.Effect<A, RunnerError>
-  /** Removes all that this node wrote about itself beside the list. */
+  /** Removes everything that this node has written about itself outside of the list. */
   readonly leave: Effect.Effect<void>
   /** The listed nodes, and whether each owns shards. */
   readonly runners: Effect.Effect<ReadonlyArray<readonly [runner: Runner.Runner, ownsShards: boolean]>, RunnerError>
@@ -173,11 +175,11 @@ type RunnerError = Effect.Error<RunnerStorage.RunnerStorage["Service"]["getRunne
 /**
  * Wraps the list of nodes so that Parley decides which nodes are listed and which own shards.
  *
- * - Effect: a column of the list says which nodes are healthy, and the health checks of one node write it. Every
- *   registered node owns shards at once. `Sharding` logs a warning if the list has no healthy node.
- * - Parley: `listing` decides. No node sets the health of another. For the last node that leaves, the empty list is
- *   withheld, because it is no failure.
- * - Can go: if `Sharding` can be given the healthy nodes (with the health checks, see `layerUnused`).
+ * - Effect: a column of the list stores which nodes are healthy, and the health checks of one node write this column.
+ *   Every registered node owns shards at once. `Sharding` logs a warning if the list contains no healthy node.
+ * - Parley: `listing` decides. No node sets the health of another node. The last node that leaves does not get the
+ *   empty list, because an empty list is then no failure.
+ * - Can go: if `Sharding` takes the healthy nodes as an argument, together with the health checks (`layerUnused`).
  */
 export const decideListing = (
   storage: RunnerStorage.RunnerStorage["Service"],

@@ -14,12 +14,12 @@ export interface Handler<R extends Rpc.Any> {
   readonly run: (entityId: string, payload: Rpc.Payload<R>) => Effect.Effect<Rpc.Success<R>, Rpc.Error<R>>
 }
 
-/** A behaviour for each Rpc of an entity, by the Rpc's name. */
+/** The handler for each Rpc of an entity, by the Rpc's name. */
 export type Handlers<Rpcs extends Rpc.Any> = { readonly [R in Rpcs as R["_tag"]]: Handler<R> }
 
 /**
- * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard. Otherwise the call is
- * sent to the owner, and fails with Unavailable after 5 seconds.
+ * The client functions for the Rpcs of an entity. A call runs directly if this node owns the shard. Otherwise the call
+ * is sent to the owner, and fails with `Unavailable` after 5 seconds.
  */
 export type Client<Rpcs extends Rpc.Any> = {
   readonly [R in Rpcs as R["_tag"]]: (
@@ -28,23 +28,25 @@ export type Client<Rpcs extends Rpc.Any> = {
   ) => Effect.Effect<Rpc.Success<R>, Rpc.Error<R> | Unavailable>
 }
 
-/** A behaviour without its types. */
+/** A handler without its types. */
 interface Untyped {
   readonly run: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
 }
 
 /**
- * The first and the longest pause before a call that found no owner is tried again. Each pause is twice the one before.
+ * How many milliseconds to wait before a call that found no owner is tried again for the first time. Each pause is
+ * twice as long as the one before.
  */
 const LEAST_PAUSE_MS = 25
+/** The longest pause, in milliseconds. */
 const MOST_PAUSE_MS = 200
 
 /**
- * The procedures of an entity. The client for callers, and the handlers for calls from other nodes, are both made from
- * the entity's Rpcs and these behaviours. Other nodes can call them while the scope is open. A call may be executed
- * twice if an answer is lost, so payloads carry ids by which a repetition is recognised. If the second attempt is
- * refused, the call fails with Unavailable, because the first attempt may still be under way. Behaviours run
- * concurrently, and the actor behind them orders its commands itself.
+ * Makes the client of an entity from its Rpcs and their handlers, and serves calls from other nodes to these handlers
+ * while the scope is open. If a response is lost, a call may be executed twice. Therefore payloads contain ids by which
+ * a repetition is recognised. If the second attempt is refused, the call fails with `Unavailable`, because the first
+ * attempt may still be in progress. Handlers run concurrently. The actor behind the handlers puts its commands into an
+ * order itself.
  */
 export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extends Rpc.Any, All extends Handlers<Rpcs>>(
   entity: Entity.Entity<Type, Rpcs>,
@@ -55,7 +57,7 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
   const sharding = yield* Sharding.Sharding
   const stallGuard = yield* StallGuard
   const now = monotonicMillis(yield* Clock.Clock)
-  // The types of `Behaviours` and `Client` match each Rpc by name; a loop over the names cannot express that.
+  // The types `Handlers` and `Client` match each Rpc by name. A loop over the names cannot express this.
   const known = behaviours as unknown as Readonly<Record<string, Untyped>>
   const shardOf = (entityId: string) => {
     const id = EntityId.make(entityId)
@@ -84,7 +86,7 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
           )
     )
 
-    /** One attempt at a node. */
+    /** Sends a call to one node once. */
     const attempt = (
       node: string | undefined,
       entityId: string,
@@ -102,14 +104,14 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
       )
     }
 
-    /** Tries the nodes that may own the shard until one of them answers. */
+    /** Tries the nodes that may own the shard until one of them responds. */
     const remote = Effect.fnUntraced(function*(entityId: string, payload: unknown) {
       remoteCalls.add()
       const shard = shardOf(entityId)
       const until = now() + HELD_MS
       const encoded = payloads.encode(payload)
-      // Whether an attempt without an answer may have been executed, or may still be. Then a refusal does not prove
-      // that it was not.
+      // Whether an attempt without a response may have been executed, or may still be executed. In this case a later
+      // refusal does not prove that the call had no effect.
       let mayBeDone = false
       for (let tries = 0;; tries++) {
         if (sharding.hasShardId(shard)) {
@@ -128,10 +130,10 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
           if (answer.ending === "broken" && answer.value !== null) return yield* Effect.die(new InternalError())
           return yield* new Unavailable()
         }
-        // An excluded node cannot reach the owner, but the client can repeat its request at another node.
+        // An excluded node cannot connect to the owner, but the client can repeat its request at another node.
         if (now() >= until || (answer === "unsent" && !members.belongs())) return yield* new Unavailable()
         const pause = Math.min(MOST_PAUSE_MS, LEAST_PAUSE_MS * 2 ** tries)
-        // After shorter pauses the list is not read, because each node reads it twice a second anyway.
+        // The list of nodes is not read before shorter pauses, because each node reads it twice a second anyway.
         if (pause === MOST_PAUSE_MS) yield* members.refresh
         yield* Effect.sleep(Math.min(pause, until - now()))
       }

@@ -6,22 +6,26 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Effect } from "effect"
 import type { Job } from "./Job.ts"
 
-/** How many rows a statement removes. */
+/** How many rows one statement deletes or changes. */
 const BATCH_SIZE = 500
 
 /**
- * Selects up to `$2` rows by a condition, and locks them, so that none of them changes before the statement does. Skips
- * rows that others have locked. A later batch finds these again if they still meet the condition.
+ * Selects up to `$2` rows by a condition and locks them, so that no other session changes them before the statement
+ * does. Skips rows that other sessions have locked. A later batch finds the skipped rows if they still meet the
+ * condition.
  */
 const upToRows = (table: string, condition: string): string =>
   `ctid = ANY (ARRAY(SELECT ctid FROM ${table} WHERE ${condition} LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING 1`
 
-/** The jobs that remove the rows of these tables by their expiry. */
+/** Makes the jobs that delete expired rows of these tables. */
 export const expirySweeps = Effect.fnUntraced(function*(tables: ReadonlyArray<OwnedTable>) {
   const config = yield* Config
   const { prepared } = yield* Database
 
-  /** The statements for one table. Each gets the time and returns the rows that it has changed. */
+  /**
+   * The statements for one table. Each statement takes the current time and returns the rows that it has deleted or
+   * changed.
+   */
   const statementsOf = (table: string, { column, job, keptMs, longestMs, only }: Expiry) => {
     const expired = `${only === undefined ? "" : `${only} AND `}${column} <= $1 ORDER BY ${column}`
     const remove = prepared(`sweep_${job}_${table}`, `DELETE FROM ${table} WHERE ${upToRows(table, expired)}`)

@@ -4,35 +4,38 @@ import { type Sharding, Singleton } from "effect/cluster"
 
 /** The result of one batch of a job. */
 export interface Batch {
-  /** Rows removed or processed. */
+  /** How many rows the batch has removed or processed. */
   readonly rows: number
-  /** Whether another batch should follow soon. False if nothing is left for now. */
+  /** Whether another batch should follow soon. It is false if no work is left for now. */
   readonly more: boolean
 }
 
-/** The result of a batch that processes at most `most` rows: if it reached that number, more may be left. */
+/**
+ * Makes the result of a batch that processes at most `most` rows. If the batch reached that number, more rows may be
+ * left.
+ */
 export const batchUpTo = (most: number) => (rows: number): Batch => ({ rows, more: rows >= most })
 
 export interface Job<E, R> {
-  /** Unique in the cluster; the label of its metrics. */
+  /** The name is unique in the cluster. It is the label of the job's metrics. */
   readonly name: string
   readonly every: Duration.Input
   /**
-   * A bounded piece of work that is safe to run twice and in two processes at once. For a moment two nodes may both
-   * run the job, and a process may die at any statement.
+   * A bounded piece of work. It must be safe to run twice and in two processes at once, because for a moment two nodes
+   * may both run the job, and a process may die at any statement.
    */
   readonly batch: Effect.Effect<Batch, E, R>
 }
 
 /** The pause between two batches, so that a long job leaves room for requests. */
 const PAUSE = Duration.millis(10)
-/** The pause after a failure, unless the job's period is shorter. */
+/** The longest pause after a failure. It is shorter if the period of the job is shorter. */
 const AGAIN = Duration.seconds(30)
 
 /**
- * A background job on stored data, which one process of the cluster runs. It runs once when the process takes the job
- * over and then every period, batch after batch until nothing is left. A batch that fails is logged, counted and
- * retried. Work on a process's own memory is not a job.
+ * A background job on stored data, which one process of the cluster runs. The job runs when the process takes it over,
+ * and then once in every period. Each run executes batches until no work is left. A batch that fails is logged, counted
+ * and retried. Work on a process's own memory is not a job.
  */
 export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never, never, Sharding.Sharding | R> => {
   const attributes = { job: name }

@@ -9,23 +9,26 @@ import { PeerConnections } from "./PeerConnections.ts"
 import { type NodeList, ownersKey, ownsShards } from "./Shards.ts"
 
 /**
- * The nodes of the cluster, and the owner of each shard. Every node reads the list from the database every 500 ms and
- * computes the owners from it. A node that is called but does not own the shard says so, and then the caller reads the
- * list again.
+ * The nodes of the cluster, and the owner of each shard. Every node reads the list of nodes from the database every 500
+ * ms and computes the owners from the list. If a node is called but does not own the shard, it refuses the call, and
+ * the caller reads the list again.
  */
 export class Members extends Context.Service<Members, {
   /** Undefined until the list has been read. */
   readonly list: () => NodeList | undefined
-  /** Whether this node belongs to the cluster, as far as it knows. A node that was excluded reaches no owners. */
+  /**
+   * Whether this node belongs to the cluster, as far as this node knows. A node that was excluded cannot connect to
+   * owners.
+   */
   readonly belongs: () => boolean
   /** The listed nodes that belong to the cluster, without this one. */
   readonly others: () => Iterable<string>
   /**
-   * The nodes that may own a shard: the owner by the list, and the owner before the last change of the list, which may
-   * still hold the shard. A node that was excluded from the cluster is not among them.
+   * The nodes that may own a shard: the owner according to the list, and the owner before the last change of the list,
+   * which may still hold the shard. A node that was excluded from the cluster is not among them.
    */
   readonly ownersOf: (shard: ShardId.ShardId) => ReadonlyArray<string>
-  /** Reads the list. Callers at the same time share one reading. */
+  /** Reads the list from the database. Concurrent callers share one read. */
   readonly refresh: Effect.Effect<void>
 }>()("parley/cluster/Members") {
   /** For a standalone server, which is the only node. */
@@ -101,8 +104,8 @@ export class Members extends Context.Service<Members, {
         for (const [node, runner] of known) {
           if (seen.has(node)) continue
           known.delete(node)
-          // The node may hang, or not reach the database. The end of the line ends the calls to it, and callers try the
-          // new owners.
+          // The node may hang, or may have lost its connection to the database. Ending the peer connection ends the
+          // calls to the node, and callers try the new owners.
           lines.to(node)?.end("closed")
           // A node that stops removes itself from the list. A node that dies or hangs stays on the list for some
           // seconds.
@@ -139,7 +142,7 @@ export class Members extends Context.Service<Members, {
   )
 }
 
-/** An effect that runs once for all callers that ask while it runs. */
+/** Makes an effect that runs once for all callers that start it while it runs. */
 const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>, never, Scope.Scope> =>
   Effect.map(Effect.scope, (scope) => {
     let running: Fiber.Fiber<void> | undefined
@@ -164,8 +167,12 @@ const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>,
   })
 
 const LOOK = "500 millis"
-/** How often a node that does not belong to the cluster logs a warning, and how long it waits before the first one. */
+/** How often a node that does not belong to the cluster logs a warning, in milliseconds. */
 const ANNOUNCE_EVERY_MS = 60_000
+/** How long such a node waits before the first warning, in milliseconds. */
 const FIRST_MS = 2_000
-/** How much longer the node waits with a warning while it does not know yet why some other node does not answer. */
+/**
+ * How much longer the node waits before a warning while it does not know yet why some other node does not respond, in
+ * milliseconds.
+ */
 const UNSETTLED_MS = 20_000

@@ -2,27 +2,35 @@
 export interface NodeView {
   /** RUNNER_HOST:RUNNER_PORT. */
   readonly address: string
-  /** Whether it owns shards; a gateway does not. */
+  /** Whether the node owns shards. A gateway does not. */
   readonly ownsShards: boolean
-  /** Its place in the order in which nodes were listed. */
+  /** The node's position in the order in which nodes were listed. */
   readonly listed: number
-  /** Whether its address lock is held and its row is fresh. Otherwise its own reports do not count. */
+  /**
+   * Whether the lock of the node's address is held and its row is fresh. Otherwise the node's own reports do not count.
+   */
   readonly isCurrent: boolean
-  /** Whether its row is older than three seconds, although another owner has written its own row all that time. */
+  /**
+   * Whether the node's row is older than three seconds, although another node has kept writing its own row all that
+   * time.
+   */
   readonly isSilent: boolean
-  /** The addresses of the nodes that answer it. */
+  /** The addresses of the nodes from which the node gets responses. */
   readonly reaches: ReadonlySet<string>
 }
 
 /**
- * The listed nodes that belong to the cluster. Every node computes them from the same rows.
+ * Returns the listed nodes that belong to the cluster. Every node computes them from the same rows.
  *
- * - While any two current owners of shards do not reach each other both ways, the owner with the fewest two-way
- *   contacts is excluded, and of equal owners the one listed last. So a node that is cut off from the others is
- *   excluded alone, whatever it reports. Of two nodes that do not reach each other, the one listed earlier stays.
- * - A gateway belongs if it and every remaining owner reach each other. It has no influence on owners.
- * - An owner that is silent is excluded, even if it answers other nodes, because it cannot commit.
- * - Any other node that is not current belongs if more than half of the remaining owners reach it. It has no influence.
+ * - While any two current owners of shards are not connected in both directions, the owner with the fewest two-way
+ *   connections is excluded. If several owners have equally few, the owner that was listed last is excluded. As a
+ *   result, a node that is cut off from the other nodes is excluded alone, whatever it reports. Of two nodes that are
+ *   not connected, the node that was listed earlier stays.
+ * - A gateway belongs if it is connected with every remaining owner in both directions. A gateway has no influence on
+ *   owners.
+ * - An owner that is silent is excluded, even if it responds to other nodes, because it cannot commit.
+ * - Any other node that is not current belongs if more than half of the remaining owners are connected to it. Such a
+ *   node has no influence.
  * - If no owner is current, all listed nodes belong, because missing reports do not prove that a node is dead.
  */
 export const membersOf = (nodes: ReadonlyArray<NodeView>): ReadonlySet<string> => {
@@ -41,7 +49,7 @@ export const membersOf = (nodes: ReadonlyArray<NodeView>): ReadonlySet<string> =
   return new Set(nodes.filter(belongs).map(({ address }) => address))
 }
 
-/** Whether a node may be listed. It may if it would belong to the cluster as the last one listed. */
+/** Whether a node may be listed. This is the case if the node would belong to the cluster as the last listed node. */
 export const mayJoin = (listed: ReadonlyArray<NodeView>, self: NodeView): boolean => {
   const others = listed.filter(({ address }) => address !== self.address)
   return membersOf([...others, { ...self, isCurrent: true, isSilent: false, listed: Number.POSITIVE_INFINITY }]).has(
@@ -50,8 +58,9 @@ export const mayJoin = (listed: ReadonlyArray<NodeView>, self: NodeView): boolea
 }
 
 /**
- * The owners whose database sessions this node may end: the excluded owners, if this node is current and remains. Of
- * two nodes only one may end the sessions of the other, because both compute this from the same rows.
+ * The owners whose database sessions this node may end. These are the excluded owners, if this node is a current owner
+ * that remains in the cluster. Of two nodes, at most one may end the sessions of the other, because both compute this
+ * from the same rows.
  */
 export const endedBy = (self: string, nodes: ReadonlyArray<NodeView>): ReadonlyArray<NodeView> => {
   const members = membersOf(nodes)

@@ -7,37 +7,41 @@ import { Cause, Clock, Context, Effect, Exit, Layer, Schedule, type Scope } from
 import type { PeerConnection } from "./PeerConnection.ts"
 import { PeerConnections } from "./PeerConnections.ts"
 
-/** The answer to a call that arrived. */
+/** The response of the node that was called. */
 export interface Answer {
   readonly ending:
     | "done"
     | "refused"
-    /** The node does not serve the target, and nothing was done. */
+    /** The node does not serve the target. Nothing was executed. */
     | "absent"
-    /** Too many calls are under way, and nothing was done. */
+    /** Too many calls are in progress. Nothing was executed. */
     | "busy"
-    /** The call failed by a defect, which its node has logged, or, with the value null, it was interrupted. */
+    /**
+     * The call failed with a defect, which the called node has logged. If the value is null, the call was interrupted
+     * instead.
+     */
     | "broken"
   readonly value: unknown
 }
 
 /**
- * Why there is no answer: there is no line (`unsent`), the line broke (`lost`), or the call timed out (`late`). An
- * unsent call was not executed. A call that is lost or late may have been executed, or may still be.
+ * Why there is no response: there is no connection (`unsent`), the connection broke (`lost`), or the call timed out
+ * (`late`). An unsent call was not executed. A lost or late call may have been executed, or may still be executed.
  */
 export type Unanswered = "unsent" | "lost" | "late"
 
-/** Executes calls of other nodes to one procedure. Returns undefined if this node does not serve the target. */
+/** Executes calls from other nodes to one procedure. Returns undefined if this node does not serve the target. */
 export type Handler = (target: string, payload: unknown) => Effect.Effect<Answer> | undefined
 
 const ABSENT: Answer = { ending: "absent", value: null }
 const BUSY: Answer = { ending: "busy", value: null }
 
 /**
- * The most calls, and the most characters of calls, to one node without an answer. MAX_OPEN also bounds its calls
- * executed here.
+ * How many calls to one node may be open, which means without a response. MAX_OPEN also bounds how many calls of that
+ * node are executed here at once.
  */
 const MAX_OPEN = 20_000
+/** How many characters the open calls to one node may have together. */
 const MAX_OPEN_CHARS = 64_000_000
 const LATE_EVERY = "250 millis"
 
@@ -48,8 +52,8 @@ interface Open {
 }
 
 /**
- * The calls on one line: calls of this node that have no answer yet, and calls of the other node that are executed
- * here.
+ * The calls on one peer connection: calls of this node that have no response yet, and calls of the other node that are
+ * executed here.
  */
 class Calls {
   readonly open = new Map<number, Open>()
@@ -67,8 +71,8 @@ class Calls {
 }
 
 /**
- * For work on behalf of another node: a defect is logged here, with its stack and request id, and passed on as
- * `InternalError`. On the caller's node that becomes a 500 without a second log line.
+ * Wraps work on behalf of another node. A defect is logged on this node, with its stack and request id, and passed on
+ * as `InternalError`. On the caller's node the error becomes a 500 without a second log line.
  */
 const logDefect = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.catchCause(effect, (cause) =>
@@ -82,13 +86,16 @@ const answerOf = (cause: Cause.Cause<unknown>): Answer => ({
 })
 
 /**
- * Calls to other nodes and their answers, over the lines between them. A call is made once. The caller decides whether
- * to repeat it.
+ * Calls to other nodes, and the responses to them, over the peer connections. A call is sent once. The caller decides
+ * whether to repeat the call.
  */
 export class NodeCalls extends Context.Service<NodeCalls, {
-  /** Executes calls of other nodes while the scope is open. */
+  /** Executes calls from other nodes while the scope is open. */
   readonly serve: (procedure: string, handler: Handler) => Effect.Effect<void, never, Scope.Scope>
-  /** Calls a procedure on a node. Waits until `until`, in monotonic milliseconds, 5 seconds at most. */
+  /**
+   * Calls a procedure on a node. Waits for the response until `until`, in monotonic milliseconds, or for 5 seconds if
+   * `until` is omitted.
+   */
   readonly call: (
     node: string,
     procedure: string,

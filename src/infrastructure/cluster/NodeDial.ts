@@ -6,15 +6,16 @@ import { addressOf } from "./NodeAddress.ts"
 import { clientTls } from "./NodeSecret.ts"
 
 /**
- * Disables Nagle's algorithm, with which the second of two small writes would wait for the peer's delayed ACK (40 ms).
+ * Disables Nagle's algorithm. With this algorithm, the second of two small writes would wait for the peer's delayed ACK
+ * (40 ms).
  */
 export const NO_DELAY = { noDelay: true }
 /** The time-out of one attempt to connect. */
 const CONNECT_TIMEOUT = "1 second"
-/** The number of nodes whose last secret is remembered. */
+/** How many nodes are remembered with the secret that worked last. */
 const MAX_REMEMBERED = 1_000
 
-/** The reason for a node that accepts no connection in time. */
+/** The reason that is reported for a node that accepts no connection in time. */
 export const SILENT = "it does not answer within a second"
 
 /** Explains a failed connection to operators, as far as its error code shows the reason. */
@@ -32,7 +33,7 @@ const explain = (error: NodeJS.ErrnoException, hasSecret: boolean): string => {
 
 const timedOut: NodeJS.ErrnoException = Object.assign(new Error("no connection in time"), { code: "ETIMEDOUT" })
 
-/** One attempt to connect; `opened` is the event of success. */
+/** One attempt to connect. `opened` is the event that reports success. */
 const attempt = (open: () => Socket, opened: string): Effect.Effect<Socket, NodeJS.ErrnoException> =>
   Effect.callback<Socket, NodeJS.ErrnoException>((resume) => {
     const connection = open()
@@ -45,20 +46,20 @@ const attempt = (open: () => Socket, opened: string): Effect.Effect<Socket, Node
     Effect.timeoutOrElse({ duration: CONNECT_TIMEOUT, orElse: () => Effect.fail(timedOut) })
   )
 
-/** Whether the error came from this machine or the network, so that trying another secret is useless. */
+/** Whether the error came from this machine or the network. Then it is useless to try another secret. */
 const isFromNetwork = ({ code }: NodeJS.ErrnoException): boolean =>
   code !== undefined &&
   ["ECONNREFUSED", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"].includes(code)
 
 /**
- * Connects to nodes by name, with each secret of this node in turn, beginning with the one that worked last. Fails with
- * the reason, written for operators.
+ * Makes a function that connects to a node by name. It tries each secret of this node in turn, beginning with the
+ * secret that worked last. It fails with the reason, written for operators.
  */
 export const makeDial = (
   { RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">
 ): (node: string) => Effect.Effect<Socket, string> => {
   const ways = RUNNER_SECRET === undefined ? [] : clientTls(RUNNER_SECRET)
-  /** The index in `ways` that worked last, by node. */
+  /** The index in `ways` that worked last for each node. */
   const preferred = new Map<string, number>()
 
   const dial = Effect.fnUntraced(function*(node: string) {

@@ -5,15 +5,20 @@ import type { Socket } from "node:net"
 export const WIRE = 4
 
 /**
- * The first line that each side of a connection writes, in JSON. The side that connected writes first. Its shape never
- * changes, so that nodes of different versions can refuse each other in words.
+ * The greeting: the first line of text, in JSON, that each side of a connection writes. The side that connected writes
+ * first. The shape of a greeting never changes, so that nodes of different versions can refuse each other with a
+ * readable reason.
  */
 const Greeting = Schema.fromJsonString(Schema.Struct({
   parley: Schema.Int,
-  /** RUNNER_HOST:RUNNER_PORT of the node that greets, and of the one that it means to reach. */
+  /** RUNNER_HOST:RUNNER_PORT of the node that sends the greeting. */
   from: Schema.String,
+  /** RUNNER_HOST:RUNNER_PORT of the node for which the greeting is meant. */
   to: Schema.String,
-  /** The process that greets. Of two processes with one address the later one has the greater number. */
+  /**
+   * Identifies the process that sends the greeting. Of two processes with one address, the later process has the
+   * greater number.
+   */
   incarnation: Schema.Int,
   /** Why the node refuses the connection, written for operators. */
   refused: Schema.optionalKey(Schema.String)
@@ -32,7 +37,8 @@ export const writeGreeting = (connection: Socket, greeting: Greeting): void =>
   void connection.write(`${JSON.stringify(greeting)}\n`)
 
 /**
- * Reads the greeting of the other side, and pauses the connection. `rest` holds the bytes that came after the greeting.
+ * Reads the greeting of the other side, and pauses the connection. `rest` contains the bytes that came after the
+ * greeting.
  */
 export const readGreeting = (
   connection: Socket

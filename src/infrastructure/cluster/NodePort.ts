@@ -28,13 +28,16 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
   })
 }
 
-/** A connection that is idle for this long is closed. Each side of a line sends a frame twice a second. */
+/**
+ * A connection that is idle for this many milliseconds is closed. Each side of a peer connection sends a frame twice a
+ * second.
+ */
 const SILENT_MS = 10_000
 /** How long open connections may still send data after this node stops listening. */
 const CLOSED_WITHIN = "500 millis"
 /**
- * A refused secret is reported only if no connection from that host is accepted within this time, because during a
- * rotation a node tries its other secret at once.
+ * A refused secret is reported only if no connection from the same host is accepted within this time. During a rotation
+ * of the secret, a node tries its other secret immediately.
  */
 const SECOND_TRY = "3 seconds"
 const MAX_REMEMBERED = 1_000
@@ -63,12 +66,14 @@ const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
 /** The first byte of a TLS handshake. */
 const HANDSHAKE = 0x16
 
-/** The port on which this node listens for the others. With RUNNER_PORT=0 the system has chosen it. */
+/**
+ * The port on which this node listens for the other nodes. With RUNNER_PORT=0 the operating system chooses the port.
+ */
 export class NodePort extends Context.Service<NodePort, number>()("parley/cluster/NodePort") {}
 
 /**
- * Listens for connections from other nodes and gives them to `PeerConnections`. Refused connections are counted, and
- * logged once a minute for each address and reason.
+ * Listens for connections from other nodes and passes them to `PeerConnections`. Refused connections are counted, and
+ * are logged once a minute for each address and reason.
  */
 export const layer = (config: Settings, silentMs = SILENT_MS) =>
   Layer.effect(
@@ -105,7 +110,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
         )
       }
 
-      /** The connections, by the address and port of the other side. */
+      /** The open connections, by the address and port of the other side. */
       const open = new Map<string, NetSocket>()
       const nameOf = ({ remoteAddress, remotePort }: NetSocket): string => `${remoteAddress} ${remotePort}`
       const connections = yield* nodeConnections(config)

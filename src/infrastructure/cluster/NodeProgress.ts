@@ -10,43 +10,42 @@ import { NodeReports } from "./NodeReports.ts"
 import { type NodeList, ownersKey, ownsShards, shards } from "./Shards.ts"
 
 const LOOK = "500 millis"
-/**
- * How long the list of nodes may be unreadable, this node may be missing from it, and its shards may be incomplete
- * before it is not ready.
- */
+/** How many milliseconds the list of nodes may be unreadable before this node is not ready. */
 const UNREAD_MS = 10_000
+/** How many milliseconds this node may be missing from the list before it is not ready. */
 const UNLISTED_MS = 1_000
+/** How many milliseconds the node's shards may be incomplete before it is not ready. */
 const MOVING_MS = 15_000
 
 /** The state of a node and its cluster at one moment. */
 export interface ClusterView {
   /** This node's name in the list. */
   readonly self: string
-  /** Whether this node owns shards. A gateway does not; it only needs to know a node that does. */
+  /** Whether this node owns shards. A gateway owns none, and only needs to know a node that owns shards. */
   readonly owns: boolean
   readonly list: NodeList | undefined
-  /** Which nodes it cannot talk with and why, written for operators. */
+  /** Which nodes this node cannot communicate with and why, written for operators. */
   readonly explanation: string
-  /** Whether it holds the lock of the shard with this index. */
+  /** Whether this node holds the lock of the shard with this index. */
   readonly holds: (index: number) => boolean
 }
 
 /**
- * Decides whether a node works as a member of its cluster: it knows the others, they know it, and it holds its shards.
- * Some missing shards are tolerated for a while, because shards move. A node that holds none of its shards does not
- * work.
+ * Decides whether a node works as a member of its cluster. A node works if it has read the list of nodes, the list
+ * contains the node, and the node holds its shards. Some missing shards are tolerated for a while, because shards move.
+ * A node that holds none of its shards does not work.
  */
 export class ClusterProgress {
   private unlistedSince: number | undefined
   private wasListed = false
   private incompleteSince: number | undefined
-  /** The members for which `share` was computed; cached because the list changes rarely. */
+  /** The owners for which `share` was computed. `share` is cached, because the owners change rarely. */
   private known = ""
   private share: ReadonlyArray<number> = []
 
   /**
-   * Why the node does not work, written for operators, or undefined if it works. Must be called often, because it
-   * measures durations.
+   * Returns why the node does not work, written for operators, or undefined if the node works. Must be called often,
+   * because it measures durations.
    */
   problem(now: number, { explanation, holds, list, owns, self }: ClusterView): string | undefined {
     if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
@@ -59,8 +58,8 @@ export class ClusterProgress {
     this.unlistedSince = listed ? undefined : this.unlistedSince ?? now
     if (this.unlistedSince !== undefined) {
       this.incompleteSince = undefined
-      // A node that was excluded may be back in a moment. A node that was never a member owns nothing, and is reported
-      // at once.
+      // A node that was excluded may soon belong again. A node that never belonged owns no shards, and is reported at
+      // once.
       if (!this.wasListed || now - this.unlistedSince > UNLISTED_MS) {
         return `This node, ${self}, does not belong to the cluster, since ${
           seconds(now - this.unlistedSince)
@@ -108,6 +107,6 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
       holds: (index) => sharding.hasShardId(shards[index]!)
     })
   readiness.check(problem)
-  // Runs the check all the time, so that the durations are right when readiness is read.
+  // Runs the check periodically, so that the durations are right when readiness is read.
   yield* Effect.forkScoped(Effect.repeat(Effect.sync(problem), Schedule.spaced(LOOK)))
 }))

@@ -8,15 +8,15 @@ import { SILENT_MS } from "./PeerConnection.ts"
 import { PeerConnections } from "./PeerConnections.ts"
 
 /**
- * The reports that nodes write about themselves into the table `cluster_nodes`. This node opens a line with every live
- * node in the table, listed or not, and writes which nodes it reaches. So each node knows which nodes can talk with
- * each other. A node is reached if it has acknowledged a frame on the line. A line on which only greetings arrive does
- * not count.
+ * The reports that nodes write about themselves into the table `cluster_nodes`. This node opens a connection to every
+ * live node in the table, listed or not, and writes which nodes it reaches. From these reports each node knows which
+ * nodes can communicate with each other. A node is reached if it has acknowledged a frame on the peer connection. A
+ * connection on which only greetings arrive does not count.
  */
 export class NodeReports extends Context.Service<NodeReports, {
-  /** Whether every other listed node has a line with this one, or has none for a known reason. */
+  /** Whether this node has a connection to every other listed node, or knows why there is none. */
   readonly isSettled: () => boolean
-  /** Which nodes this node cannot talk with and why, written for operators. */
+  /** Which nodes this node cannot communicate with and why, written for operators. */
   readonly explain: () => string
 }>()("parley/cluster/NodeReports") {
   static readonly layer = (facts: NodeInfo, url: () => string) =>
@@ -31,13 +31,13 @@ export class NodeReports extends Context.Service<NodeReports, {
         const warnings = new LogThrottle(MINUTE_MS)
         const changed = yield* Latch.make(true)
         const parted = yield* Latch.make(false)
-        /** When the row of each node was last fresh or its lock held. */
+        /** When the row of each node was last fresh, or the lock of its address was last held. */
         const seen = new Map<string, number>()
         let rows: ReadonlyArray<NodeRow> = []
 
         /**
-         * Until when a node still counts as reached although its connection broke, because the two nodes connect again
-         * at once. A node that was killed loses the lock of its address, and then does not count any longer.
+         * Until when a node still counts as reached although its connection broke, by address. The two nodes usually
+         * connect again at once. A node that was killed loses the lock of its address, and then no longer counts.
          */
         const torn = new Map<string, number>()
         lines.watch({
@@ -60,10 +60,13 @@ export class NodeReports extends Context.Service<NodeReports, {
           ])
         }
         const hasLineWith = (node: string): boolean => lines.to(node)?.isConfirmed === true
-        /** Waits for a latch. While a torn line makes it uncertain whether a node lives, the wait is short. */
+        /**
+         * Waits for a latch, for at most `every`. While a broken connection makes it uncertain whether a node is alive,
+         * the wait is shorter.
+         */
         const within = (latch: Latch.Latch, every: Duration.Input) =>
           Effect.suspend(() => Effect.timeoutOption(latch.await, torn.size > 0 ? TORN_EVERY : every))
-        /** Why there is no line with a node. */
+        /** Why there is no connection to a node. */
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
           theirs !== undefined && theirs.wire !== WIRE
             ? `it speaks version ${theirs.wire} of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
@@ -77,7 +80,7 @@ export class NodeReports extends Context.Service<NodeReports, {
             const { address, isFresh, isLocked } = row
             if (address === self || (!isFresh && !isLocked)) continue
             seen.set(address, at)
-            // Skips nodes that have died, because `Members` logs them.
+            // Nodes that have died are skipped, because `Members` logs them.
             if (
               !isFresh || !isLocked || torn.has(address) || lines.to(address) !== undefined ||
               lines.problem(address) === undefined
@@ -148,7 +151,10 @@ const SAID_EVERY = "500 millis"
 const UNSEEN_MS = 15_000
 const TORN_EVERY = "100 millis"
 
-/** The differences between a starting node and the existing ones, one log line for each setting and value. */
+/**
+ * The differences in settings between a starting node and the existing nodes, as one log line for each setting and
+ * value.
+ */
 export const disagreements = (
   own: NodeInfo,
   others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>

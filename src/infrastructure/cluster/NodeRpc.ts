@@ -9,15 +9,15 @@ import { NodeCalls } from "./NodeCalls.ts"
 import { SILENT } from "./NodeDial.ts"
 import { PeerConnections } from "./PeerConnections.ts"
 
-/** A node did not answer. `reason` is for operators. */
+/** A node did not respond. `reason` is for operators. */
 export class NodeSilent extends Data.TaggedError("NodeSilent")<{ readonly node: string; readonly reason: string }> {}
 
-/** A procedure that every node carries out for itself. */
+/** A procedure that each node runs for itself. */
 export interface NodeRpcCall<Payload, A> {
   readonly at: (node: string, payload: Payload) => Effect.Effect<A, NodeSilent>
   /**
-   * Calls the procedure on all known nodes at once, this one included. For a node without an answer, the reason is
-   * returned.
+   * Calls the procedure on all known nodes at once, including this node. For a node that does not respond, the reason
+   * is returned.
    */
   readonly everywhere: (payload: Payload) => Effect.Effect<ReadonlyArray<NodeAnswer<A>>>
 }
@@ -25,38 +25,39 @@ export interface NodeRpcCall<Payload, A> {
 export interface NodeAnswer<A> {
   readonly node: string
   readonly answer: A | undefined
-  /** Why there is no answer; empty if there is one. */
+  /** Why there is no answer; empty if there is an answer. */
   readonly silence: string
 }
 
-/** The longest wait for a node (wire.md O). */
+/** How long a call waits for the response of a node (wire.md O). */
 const CALL_TIMEOUT = "900 millis"
 const CALL_TIMEOUT_MS = 900
 const HANGS = "It did not answer within a second: it hangs, is very busy, or cannot be reached."
-/** How old the list of nodes may be. */
+/** How old the cached list of nodes may be, in milliseconds. */
 const LISTED_MS = 1_000
 const LIST_TIMEOUT = "500 millis"
 
 /**
- * Procedures that concern one process (its sockets, its figures) and no entity. Answers come within a second or not at
- * all, and no call is repeated. So procedures are for reading, and for commands that a person can repeat.
+ * Procedures that concern one process (its sockets, its figures) and no entity. A node responds within a second or not
+ * at all, and no call is repeated. Therefore procedures are only for reading, and for commands that a person can
+ * repeat.
  */
 export class NodeRpc extends Context.Service<NodeRpc, {
   /**
-   * This node's name: RUNNER_HOST:RUNNER_PORT, or HOST:PORT of a standalone server, which is correct once the server
-   * listens.
+   * This node's name: RUNNER_HOST:RUNNER_PORT, or HOST:PORT of a standalone server. HOST:PORT is correct only after the
+   * server has begun to listen.
    */
   readonly self: () => string
   /** Whether this is a standalone server. */
   readonly alone: boolean
   /**
-   * The nodes of this database, this one first: the nodes that the cluster lists, and nodes that have died within the
-   * last ten minutes.
+   * The nodes of this database, with this node first. They are the nodes that the cluster lists, and nodes that have
+   * died within the last ten minutes.
    */
   readonly nodes: Effect.Effect<ReadonlyArray<string>>
   /**
-   * Declares a procedure while the scope is open. `local` carries it out on this node, and the result calls it on any
-   * node.
+   * Declares a procedure while the scope is open. `local` runs the procedure on this node. The returned object calls
+   * the procedure on any node.
    */
   readonly make: <Payload extends Schema.Top, Success extends Schema.Top>(procedure: {
     readonly name: string
@@ -94,7 +95,7 @@ export class NodeRpc extends Context.Service<NodeRpc, {
               SELECT address FROM cluster_nodes WHERE clock_timestamp() - said_at < interval '10 minutes' ORDER BY address`,
             LIST_TIMEOUT
           ).pipe(Effect.catch(() => Effect.succeedNone))
-          // Without an answer from the database, the nodes of the last list are used.
+          // If the database does not respond, the nodes of the last list are used.
           const said = Option.match(rows, {
             onNone: () => known.names,
             onSome: (all) => all.map(({ address }) => address)

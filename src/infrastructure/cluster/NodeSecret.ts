@@ -5,8 +5,8 @@ import type { ConnectionOptions, TlsOptions } from "node:tls"
 const SUITE = { ciphers: "ECDHE-PSK-CHACHA20-POLY1305", minVersion: "TLSv1.2", maxVersion: "TLSv1.2" } as const
 
 /**
- * PSK identities, by the position of the secret in the server's RUNNER_SECRET. The client's first secret may be the
- * server's second.
+ * The PSK identities, in the order of the secrets in the server's RUNNER_SECRET. The client's first secret may be the
+ * server's second secret.
  */
 const IDENTITIES = ["parley", "parley 2"] as const
 
@@ -17,8 +17,8 @@ export const secretsOf = (setting: Redacted.Redacted<string>): ReadonlyArray<str
 const keyOf = (secret: string): Buffer => Buffer.from(hkdfSync("sha256", secret, "", "parley between nodes", 32))
 
 /**
- * TLS with a pre-shared key: both sides prove that they know one of the server's secrets, and the connection is
- * encrypted.
+ * The server's options for TLS with a pre-shared key. Both sides prove that they know one of the server's secrets, and
+ * the connection is encrypted.
  */
 export const serverTls = (setting: Redacted.Redacted<string>): TlsOptions => {
   const keys = secretsOf(setting).map(keyOf)

@@ -4,7 +4,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { SHARD_LOCKS } from "./EffectOverrides.ts"
 
-/** The nodes' rows. */
+/** The table with one row for each node. */
 export const clusterTables: ReadonlyArray<OwnedTable> = [
   {
     table: "cluster_nodes",
@@ -22,53 +22,53 @@ export const NodeInfo = Schema.Struct({
   publicUrl: Schema.NullOr(Schema.String),
   /** LIMITS_* by name. */
   limits: Schema.Record(Schema.String, Schema.Number),
-  /** The address at which the node takes requests of clients. Older versions leave it out. */
+  /** The address at which the node takes requests of clients. Nodes of older versions omit it. */
   url: Schema.optionalKey(Schema.String)
 })
 export type NodeInfo = typeof NodeInfo.Type
 
-/** A node's row, as the database sees it now. */
+/** A node's row, with the values that the database computes when the row is read. */
 export interface NodeRow {
   readonly address: string
   readonly reaches: ReadonlySet<string>
   readonly facts: NodeInfo | undefined
   /** The node's place in the order in which nodes were listed, or null if the node is not listed. */
   readonly listed: number | null
-  /** Whether its process holds the lock of its address. */
+  /** Whether the node's process holds the lock of its address. */
   readonly isLocked: boolean
-  /** Whether it has written its row within the last three seconds. */
+  /** Whether the node has written its row within the last three seconds. */
   readonly isFresh: boolean
   /**
-   * Whether the row is older than three seconds although some node has written its own row for three seconds without a
-   * gap. So after a pause of the database no node is silent before all nodes had three seconds to write.
+   * Whether the row is older than three seconds although some other node has kept writing its row for three seconds
+   * without a gap. After a pause of the database, no node counts as silent before all nodes had three seconds to write.
    */
   readonly isSilent: boolean
-  /** Whether the node takes shards once `turnsInMs` have passed. Until then the opposite holds. */
+  /** Whether the node takes shards after `turnsInMs` milliseconds. Until then the opposite holds. */
   readonly owns: boolean
   readonly turnsInMs: number
-  /** When the row was read, by the database's clock. */
+  /** When the row was read, according to the database's clock. */
   readonly readAt: string
 }
 
-/** The class of the advisory locks of addresses: each process holds the lock of its own address for its lifetime. */
+/** The class of the advisory locks of addresses. Each process holds the lock of its own address for its lifetime. */
 export const ADDRESS_LOCKS = 721_753_601
 
 export const lockKeyOf = (address: string): number => createHash("sha256").update(address).digest().readInt32BE()
 
 /**
- * How old the row of a node that works may be. A row is written every half second, so a node may stand still for 2.4 s.
- * A garbage collection, a busy processor or one lost packet takes less time.
+ * How old the row of a working node may be. A node writes its row every half second, so the node may stand still for
+ * 2.4 s. A garbage collection, a busy processor or one lost packet takes less time.
  */
 const FRESH = "3 seconds"
 /**
- * The delay after a node has written that it takes or hands over shards, until all nodes act on the row at the same
- * moment. Each node reads the rows every half second, so every node has read the row by then.
+ * How long after a node has written that it takes or hands over shards all nodes act on the row. Each node reads the
+ * rows every half second, so every node has read the row by then.
  */
 const TURN = "0.75 seconds"
 /** How long the execution of `end` may be delayed. */
 const READ_WITHIN = "1 second"
 
-/** A row older than this is ignored, and removed when any node leaves. */
+/** A row that is older than this is ignored, and is removed when any node leaves. */
 const FORGOTTEN = "10 minutes"
 
 const decodeReaches = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Schema.String)))
@@ -76,11 +76,11 @@ const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
 
 /** The reports of the nodes about themselves, in the table `cluster_nodes`. */
 export class NodeTable extends Context.Service<NodeTable, {
-  /** The rows that were written within the last ten minutes, of listed nodes and others. */
+  /** The rows that were written within the last ten minutes, of listed and unlisted nodes. */
   readonly rows: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
   /**
-   * The addresses at which live nodes take requests of clients. Reads no other table, so it works for a standalone
-   * server too.
+   * The addresses at which live nodes take requests of clients. This reads no other table, so it also works on a
+   * standalone server.
    */
   readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Writes this node's row, replacing the previous one. `owns` says whether the node takes shards. */
@@ -91,14 +91,15 @@ export class NodeTable extends Context.Service<NodeTable, {
     owns: boolean
   ) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Writes that a node takes shards from now on. All nodes act on it at the same moment or, with `atOnce`, immediately.
+   * Writes that a node takes shards from now on. All nodes act on this at the same moment or, with `atOnce`,
+   * immediately.
    */
   readonly takeShards: (address: string, atOnce: boolean) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Ends database sessions of other nodes and returns their number. Does nothing if the rows that were read at `readAt`
-   * are older than a second. A node whose row is not fresh loses all its sessions. Another node loses only the session
-   * that holds locks of shards. Sessions that began after the row was written belong to a new process at the address,
-   * and stay.
+   * Ends database sessions of other nodes and returns the number of ended sessions. Does nothing if the rows that were
+   * read at `readAt` are older than a second. A node whose row is not fresh loses all its sessions. A node whose row is
+   * fresh loses only the session that holds locks of shards. Sessions that began after the row was written belong to a
+   * new process at the address, and stay.
    */
   readonly end: (addresses: ReadonlyArray<string>, readAt: string) => Effect.Effect<number, SqlError.SqlError>
   /** Removes a node's row, and all rows older than ten minutes. */

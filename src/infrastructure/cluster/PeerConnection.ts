@@ -1,37 +1,38 @@
 /**
- * The line between two nodes: one TCP connection (TLS, if the nodes have a secret; without Nagle's algorithm) that
- * carries all traffic between them, in one order in each direction.
+ * A peer connection (`line` in the code): the one TCP connection between two nodes. It carries all traffic between
+ * them, in order in each direction. It uses TLS if the nodes have a secret, and does not use Nagle's algorithm.
  *
- * Both sides first write a greeting (`NodeGreeting.ts`). After it each side writes frames:
+ * Both sides first write a greeting (`NodeGreeting.ts`). After the greeting each side writes frames:
  *
- *     4 bytes   length of what follows in the frame
- *     4 bytes   number of the frame: 1, 2, 3, … on each line; empty frames have numbers, too
- *     4 bytes   acknowledgement: the number of the last frame of the other side that this side has passed on, at first 0
+ *     4 bytes   length of the rest of the frame, after these 4 bytes
+ *     4 bytes   number of the frame: 1, 2, 3, … in each direction; empty frames are numbered, too
+ *     4 bytes   acknowledgement: number of the last frame that this side has received and passed on, at first 0
  *     rest      a JSON array of entries, in UTF-8; it may be empty
  *
  * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic. Entries are calls of
- * procedures, answers to calls, pushes to WebSockets of agents, and announcements of the agents that have WebSockets on
- * the node. `PeerConnection` does not look into entries. It passes them on one after the other, in the order in which
- * the other side queued them. A call may take long, and calls may end in another order. So an acknowledgement does not
- * say that a call was executed. The answer to the call says it.
+ * procedures, responses to calls, pushes to WebSockets of agents, and announcements of the agents that have WebSockets
+ * on the node. `PeerConnection` does not interpret entries. It passes them to `received` one after the other, in the
+ * order in which the other side queued them. A call may take long, and calls may end in another order. Therefore an
+ * acknowledgement does not mean that a call was executed. Only the response to the call means this.
  *
- * - Everything that one turn of the event loop queues is written at once, in the check phase of that turn
- *   (`setImmediate`). It waits for no timer and for no answer. It waits for acknowledgements only while WINDOW_CHARS
- *   are unacknowledged.
- * - Nothing is ever sent again. Acknowledgements bound what may be under way, and show that the other process works and
- *   not only its kernel. Each frame has one. A side that writes nothing else sends an empty frame after half a second,
- *   after 0.2 s if entries are unacknowledged, and at once after a quarter of a window.
- * - Entries that wait for the window are in this queue. The code that queues them bounds them. A call beyond 20,000 is
- *   refused (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`).
- *   All changes of one agent's WebSockets are one announcement. If calls and answers together still exceed
- *   MAX_QUEUED_CHARS, the line ends.
- * - The line ends when no byte arrived for 3 s, when a frame was not acknowledged within 5 s, or when a frame is
- *   malformed. A frame with a length above MAX_FRAME, a gap in the numbers or an unknown topic is malformed. A frame
+ * - All entries that one turn of the event loop queues are written together, in the check phase of that turn
+ *   (`setImmediate`). They wait for no timer and for no response. They wait for acknowledgements only while
+ *   WINDOW_CHARS are unacknowledged.
+ * - Nothing is ever sent again. Acknowledgements bound how much may be in flight, and show that the process of the
+ *   other side works, not only its kernel. Each frame contains an acknowledgement. A side that writes nothing else
+ *   sends an empty frame after half a second, or after 0.2 s if it has received entries that it has not acknowledged
+ *   yet. After a quarter of a window it sends an empty frame at once.
+ * - Entries that wait for room in the window stay in the queue of the connection. The callers of `send` bound their
+ *   number. A call beyond 20,000 is refused (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced by one
+ *   entry that reports the loss (`PushQueue.ts`). All changes of one agent's WebSockets are one announcement. If calls
+ *   and responses together still exceed MAX_QUEUED_CHARS, the connection ends.
+ * - The connection ends when no byte has arrived for 3 s, when a frame was not acknowledged within 5 s, or when a frame
+ *   is malformed. A frame with a length above MAX_FRAME, a gap in the numbers or an unknown topic is malformed. A frame
  *   that repeats a number is ignored. TCP neither loses nor repeats bytes, but a proxy or a defect may.
- * - A line that has ended is never continued. `PeerConnections.ts` opens another one, from either side, and entries
- *   that were under way are lost. A call without an answer is repeated with the same id, at the node that owns its
- *   actor by then. The id makes a second execution harmless. Both nodes read the messages of lost pushes from the
- *   database, and announce all their WebSockets.
+ * - A connection that has ended is never continued. `PeerConnections.ts` opens a new connection, from either side.
+ *   Entries that were in flight are lost. A call without a response is repeated with the same id, at the node that owns
+ *   its actor by then. The id makes a second execution harmless. Both nodes read the messages of lost pushes from the
+ *   database, and announce all their WebSockets again.
  */
 
 import type { Socket } from "node:net"
@@ -39,19 +40,23 @@ import type { Socket } from "node:net"
 const LENGTH = 4
 const HEAD = 12
 /**
- * The most characters of entries in one frame, unless a single entry is longer. A character takes up to three bytes.
+ * How many characters of entries one frame contains, unless a single entry is longer. A character takes up to three
+ * bytes.
  */
 const FRAME_CHARS = 1_000_000
-/** The most bytes of a frame that is read. One entry has at most 2 million characters. */
+/** How many bytes a received frame may have. One entry has at most 2 million characters. */
 const MAX_FRAME = 16_777_216
 const WINDOW_CHARS = 4_000_000
 /**
- * The most characters of calls and answers that wait for room in the window; twice what calls may have
+ * How many characters of calls and responses may wait for room in the window. This is twice the limit of calls alone
  * (`NodeCalls.ts`).
  */
 const MAX_QUEUED_CHARS = 128_000_000
 const EMPTY = "[]"
-/** A line ends before it runs out of numbers. One flush writes a few frames at most. */
+/**
+ * The number of a frame from which the connection ends, so that it does not run out of numbers. One flush writes a few
+ * frames at most.
+ */
 const MAX_NUMBER = 2 ** 32 - 1_000
 const BEAT_MS = 500
 /** How long an acknowledgement waits for another frame that can carry it, in milliseconds. */
@@ -59,23 +64,23 @@ const ACKNOWLEDGE_MS = 200
 export const SILENT_MS = 3_000
 const UNACKNOWLEDGED_MS = 5_000
 
-/** An entry in the queue: its JSON text, or an object that makes the text when the entry is sent. */
+/** An entry in the queue. It is the JSON text, or an object that makes the JSON text when the entry is sent. */
 export type Entry = string | { readonly encode: () => string }
 
 /**
- * Why a line ended. `answer` means that a frame was not understood, `silence` that nothing was received or acknowledged
- * in time.
+ * Why a connection ended. `answer` means that a frame was not understood. `silence` means that nothing was received or
+ * acknowledged in time.
  */
 export type LineEnd = "answer" | "silence" | "connection" | "closed"
 
 export interface LineEvents {
-  /** Takes one entry. If it throws, the entry was not understood, and the line ends. */
+  /** Handles one entry. If it throws, the entry was not understood, and the connection ends. */
   readonly received: (line: PeerConnection, entry: ReadonlyArray<unknown>) => void
-  /** Called once. No entry follows. */
+  /** Called once, after the last entry. */
   readonly ended: (line: PeerConnection, end: LineEnd, cause: unknown) => void
   /** Called once, when the other side acknowledges a frame for the first time. */
   readonly confirmed?: (line: PeerConnection) => void
-  /** Called for each frame that has entries, with their number. */
+  /** Called for each sent frame that contains entries, with their number. */
   readonly sent?: (entries: number) => void
 }
 
@@ -85,11 +90,11 @@ interface Sent {
   readonly at: number
 }
 
-/** One end of a line whose greetings were exchanged. */
+/** One end of a peer connection, after the greetings were exchanged. */
 export class PeerConnection {
   /** The name of the other node. */
   readonly node: string
-  /** The other node's process; a later process at the same address has a greater number. */
+  /** Identifies the process of the other node. A later process at the same address has a greater number. */
   readonly incarnation: number
   private readonly connection: Socket
   private readonly events: LineEvents
@@ -102,11 +107,11 @@ export class PeerConnection {
   private unacknowledged: Array<Sent> = []
   private unacknowledgedChars = 0
   private taken = 0
-  /** Bytes of entries taken since the last acknowledgement was sent. */
+  /** How many bytes of entries were received since the last acknowledgement was sent. */
   private takenBytes = 0
   private received: Array<Buffer> = []
   private receivedBytes = 0
-  /** The bytes that `received` must hold before its first frame can be read further. */
+  /** How many bytes `received` must contain before the next step of reading its first frame is possible. */
   private wanted = HEAD
   private lastReceived: number
   private isAcknowledged = false
@@ -121,7 +126,7 @@ export class PeerConnection {
     this.sentAt = this.lastReceived = now()
   }
 
-  /** Begins to read. `first` holds the bytes that came after the greeting. */
+  /** Begins to read. `first` contains the bytes that came after the greeting. */
   begin(first: Buffer): void {
     const { connection } = this
     connection.on("error", (error) => this.end("connection", error))
@@ -144,17 +149,17 @@ export class PeerConnection {
     return this.isAcknowledged
   }
 
-  /** When something came from the other side, in milliseconds of the monotonic clock. */
+  /** When bytes last came from the other side, in milliseconds of the monotonic clock. */
   get receivedAt(): number {
     return this.lastReceived
   }
 
-  /** Sends a frame now, so that its acknowledgement confirms the line. */
+  /** Sends a frame now, so that its acknowledgement confirms the connection. */
   probe(): void {
     this.flush(true)
   }
 
-  /** Queues an entry for the next frame. On a line that has ended it is dropped. */
+  /** Queues an entry for the next frame. If the connection has ended, the entry is dropped. */
   send(entry: Entry): void {
     if (this.isOver) return
     this.queue.push(entry)
@@ -164,14 +169,14 @@ export class PeerConnection {
     this.schedule()
   }
 
-  /** Removes queued entries. */
+  /** Removes the queued entries for which `isDropped` returns true. */
   drop(isDropped: (entry: Entry) => boolean): void {
     this.queue = this.queue.filter((entry) => !isDropped(entry))
   }
 
   /**
-   * Must be called a few times a second. Shows the other side that this one lives. If `judges`, ends the line when the
-   * other is silent.
+   * Must be called a few times a second. Sends an empty frame if one is due. If `judges` is true, ends the connection
+   * when the other side is silent.
    */
   check(judges: boolean): void {
     const now = this.now()
@@ -182,7 +187,8 @@ export class PeerConnection {
       return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
     }
     const quiet = now - this.sentAt
-    // Empty frames are acknowledged by the next frame only. Otherwise two nodes would answer empty frames without end.
+    // An empty frame is acknowledged only by the next frame that is due anyway. Otherwise two nodes would acknowledge
+    // each other's empty frames endlessly.
     if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.takenBytes > 0)) this.flush(true)
   }
 
@@ -206,7 +212,7 @@ export class PeerConnection {
     })
   }
 
-  /** Sends queued entries, as far as the window has room. With `always` it sends at least an empty frame. */
+  /** Sends queued entries, as far as the window has room. With `always`, sends at least an empty frame. */
   private flush(always: boolean): void {
     if (this.isOver) return
     const { queue } = this

@@ -13,7 +13,7 @@ import { type LineEnd, PeerConnection } from "./PeerConnection.ts"
 /** The topics of entries. The topic is the first item of each entry. */
 export type Topic = "call" | "answer" | "sockets" | "hint" | "echo" | "event" | "missed"
 
-/** Is notified of lines that begin and end. */
+/** Is notified when connections begin and end. */
 export interface LineWatcher {
   readonly began?: (line: PeerConnection) => void
   /** Frames arrive in both directions. */
@@ -21,14 +21,17 @@ export interface LineWatcher {
   readonly ended: (line: PeerConnection, end: LineEnd) => void
 }
 
-/** Why a connection from another node is not accepted: the node sent no greeting, or its greeting was refused. */
+/**
+ * Why a connection from another node is not accepted: the node sent no greeting (`stranger`), or its greeting was
+ * refused.
+ */
 export type NotTaken = "stranger" | "refused"
 
 /**
- * The lines between this node and the others, one for each pair of nodes. Of two nodes that want a line, the one with
- * the smaller name connects at once. The other one connects when there has been no line for two seconds, because
- * connections may be possible in its direction only. If both connect at the same time, the connection opened by the
- * node with the smaller name is kept.
+ * The connections between this node and the other nodes, one for each pair of nodes. Of two nodes that want a
+ * connection, the node with the smaller name connects at once. The other node connects when there has been no
+ * connection for two seconds, because connections may be possible in its direction only. If both connect at the same
+ * time, the connection that the node with the smaller name has opened is kept.
  */
 export class PeerConnections extends Context.Service<PeerConnections, {
   /** This node's name: RUNNER_HOST:RUNNER_PORT. */
@@ -36,18 +39,19 @@ export class PeerConnections extends Context.Service<PeerConnections, {
   /** Handles the entries of a topic. Must be called before `start`. */
   readonly handle: (topic: Topic, handler: (line: PeerConnection, entry: ReadonlyArray<unknown>) => void) => void
   readonly watch: (watcher: LineWatcher) => void
-  /** Begins to open and accept lines. All topics must have handlers by then. */
+  /** Begins to open and accept connections. All topics must have handlers by then. */
   readonly start: Effect.Effect<void>
-  /** Sets the nodes with which this node should have lines. Lines with other nodes stay until they break. */
+  /** Sets the nodes to which this node should have connections. Connections to other nodes stay until they break. */
   readonly want: (nodes: Iterable<string>) => Effect.Effect<void>
-  /** The line with a node, unless there is none at the moment. */
+  /** The connection to a node, or undefined if there is none at the moment. */
   readonly to: (node: string) => PeerConnection | undefined
   readonly all: () => Iterable<PeerConnection>
   /**
-   * Why there is no line with a node, written for operators. Undefined if there is a line, or the reason is not known.
+   * Why there is no connection to a node, written for operators. Undefined if there is a connection, or if the reason
+   * is not known.
    */
   readonly problem: (node: string) => string | undefined
-  /** Takes a connection that another node has opened. */
+  /** Accepts a connection that another node has opened. */
   readonly accept: (connection: Socket) => Effect.Effect<void, NotTaken>
 }>()("parley/cluster/PeerConnections") {
   /** For a standalone server, which has no other nodes. */
@@ -71,8 +75,8 @@ export class PeerConnections extends Context.Service<PeerConnections, {
       PeerConnections,
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        // A transaction id, so that of two processes with one address the later one has the greater number, whatever
-        // the clocks show.
+        // The incarnation is a transaction id. Of two processes with one address, the later process has the greater
+        // number, whatever the clocks show.
         const [made] = yield* sql<{ readonly no: number }>`SELECT pg_current_xact_id()::text::bigint AS no`
         const self = nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT })
         return yield* make(self, made?.no ?? 0, makeDial(config))
@@ -80,13 +84,13 @@ export class PeerConnections extends Context.Service<PeerConnections, {
     )
 }
 
-/** Why there is no line with a node. */
+/** Why there is no connection to a node. */
 interface Failed {
   readonly kind: typeof GREETINGS[number]
   readonly reason: string
 }
 
-/** `dial` connects to a node by name, or fails with the reason. */
+/** Makes the service. `dial` connects to a node by name, or fails with the reason. */
 export const make = Effect.fnUntraced(
   function*(self: string, incarnation: number, dial: (node: string) => Effect.Effect<Socket, string>) {
     const now = monotonicMillis(yield* Clock.Clock)
@@ -106,7 +110,7 @@ export const make = Effect.fnUntraced(
       )
     }
 
-    /** Logs why a line ended. The death of a node is logged once, by `Members`. */
+    /** Logs why a connection ended. `Members` logs the death of a node once. */
     const explain = (node: string, end: LineEnd, cause: unknown): void => {
       if (end === "closed") return
       linesBroken.at(end).add()
@@ -123,7 +127,7 @@ export const make = Effect.fnUntraced(
       else fork(Effect.logDebug(text))
     }
 
-    /** Begins a line with a node. `isPreferred` says that the node with the smaller name has connected. */
+    /** Begins a connection with a node. `isPreferred` is true if the node with the smaller name has connected. */
     const begin = (
       node: string,
       greeting: Greeting,
@@ -171,7 +175,7 @@ export const make = Effect.fnUntraced(
       ...refused === undefined ? {} : { refused }
     })
 
-    /** Connects to a node, and completes when the line has ended. */
+    /** Connects to a node, and completes when the connection has ended. */
     const connected = Effect.fnUntraced(function*(node: string) {
       const failed = (kind: typeof GREETINGS[number], reason: string): Failed => ({ kind, reason })
       const connection = yield* Effect.mapError(
@@ -213,7 +217,7 @@ export const make = Effect.fnUntraced(
           const result = yield* Effect.result(connected(node))
           if (result._tag === "Success") {
             failures = 0
-            // A line that breaks is opened again at once, but at most four times a second.
+            // A connection that breaks is opened again at once, but at most four times a second.
             yield* Effect.sleep(Math.max(0, at + AGAIN_MS - now()))
             continue
           } else {
@@ -221,7 +225,7 @@ export const make = Effect.fnUntraced(
             problems.set(node, result.failure.reason)
             greetingsFailed.at(result.failure.kind).add()
           }
-          // Handshakes with a node that is always refused are expensive, so the pauses become longer.
+          // Handshakes with a node that always refuses this node are expensive, so the pauses become longer.
           yield* Effect.sleep(Math.min(AGAIN_MS * 2 ** Math.max(0, failures - FAILURES_WITHOUT_PAUSE), SELDOM_MS))
         }
       })
@@ -234,7 +238,7 @@ export const make = Effect.fnUntraced(
 
     let checkedAt = now()
     yield* Effect.sync(() => {
-      // If this process stood still, it has yet to read the frames that arrived meanwhile.
+      // If this process stood still, it has not read the frames yet that arrived meanwhile.
       const stoodStill = now() - checkedAt > 2 * CHECK_MS
       checkedAt = now()
       for (const line of lines.values()) line.check(!stoodStill)
@@ -293,12 +297,14 @@ export const make = Effect.fnUntraced(
 )
 
 const CHECK_MS = 250
-/** How long the node that connects waits for the answer to its greeting, and the other one for the greeting. */
+/** How long the node that connects waits for the other node's greeting. */
 const GREETED_WITHIN = "2 seconds"
+/** How long a node that accepts a connection waits for the greeting. */
 const GREETS_WITHIN = "10 seconds"
 const AGAIN_MS = 250
-/** How long the node with the greater name waits for the other one to connect. */
+/** How long the node with the greater name waits for the other node to connect. */
 const SECOND_MS = 2_000
+/** The longest pause between attempts, in milliseconds. */
 const SELDOM_MS = 4_000
 /** Failures in a row after which the pauses between attempts become longer. */
 const FAILURES_WITHOUT_PAUSE = 4

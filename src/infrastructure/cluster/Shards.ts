@@ -10,17 +10,17 @@ export const shards: ReadonlyArray<ShardId.ShardId> = Array.from(
   (_, i) => ShardId.make("default", i + 1)
 )
 
-/** The listed nodes, this one included, and whether each belongs to the cluster. */
+/** The listed nodes, including this node, and whether each of them belongs to the cluster and is not in `NodeDrain`. */
 export interface NodeList {
   readonly runners: ReadonlyArray<readonly [runner: Runner.Runner, isHealthy: boolean]>
   /** When the list was read, in milliseconds of the monotonic clock. */
   readonly at: number
 }
 
-/** Whether a node owns shards; a gateway does not. */
+/** Whether a node owns shards. A gateway does not. */
 export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0
 
-/** Identifies the owners of shards: two lists with the same key have the same owners. */
+/** Returns a key of the owners of shards. Two lists with the same key have the same owners. */
 export const ownersKey = ({ runners }: NodeList): string =>
   runners.filter(([runner, isHealthy]) => isHealthy && ownsShards(runner))
     .map(([{ address, weight }]) => `${nameOf(address)} ${weight}`).sort().join()

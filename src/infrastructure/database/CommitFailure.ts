@@ -13,7 +13,7 @@ export type CommitFailure = "connection" | "system" | "lock" | "refused" | "defe
  */
 const OUT_OF_ROOM = /^(?:53|58|25006)/
 
-/** The SQLSTATE of an error if the database has no room, or refuses writes. */
+/** The SQLSTATE of an error if the database lacks resources or refuses writes, and otherwise undefined. */
 export const outOfRoom = (error: SqlError.SqlError): string | undefined => {
   const state = sqlState(error)
   return state !== undefined && OUT_OF_ROOM.test(state) ? state : undefined
@@ -34,8 +34,8 @@ export const failureOf = (error: SqlError.SqlError): Exclude<CommitFailure, "def
 }
 
 /**
- * Whether the same batch may succeed if repeated: deadlock (40P01), serialisation failure (40001), or a unique key
- * taken concurrently (23505).
+ * Whether the same batch may succeed if it is repeated. It may after a deadlock (40P01), a serialisation failure
+ * (40001) or a concurrent insert of the same unique key (23505).
  */
 export const maySucceedLater = (error: SqlError.SqlError): boolean => {
   const { _tag } = error.reason

@@ -15,12 +15,12 @@ import { AnswerTimeout } from "./SqlPostgres.ts"
 import { noSpace } from "./SqlValues.ts"
 
 /**
- * The result of one item. `Failed` does not prove that nothing was committed: if the connection broke during the
- * commit, only a repetition with the same key can tell. `exit` is for the caller: `Unavailable`, which is already
- * logged, or a defect, which is not.
+ * The result of one item. `Failed` does not prove that the item was not committed. If the connection broke during the
+ * commit, only a retry with the same key shows whether the item was committed. `exit` is the failure for the caller. It
+ * is `Unavailable`, which is already logged, or a defect, which is not logged yet.
  */
 export type Settled<Out> =
-  /** `at`: when its batch was committed, as `performance.now()`. */
+  /** `at` is the time at which the batch was committed, from `performance.now()`. */
   | { readonly _tag: "Done"; readonly value: Out; readonly at?: number }
   | { readonly _tag: "Failed"; readonly exit: Exit.Exit<never, Unavailable> }
 
@@ -28,21 +28,22 @@ const failed = (): Settled<never> => ({ _tag: "Failed", exit: Exit.fail(new Unav
 
 export interface CommitQueue<In, Out> {
   /**
-   * Queues an item. `settle` runs exactly once, after the commit, in commit order, and never inside this call. If it
-   * throws, it is called once more, with its own defect. The items of a lane are committed in submission order, except
-   * those that wait for a lock. Each lane has one batch in flight. `age` is how many milliseconds the item has already
-   * waited. `trace` is the trace that gets a span for the commit.
+   * Queues an item. After the item has been committed or has failed, `settle` is called once with the result. The calls
+   * are made in commit order, and never before `submit` returns. If `settle` throws, it is called a second time, with
+   * the exception as a defect. A lane has one batch in flight. It commits its items in submission order, except items
+   * that wait for a lock. `age` is how many milliseconds the item has already waited. A span for the commit is added to
+   * `trace`.
    */
   readonly submit: (item: In, settle: (settled: Settled<Out>) => void, age?: number, trace?: TraceContext) => void
-  /** The number of waiting items, plus one for each lane that is committing. It is 0 when the group commit is idle. */
+  /** The number of waiting items, plus one for each lane that is committing. It is 0 when the queue is idle. */
   readonly size: () => number
-  /** Commits items now that only wait for further items (`lingerMs`). */
+  /** Ends all waits for further items (`lingerMs`), so that the queued items are committed at once. */
   readonly flush: () => void
   /** Calls `flush`, and completes once no item waits or is being committed. */
   readonly idle: Effect.Effect<void>
 }
 
-/** A hash of an id, evenly spread: selects the lane for its writes. */
+/** Hashes an id to select the lane for its writes. The hashes are evenly spread. */
 export const laneOf = (id: string): number => {
   let hash = 0
   for (let i = id.length - 8; i < id.length; i++) hash = (hash * 31 + id.charCodeAt(i)) >>> 0
@@ -53,7 +54,7 @@ interface Waiting<In, Out> {
   readonly item: In
   readonly settle: (settled: Settled<Out>) => void
   readonly since: number
-  /** Place in the order of submission. */
+  /** The item's position in the order of submission. */
   readonly order: number
   readonly trace: ItemTrace | undefined
 }
@@ -72,12 +73,15 @@ const POLL_MS = 100
 /** How long a statement of an ordinary lane waits for one lock, in milliseconds. */
 const LOCK_MS = 300
 /**
- * How long a statement with blocked items waits for one lock: long enough for slow commits of other nodes. In
- * milliseconds.
+ * How long a statement that retries blocked items waits for one lock, in milliseconds. This is long enough for slow
+ * commits of other nodes.
  */
 const PATIENT_LOCK_MS = 2_000
 
-/** If an item has waited longer than this, in milliseconds, the node makes no progress and is not ready. */
+/**
+ * How long an item may wait, in milliseconds. After a longer wait the node is not ready, because its commits make no
+ * progress.
+ */
 const OLD_MS = 10_000
 
 /** Waits for one turn of the event loop, so that other work that is due can run. */
@@ -87,14 +91,15 @@ export const turn = Effect.callback<void>((resume) => {
 })
 
 /**
- * Group commit: while one batch commits, the next gathers. A batch that is refused or meets a defect is retried if the
- * failure may be transient. Then it is halved until the culprit is alone, so that no item fails because of its
- * neighbours. A failure of the database itself fails the whole batch. Items whose rows another session has locked are
- * blocked for up to 5 s, and the others are committed at once. Once a row is free or has another holder, its items are
- * retried in a lane of their own, which waits longer for locks.
+ * Group commit: items that arrive while a batch commits form the next batch. If the database refuses a batch and the
+ * failure may be transient, the batch is retried. A batch that is still refused or that meets a defect is halved until
+ * the faulty item is alone, so that no item fails because of other items. If the database itself fails, the whole batch
+ * fails. Items whose rows another session has locked are blocked for up to 5 s, and the other items are committed at
+ * once. When a row becomes free or another session gets its lock, the items of the row are retried in a separate lane,
+ * which waits longer for locks.
  */
 export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
-  /** Label of the metrics. */
+  /** The label of the metrics. */
   readonly name: string
   readonly lanes: number
   readonly laneOf: (item: In) => number
@@ -103,7 +108,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   readonly bytesOf: (item: In) => number
   readonly maxRows: number
   readonly maxBytes: number
-  /** The most items that may wait in a lane. Further items fail at once. */
+  /** How many items may wait in a lane, and how many may wait for locks. Further items fail at once. */
   readonly capacity: number
   /**
    * Whether to wait for one turn of the event loop before each batch. This helps if the database runs in this thread
@@ -111,16 +116,16 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
    */
   readonly batchPerTick: boolean
   /**
-   * How many milliseconds to wait before each batch instead, so that items that arrive one by one are committed
-   * together. It is for items whose callers do not wait.
+   * How many milliseconds to wait before each batch, instead of one turn, so that items that arrive one by one are
+   * committed together. Use it for items whose callers do not wait for the commit.
    */
   readonly lingerMs?: number
   /**
-   * Commits the batch in one statement, all or nothing; results in the order of the items. `lockMs`: the statement's
-   * lock time-out (SQLSTATE 55P03) in milliseconds.
+   * Commits the batch in one statement, all or nothing, and returns the results in the order of the items. The
+   * statement fails with SQLSTATE 55P03 if it waits for one lock longer than `lockMs` milliseconds.
    */
   readonly commit: (items: ReadonlyArray<In>, lockMs: number) => Effect.Effect<ReadonlyArray<Out>, SqlError.SqlError>
-  /** Without it, a batch that meets a lock is halved. */
+  /** The rows that the items lock. If it is omitted, a batch that times out on a lock is halved. */
   readonly locks?: Locks<In>
 }): Effect.fn.Return<CommitQueue<In, Out>> {
   const context = yield* Effect.context<never>()
@@ -132,10 +137,10 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   const meters = commitMeters(options.name)
   const idleWaiters = new Set<() => void>()
 
-  /** Items that wait for a lock. */
+  /** The items that wait for a lock. */
   const blocked = new LockWaiters<In, Waiting<In, Out>>(options.locks?.of ?? (() => [""]))
   let submitted = 0
-  /** Whether `poll` runs. */
+  /** Whether `poll` is running. */
   let polling = false
 
   const countFailed = (failure: CommitFailure): Effect.Effect<void> =>
@@ -148,7 +153,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     late: new LogThrottle()
   }
 
-  /** Settles one item. The rest of its batch is settled even if the callback throws. */
+  /** Settles one item. If its callback throws, the rest of the batch is still settled. */
   const settleItem = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {
     try {
       settle(settled)
@@ -179,7 +184,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     return Effect.andThen(
       attempt(batch.slice(0, middle), 0),
       Effect.suspend(() => {
-        // If items of the first half were blocked, items of the same rows must wait behind them.
+        // If items of the first half were blocked, items with the same rows must wait behind them.
         const rest = divert(batch.slice(middle))
         return rest.length === 0 ? Effect.void : attempt(rest, 0)
       })
@@ -215,7 +220,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
           return countFailed("defect")
         }
         const state = outOfRoom(error)
-        // `FullDisk` has the reason of a full disk.
+        // A full disk is not recorded here, because `FullDisk` reports it.
         if (state !== undefined && noSpace(error) === undefined) refused = { state, at: now() }
         return Effect.andThen(countFailed(failureOf(error)), afterFailure(batch, tries, error, cause))
       }
@@ -238,7 +243,10 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     return Effect.sync(() => settleItem(batch[0]!, { _tag: "Failed", exit: Exit.die(error) }))
   }
 
-  /** The locked rows. Waits no longer than an item may wait, because a dead connection may never answer. */
+  /**
+   * Returns which rows of the items are locked. The query times out after the time that an item may wait, because a
+   * dead connection may never respond.
+   */
   const heldOf = (locks: Locks<In>, items: ReadonlyArray<In>) =>
     Effect.provideService(Effect.suspend(() => locks.held(items)), AnswerTimeout, HELD_MS)
 
@@ -255,7 +263,9 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     return rest
   }
 
-  /** After a batch met a lock: blocks the items that need the locked rows, and commits the rest at once. */
+  /**
+   * Handles a batch that timed out on a lock. Blocks the items that need the locked rows, and commits the rest at once.
+   */
   const block = (
     locks: Locks<In>,
     batch: ReadonlyArray<Waiting<In, Out>>,
@@ -269,7 +279,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
         const rest = divert(batch)
         const count = batch.length - rest.length
         if (count === 0) {
-          // The lock is free by now, or is on a row that `locks.of` does not name.
+          // The lock was released meanwhile, or it is on a row that `locks.of` does not name.
           if (tries < 3) return attempt(batch, tries + 1)
           return batch.length === 1 ? fail(batch, cause) : halve(batch)
         }
@@ -287,7 +297,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     })
 
   /**
-   * Reads the locks until no item is blocked. Retries items whose rows are free, and fails items that have waited for 5
+   * Polls the locks until no item is blocked. Retries items whose rows are free, and fails items that have waited for 5
    * s.
    */
   const poll = (locks: Locks<In>): void => {
@@ -366,7 +376,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
         if (options.lingerMs !== undefined) yield* linger(options.lingerMs)
         else if (options.batchPerTick) yield* turn
         const batch = take(lane)
-        // Another lane may have blocked all items meanwhile.
+        // Meanwhile another lane may have blocked all items of this lane.
         if (batch.length === 0) continue
         lane.batch = batch
         meters.size.observe(batch.length)
@@ -381,7 +391,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
       lane.running = false
       lane.batch = []
       if (lane.queue.length > 0) return start(lane)
-      // Further items may wait for the same rows by now.
+      // Meanwhile items that need the same rows may have been blocked.
       if (lane === retryLane) retryBlocked()
       whenIdle()
     })
@@ -391,13 +401,13 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
 
   const whenIdle = (): void => {
     if (!isIdle()) return
-    // A resumed waiter may submit and wait again immediately, so the set is copied first.
+    // The set is copied first, because a resumed waiter may submit an item and wait again immediately.
     const waiters = [...idleWaiters]
     idleWaiters.clear()
     for (const resume of waiters) resume()
   }
 
-  /** The last commit that failed with an SQLSTATE of `outOfRoom`; undefined once a commit has succeeded since. */
+  /** The last commit that failed with an SQLSTATE of `outOfRoom`; undefined again after the next successful commit. */
   let refused: { readonly state: string; readonly at: number } | undefined
   /**
    * How long the oldest item in the lanes has waited, in milliseconds, or 0 if none waits. Blocked items do not count.

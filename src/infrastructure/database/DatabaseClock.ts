@@ -3,22 +3,25 @@ import { Readiness } from "#infrastructure/platform/Readiness"
 import { Clock, Context, Effect, Layer, Option, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** The interval between measurements. A difference is corrected over at least this time. */
+/** The interval between measurements, in milliseconds. A difference is corrected over at least this time. */
 const INTERVAL_MS = 30_000
-/** How often to check whether this machine's wall clock was set. */
+/** How often to check whether this machine's wall clock was set, in milliseconds. */
 const TICK_MS = 1_000
 const ROUND_TRIPS = 5
-/** A difference above this is a jump (a clock was set), not drift. */
+/**
+ * A difference of more milliseconds than this counts as a jump, which means that a clock was set. A smaller difference
+ * counts as drift.
+ */
 const JUMP_MS = 1_000
-/** Measurements with a larger error bound are discarded. */
+/** Measurements with an error bound of more milliseconds than this are discarded. */
 const VAGUE_MS = 500
-/** Measurements in a row, a tick apart, that must agree before a jump is accepted. */
+/** How many measurements in a row must agree before a jump is accepted. They are made one tick apart. */
 const AGREEING = 3
 const READ_TIMEOUT = "5 seconds"
 
 /**
- * A wall clock on top of a monotonic clock. It never goes back. It approaches a new offset gradually, and runs at half
- * the normal rate at least. Only a large correction forward is applied at once.
+ * A wall clock that is computed from a monotonic clock. It never goes back. It approaches a new offset gradually, and
+ * runs at least at half the normal speed. Only a large correction forward is applied at once.
  */
 export class SteeredTime {
   private from: number
@@ -65,8 +68,8 @@ const seconds = (ms: number): string =>
   `${Math.abs(ms) < 10_000 ? (Math.abs(ms) / 1_000).toFixed(1) : Math.round(Math.abs(ms) / 1_000)} s`
 
 /**
- * Makes a clock that follows a remote clock. `asks` opens a connection on which the remote time is read in
- * milliseconds. The offset is measured now and every 30 seconds by the fastest of a few round trips. While the
+ * Makes a clock that follows a remote clock. `asks` opens a connection and returns an effect that reads the remote time
+ * in milliseconds. The offset is measured now and every 30 seconds, from the fastest of a few round trips. If the
  * machine's wall clock agrees within the error of that round trip, the wall clock is used instead. When the wall clock
  * is set, or the remote clock jumps, this node is not ready until several measurements in a row agree.
  */
@@ -182,9 +185,10 @@ const askDatabase = Effect.gen(function*() {
 
 /**
  * How many milliseconds after its request a change without an idempotent id, such as a block, may still take effect.
- * The statement checks this limit against the database's clock, because the statement may be delayed on its way. The
- * limit is as long as a caller is held (`EntityRpc.ts`). After that the caller may have repeated the request at another
- * node. Null means no limit, because this process does not follow the database's clock.
+ * The SQL statement checks this limit against the database's clock, because the statement may be delayed on its way.
+ * The limit is as long as a caller waits for a call (`EntityRpc.ts`). After that time the caller may have repeated the
+ * request at another node. `null` means that there is no limit, because this process does not follow the database's
+ * clock.
  */
 export const MadeWithin = Context.Reference<number | null>("parley/database/DatabaseClock/MadeWithin", {
   defaultValue: () => null
@@ -192,7 +196,7 @@ export const MadeWithin = Context.Reference<number | null>("parley/database/Data
 
 const MADE_WITHIN_MS = 5_000
 
-/** Replaces the clock by the database's, so that all nodes agree on the age of a row. */
+/** Replaces the clock with one that follows the database's clock, so that all nodes agree on the age of a row. */
 export const layer = Layer.effectContext(
   Effect.map(
     follow(askDatabase),

@@ -1,21 +1,24 @@
 import type { Effect } from "effect"
 import type { SqlError } from "effect/sql"
 
-/** Names of rows. Items with the same first name keep their order. */
+/** The names of the rows of an item. Items with the same first name keep their order. */
 type Names = readonly [string, ...Array<string>]
 
 /**
- * The rows that the commit of an item locks. While another session holds one of them, the item waits outside its
+ * The rows that the commit of an item locks. While another session has locked one of them, the item waits outside its
  * batch.
  */
 export interface Locks<In> {
   /** The rows that are known before the commit. */
   readonly of: (item: In) => Names
-  /** The rows of these items that are locked right now, each with the holder of the lock. Does not wait for locks. */
+  /**
+   * Returns the rows of these items that are locked right now, each with the holder of the lock. Does not wait for
+   * locks.
+   */
   readonly held: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyMap<string, string>, SqlError.SqlError>
 }
 
-/** An item in a queue, since when it waits, and its place in the order of submission. */
+/** An item in a queue, the time since which it waits, and its position in the order of submission. */
 interface Queued<In> {
   readonly item: In
   readonly since: number
@@ -23,17 +26,17 @@ interface Queued<In> {
 }
 
 /**
- * The items of a commit queue that wait because other sessions have locked their rows. It decides which items wait. The
- * queue reads the locks, and commits the items.
+ * The items of a commit queue that wait because other sessions have locked their rows. This class decides which items
+ * wait. The queue reads the locks and commits the items.
  */
 export class LockWaiters<In, Item extends Queued<In>> {
   private readonly rowsOf: (item: In) => Names
   private items: Array<Item> = []
-  /** First row names of the blocked items: later items with the same first name wait behind them. */
+  /** The first row name of each blocked item. Later items with the same first name wait behind the blocked items. */
   private readonly behind = new Set<string>()
   /** Rows that other sessions have locked, and their holders. */
   private readonly holders = new Map<string, string>()
-  /** Row names of the items that `takeFree` has returned last. */
+  /** The row names of the items that the last call of `takeFree` returned. */
   private retried: ReadonlySet<string> = new Set()
 
   constructor(rowsOf: (item: In) => Names) {
@@ -44,7 +47,7 @@ export class LockWaiters<In, Item extends Queued<In>> {
     return this.items.length
   }
 
-  /** The blocked items themselves. */
+  /** The blocked items, without their positions in the queue. */
   get all(): ReadonlyArray<In> {
     return this.items.map(({ item }) => item)
   }
@@ -60,7 +63,7 @@ export class LockWaiters<In, Item extends Queued<In>> {
     this.behind.add(this.rowsOf(item.item)[0])
   }
 
-  /** Blocks those of the items that must wait, and returns the rest. */
+  /** Blocks the items of the list that must wait, and returns the rest. */
   divert(list: ReadonlyArray<Item>): Array<Item> {
     return this.divertIf(list, (names) => this.isHeld(names))
   }
@@ -77,8 +80,8 @@ export class LockWaiters<In, Item extends Queued<In>> {
 
   /**
    * Compares the rows that were known to be locked (`locked`) with those that are locked now. If the holder of a row
-   * has changed, the items of the row are retried, and wait their turn for the lock. Only a row with the same holder as
-   * before still blocks its items.
+   * has changed, the items of the row are retried, and their statement queues for the lock. Only a row with the same
+   * holder as before still blocks its items.
    */
   unlock(known: ReadonlyMap<string, string>, found: ReadonlyMap<string, string>): void {
     for (const [name, holder] of known) {
@@ -93,7 +96,10 @@ export class LockWaiters<In, Item extends Queued<In>> {
     return late
   }
 
-  /** Removes and returns the items whose rows are free. `earlier` are the items in the queues, which go first. */
+  /**
+   * Removes and returns the items whose rows are free. `earlier` contains the items in the queues, which are committed
+   * first.
+   */
   takeFree(earlier: ReadonlyArray<Item>): Array<Item> {
     const waited = this.items.sort((a, b) => a.order - b.order)
     this.items = []

@@ -29,8 +29,8 @@ const autovacuumIsOn = Effect.gen(function*() {
 
 /**
  * Warns if PostgreSQL's autovacuum is off. In PGlite, which has no autovacuum, analyses tables that have grown, so that
- * plans from the time when they were empty are replaced. A small sample limits this to about ten milliseconds per
- * table. (`Vacuum.ts` vacuums the tables.)
+ * plans that were made while the tables were empty are replaced. Because the sample is small, this takes about ten
+ * milliseconds per table. (`Vacuum.ts` vacuums the tables.)
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { driver } = yield* Database

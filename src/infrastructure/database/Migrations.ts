@@ -10,7 +10,7 @@ export const migrationsTables: ReadonlyArray<OwnedTable> = [
   { table: "migrations", retention: { kept: "each migration is applied once" }, notExported: "the schema's history" }
 ]
 
-/** The database does not match this version's schema files; nothing was changed. */
+/** The database does not match this version's schema files. Nothing was changed. */
 export class SchemaMismatch extends Data.TaggedError("SchemaMismatch")<{
   readonly file: string
   readonly problem: string
@@ -36,7 +36,7 @@ interface Applied {
 
 const FILE = /^(\d{4})_[a-z0-9_]+\.sql$/
 
-/** The schema files of a folder in order; their numbers must start at 0001 and have no gaps. */
+/** Reads the schema files of a folder in order. Their numbers must start at 0001 and have no gaps. */
 export const read = Effect.fnUntraced(function*(folder: URL) {
   const names = (yield* Effect.promise(() => readdir(folder))).filter((name) => name.endsWith(".sql")).sort()
   const migrations: Array<Migration> = []
@@ -109,7 +109,7 @@ const pendingOf = Effect.fnUntraced(function*(migrations: ReadonlyArray<Migratio
   return problem === undefined ? migrations.slice(rows.length) : yield* problem
 })
 
-/** The key of the advisory lock under which the schema is changed; an arbitrary number. */
+/** The key of the advisory lock under which the schema is changed. It is an arbitrary number. */
 const LOCK = 7_217_536_001
 const LOCK_TIMEOUT = "120s"
 const LONGEST_MILLIS = 3_600_000

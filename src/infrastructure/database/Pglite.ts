@@ -33,7 +33,7 @@ interface Mounted {
 const OTHERS = 0o077
 
 /**
- * Keeps a mode that PGlite gives to a file from opening the file to other users. PGlite ignores the mask of the
+ * Removes the access of other users from every mode that PGlite sets on a file, because PGlite ignores the umask of the
  * process.
  */
 const closeModes = (operations: Attributes): void => {
@@ -45,8 +45,8 @@ const closeModes = (operations: Attributes): void => {
 const EIO = 29
 
 /**
- * PGlite's file system with a working fsync. As shipped, PostgreSQL's fsync never reaches the disk, so a power failure
- * loses committed data.
+ * PGlite's file system with a working fsync. In the file system that PGlite comes with, PostgreSQL's fsync never
+ * reaches the disk, so a power failure loses committed data.
  */
 class SyncedNodeFS extends NodeFS {
   readonly #onSync: (file: string) => void
@@ -67,7 +67,7 @@ class SyncedNodeFS extends NodeFS {
   override async init(pg: PGlite, options: Partial<postgresMod.PostgresMod>) {
     const { emscriptenOpts } = await super.init(pg, options)
     const addSync = (module: unknown) => {
-      // Emscripten's module, whose types leave out the internals of its file systems.
+      // The types of Emscripten's module omit the internals of its file systems.
       const mounted = module as Mounted
       this.#mounted = mounted
       closeModes(mounted.NODEFS.node_ops)
@@ -104,7 +104,7 @@ const syncFolder = (folder: string): void => {
   }
 }
 
-/** By inode, the change time (ctime, ns) of each file just before it was synced. */
+/** For each inode, the change time (ctime, in nanoseconds) of the file just before it was synced. */
 type Settled = ReadonlyMap<bigint, bigint>
 
 const isSettled = (descriptor: number, settled: Settled | undefined): boolean => {
@@ -114,8 +114,8 @@ const isSettled = (descriptor: number, settled: Settled | undefined): boolean =>
 }
 
 /**
- * Syncs all files of a folder, 16 at once, so that the file system commits them together. One by one, a thousand files
- * take seconds.
+ * Syncs all files of a folder, 16 at a time, so that the file system commits them together. Syncing a thousand files
+ * one by one takes seconds.
  */
 export const syncTree = async (folder: string): Promise<Settled> => {
   const settled = new Map<bigint, bigint>()
@@ -149,8 +149,9 @@ export interface PgliteSettings {
 }
 
 /**
- * Every server has the template databases of PostgreSQL beside its own. No statement ever reaches them, but their age
- * counts against the limit of 2^31 transactions, and PGlite has no autovacuum. Freezing both takes about a second.
+ * The default of `templateAge`. PGlite contains PostgreSQL's two template databases beside the database of the server.
+ * No statement ever uses the template databases, but their age counts against the limit of 2^31 transactions, and
+ * PGlite has no autovacuum. Freezing both takes about a second.
  */
 const TEMPLATE_AGE = 100_000_000
 
@@ -175,10 +176,13 @@ const durable = withSettings(PGlite.defaultStartParams.filter((param) => param !
   wal_sync_method: "fsync"
 })
 
-/** The free space that a new database needs: 70 MB with its migrations, and a reserve. */
+/**
+ * How many bytes must be free to create a database. A new database with its migrations takes 70 MB. The rest is a
+ * reserve.
+ */
 const NEW_DATABASE_BYTES = 80_000_000
 
-/** The bytes that are free on the disk of DATA_DIR. */
+/** How many bytes are free on the disk of DATA_DIR. */
 const freeOn = (folder: string): number => freeBytes(path.dirname(folder))
 
 /** The disk of DATA_DIR is full. */
@@ -202,7 +206,7 @@ const makeDatabase = async (folder: string): Promise<void> => {
   try {
     const made = await PGlite.create({ fs: new NodeFS(unfinished) })
     await made.close()
-    // PGlite gives the files of a new database a mode that lets everybody write them, whatever the mask of the process.
+    // PGlite makes the files of a new database writable for all users, whatever the umask of the process is.
     closeTree(unfinished)
     await syncTree(unfinished)
   } catch (error) {
@@ -216,8 +220,8 @@ const makeDatabase = async (folder: string): Promise<void> => {
 }
 
 /**
- * WAL segments of 16 MB between two checkpoints. PGlite starts no checkpoints itself, and recovery reads all WAL since
- * the last one.
+ * How many WAL segments of 16 MB are written between two checkpoints. PGlite starts no checkpoints itself, and a
+ * recovery reads all WAL since the last checkpoint.
  */
 const SEGMENTS_PER_CHECKPOINT = 4
 
@@ -239,7 +243,7 @@ const removeOrphans = (folder: string, session: PgliteSession): void => {
     const node = TABLE_FILE.exec(name)?.[1]
     if (node !== undefined && !known.has(node)) fs.rmSync(path.join(files, name))
   }
-  // The folder itself stays: this PostgreSQL cannot create it.
+  // The folder itself is kept, because the PostgreSQL in PGlite cannot create it.
   const temporary = path.join(folder, "base", "pgsql_tmp")
   if (fs.existsSync(temporary)) {
     for (const name of fs.readdirSync(temporary)) fs.rmSync(path.join(temporary, name), { recursive: true })
@@ -247,8 +251,8 @@ const removeOrphans = (folder: string, session: PgliteSession): void => {
 }
 
 /**
- * The database of a folder, or in memory. It survives crashes of PGlite: a folder can be opened again, which recovers
- * everything that was committed.
+ * A PGlite database in a folder or in memory. After a crash of PGlite, a database in a folder can be opened again,
+ * which recovers everything that was committed.
  */
 export class PgliteDatabase {
   readonly #settings: PgliteSettings
@@ -264,7 +268,7 @@ export class PgliteDatabase {
     this.#onCheckpointDue = onCheckpointDue
   }
 
-  /** `onCheckpointDue` is called during a statement when enough WAL was written that a checkpoint should follow. */
+  /** `onCheckpointDue` is called during a statement when so much WAL has been written that a checkpoint is due. */
   static async open(settings: PgliteSettings, onCheckpointDue: () => void = () => {}): Promise<PgliteDatabase> {
     const database = new PgliteDatabase(settings, onCheckpointDue)
     if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeDatabase(folderOf(settings.dataDir))
@@ -313,7 +317,10 @@ export class PgliteDatabase {
     return this.#session
   }
 
-  /** Opens the database, also after a crash. In memory a second opening fails, because the data are lost. */
+  /**
+   * Opens the database, or opens it again after a crash. A database in memory cannot be opened again, because its data
+   * are lost.
+   */
   async reopen(): Promise<void> {
     const { dataDir, snapshot } = this.#settings
     if (dataDir === undefined) {
@@ -365,7 +372,8 @@ export class PgliteDatabase {
   }
 
   /**
-   * Keeps the WAL until `letLogGo`. No checkpoint is written meanwhile, because a checkpoint removes the WAL before it.
+   * Keeps the WAL until `letLogGo` is called. No checkpoint is written meanwhile, because a checkpoint removes the WAL
+   * before it.
    */
   keepLog(): void {
     this.#logKeepers++
@@ -375,15 +383,15 @@ export class PgliteDatabase {
     return this.#logKeepers > 0
   }
 
-  /** Ends one `keepLog`. */
+  /** Ends the effect of one call of `keepLog`. */
   letLogGo(): void {
     if (--this.#logKeepers > 0) return
     if (this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
   }
 
   /**
-   * Writes a checkpoint, which limits the WAL and the time of a recovery. Blocks the event loop meanwhile. Does nothing
-   * while the WAL is kept.
+   * Writes a checkpoint, which limits the size of the WAL and the duration of a recovery. Blocks the event loop
+   * meanwhile. Does nothing while the WAL is kept.
    */
   checkpoint(): void {
     if (this.#logKeepers > 0) return

@@ -51,7 +51,7 @@ class MessageWriter {
     return this
   }
 
-  /** Text followed by a zero byte. */
+  /** Writes a text followed by a zero byte. */
   text(value: string): this {
     this.#room(value.length * 3 + 1)
     this.#length += this.#buffer.write(value, this.#length)
@@ -59,7 +59,7 @@ class MessageWriter {
     return this
   }
 
-  /** A value preceded by its length in bytes. */
+  /** Writes a value preceded by its length in bytes. */
   sized(value: string | Buffer): this {
     this.#room(4 + (typeof value === "string" ? value.length * 3 : value.length))
     const bytes = typeof value === "string"
@@ -82,7 +82,7 @@ interface Column {
 
 const cstringEnd = (buffer: Buffer, from: number): number => buffer.indexOf(0, from)
 
-/** PostgreSQL's answer to one buffer of messages. */
+/** PostgreSQL's response to one buffer of messages. */
 export interface Answer {
   readonly columns: ReadonlyArray<Column> | undefined
   readonly rows: ReadonlyArray<ReadonlyArray<unknown>>
@@ -101,12 +101,14 @@ interface MainLoop {
 const LONGJMP = 100
 
 /**
- * A session on PGlite's protocol interface. PGlite's own `query` takes five protocol round trips and plans every time.
- * In this class a statement is one buffer, and a named statement keeps its plan. Every call is synchronous, so
- * statements cannot interleave. The layer above reserves the session for several statements in a row.
+ * A database session on PGlite's protocol interface. PGlite's own `query` takes five protocol round trips and plans the
+ * statement every time. This class sends a statement in one buffer, and a named statement keeps its plan. Every call is
+ * synchronous, so statements cannot interleave. The layer above reserves the session when several statements must run
+ * in a row.
  *
- * A PANIC, a trap or a stack overflow ends the session as a crash ends a server. Committed data are in the files, and
- * another session can recover them. (PGlite itself would continue in an undefined state, or loop for ever.)
+ * A PANIC, a WebAssembly trap or a stack overflow ends the session, as a crash ends a PostgreSQL server. Committed data
+ * are in the files, and another session can recover them. (PGlite itself would continue in an undefined state, or loop
+ * forever.)
  */
 export class PgliteSession {
   readonly #pg: PGlite
@@ -119,7 +121,7 @@ export class PgliteSession {
 
   constructor(pg: PGlite) {
     this.#pg = pg
-    // Emscripten's exports, which PGlite's types leave out.
+    // PGlite's types omit the exports of Emscripten.
     const loop = pg.Module as unknown as MainLoop
     const once = loop._PostgresMainLoopOnce
     loop._PostgresMainLoopOnce = () => {
@@ -147,7 +149,7 @@ export class PgliteSession {
     return this.#crash !== undefined
   }
 
-  /** Closes PGlite, which writes a last checkpoint, unless it has crashed. */
+  /** Closes PGlite, which then writes a last checkpoint. Does nothing if PGlite has crashed. */
   async close(): Promise<void> {
     if (!this.hasCrashed) await this.#pg.close()
   }
@@ -158,8 +160,8 @@ export class PgliteSession {
   }
 
   /**
-   * Runs one statement and returns its result. Without parameters the text may hold several statements, and the result
-   * of the last one is returned. Throws `DatabaseFault`.
+   * Runs one statement and returns its result. Without parameters the text may contain several statements, and the
+   * result of the last statement is returned. Throws `DatabaseFault`.
    */
   query(text: string, params: ReadonlyArray<unknown>): Answer {
     const writer = this.#writer.reset()
@@ -185,7 +187,9 @@ export class PgliteSession {
     return this.#exchange(this.#execute(), columns)
   }
 
-  /** Drops all prepared statements, because the next user of the session may use the same names for others. */
+  /**
+   * Drops all prepared statements, because the next user of the session may give the same names to other statements.
+   */
   deallocate(): void {
     this.query("DEALLOCATE ALL", [])
     this.#named.clear()
@@ -316,7 +320,7 @@ export class PgliteSession {
   }
 }
 
-/** Rows as objects, or as arrays of their values. */
+/** Converts a response into an outcome, whose rows are objects. */
 export const outcomeOf = (answer: Answer): Outcome => {
   const columns = answer.columns ?? []
   const [command = "", ...rest] = answer.tag.split(" ")

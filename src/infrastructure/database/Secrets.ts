@@ -3,7 +3,7 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { OwnedTable } from "./Tables.ts"
 
-/** The table of the keys. */
+/** The table in which the keys are stored. */
 export const secretsTables: ReadonlyArray<OwnedTable> = [
   { table: "secrets", retention: { kept: "they never change" }, notExported: "keys of the server, none of an agent" }
 ]
@@ -22,8 +22,8 @@ export class Secrets extends Context.Service<Secrets, {
   /** The key from which the tokens of connections are derived. */
   readonly tokens: Buffer
   /**
-   * The keys that ids of OAuth clients are made with, the one in use first. Former ones still vouch for the ids that
-   * they made.
+   * The keys with which ids of OAuth clients are made. The first key is the current key. Ids that were made with former
+   * keys stay valid.
    */
   readonly clients: readonly [Buffer, ...Array<Buffer>]
 }>()("parley/database/Secrets") {

@@ -6,40 +6,39 @@ import { unavailable } from "./SqlUnavailable.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /**
- * The statements of the modules. They fail with the wire's `Unavailable`, or with a defect if the database rejects them
- * as invalid (SqlUnavailable.ts). A prepared statement has one name and one plan per connection. 64-bit integers are
- * returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements run on the connection of the
- * transaction.
+ * Runs the SQL statements of the modules. A statement fails with the wire's `Unavailable`, or with a defect if the
+ * database rejects the statement as invalid (SqlUnavailable.ts). A prepared statement has one name, and one plan on
+ * each connection. 64-bit integers are returned as numbers, `bytea` as `Buffer`. Inside a transaction the statements
+ * run on the connection of the transaction.
  */
 export class Database extends Context.Service<Database, {
   /**
-   * The statements are the same for both. PGlite runs inside this process, so that a statement stops the process. Each
-   * use of `driver` and each mention of PGlite follows from this: one lane (`Conversations`), a turn of the event loop
-   * before each batch (`CommitQueue`), pauses of peers after long reads (`LargeReadQueue`), vacuum and analysis by the
-   * server (`Vacuum`, `Maintenance`), and backups of its files (`OnlineBackup`). Only PostgreSQL serves several nodes.
+   * The statements are the same for both drivers. PGlite runs inside this process, so the process does nothing else
+   * while a statement runs. Each use of `driver` and each mention of PGlite follows from this: one lane of commits
+   * (`Conversations`), a turn of the event loop before each batch (`CommitQueue`), pauses of peers after long reads
+   * (`LargeReadQueue`), vacuum and analysis by the server (`Vacuum`, `Maintenance`), and backups of PGlite's files
+   * (`OnlineBackup`). Only PostgreSQL serves several nodes.
    */
   readonly driver: "pg" | "pglite"
   readonly prepared: <Row extends object>(
     name: string,
     text: string
   ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, Unavailable>
-  /** As `prepared`, but fails with the SQL error itself, for a caller that decides by the SQLSTATE. */
+  /** Like `prepared`, but fails with the SQL error itself, for a caller that depends on the SQLSTATE. */
   readonly raw: <Row extends object>(
     name: string,
     text: string
   ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
-  /**
-   * Runs a statement of `SqlClient` that is not worth preparing. Fragments of the statement are made with `SqlClient`.
-   */
+  /** Runs a statement that is not worth preparing. `SqlClient` makes the fragments of such a statement. */
   readonly query: <Row extends object>(
     text: TemplateStringsArray,
     ...params: Array<unknown>
   ) => Effect.Effect<ReadonlyArray<Row>, Unavailable>
   readonly transaction: <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | Unavailable, R>
   /**
-   * Runs one statement ahead of all queued ones, to check whether the database answers even under load. On PostgreSQL
-   * probes share one connection of their own, and wait only for each other. The first probe opens this connection. On
-   * PGlite a probe runs between two statements, and waits at most for a transaction.
+   * Runs one statement ahead of all queued statements, to check whether the database responds even under load. On
+   * PostgreSQL probes share a separate connection, and wait only for each other. The first probe opens this connection.
+   * On PGlite a probe runs between two statements, and waits at most for the end of a transaction.
    */
   readonly probe: <Row extends object>(text: string) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
   /** Undefined on PostgreSQL, which has backup tools of its own, and for a database in memory. */
@@ -47,40 +46,40 @@ export class Database extends Context.Service<Database, {
 }>()("parley/database/Sql/Database") {}
 
 /**
- * A backup of PGlite's files while statements go on, by PostgreSQL's protocol for online backups (`pg_backup_start`).
- * The files are copied as they are. When the copy is opened, the write-ahead log of the time of the copy brings all
- * files to one state.
+ * A backup of PGlite's files while statements continue to run, according to PostgreSQL's protocol for online backups
+ * (`pg_backup_start`). The files are copied while they change. When the copy is opened, PostgreSQL replays the
+ * write-ahead log that was written during the copy, which brings all files to one state.
  */
 export interface OnlineBackup {
-  /** Where the files are. */
+  /** The folder of the database's files. */
   readonly folder: string
-  /** Held by the backup that is under way, because the database allows one backup at a time. */
+  /** The backup that is running holds this semaphore, because the database allows one backup at a time. */
   readonly one: Semaphore.Semaphore
   /**
    * Begins the backup with a checkpoint. Until the scope ends no other checkpoint is written, so no part of the log is
    * removed.
    */
   readonly begin: Effect.Effect<void, SqlError.SqlError, Scope.Scope>
-  /** Ends the backup. Run it when all files but the log are copied. */
+  /** Ends the backup. Run it after all files except the log have been copied. */
   readonly end: Effect.Effect<LogOfBackup, SqlError.SqlError>
   /**
-   * Removes every record that has been written to the write-ahead log so far, also from the files that PostgreSQL would
-   * use again. Returns `false`, and removes nothing, while a backup needs the log. Runs several statements, each of
+   * Removes every record that has been written to the write-ahead log so far, also from the files that PostgreSQL keeps
+   * for reuse. Returns `false`, and removes nothing, while a backup needs the log. Runs several statements, each of
    * which writes a file of 16 MB.
    */
   readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
 }
 
-/** The parts that must be copied after `OnlineBackup.end`, before the scope ends. */
+/** The parts of a backup that must be copied after `OnlineBackup.end` and before the scope ends. */
 export interface LogOfBackup {
   /** The content of the file `backup_label` of the copy. */
   readonly label: string
-  /** The first and the last file of the log. */
+  /** The names of the first and the last file of the log that the backup needs. */
   readonly first: string
   readonly last: string
 }
 
-/** The SQLSTATE of the database's answer, or undefined if there was no answer. */
+/** The SQLSTATE that the database returned, or undefined if the database did not respond. */
 export const sqlState = (error: SqlError.SqlError): string | undefined =>
   error.reason.cause instanceof DatabaseFault ? error.reason.cause.code : undefined
 
@@ -88,7 +87,10 @@ type Transform = (<A extends object>(rows: ReadonlyArray<A>) => ReadonlyArray<A>
 
 /** A connection of this adapter. Statements that are submitted concurrently run one after the other. */
 export abstract class PgConnection implements SqlConnection.Connection {
-  /** Also false once the connection is lost, because then there is no transaction to roll back. */
+  /**
+   * Whether a transaction is open. False after the connection is lost, because then there is no transaction to roll
+   * back.
+   */
   abstract readonly inTransaction: boolean
   abstract run(text: string, params: ReadonlyArray<unknown>, name?: string): Effect.Effect<Outcome, SqlError.SqlError>
   abstract executeValues(
@@ -96,7 +98,7 @@ export abstract class PgConnection implements SqlConnection.Connection {
     params: ReadonlyArray<unknown>
   ): Effect.Effect<ReadonlyArray<ReadonlyArray<unknown>>, SqlError.SqlError>
 
-  // `any` is the row type of the interface that this implements.
+  // The row type of the implemented interface is `any`.
   execute(
     text: string,
     params: ReadonlyArray<unknown>,
@@ -136,20 +138,20 @@ const compiler = Statement.makeCompiler({
   onCustom: () => ["", []]
 })
 
-/** PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, not with an error. */
+/** PostgreSQL responds to the COMMIT of a failed transaction with ROLLBACK instead of an error. */
 const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
   Effect.flatMap(connection.executeRaw("COMMIT", []), (outcome) =>
     (outcome as Outcome).command === "ROLLBACK"
       ? Effect.fail(sqlError(new DatabaseFault({ code: "25P02", message: "the transaction had failed" }), "commit"))
       : Effect.void)
 
-/** The services `SqlClient` and `Database` on connections from `acquirer` and `borrower`. */
+/** Makes the services `SqlClient` and `Database`. Their connections come from `acquirer` and `borrower`. */
 export const services = Effect.fnUntraced(function*(options: {
   readonly driver: "pg" | "pglite"
   /** Lends a connection to the scope. */
   readonly acquirer: Effect.Effect<PgConnection, SqlError.SqlError, Scope.Scope>
   readonly borrower: SqlConnection.Borrower
-  /** Runs a statement ahead of all queued ones (see `Database.probe`). */
+  /** Runs a statement ahead of all queued statements (see `Database.probe`). */
   readonly probe: (text: string) => Effect.Effect<Outcome, SqlError.SqlError>
   readonly backup?: OnlineBackup | undefined
 }) {

@@ -12,7 +12,7 @@ import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
 import { type OnlineBackup, PgConnection, services } from "./Sql.ts"
 import { DatabaseFault, noSpace, type Outcome, sqlError } from "./SqlValues.ts"
 
-/** The one session of PGlite. A statement runs synchronously and blocks the event loop. */
+/** The only session of PGlite. A statement runs synchronously and blocks the event loop. */
 class PgliteConnection extends PgConnection {
   readonly #database: PgliteDatabase
   /** The last failed recovery. */
@@ -38,8 +38,8 @@ class PgliteConnection extends PgConnection {
   }
 
   /**
-   * Runs a statement between two statements of the session's holder, without holding the session. Returns undefined
-   * while the holder is in a transaction.
+   * Runs a statement between two statements of the caller that has reserved the session. Returns undefined while that
+   * caller is in a transaction.
    */
   runBetween(text: string): Effect.Effect<Outcome | undefined, SqlError.SqlError> {
     return this.#attempt((session) => session.inTransaction ? undefined : outcomeOf(session.query(text, [])))
@@ -50,7 +50,7 @@ class PgliteConnection extends PgConnection {
   }
 
   /**
-   * Prepares the session for the next holder: rolls back a transaction that was left open, or recovers from a crash.
+   * Prepares the session for the next caller: rolls back a transaction that was left open, or recovers from a crash.
    */
   readonly ready: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() => {
     if (this.#database.session.hasCrashed) return this.#recover
@@ -67,7 +67,7 @@ class PgliteConnection extends PgConnection {
     ) {
       return yield* last.error
     }
-    // The line about the full disk says it, once a minute.
+    // A full disk is already logged once a minute.
     if (!isFull) yield* Effect.logError("PGlite crashed; opening the database again")
     yield* Effect.tryPromise({
       try: () => this.#database.reopen(),
@@ -84,7 +84,7 @@ class PgliteConnection extends PgConnection {
     return folder === undefined ? Infinity : freeBytes(folder)
   }
 
-  /** Names the folder in a failure for lack of space. */
+  /** Adds the folder to an error that reports a full disk. */
   #explained(fault: DatabaseFault): DatabaseFault {
     const { folder } = this.#database
     return folder === undefined || (fault.code !== "53100" && !saysNoSpace(fault.message))
@@ -96,7 +96,8 @@ class PgliteConnection extends PgConnection {
 
   #attempt<A>(statement: (session: PgliteSession) => A): Effect.Effect<A, SqlError.SqlError> {
     return Effect.withFiber((fiber) => {
-      // A test clock stands still meanwhile, so in a test no peer has to pause because the machine was busy.
+      // A test clock stands still while a statement runs, so in a test no peer has to pause because the machine was
+      // busy.
       const now = monotonicMillis(fiber.getRef(Clock.Clock))
       const began = now()
       try {
@@ -118,8 +119,8 @@ class PgliteConnection extends PgConnection {
 /** The pause after a failed recovery before the next attempt, because each attempt blocks the event loop. */
 const RECOVERY_INTERVAL_MILLIS = 1_000
 /**
- * The pause if the recovery failed because the disk is full. It ends earlier if the disk gains the space of a file of
- * the log.
+ * The pause if the recovery failed because the disk is full. The pause ends earlier if as much space becomes free as a
+ * file of the write-ahead log needs.
  */
 const RECOVERY_IN_FULL_MILLIS = 10_000
 const LOG_FILE_BYTES = 16_777_216
@@ -128,8 +129,8 @@ const BETWEEN_TRANSACTIONS = "5 millis"
 
 const LOG_FILE = /^[0-9A-F]{24}$/
 /**
- * Ends the current file of the log. The record is written first, because PostgreSQL does not end a file without
- * records.
+ * Ends the current file of the write-ahead log. A record is written first, because PostgreSQL does not end a file
+ * without records.
  */
 const NEXT_LOG_FILE = "SELECT pg_logical_emit_message(false, 'parley', ''); SELECT pg_switch_wal()"
 

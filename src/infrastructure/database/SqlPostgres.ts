@@ -8,15 +8,19 @@ import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClien
 import { PgConnection, services } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
 
-/** How long a statement may wait for a lock, and how long a transaction may be idle. */
+/** How long a statement may wait for a lock. */
 const LOCK_TIMEOUT_MILLIS = 5_000
+/** How long a transaction may be idle before PostgreSQL ends its session. */
 const IDLE_IN_TRANSACTION_MILLIS = 10_000
 const CONNECT_TIMEOUT_MILLIS = 10_000
 const IDLE_MILLIS = 60_000
-/** How long a probe's connection may take to answer before it counts as dead and another one is opened. */
+/** How long a probe waits for a response before its connection counts as dead and another connection is opened. */
 const PROBE_MILLIS = 3_000
 
-/** Milliseconds without an answer after which PostgreSQL counts as unreachable and the connection is closed. */
+/**
+ * How many milliseconds a statement waits for a response. After that PostgreSQL counts as unreachable, and the
+ * connection is closed.
+ */
 export const AnswerTimeout = Context.Reference<number>("parley/database/SqlPostgres/AnswerTimeout", {
   defaultValue: () => STATEMENT_TIMEOUT_MILLIS + 5_000
 })
@@ -32,8 +36,8 @@ const onceReady = (client: PoolClient, then: () => void): void => {
 }
 
 /**
- * A connection that can be reset under TLS too. Node can only reset the TCP socket, and pg drops its reference to the
- * TCP socket under TLS, so this class keeps it.
+ * A connection that can be reset even if it uses TLS. Node can only reset the TCP socket. With TLS, pg drops its
+ * reference to the TCP socket, so this class keeps a reference.
  */
 class ResettableClient extends Client {
   readonly #socket = this.connection.stream
@@ -42,7 +46,7 @@ class ResettableClient extends Client {
     super(config)
     if (config?.mark === undefined) return
     const named = (this as unknown as { connectionParameters: { application_name: string } }).connectionParameters
-    // PostgreSQL cuts the name off after 63 bytes, and the mark must stay complete.
+    // PostgreSQL truncates the name to 63 bytes, and the mark must stay complete.
     named.application_name = `${named.application_name.slice(0, 50)}@${config.mark}`
   }
 
@@ -58,7 +62,7 @@ class PooledConnection extends PgConnection {
   #client: PoolClient | undefined
   #returned = false
   #lost = false
-  /** The number of statements that were sent and not answered yet. It is above one only with pipelining. */
+  /** The number of statements that were sent and have no response yet. It is above one only with pipelining. */
   #underWay = 0
   #submitted = 0
   #answered = 0
@@ -71,8 +75,8 @@ class PooledConnection extends PgConnection {
   }
 
   /**
-   * Takes the connection from the pool. If this object was given back before the pool had a connection, the connection
-   * is released at once.
+   * Stores the connection that the pool has lent. If `release` was called before the pool had a connection, the
+   * connection is returned to the pool at once.
    */
   accept(client: PoolClient): void {
     this.#client = client
@@ -80,9 +84,10 @@ class PooledConnection extends PgConnection {
   }
 
   /**
-   * Returns the connection to the pool, once the statement that an interrupted fiber left running has ended. A reserved
-   * connection whose last statement did not succeed is closed at once instead. Its last statement was to clean up, and
-   * the next user of the connection would inherit the locks of the previous user.
+   * Returns the connection to the pool. If an interrupted fiber has left a statement running, the connection is
+   * returned after this statement has ended. A reserved connection whose last statement did not succeed is closed at
+   * once instead. Its last statement was meant to clean up, so the next user of the connection would inherit the locks
+   * of the previous user.
    */
   release(): void {
     this.#returned = true
@@ -139,18 +144,18 @@ class PooledConnection extends PgConnection {
             this.#underWay--
             databaseTimes.millis(performance.now() - began)
             this.#waiting.shift()?.()
-            // Resumes the fiber synchronously; it may submit its next statement before this returns.
+            // `resume` runs the fiber synchronously. The fiber may submit its next statement before `resume` returns.
             resume(outcome)
             if (this.#returned && this.#underWay === 0)
               this.#release()
           }
           let isOverdue = false
-          // With pg's `query_timeout`, the memory of a statement stays until a full garbage collection
+          // pg's `query_timeout` is not used, because it keeps a statement in memory until a full garbage collection
           // (docs/decisions/0006-heap-options.md).
           const patience = setTimeout(() => {
             isOverdue = true
             this.#lost = true
-            // Statements that were sent after this one get no answer either.
+            // Statements that were sent after this one get no response either.
             if (client.pipeline && client instanceof ResettableClient) client.reset()
             end(Effect.fail(sqlError(new Error(`no answer within ${timeout} ms`), "execute")))
           }, timeout)
@@ -188,15 +193,17 @@ interface PgOptions {
   readonly url: Redacted.Redacted<string>
   readonly poolSize: number
   /**
-   * Sends each statement of a session without waiting for the answers to earlier ones. Then many small statements on
-   * one connection together take one turn of a busy event loop, instead of one turn each.
+   * Whether a session sends each statement without waiting for the responses to earlier statements. Then many small
+   * statements on one connection together take one turn of a busy event loop, instead of one turn each.
    */
   readonly pipeline?: boolean
-  /** The number that ends the `application_name` of the sessions, after an `@`, whatever name the URL gives them. */
+  /** A number that is appended to the `application_name` of the sessions after an `@`, whatever name the URL sets. */
   readonly mark?: number | undefined
 }
 
-/** A pool of connections; each is closed after `idleMillis` without use, or never if that is 0. */
+/**
+ * A pool of connections. A connection is closed after it has been idle for `idleMillis`, or never if `idleMillis` is 0.
+ */
 const pool = (options: PgOptions, idleMillis: number) =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -226,7 +233,7 @@ const pool = (options: PgOptions, idleMillis: number) =>
     (made) => Effect.promise(() => Promise.race([made.end(), wait(5_000, undefined, { ref: false })]))
   )
 
-/** PostgreSQL 15 or later, through a pool. */
+/** Connects to PostgreSQL 15 or later through a pool. */
 export const layerPg = (options: PgOptions) =>
   Layer.effectContext(Effect.gen(function*() {
     const connections = yield* pool(options, IDLE_MILLIS)
@@ -240,8 +247,8 @@ export const layerPg = (options: PgOptions) =>
         })
       )
     /**
-     * Whether the last probe had no answer. If the next probe, on a new connection, has no answer either, the database
-     * hangs. The next probe waits longer, because each probe that times out may leave a hanging session in the
+     * Whether the last probe got no response. If the next probe, on a new connection, gets no response either, the
+     * database hangs. The next probe waits longer, because each probe that times out may leave a hanging session in the
      * database.
      */
     let unanswered = false

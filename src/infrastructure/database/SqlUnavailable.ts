@@ -6,15 +6,15 @@ import { Cause, Context, Effect } from "effect"
 import { SqlError } from "effect/sql"
 import { noSpace } from "./SqlValues.ts"
 
-/** Limits the log lines about failed statements, over all requests and jobs of the process. */
+/** Limits the log lines about failed statements of all requests and jobs in the process. */
 export const SqlErrorLines = Context.Reference<LogThrottle>("parley/database/SqlUnavailable/SqlErrorLines", {
   defaultValue: () => new LogThrottle()
 })
 
 /**
- * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), whose `cause` is the error, and logs it, at
- * most once a second. A full disk has one line a minute instead. A statement that the database rejects as invalid is a
- * defect. A defect becomes a 500 with one log line where the request ends.
+ * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), whose `cause` is the error. Logs at most one
+ * error a second, and a full disk at most once a minute. A statement that the database rejects as invalid is a defect.
+ * A defect becomes a 500 with one log line where the request ends.
  */
 export const unavailable = (error: SqlError.SqlError | Cause.TimeoutError): Effect.Effect<never, Unavailable> =>
   SqlError.isSqlError(error) && isStatementDefect(error)

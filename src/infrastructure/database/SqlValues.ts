@@ -4,14 +4,15 @@ import { types } from "pg"
 
 /**
  * Planner settings of every session. A prepared statement is often planned while its tables are empty, and keeps that
- * plan; PGlite, which has no autovacuum, keeps it for ever. So sequential scans are discouraged. JIT compilation is
- * off, because a plan without sequential scans can look so expensive that PostgreSQL would compile it.
+ * plan. In PGlite, which has no autovacuum, the statement keeps the plan forever. Therefore sequential scans are
+ * discouraged. JIT compilation is off, because a plan without sequential scans can look so expensive that PostgreSQL
+ * would compile it.
  */
 export const PLANNER_SETTINGS = { enable_seqscan: "off", jit: "off" }
 
 /**
- * How long a statement may run. Together with a few seconds for the answer, this is less than the 30 s that a request
- * with an Idempotency-Key has by default (wire.md C.0).
+ * How long a statement may run. This time and a few seconds for the response together are less than the 30 s that a
+ * request with an Idempotency-Key has by default (wire.md C.0).
  */
 export const STATEMENT_TIMEOUT_MILLIS = 20_000
 
@@ -37,12 +38,12 @@ const element = (value: unknown): string => {
     : `"${String(encoded).replace(TEXT_ESCAPES, "\\$&")}"`
 }
 
-/** Whether an element is written in an array literal as it is in JSON, unless JSON escapes something in it. */
+/** Whether an array literal and JSON write an element in the same way, unless JSON escapes something in it. */
 const isPlain = (value: unknown): boolean =>
   typeof value === "string" || (typeof value === "number" && Number.isFinite(value))
 
 const arrayLiteral = (values: ReadonlyArray<unknown>): string => {
-  // This path is three times as fast, and a batch of messages has a dozen of these arrays.
+  // This path is three times as fast, and the commit of a batch of messages passes a dozen such arrays.
   if (values.every(isPlain)) {
     const json = JSON.stringify(values)
     if (!json.includes("\\")) return `{${json.slice(1, -1)}}`
@@ -53,8 +54,8 @@ const arrayLiteral = (values: ReadonlyArray<unknown>): string => {
 }
 
 /**
- * Encodes a parameter for PostgreSQL's protocol, the same for both drivers: bytes as binary, everything else as text.
- * An array becomes an array literal, any other object JSON.
+ * Encodes a parameter for PostgreSQL's protocol, in the same way for both drivers. Bytes are encoded as binary,
+ * everything else as text. An array becomes an array literal, and any other object becomes JSON.
  */
 export const encode = (value: unknown): string | Buffer | null => {
   switch (typeof value) {
@@ -80,7 +81,8 @@ const numbers = (text: string): Array<number | null> =>
   text === "{}" ? [] : text.slice(1, -1).split(",").map((n) => n === "NULL" ? null : Number(n))
 
 /**
- * The parser of a column's text: 64-bit integers become numbers, `numeric` stays text, the rest is parsed as `pg` does.
+ * Returns the parser of a column's text. 64-bit integers become numbers, `numeric` stays text, and all other types are
+ * parsed as `pg` parses them.
  */
 export const parserOf = (oid: number): (text: string) => unknown =>
   oid === INT8 ? Number : oid === INT8_ARRAY ? numbers : types.getTypeParser(oid, "text")
@@ -94,7 +96,7 @@ const SQLSTATE = /^[0-9A-Z]{5}$/
 
 /**
  * An error of the database or of the connection to it. It omits the fields that may quote rows or parameters (detail,
- * hint, where), so it may be logged.
+ * hint, where), so that it may be logged.
  */
 export class DatabaseFault extends Error {
   override readonly name = "DatabaseFault"
@@ -121,7 +123,7 @@ export class DatabaseFault extends Error {
 /** The SQLSTATE of a full disk. */
 const DISK_FULL = "53100"
 
-/** The message of an error that says that the disk of the database is full; undefined for every other error. */
+/** The message of an error that reports that the disk of the database is full; undefined for every other error. */
 export const noSpace = ({ reason: { cause } }: SqlError.SqlError): string | undefined => {
   if (!(cause instanceof DatabaseFault) || (cause.code !== DISK_FULL && !saysNoSpace(cause.message))) return undefined
   // PostgreSQL may write its messages in another language.

@@ -1,79 +1,82 @@
 import type { Settings } from "#infrastructure/platform/Config"
 import { Context, type Duration } from "effect"
 
-/** The exported columns of a table, and its other columns, each with the reason why an export leaves it out. */
+/** The exported columns of a table, and its other columns (`without`), each with the reason why an export omits it. */
 export interface Columns {
   readonly columns: ReadonlyArray<string>
   readonly without: Readonly<Record<string, string>>
 }
 
 /**
- * A file of an agent's export: rows of one table (`t`) in the order of a key, each perhaps joined with a row of another
- * table (`j`). In all SQL, `$1` is the agent's id.
+ * A file of an agent's export. It contains rows of one table (`t`) in the order of a key. Each row may be joined with a
+ * row of another table (`j`). In all SQL, `$1` is the agent's id.
  */
 export interface ExportFile extends Columns {
-  /** Without the ending `.jsonl`. */
+  /** The file name without the extension `.jsonl`. */
   readonly name: string
   readonly about: string
-  /** The order of the rows: columns and their types. Unique among the rows of one agent. */
+  /** The columns by which the rows are ordered, with their types. The key is unique among the rows of one agent. */
   readonly key: ReadonlyArray<readonly [column: string, type: "text" | "bigint"]>
   /** The SQL condition that selects the agent's rows. */
   readonly mine: string
-  /** Set if no index finds the agent's rows. The whole table is then read, slice by slice. */
+  /** Set if no index finds the agent's rows. An export then reads the whole table, slice by slice. */
   readonly whole?: true
   /**
-   * Set if the agent's rows are among those of its groups. They are read group by group. The first column of the key is
-   * the group.
+   * Set if the agent's rows are among the rows of its groups. An export then reads the rows group by group. The first
+   * column of the key is the group.
    */
   readonly byGroup?: true
   /** How many rows one statement reads. */
   readonly slice: number
-  /** The joined table. Each row contains the joined row under `as`. */
+  /** The joined table. Each exported row contains the joined row as the property `as`. */
   readonly join?: Columns & { readonly table: string; readonly as: string; readonly on: string }
 }
 
-/** Reasons to leave out a column of which a reader of the export need not know. */
+/** Reasons to omit a column that a reader of the export does not need. */
 export const SELF = "always the agent"
 export const SAME = "the same as in the row itself"
 
-/**
- * How many rows one statement of an export reads: of an index, of an index with rows of up to 32 KiB each, and of a
- * whole table.
- */
+/** How many rows one statement of an export reads through an index. */
 export const SMALL = 500
+/** How many rows one statement of an export reads through an index if a row may have 32 KiB. */
 export const LARGE = 100
+/** How many rows one statement of an export reads from a table without a suitable index. */
 export const WHOLE = 2_000
 
-/** Rows that a job removes some time after the time in one of their columns (`ExpirySweeps.ts`). */
+/** Describes rows that a job deletes some time after the time in one of their columns (`ExpirySweeps.ts`). */
 export interface Expiry {
-  /** The job, which is also the label of its metrics. Tables may share a job. */
+  /** The name of the job, which is also the label of its metrics. Several tables may share a job. */
   readonly job: string
-  /** The period of the job, the same in all tables of the job. */
+  /** How often the job runs. All tables of a job must have the same period. */
   readonly every: Duration.Input
-  /** A time in milliseconds; `null` in rows that stay. An index begins with this column, or with `only` and it. */
+  /**
+   * The column with a time in milliseconds, or with `null` in rows that are kept. An index must begin with this column,
+   * or with the column in `only` followed by this column.
+   */
   readonly column: string
-  /** How many milliseconds after this time the rows are removed; 0 if it is omitted. */
+  /** How many milliseconds after this time the rows are deleted; 0 if it is omitted. */
   readonly keptMs?: (config: Settings) => number
-  /** An SQL condition for the rows; all rows if it is omitted. */
+  /** An SQL condition that selects the rows. If it is omitted, the job handles all rows. */
   readonly only?: string
   /**
-   * How far ahead of now `column` can be in a new row, in milliseconds. A row whose time is further ahead is from
-   * before the clock was set back, or from a node whose clock is ahead. It may be in use, so the job changes its time
-   * to that of a new row.
+   * How far ahead of now `column` can be in a new row, in milliseconds. A row whose time is further ahead was written
+   * before the clock was set back, or by a node whose clock is ahead. The row may be in use, so the job does not delete
+   * it but sets its time to that of a new row.
    */
   readonly longestMs?: number
 }
 
-/** How old rows are removed. `kept` is the reason why no job removes any. */
+/** How old rows are deleted, or the reason why no job deletes rows (`kept`). */
 export type Retention =
   | {
     readonly expires?: ReadonlyArray<Expiry>
     /**
-     * Set if each row is about one message, and is removed together with the message: the SQL condition that joins the
-     * row (`t`) with the message for one agent (`m`: `conversation_id`, `seq`, `id`, `agent_id`).
+     * Set if each row belongs to one message and is deleted together with the message. It is the SQL condition that
+     * joins the row (`t`) with the message for one agent (`m`, which has the columns `conversation_id`, `seq`, `id` and
+     * `agent_id`).
      */
     readonly withMessage?: string
-    /** The names of other jobs that remove rows. The job `messages` is `MessageRetention.ts`. */
+    /** The names of other jobs that delete rows. The job `messages` is in `MessageRetention.ts`. */
     readonly jobs?: ReadonlyArray<string>
   }
   | { readonly kept: string }
@@ -86,14 +89,14 @@ interface Owned {
 /** A table with data of agents. */
 export interface AgentTable extends Owned {
   /**
-   * What the steps that follow the end of an account do with the rows that exist: delete some, change some, or nothing.
-   * The steps themselves are in `DeletionsLive.ts` and in the services that it calls.
+   * What the steps after the deletion of an account do with the existing rows: delete some, change some, or keep all.
+   * The steps are in `DeletionsLive.ts` and in the services that it calls.
    */
   readonly deletion: "deletes" | "changes" | "keeps"
   readonly erasure: {
     /**
-     * What an erasure removes from the table, and what it leaves: entries of the lists `removed` and `remains` in
-     * `Erasure.ts`.
+     * What an erasure removes from the table, and what it keeps there. The values are entries of the lists `removed`
+     * and `remains` in `Erasure.ts`.
      */
     readonly removes: ReadonlyArray<string>
     readonly keeps: ReadonlyArray<string>
@@ -103,26 +106,26 @@ export interface AgentTable extends Owned {
      */
     readonly batch?: { readonly name: string; readonly text: string }
     /**
-     * Set if the agent has few rows, by `agent_id`. One statement of an erasure deletes the rows of all such tables.
-     * The name is that of the table's part of the statement.
+     * Set if an agent has few rows in the table, which are found by `agent_id`. One statement of an erasure deletes the
+     * rows of all such tables. The value names the table's part of this statement.
      */
     readonly few?: string
   }
-  /** Empty if each row is exported by the file of another table, which joins it. */
+  /** Empty if the file of another table exports the rows by a join. */
   readonly exports: ReadonlyArray<ExportFile>
-  /** The columns with JSON as text, which an export shows as JSON. */
+  /** The text columns that contain JSON. An export writes them as JSON values. */
   readonly json?: ReadonlyArray<string>
 }
 
 /** A table without data that an agent's export, deletion or erasure must handle. */
 export interface ServerTable extends Owned {
-  /** Why an export leaves the table out; a line of the export's `FORMAT.md`. */
+  /** Why an export omits the table. The text is a line in `FORMAT.md` of the export. */
   readonly notExported: string
 }
 
 /**
- * A table of `schema/`, as its owner declares it: the module to whose domain the rows belong. Other modules may write
- * the table too.
+ * A table of `schema/`, declared by the module that owns it. The owner is the module to whose domain the rows belong.
+ * Other modules may write the table too.
  */
 export type OwnedTable = AgentTable | ServerTable
 

@@ -6,35 +6,36 @@ import { Clock, Context, Data, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Database } from "./Sql.ts"
 
-/** The age in transactions from which a table is vacuumed although nothing in it has changed. */
+/** The age in transactions from which a table is vacuumed even if nothing in it has changed. */
 export const FreezeAge = Context.Reference<number>("parley/database/Vacuum/FreezeAge", {
   defaultValue: () => 10_000_000
 })
 /**
- * At this multiple of `FreezeAge`, which is a billion, a table is vacuumed at any size. At two billion PostgreSQL
- * refuses writes.
+ * The multiple of `FreezeAge` from which a table is vacuumed whatever its size is. By default this is an age of a
+ * billion transactions. At two billion, PostgreSQL refuses writes.
  */
 const OVERDUE = 100
-/** In a quiet second, statements run for at most this share of the second. */
+/** A second counts as quiet if statements run for at most this share of it. */
 const QUIET = 0.1
 /**
- * How long a vacuum waits for a quiet second. After this time the vacuum runs anyway, and the next vacuum waits again.
+ * How long a vacuum waits for a quiet second, in milliseconds. After this time the vacuum runs anyway, and the next
+ * vacuum waits again.
  */
 const MAX_TURN_WAIT_MS = 600_000
-/** `VACUUM FULL` takes up to four times as long for each byte as `VACUUM`. */
+/** `VACUUM FULL` takes at most this many times as long as `VACUUM` for each byte. */
 const FULL_COSTS = 4
 /**
- * `VACUUM FULL` writes a new table and its log, and sorts the indexes. Together they take this multiple of the table's
- * bytes.
+ * The free space that `VACUUM FULL` needs, as a multiple of the table's bytes. It writes a new table and its log, and
+ * sorts the indexes.
  */
 const FULL_ROOM = 3
 /**
- * The free bytes that a vacuum leaves for the log of other statements: four files. PGlite crashes if a file of the log
- * does not fit.
+ * How many free bytes a vacuum leaves for the write-ahead log of other statements. This is room for four files of the
+ * log. PGlite crashes if a file of the log does not fit on the disk.
  */
 const RESERVE_BYTES = 64_000_000
 
-/** The disk has too little free space for a piece of work. The work was not begun. */
+/** The disk has too little free space for a piece of work, which was not started. */
 export class DiskSpaceShort extends Data.TaggedError("DiskSpaceShort")<{
   /** For example "Vacuuming the table agents". */
   readonly work: string
@@ -60,7 +61,8 @@ const CLEARING = "Clearing the write-ahead log"
 const rewriting = (table: string) => `Rewriting the table ${table}`
 
 /**
- * Clears the log, which may write as many bytes as its files have now. Returns `false` while a backup needs the log.
+ * Clears the write-ahead log. This may write as many bytes as the files of the log have now. Returns `false` while a
+ * backup needs the log.
  */
 const clearLog = Effect.gen(function*() {
   const { backup } = yield* Database
@@ -74,8 +76,8 @@ const clearLog = Effect.gen(function*() {
 })
 
 /**
- * When a job began to wait for its turn, in monotonic milliseconds; `undefined` while the job does not wait. Each job
- * has its own.
+ * When a job began to wait for a quiet second (`Vacuum.turn`), in monotonic milliseconds; `undefined` while the job
+ * does not wait. Each job has a `TurnWait` of its own.
  */
 export interface TurnWait {
   waitsSince: number | undefined
@@ -83,15 +85,15 @@ export interface TurnWait {
 
 interface Table {
   readonly name: string
-  /** The most bytes that a vacuum of the table reads. */
+  /** How many bytes a vacuum of the table reads at most. */
   readonly bytes: number
   readonly overdue: boolean
 }
 
 /**
- * The tables that are due, by autovacuum's rules: dead rows, new rows or age. PGlite forgets its statistics at each
- * start, so every table of more than a few pages is due once after a start. Pages that are all-visible are not read
- * unless rows are dead.
+ * Selects the tables that are due according to autovacuum's rules: dead rows, new rows or age. PGlite loses its
+ * statistics at each restart, so every table of more than a few pages is due once after a start. A vacuum does not read
+ * all-visible pages unless the table has dead rows.
  */
 const DUE = `
 SELECT c.oid::regclass::text AS name, GREATEST(age(c.relfrozenxid), age(t.relfrozenxid)) > $2::bigint AS overdue,
@@ -111,8 +113,8 @@ const AGE = "SELECT max(age(datfrozenxid))::bigint AS age FROM pg_database"
 /**
  * Vacuums PGlite, which has no autovacuum. A vacuum frees the space of deleted rows for new ones, and freezes old
  * transaction ids. PGlite runs a statement on the event loop's thread, so everything else waits while a table is
- * vacuumed. Therefore a statement vacuums one table, when few statements run, and tables larger than `VACUUM_TABLE_MB`
- * are skipped. On PostgreSQL only the age is read.
+ * vacuumed. Therefore each statement vacuums one table and runs at a time when few other statements run. Tables larger
+ * than `VACUUM_TABLE_MB` are skipped. On PostgreSQL this service vacuums nothing and only reads the transaction age.
  */
 export class Vacuum extends Context.Service<Vacuum, {
   /** Vacuums the next table that is due. */
@@ -123,12 +125,12 @@ export class Vacuum extends Context.Service<Vacuum, {
    */
   readonly turn: (wait: TurnWait) => Effect.Effect<boolean>
   /**
-   * Rewrites a table with `VACUUM FULL`, so that its old files with all their bytes are removed. Leaves the table as it
-   * is if the table is too large, or if the disk has too little free space now.
+   * Rewrites a table with `VACUUM FULL`, which deletes the old files of the table. Does nothing if the table is too
+   * large, or if the disk has too little free space now.
    */
   readonly rewrite: (table: string) => Effect.Effect<"done" | "too large" | "no room", SqlError.SqlError>
   /**
-   * Removes all records from the write-ahead log. Returns `false` while a backup needs the log, or the disk has too
+   * Removes all records from the write-ahead log. Returns `false` while a backup needs the log or the disk has too
    * little free space.
    */
   readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
@@ -165,8 +167,8 @@ export class Vacuum extends Context.Service<Vacuum, {
       })
 
       /**
-       * The pieces of work for which the disk had too little free space at the last attempt. The log has named each of
-       * them.
+       * The pieces of work for which the disk had too little free space at the last attempt. For each of them a warning
+       * has been logged.
        */
       const short = new Set<string>()
       const noRoom = ({ message, work }: DiskSpaceShort) => {
@@ -184,7 +186,10 @@ export class Vacuum extends Context.Service<Vacuum, {
           Effect.provideService(Database, database),
           Effect.provideService(FreeDisk, freeDisk)
         )
-      /** The next table that is due: first the overdue tables, then the others, the smallest first. */
+      /**
+       * The next table to vacuum. Overdue tables come before the other tables that are due, and smaller tables before
+       * larger ones.
+       */
       const nextOf = Effect.fnUntraced(function*(due: ReadonlyArray<Table>) {
         for (const table of due) {
           if (yield* hasRoom(`Vacuuming the table ${table.name}`, table.bytes)) return table
@@ -252,7 +257,7 @@ export class Vacuum extends Context.Service<Vacuum, {
   )
 }
 
-/** The progress that `compact` reports for each table. */
+/** What `compact` reports after each table. The sizes are in bytes. */
 export interface Compacted {
   readonly table: string
   readonly before: number
@@ -260,11 +265,11 @@ export interface Compacted {
 }
 
 /**
- * Rewrites every table and index of a stopped server's PGlite, and removes the write-ahead log. Each table is one
- * transaction of PostgreSQL: the new files are written beside the old ones, and the commit exchanges them. So a process
- * that is killed at any moment leaves a database that starts; the next opening removes files that were not finished.
- * The tables are written from the smallest to the largest. Fails at the first one for which the disk has too little
- * room.
+ * Rewrites every table and index in the PGlite database of a stopped server, and clears the write-ahead log. Each table
+ * is rewritten in one transaction: new files are written beside the old files, and the commit replaces the old files.
+ * If the process is killed at any moment, the database can still be opened, and the next opening deletes unfinished
+ * files. The tables are rewritten from the smallest to the largest. Fails at the first table for which the disk has too
+ * little free space.
  */
 export const compact = Effect.fnUntraced(function*<E, R>(say: (done: Compacted) => Effect.Effect<void, E, R>) {
   const sql = yield* SqlClient.SqlClient
@@ -273,7 +278,8 @@ export const compact = Effect.fnUntraced(function*<E, R>(say: (done: Compacted) 
       sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${name}::regclass) AS bytes`,
       ([row]) => row?.bytes ?? 0
     )
-  // The statistics come last: until every table is analysed they may hold values of rows that were deleted.
+  // The tables of statistics come last, because they may contain values of deleted rows until every other table is
+  // analysed.
   const tables = yield* sql<{ readonly name: string }>`
     SELECT oid::regclass::text AS name FROM pg_class WHERE relkind IN ('r', 'm') AND relpersistence <> 't'
     ORDER BY relname LIKE 'pg_statistic%', pg_total_relation_size(oid)`

@@ -6,36 +6,36 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Socket } from "node:net"
 
 /**
- * Up to this many bytes of a connection are not counted. Every connection may make the process hold them besides its
- * bound.
+ * How many bytes of a connection are not counted. Every connection may make the process hold this many bytes in
+ * addition to its bound.
  */
 export const UNCOUNTED = 16_384
-/** How often all holdings are measured. */
+/** How often all held buffers are measured. */
 const SWEEP = "1 second"
 /**
- * A connection that has moved less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer
- * are cut first.
+ * A connection is stalled if its peer has sent and read less than `UNCOUNTED` bytes for this many milliseconds. The
+ * stalled connections of a peer are cut first.
  */
 const STALLED_MS = 2_000
-/** How long a stalled connection may stay while more than half of the process's bound is used. */
+/** How many milliseconds a stalled connection may stay open while more than half of the process's bound is used. */
 const TIGHT_STALL_TIMEOUT_MS = 10_000
 
 /**
- * Bytes in this process's memory that one connection makes it hold: an answer that is not read, a body that is not
- * complete.
+ * Bytes that one connection makes this process keep in memory: a response that the client does not read, or a request
+ * body that is not complete.
  */
 export interface HeldBuffer {
-  /** The bytes that are held right now. */
+  /** How many bytes are held right now. */
   readonly bytes: () => number
-  /** A number that changes whenever the peer takes or sends something. */
+  /** A number that changes whenever the peer reads or sends bytes. */
   readonly progress: () => number
-  /** Drops the held bytes, and the connection with them. The peer has to connect again. */
+  /** Drops the held bytes and closes the connection. The peer has to connect again. */
   readonly cut: () => void
 }
 
 /**
- * The bytes that a connection has received, and that the kernel has taken from it. The sum changes while the peer
- * writes or reads.
+ * The sum of the bytes that a connection has received and the bytes that it has passed to the kernel. The sum changes
+ * while the peer writes or reads.
  */
 export const progressOf = (socket: Socket): number => {
   const { _handle: handle } = socket as Socket & {
@@ -51,11 +51,11 @@ export interface Bounds {
   readonly process: number
 }
 
-/** The entry of one holding in the account, from `hold` until `release`. */
+/** The entry of one held buffer in the account, from `hold` until `release`. */
 export class BufferEntry {
   bytes = 0
   progress = Number.NaN
-  /** When the peer last took or sent something, in monotonic milliseconds. */
+  /** When the peer last read or sent bytes, in monotonic milliseconds. */
   movedAt: number
   released = false
   readonly peer: string
@@ -73,20 +73,20 @@ export class BufferEntry {
 type Reason = "connection" | "peer" | "process" | "stalled"
 
 /**
- * The account of all bytes that peers make this process hold: answers and frames that nobody reads, and bodies that
- * arrive slowly. A peer is an agent, or an IP address before a key is checked. Each connection, each peer and the
- * process have a bound.
+ * The account of all bytes that peers make this process keep in memory: responses and frames that clients do not read,
+ * and request bodies that arrive slowly. A peer is an agent, or an IP address before the key of a request is checked.
+ * Each connection, each peer and the process have a bound.
  *
- * - Above the bound of a connection, the connection is cut.
- * - Above the bound of a peer, connections of this peer are cut: stalled ones first, then the largest.
- * - Above the bound of the process, connections of the peer that makes it hold the most are cut, stalled ones first.
- * - Above half of the bound of the process, connections that have been stalled for 10 s are cut, if their peers hold
- *   more than their share. So backlogs get room again.
+ * - If a connection exceeds its bound, it is cut.
+ * - If a peer exceeds its bound, connections of this peer are cut. Stalled connections are cut first, then the largest.
+ * - If the process exceeds its bound, connections of the peer with the most bytes are cut, stalled connections first.
+ * - If the process exceeds half of its bound, connections that have been stalled for 10 s are cut if their peers use
+ *   more than their share. Backlogs get room again in this way.
  *
- * So a peer that does not read loses its own connections. A client that acknowledges loses no message, because messages
- * without an acknowledgement are sent again. A socket without acknowledgements (wire.md E.2) loses the frames that were
- * sent on it, as with every broken connection. Only bytes that the kernel has not taken are held. A connection is
- * counted from `UNCOUNTED` bytes on. Every call is synchronous.
+ * As a result, a peer that does not read loses its own connections. A client that acknowledges messages loses none of
+ * them, because messages without an acknowledgement are sent again. A socket without acknowledgements (wire.md E.2)
+ * loses the frames that were sent on it, as with every broken connection. Only bytes that the kernel has not taken
+ * count. A connection is counted if it makes the process hold more than `UNCOUNTED` bytes. Every call is synchronous.
  */
 export class BufferAccount {
   total = 0
@@ -96,7 +96,7 @@ export class BufferAccount {
   readonly #peers = new Map<string, { bytes: number; readonly all: Set<BufferEntry> }>()
   readonly #connections = new Map<object, number>()
 
-  /** `now`: monotonic milliseconds. `cutOff` is called for each connection that is cut. */
+  /** `now` returns monotonic milliseconds. `cutOff` is called for each connection that is cut. */
   constructor(
     bounds: Bounds,
     now: () => number,
@@ -107,7 +107,7 @@ export class BufferAccount {
     this.#cutOff = cutOff
   }
 
-  /** Begins to count a holding. */
+  /** Begins to count a held buffer. */
   hold(peer: string, connection: object, holding: HeldBuffer): BufferEntry {
     const held = new BufferEntry(peer, connection, holding, this.#now())
     let account = this.#peers.get(peer)
@@ -118,8 +118,8 @@ export class BufferAccount {
   }
 
   /**
-   * Counts the bytes that are held now, and cuts connections above the bounds. The connection of this holding may be
-   * among them.
+   * Counts the bytes that the buffer contains now, and cuts connections if a bound is exceeded. The connection of this
+   * buffer may be cut, too.
    */
   changed(held: BufferEntry): void {
     if (held.released) return
@@ -132,7 +132,7 @@ export class BufferAccount {
     if (this.total > process) this.#relieve(() => this.#heaviest(), () => this.total > process, "process")
   }
 
-  /** Ends the counting. Has no effect if the counting has ended. */
+  /** Stops counting a held buffer. Has no effect after the first call. */
   release(held: BufferEntry): void {
     if (held.released) return
     this.#count(held, 0)
@@ -147,7 +147,7 @@ export class BufferAccount {
     return this.total > this.bounds.process / 2
   }
 
-  /** Measures all holdings, releases the empty ones, and cuts connections above the bounds. */
+  /** Measures all held buffers, releases the empty buffers, and cuts connections if a bound is exceeded. */
   sweep(): void {
     for (const { all } of this.#peers.values()) {
       for (const held of all) {
@@ -178,7 +178,7 @@ export class BufferAccount {
     return [...this.#peers.values()].flatMap(({ all }) => [...all])
   }
 
-  /** The holdings of the peer that makes the process hold the most. */
+  /** The held buffers of the peer with the most bytes. */
   #heaviest(): Iterable<BufferEntry> {
     let most = 0
     let heaviest: Iterable<BufferEntry> = []
@@ -191,7 +191,7 @@ export class BufferAccount {
   }
 
   #relieve(among: () => Iterable<BufferEntry>, isOver: () => boolean, reason: Reason): void {
-    // Bytes that have left since they were counted may make a cut unnecessary.
+    // If bytes have been sent since they were counted, a cut may be unnecessary.
     for (const held of this.#all()) this.#measure(held)
     while (isOver()) {
       const stalledBefore = this.#now() - STALLED_MS
@@ -219,7 +219,7 @@ export class BufferAccount {
   #measure(held: BufferEntry): void {
     if (held.released) return
     const progress = held.holding.progress()
-    // A peer that takes only a few bytes counts as one that takes none.
+    // A peer that reads or sends only a few bytes counts as stalled.
     if (!(progress - held.progress < UNCOUNTED)) {
       held.progress = progress
       held.movedAt = this.#now()

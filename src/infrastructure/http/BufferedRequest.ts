@@ -11,7 +11,8 @@ type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0] & {
 }
 
 /**
- * A body from outside. It dies with a refusal if a JSON body has a number that would be changed (wire.md C.0, Numbers).
+ * Checks a body that a client sent. Dies with a refusal if the JSON contains a number that the server would change
+ * (wire.md C.0, Numbers).
  */
 export const checkedText = (body: string): Effect.Effect<string> => {
   const found = inexactNumber(body)
@@ -19,13 +20,13 @@ export const checkedText = (body: string): Effect.Effect<string> => {
 }
 
 /**
- * The body of a request, unchecked. It is for forms, and for protocols that check numbers themselves, because their
- * refusals are of another form.
+ * The body of a request, without the check of numbers. It is for forms, and for protocols that check numbers themselves
+ * because their refusals have another form.
  */
 export const uncheckedText = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<string> =>
   request.source instanceof ServerRequest ? Effect.succeed(request.source.body ?? "") : Effect.orDie(request.text)
 
-/** A request whose body is already read, in the form in which its endpoint gets it. */
+/** A request whose body has already been read, in the form that its endpoint receives. */
 export class BufferedRequest extends NodeHttpIncomingMessage<HttpServerError.HttpServerError>
   implements HttpServerRequest.HttpServerRequest
 {
@@ -57,7 +58,7 @@ export class BufferedRequest extends NodeHttpIncomingMessage<HttpServerError.Htt
   }
 
   override get text(): Effect.Effect<string> {
-    // A body that this server made for a call of its own API has numbers that were checked.
+    // If the changes contain a body, the server made it for a call of its own API. Its numbers were already checked.
     return this.changes.body === undefined ? checkedText(this.body) : Effect.succeed(this.body)
   }
 

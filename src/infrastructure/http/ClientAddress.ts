@@ -4,8 +4,8 @@ import { BlockList, isIP, isIPv6 } from "node:net"
 
 /**
  * The IP address of the client that made a request. Each of the `proxies` trusted proxies in front of the server
- * appends its peer's address to X-Forwarded-For. So a trusted proxy wrote the entry at position `proxies` from the
- * right. The client may have forged every entry to the left of that entry.
+ * appends its peer's address to X-Forwarded-For. Therefore a trusted proxy wrote the entry at position `proxies` from
+ * the right. The client may have forged every entry to the left of that entry.
  */
 export const clientAddress = (
   remote: string | undefined,

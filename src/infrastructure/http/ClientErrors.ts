@@ -16,7 +16,7 @@ const statusOf = ({ code }: NodeJS.ErrnoException) =>
     ? [413, "The chunk extensions are too large."] as const
     : [400, "This is not a valid HTTP request."] as const
 
-/** Answers bytes that are not an HTTP request, and requests that do not arrive in time. */
+/** Responds to bytes that are not an HTTP request, and to requests that do not arrive in time. */
 export const makeClientErrors = (ids: Ids["Service"]) => (error: NodeJS.ErrnoException, socket: Duplex): void => {
   // Node times out a connection without a byte after `headers` milliseconds.
   if (socket instanceof Socket && socket.bytesRead === 0) return void socket.destroy()

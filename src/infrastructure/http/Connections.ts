@@ -17,49 +17,65 @@ import type { ServerRequest } from "./ServerRequest.ts"
 import type { ServerResponse } from "./ServerResponse.ts"
 
 /**
- * Bounds on the connections to the two ports of this process. Without them, clients that open connections and send
- * nothing would take all file descriptors, and the database could not open its files any more. `server.maxConnections`
- * of Node counts for one listening socket; the public port has 32 of them (Listening.ts).
+ * Bounds on the connections to the two ports of this process. Without these bounds, clients that open connections and
+ * send nothing would use all file descriptors, and the database could no longer open its files. Node's
+ * `server.maxConnections` is not used, because it counts the connections of one listening socket, and the public port
+ * has 32 listening sockets (Listening.ts).
  */
 
-/** The limit of open files where the system does not report one. */
+/** The limit of open files that is assumed if the system does not report a limit. */
 const FILES_UNKNOWN = 4_096
-/** Descriptors for the sockets that listen, Redis, mail, S3, the log, traces and operators' commands. */
+/**
+ * How many file descriptors are reserved for listening sockets, Redis, e-mail, S3, the log, traces and operators'
+ * commands.
+ */
 const RESERVE = 100
-/** Files that PGlite may have open at once: 190 after a start; the database of a new server has 600. */
+/**
+ * How many file descriptors are reserved for PGlite. PGlite has 190 files open after a start. The database of a new
+ * server has 600 files.
+ */
 const PGLITE_FILES = 500
-/** Clients get at least this share of the limit, however small the limit is. */
+/** The least share of the limit that connections of clients get, however small the limit is. */
 const LEAST_SHARE = 1 / 4
-/** Share of the limit for connections from other nodes. The same share is reserved for connections to other nodes. */
+/**
+ * The share of the limit for connections from other nodes. The same share is reserved for connections to other nodes.
+ */
 const NODES_SHARE = 1 / 16
 const LEAST_NODES = 32
-/** Share of all connections of clients that one address may have. */
+/** The share of all connections of clients that one address may have. */
 const PEER_SHARE = 1 / 4
 /**
- * Share of all connections of nodes that one address may have. Several nodes of one machine may have the same address.
+ * The share of all connections of nodes that one address may have. Several nodes of one machine may have the same
+ * address.
  */
 const NODE_PEER_SHARE = 1 / 2
-/** An open connection needs 12 KiB of memory, 3 to 7 of them in V8's heap. */
+/**
+ * How many bytes of V8's heap are planned for one connection. An open connection needs 12 KiB of memory, of which 3 to
+ * 7 KiB are in V8's heap.
+ */
 const HEAP_PER_CONNECTION = 16_384
 const LOOPBACK = ["127.0.0.0/8", "::1/128"]
 
-/** How many connections this process accepts. `docs/operations.md` has the same arithmetic in words. */
+/** How many connections this process accepts. `docs/operations.md` describes the same calculation. */
 export interface Bounds {
-  /** Connections of clients. */
+  /** How many connections clients may have. */
   readonly clients: number
-  /** Connections of one client's address; `undefined` if there is no bound. */
+  /** How many connections one address of clients may have; `undefined` if there is no bound. */
   readonly perPeer: number | undefined
-  /** Connections of other nodes, and how many of them may come from one address. */
+  /** How many connections other nodes may have to this node. */
   readonly nodes: number
+  /** How many connections of other nodes may come from one address. */
   readonly perNode: number
-  /** Sentences for the log that say which settings an operator should change. */
+  /** Sentences for the log that name the settings which an operator should change. */
   readonly warnings: ReadonlyArray<string>
 }
 
-/** The most files that this process may have open: its soft limit, which Node raises to the hard limit at the start. */
+/**
+ * How many files this process may have open. This is its soft limit, which Node raises to the hard limit at the start.
+ */
 export const openFilesLimit = (): number => {
-  // The types of Node lack `excludeNetwork`. With its list of sockets, the report would look up the name of each
-  // address.
+  // The types of Node lack `excludeNetwork`. Without this option, the report would list the sockets and look up the
+  // name of each address.
   const report = process.report as typeof process.report & { excludeNetwork: boolean }
   const { excludeNetwork } = report
   report.excludeNetwork = true
@@ -71,7 +87,7 @@ export const openFilesLimit = (): number => {
   return soft === "unlimited" ? Number.POSITIVE_INFINITY : typeof soft === "number" ? soft : FILES_UNKNOWN
 }
 
-/** The bounds that follow from the settings, the limit of open files and the size that V8's heap may have. */
+/** Computes the bounds from the settings, the limit of open files and the maximum size of V8's heap. */
 export const boundsOf = (
   config: Settings,
   files: number = openFilesLimit(),
@@ -113,11 +129,11 @@ export const boundsOf = (
 interface Held {
   readonly connection: Socket
   readonly host: string
-  /** The address whose connections are counted; undefined for a trusted one. */
+  /** The address whose connections are counted; undefined for a trusted address. */
   readonly peer: string | undefined
   /** When the connection was accepted, in monotonic milliseconds. */
   readonly since: number
-  /** The number of requests under way on the connection. The request that upgraded a connection stays under way. */
+  /** The number of requests in progress on the connection. A request that upgrades the connection stays in progress. */
   underWay: number
 }
 
@@ -127,23 +143,25 @@ interface Options {
   readonly port: "http" | "nodes"
   readonly most: number
   readonly mostPerPeer: number | undefined
-  /** Milliseconds from the connection to its first byte. */
+  /** How many milliseconds a new connection may take to send its first byte. */
   readonly firstByteMs: number
   readonly trusted: ReadonlyArray<string>
 }
 
 /**
- * The open connections of one port. At the port's bound, a connection without work under way is closed for a new one.
- * The larger of two groups loses its oldest connection: connections that have not made a request yet, and connections
- * between two requests. So a flood of silent connections ends silent connections, and a client that sends its request
- * at once is served. If every connection has work under way, the new one is closed. A connection above the bound of its
- * own address is closed too.
+ * The open connections of one port. If the bound of the port is reached, a connection without work in progress is
+ * closed for each new connection. Such connections form two groups: connections that have not made a request yet, and
+ * connections between two requests. The oldest connection of the larger group is closed. As a result, a flood of silent
+ * connections closes silent connections, and a client that sends its request at once is served. If every connection has
+ * work in progress, the new connection is closed. A new connection is also closed if its address has reached its own
+ * bound.
  */
 export class Connections {
   private readonly held = new Map<Socket, Held>()
   private readonly byPeer = new Map<string, number>()
-  /** Connections without a request so far, and those between two requests, each oldest first. */
+  /** Connections without a request so far, the oldest first. */
   private readonly fresh = new Set<Held>()
+  /** Connections between two requests, the oldest first. */
   private readonly idle = new Set<Held>()
   private readonly trusts: (address: string) => boolean
   private readonly options: Options
@@ -161,7 +179,7 @@ export class Connections {
     return this.held.size
   }
 
-  /** Whether a new connection may stay; if not, it is closed. */
+  /** Counts a new connection and returns true, or closes the connection and returns false. */
   takes(connection: Socket): boolean {
     const { most, mostPerPeer } = this.options
     const host = clientAddress(connection.remoteAddress, undefined, 0)
@@ -210,7 +228,7 @@ export class Connections {
     else this.byPeer.delete(held.peer)
   }
 
-  /** Notes that work is under way on a connection. From now on the connection is not closed for a new one. */
+  /** Records that work is in progress on a connection. While it is, the connection is not closed for a new one. */
   readonly began = (connection: Socket): void => {
     const held = this.held.get(connection)
     if (held === undefined || held.underWay++ > 0) return
@@ -223,7 +241,7 @@ export class Connections {
     if (held !== undefined && --held.underWay === 0) this.idle.add(held)
   }
 
-  /** Closes the connections that have not sent their first byte in time. */
+  /** Closes the connections that did not send their first byte in time. */
   readonly endSilent = (): void => {
     const before = this.now() - this.options.firstByteMs
     for (const held of this.fresh) {
@@ -232,7 +250,7 @@ export class Connections {
     }
   }
 
-  /** Bounds the connections of a server. The server's own listeners get only the connections that may stay. */
+  /** Bounds the connections of a server. The server's own listeners get only the connections that may stay open. */
   guard(server: Server): void {
     const listeners = server.listeners("connection")
     server.removeAllListeners("connection")
@@ -241,7 +259,7 @@ export class Connections {
     })
   }
 
-  /** Bounds the connections of an HTTP server. The requests and upgrades on a connection are its work under way. */
+  /** Bounds the connections of an HTTP server. The requests and upgrades on a connection are its work in progress. */
   guardRequests(server: HttpServer<typeof ServerRequest, typeof ServerResponse>): void {
     const { began, ended } = this
     const finished = function(this: ServerResponse): void {
@@ -289,14 +307,17 @@ const make = Effect.fnUntraced(function*(options: Options) {
   yield* connectionsOpen.at(port).readsIn(() => connections.size)
   yield* connectionsBound.at(port).readsIn(() => most)
   if (Number.isFinite(options.firstByteMs)) {
-    // After a stall of the process, the bytes that have arrived meanwhile are read first.
+    // `setImmediate` lets the process first read the bytes that have arrived during a stall.
     const check = Effect.sync(() => void setImmediate(connections.endSilent))
     yield* Effect.forkScoped(Effect.repeat(check, Schedule.spaced(CHECK)))
   }
   return connections
 })
 
-/** The connections of clients to the public port. Logs a warning for each bound that cannot be kept. */
+/**
+ * Makes the bounds for the connections of clients to the public port. Logs a warning for each setting that an operator
+ * should change.
+ */
 export const clientConnections = Effect.fnUntraced(function*(config: Settings, firstByteMs: number) {
   const { clients, perPeer, warnings } = boundsOf(config)
   for (const warning of warnings) yield* Effect.logWarning(warning)
@@ -309,7 +330,10 @@ export const clientConnections = Effect.fnUntraced(function*(config: Settings, f
   })
 })
 
-/** The connections of other nodes to RUNNER_PORT. NodePort.ts itself bounds the wait for their first byte. */
+/**
+ * Makes the bounds for the connections of other nodes to RUNNER_PORT. NodePort.ts itself bounds the wait for their
+ * first byte.
+ */
 export const nodeConnections = Effect.fnUntraced(function*(config: Settings) {
   const { nodes, perNode } = boundsOf(config)
   return yield* make({

@@ -4,17 +4,17 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Readable } from "node:stream"
 import { ServerResponse } from "./ServerResponse.ts"
 
-/** Unread bytes at which an event stream ends. Its client opens a new stream. */
+/** How many unread bytes end an event stream. Its client opens a new stream. */
 const MAX_UNREAD = 1_048_576
 
-/** A stream of server-sent events. It ends when its client has left `MAX_UNREAD` bytes of events unread. */
+/** A stream of server-sent events. The stream ends when more than `MAX_UNREAD` bytes of events are unread. */
 export class EventStream extends Readable {
   constructor() {
     super({ read: () => undefined })
   }
 
   override push(chunk: unknown, encoding?: BufferEncoding): boolean {
-    // The normal end of the stream would make its response look complete.
+    // A destroyed stream must not end normally, because its response would then look complete.
     if (this.destroyed) return false
     const goesOn = super.push(chunk, encoding)
     if (this.readableLength > MAX_UNREAD) this.destroy()
@@ -23,17 +23,17 @@ export class EventStream extends Readable {
 }
 
 /**
- * A response that is written after its route has ended. Until then only the connection and this object are kept of the
- * request, without a fiber or a scope. A route returns `deferred(response)`.
+ * A response that is written after its route has ended. Until then only the connection and this object of the request
+ * stay in memory, without a fiber or a scope. A route returns `deferred(response)`.
  */
 export abstract class DeferredResponse {
-  /** Called once, when the route has ended. The deferred response sets itself as the `worker` of `response`. */
+  /** Called once, after the route has ended. An implementation sets itself as the `worker` of `response`. */
   abstract begin(response: ServerResponse): void
   /** Called when the client disconnects before the response has ended. */
   abstract interruptUnsafe(): void
 }
 
-/** What a route returns so that `response` is written after the route has ended. */
+/** Returns the value that a route must return so that `response` is written after the route has ended. */
 export const deferred = (response: DeferredResponse): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.raw(response)
 
@@ -42,7 +42,8 @@ export const deferredResponseOf = ({ body }: HttpServerResponse.HttpServerRespon
   body._tag === "Raw" && body.body instanceof DeferredResponse ? body.body : undefined
 
 /**
- * For requests that come through the router. Completes when a deferred response has ended, with nothing left to send.
+ * For requests that come through the router. If the route returned a deferred response, completes when this response
+ * has ended, with nothing left to send.
  */
 export const untilEnded = (answered: HttpServerResponse.HttpServerResponse) => {
   const waiting = deferredResponseOf(answered)

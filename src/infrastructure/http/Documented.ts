@@ -6,15 +6,18 @@ type Content = OpenApi.OpenApiSpecContent
 
 /** The documentation of an operation in the OpenAPI document. */
 interface Documentation {
-  /** Its title in the list of operations: an imperative of two to five words. */
+  /** The title of the operation in the list of operations: an imperative of two to five words. */
   readonly summary: string
-  /** One or two sentences: what it does, who may call it, and what a caller should know. */
+  /** One or two sentences: what the operation does, who may call it, and what a caller should know. */
   readonly description: string
-  /** Example values by name, as written in the URL: of every path parameter, and of query parameters. */
+  /**
+   * Example values by parameter name, as they are written in the URL. Every path parameter needs an example, query
+   * parameters may have one.
+   */
   readonly parameters?: Readonly<Record<string, string>>
   /** An example of the request body. */
   readonly body?: unknown
-  /** Whether the request body may be left out; by default it may not. */
+  /** Whether the request body may be omitted. The default is false. */
   readonly bodyIsOptional?: boolean
   /** An example of the body of 2xx responses. */
   readonly answer?: unknown

@@ -3,34 +3,34 @@ import { Context } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 
 /**
- * Annotations of endpoints, `endpoint.annotate(BodyLimit, …)`, that the server obeys before and around the handler. The
- * server resolves them once, when it starts (RouteTable.ts). A protocol annotates all of its paths at once
- * (Protocol.ts). Annotations that only a middleware of a module obeys are declared beside the middleware.
+ * Annotations of endpoints, `endpoint.annotate(BodyLimit, …)`, that the server applies before and around the handler.
+ * The server resolves them once, when it starts (RouteTable.ts). A protocol annotates all of its paths at once
+ * (Protocol.ts). Annotations that only a middleware of a module applies are declared beside the middleware.
  */
 
-/** The most bytes of a body that consists of a few short texts. */
+/** How many bytes a body may have that consists of a few short texts. */
 export const SMALL_BODY = 16_384
 
-/** The most bytes that the body of a request may have with these settings. */
+/** Returns how many bytes the body of a request may have with these settings. */
 export type BodyBytes = (config: Settings) => number
 
-/** The limit of endpoints that take a few short texts, for example endpoints without a key. */
+/** The limit of endpoints whose body consists of a few short texts, for example endpoints without a key. */
 export const smallBody: BodyBytes = (config) => Math.min(config.LIMITS_BODY_BYTES, SMALL_BODY)
 
-/** The limit of endpoints whose JSON may hold a file in base64. */
+/** The limit of endpoints whose JSON may contain a file in base64. */
 export const bodyWithFile: BodyBytes = (config) => 1.5 * config.LIMITS_BODY_BYTES
 
 /**
- * How large the body of a request may be. Parsing a body of a megabyte with very many fields takes half a second, so
- * each endpoint should take only the size that it needs.
+ * How many bytes the body of a request may have. Parsing a body of a megabyte with very many fields takes half a
+ * second, so each endpoint should allow only the size that it needs.
  */
 export const BodyLimit = Context.Reference<BodyBytes>("parley/http/EndpointOptions/BodyLimit", {
   defaultValue: () => (config) => config.LIMITS_BODY_BYTES
 })
 
 /**
- * Raw bytes of any content type, with a size limit of their own, which the endpoint checks: the most bytes that the
- * endpoint keeps in memory, or `"streamed"` if the endpoint stores the bytes as they arrive.
+ * Describes a body of raw bytes of any content type. The endpoint itself checks the size. The value is how many bytes
+ * the endpoint keeps in memory at most, or `"streamed"` if the endpoint stores the bytes as they arrive.
  */
 export type RawBody = number | "streamed"
 
@@ -41,21 +41,20 @@ export const RawBody = Context.Reference<RawBody | undefined>("parley/http/Endpo
 
 /**
  * Annotates an endpoint that balancers, orchestrators and monitoring request at short intervals (wire.md C.13). These
- * requests are not traffic of agents, so they count in `http_probes_total` only, and have no span and no line in the
- * log.
+ * requests are not traffic of agents. They are counted only in `http_probes_total`, are not traced, and are not logged.
  */
 export const Probe = Context.Reference("parley/http/EndpointOptions/Probe", { defaultValue: () => false })
 
 /**
- * Whether the endpoint has the deadline of reads. Without the annotation, endpoints with the method GET have the
- * deadline.
+ * Whether the deadline of reads applies to the endpoint. Without the annotation, the deadline applies to endpoints with
+ * the method GET.
  */
 export const ReadDeadline = Context.Reference<boolean | undefined>("parley/http/EndpointOptions/ReadDeadline", {
   defaultValue: () => undefined
 })
 
 /**
- * Whether requests to the endpoint are answered with 503 if the database does not answer for `READ_MS` (wire.md C.0,
+ * Whether requests to the endpoint get 503 if the database does not respond within `READ_MS` (wire.md C.0,
  * Unavailable).
  */
 export const hasReadDeadline = ({ annotations, method }: HttpApiEndpoint.Top): boolean =>

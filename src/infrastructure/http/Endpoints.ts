@@ -12,13 +12,13 @@ import {
 import { hasReadDeadline } from "./EndpointOptions.ts"
 
 /**
- * One module's group of endpoints as an API of its own, so that the module's handlers do not depend on the other
- * modules. `Api.ts` adds the same group, under the same name, to the whole API.
+ * Makes a separate API from the group of endpoints of one module, so that the module's handlers do not depend on the
+ * other modules. `Api.ts` adds the same group, under the same name, to the whole API.
  */
 export const apiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
   HttpApi.make("parley").add(group).middleware(WireErrors)
 
-/** Limits the log lines about late reads, over all requests of the process. */
+/** Limits the log lines about late reads of all requests in the process. */
 const lateReads = new LogThrottle()
 
 const late = Effect.suspend(() =>
@@ -33,9 +33,10 @@ const late = Effect.suspend(() =>
 )
 
 /**
- * Runs an effect in a fiber of its own, and fails with `Unavailable` if the effect takes longer than `READ_MS`. The
- * effect is interrupted then, but the caller does not wait until it has ended. A statement that was sent keeps its
- * connection until the database answers or the connection is closed. After that its transaction is rolled back.
+ * Runs an effect in a separate fiber, and fails with `Unavailable` if the effect takes longer than `READ_MS`. The
+ * effect is then interrupted, but the caller does not wait until the effect has ended. A statement that was sent keeps
+ * its connection until the database responds or the connection is closed. After that the statement's transaction is
+ * rolled back.
  */
 export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
   Effect.withFiber<A, E | Unavailable, R>(({ context }) => {
@@ -65,12 +66,12 @@ export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effec
 
 type Handler = (given: object) => Effect.Effect<unknown, unknown>
 
-/** The part of the builder's `Handlers` that handlers are added with. */
+/** The method of the builder's `Handlers` that adds a handler. */
 interface Added {
   readonly handle: (name: string, handler: Handler) => unknown
 }
 
-/** Adds handlers to those of the builder. The handlers of reads get their deadline. */
+/** Adds handlers to the builder's `Handlers`. The handlers of reads get the deadline of reads. */
 class Handlers {
   private readonly group: HttpApiGroup.Top
   private readonly added: Added
@@ -94,9 +95,9 @@ class Handlers {
 }
 
 /**
- * `HttpApiBuilder.group`, with the same types, and with the deadline of reads. The builder adds all services that it is
- * built with to the context of each request, which costs 8 µs for 90 services. So it is built with the middleware
- * alone. The handlers have got their services when they were built (`SelfContained` in Routing.ts).
+ * Like `HttpApiBuilder.group`, with the same types, but with the deadline of reads. The builder adds all services with
+ * which it is built to the context of each request. With 90 services this costs 8 µs. Therefore the builder gets only
+ * the services of the middleware. The handlers got their services when they were built (`SelfContained` in Routing.ts).
  *
  * The outermost middleware of an endpoint must be `WireErrors`, which turns every failure into the response.
  */

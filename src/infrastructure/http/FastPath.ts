@@ -24,10 +24,10 @@ const isStreamed = (response: HttpServerResponse.HttpServerResponse): boolean =>
 const MAX_LISTENERS = 20
 
 /**
- * Runs routes without Effect's router, for requests whose body is already read. A route's effect has the same services
- * in its context as behind the router. The work of the router, of the request's span and of streamed responses is left
- * out, and a deferred response keeps no fiber in memory. `other` sends the responses that are neither plain nor
- * deferred.
+ * Runs routes without Effect's router, for requests whose body has already been read. A route's effect has the same
+ * services in its context as with the router. The fast path omits the work of the router, of the request's span and of
+ * streamed responses. A deferred response keeps no fiber in memory. `other` sends the responses that are neither plain
+ * nor deferred.
  */
 export const makeFastPath = (
   scope: Scope.Scope,
@@ -75,7 +75,7 @@ export const makeFastPath = (
       try {
         response.whole(answered)
       } catch (defect) {
-        // Node rejects the headers. An exception from here would end the process.
+        // Node has rejected the headers. An uncaught exception would end the process.
         report(forRequest(
           response.requestId,
           Effect.map(answer(Cause.die(defect), response.refusalBody), (instead) => {
@@ -113,7 +113,8 @@ export const makeFastPath = (
         // disconnected client.
         else if (!response.destroyed)
           report(Effect.map(answer(exit.cause, response.refusalBody), (answered) => send(request, response, answered)))
-        // The stream of a response may belong to the request's scope.
+        // The stream of a response may belong to the request's scope, so the scope stays open until the response is
+        // closed.
         if (Exit.isSuccess(exit) && isStreamed(exit.value) && !response.destroyed) {
           // Node's pipeline adds eight listeners, and Node warns above ten.
           response.setMaxListeners(MAX_LISTENERS)

@@ -5,7 +5,7 @@ import { Agent as HttpsAgent, request as requestHttps } from "node:https"
 import { isIPv6, type LookupFunction } from "node:net"
 import { hostOf } from "./PrivateAddressGuard.ts"
 
-/** There was no valid HTTP answer: the connection failed or broke, or the answer was not HTTP or too large. */
+/** There was no valid HTTP response: the connection failed or broke, or the response was not HTTP or was too large. */
 export class ExchangeFailed extends Data.TaggedError("ExchangeFailed")<{ readonly reason: string }> {
   static of(error: Error): ExchangeFailed {
     const code = "code" in error && typeof error.code === "string" ? error.code : ""
@@ -18,7 +18,7 @@ export class ExchangeFailed extends Data.TaggedError("ExchangeFailed")<{ readonl
   }
 }
 
-/** A request to a URL of a stranger. With a body it is a POST, otherwise a GET. */
+/** A request to an untrusted URL. It is a POST if it has a body, and otherwise a GET. */
 export interface GuardedRequest {
   readonly url: URL
   /** The only addresses that may be dialled, from `checkedAddresses`. */
@@ -27,12 +27,12 @@ export interface GuardedRequest {
   readonly body?: string
 }
 
-// Separate HTTP agents, because a connection serves one request, goes to addresses that were checked for it, and uses
-// no proxy.
+// These requests have their own HTTP agents. Each connection serves one request, goes only to addresses that were
+// checked for this request, and uses no proxy.
 const plain = new HttpAgent({ keepAlive: false })
 const secure = new HttpsAgent({ keepAlive: false })
 
-/** A DNS look-up that gives these addresses for every name. */
+/** A DNS look-up that returns these addresses for every name. */
 const onlyThese = (addresses: ReadonlyArray<string>): LookupFunction => (_hostname, options, callback) => {
   const found = addresses.map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }))
   const first = found[0]
@@ -61,9 +61,9 @@ const answerTo = ({ addresses, body, headers, url }: GuardedRequest): Effect.Eff
   })
 
 /**
- * Sends a request once, reads the answer with `read`, and drops the connection. Redirects are not followed. The host
- * name of the URL is used for the Host header and TLS. The connection goes to `addresses` only. Interruption drops the
- * connection. The caller bounds the time.
+ * Sends a request once, reads the response with `read`, and closes the connection. Redirects are not followed. The host
+ * name of the URL is used for the Host header and TLS. The connection goes to `addresses` only. An interruption closes
+ * the connection. There is no time-out, so the caller must limit the time.
  */
 export const exchange = <A, E, R>(
   request: GuardedRequest,
@@ -74,7 +74,7 @@ export const exchange = <A, E, R>(
     (response) => Effect.ensuring(read(response), Effect.sync(() => response.destroy()))
   )
 
-/** The text of an answer's body. Fails if the body has more than `most` bytes, or breaks off. */
+/** Reads the body of a response as text. Fails if the body has more than `most` bytes or is incomplete. */
 export const textOf = (response: IncomingMessage, most: number): Effect.Effect<string, ExchangeFailed> =>
   Effect.callback<string, ExchangeFailed>((resume) => {
     const fail = (reason: string) => resume(Effect.fail(new ExchangeFailed({ reason })))

@@ -23,16 +23,14 @@ import { BeforeClosing, shutDown } from "./Shutdown.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
 import { makeUpgrades } from "./Upgrades.ts"
 
-/**
- * The code with which a probe is answered while the node is not ready (wire.md C.13). It does not count as a refusal.
- */
+/** The code in the response to a probe while the node is not ready (wire.md C.13). It does not count as a refusal. */
 const NOT_READY = "NOT_READY"
 
-/** What a server serves. */
+/** The endpoints and protocols of a server, and its options. */
 export interface Served<E, R> {
   /** The endpoints whose annotations (EndpointOptions.ts) give the routes their options. */
   readonly endpoints?: ReadonlyArray<DeclaredEndpoint>
-  /** The protocols to which the paths belong. Of several protocols that include a path, the first one counts. */
+  /** The protocols to which the paths belong. If several protocols include a path, the first protocol counts. */
   readonly protocols?: (config: Settings) => ReadonlyArray<Protocol>
   /** Completes when the server may listen. */
   readonly ready?: Effect.Effect<unknown, E, R>
@@ -40,21 +38,21 @@ export interface Served<E, R> {
 }
 
 /**
- * The HTTP server of this process. It uses `node:http` directly so that a WebSocket costs no fiber. Requests go to
- * the routes, upgrades of the WebSocket's path to the UpgradeHandler. Requests that are refused before both also get
- * the wire's error body and a request id.
+ * The HTTP server of this process. It uses `node:http` directly so that a WebSocket costs no fiber. Requests go to the
+ * routes, and upgrades of the WebSocket's path go to the UpgradeHandler. Requests that are refused earlier also get the
+ * wire's error body and a request id.
  *
  * On shutdown the server drains. Readiness turns false, and new WebSockets are closed at once. After `linger` and
- * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. At last the open
- * WebSockets are closed, and requests that have not finished are interrupted. A commit that they wait for goes on
- * (`LAST_COMMITS`).
+ * `BeforeClosing` the port closes. Requests in flight then have `drain` milliseconds to finish. Finally the open
+ * WebSockets are closed, and requests that have not finished are interrupted. A commit for which such a request waits
+ * still completes (`LAST_COMMITS`).
  */
 export class HttpServer extends Context.Service<HttpServer, {
   readonly port: number
-  /** Base of absolute URLs: PUBLIC_URL, or the address that the server listens on. */
+  /** The base of absolute URLs: PUBLIC_URL, or the address on which the server listens. */
   readonly url: string
 }>()("parley/http/HttpServer") {
-  /** Builds `routes`, waits for `ready`, then listens. */
+  /** Builds `routes`, waits for `ready`, and then listens. */
   static readonly layer = <A, E, R, E2 = never, R2 = never>(
     routes: Layer.Layer<A, E, R>,
     served: Served<E2, R2> = {}
@@ -77,7 +75,6 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, served: Served<E2,
       if (code !== NOT_READY) refusals.at("http", code).add()
     })
 
-    // Requests go to the routes, upgrades to the UpgradeHandler.
     const table = makeRouteTable(config, served.endpoints ?? [], served.protocols?.(config) ?? [])
     const handle = yield* makeRouting(routes, config, table, requestScope)
     const inFlight = yield* makeRequestsInFlight
@@ -87,7 +84,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, served: Served<E2,
     const onUpgrade = makeUpgrades({ config, ids, table, upgrades })
     const server = makeNodeServer(timeouts, ids, { isHidden: table.isHidden, onRequest, onUpgrade })
 
-    // The server listens once everything behind it is ready.
+    // The server listens only after everything that it depends on is ready.
     yield* served.ready ?? Effect.void
     stallGuard.listensOn("http")
     const connections = yield* clientConnections(config, timeouts.firstByte)
@@ -98,7 +95,6 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, served: Served<E2,
     const log = Effect.runForkWith(yield* Effect.context<never>())
     server.on("error", (error) => log(Effect.logError("The HTTP server failed", error)))
 
-    // On shutdown the server drains.
     const beginDraining = () => {
       serving.draining = true
     }
@@ -119,7 +115,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, served: Served<E2,
     return HttpServer.of({ port, url: config.PUBLIC_URL ?? listeningUrl(config) })
   })
 
-/** The peer for which the bytes of a request count: its agent, or the key of its IP address. */
+/** Returns the peer to which the bytes of a request are charged: its agent, or the key of its IP address. */
 const peerOf = (config: Settings) => ({ agentId, headers, socket }: ServerRequest): string => {
   if (agentId !== undefined) return agentId
   const forwarded = headers["x-forwarded-for"]

@@ -4,12 +4,13 @@ import { createServer } from "node:http"
 import { type AddressInfo, Server } from "node:net"
 
 /**
- * The listen backlog: connections that may wait to be accepted. The kernel may cap it (`net.core.somaxconn`), and drops
- * further attempts silently. The client's kernel repeats them after 1, 3, 7, 15 and 31 seconds.
+ * The listen backlog: how many connections may wait to be accepted. The kernel may limit it further
+ * (`net.core.somaxconn`), and silently drops attempts beyond it. The client's kernel retries after 1, 3, 7, 15 and 31
+ * seconds.
  */
 const UNACCEPTED = 8_192
 
-/** The server cannot listen on its address; the message says what to do. */
+/** The server cannot listen on its address. The message tells the operator what to do. */
 export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
 
 /**
@@ -37,8 +38,8 @@ const bind = (server: Server, config: Address, port: number, shared: boolean): E
  */
 export const listen = (server: Server, config: Address): Effect.Effect<() => void, ListenFailed> =>
   Effect.gen(function*() {
-    // Sockets that may share their port also share it with sockets of another process, so check first that the port is
-    // free.
+    // Sockets with `reusePort` also share their port with sockets of another process. Therefore the server first checks
+    // that the port is free.
     if (SOCKETS > 1) yield* isFree(config)
     yield* bind(server, config, config.PORT, SOCKETS > 1)
     const { port } = server.address() as AddressInfo

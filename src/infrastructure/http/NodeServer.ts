@@ -9,19 +9,19 @@ import { ServerRequest } from "./ServerRequest.ts"
 import { ServerResponse } from "./ServerResponse.ts"
 import type { ServerTimeouts } from "./ServerTimeouts.ts"
 
-/** The most headers of a request that are read. Further headers are ignored. */
+/** How many headers of a request are read. Further headers are ignored. */
 const MAX_HEADERS = 100
 
-/** The functions to which a server of node:http passes what arrives. */
+/** The functions to which a server of `node:http` passes its events. */
 interface Handlers {
-  /** Takes a request. With `expectsContinue`, the client sends the body only after `100 Continue`. */
+  /** Handles a request. With `expectsContinue`, the client sends the body only after `100 Continue`. */
   readonly onRequest: (request: ServerRequest, response: ServerResponse, expectsContinue?: boolean) => void
   readonly onUpgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void
-  /** Whether outsiders may not learn what is at the target of a request. */
+  /** Whether the server hides what is at the target of a request. */
   readonly isHidden: (request: IncomingMessage) => boolean
 }
 
-/** Makes a server of node:http, which does not listen yet. It refuses what the server does not support. */
+/** Makes a server of `node:http`, which does not listen yet. It refuses requests that Parley does not support. */
 export const makeNodeServer = (
   timeouts: ServerTimeouts,
   ids: Ids["Service"],
@@ -40,12 +40,13 @@ export const makeNodeServer = (
     // An upgrade to any other protocol is ignored: the request is served as plain HTTP/1.1.
     shouldUpgradeCallback: (request: IncomingMessage) => request.headers.upgrade?.toLowerCase() === "websocket"
   }, (request, response) => onRequest(request, response))
-  // Without a timeout, a peer that stops reading would hold its connection and the unsent data for ever.
+  // Without a timeout, a peer that stops reading would keep its connection and the unsent data in memory forever.
   server.timeout = timeouts.stalled
   server.maxHeadersCount = MAX_HEADERS
   server.on("checkContinue", (request, response) => onRequest(request, response, true))
   server.on("checkExpectation", (request, response) => {
-    // A server may ignore an expectation, so outsiders get the same answer as without one.
+    // On a hidden path the expectation is ignored, as HTTP permits. The response is then the same as without an
+    // expectation.
     if (isHidden(request)) return onRequest(request, response)
     response.requestId = idOf(request)
     response.refuse({

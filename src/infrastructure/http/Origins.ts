@@ -6,8 +6,8 @@ export const listedOrigins = (config: Settings): ReadonlySet<string> =>
   new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
 
 /**
- * The value of Access-Control-Allow-Origin by ALLOWED_ORIGINS. It is empty for an origin whose pages may not call the
- * API.
+ * Returns the value of Access-Control-Allow-Origin according to ALLOWED_ORIGINS. The value is empty for an origin whose
+ * pages may not call the API.
  */
 export const apiOrigins = (config: Settings): (origin: string | undefined) => string => {
   const origins = listedOrigins(config)
@@ -15,8 +15,8 @@ export const apiOrigins = (config: Settings): (origin: string | undefined) => st
 }
 
 /**
- * Whether an origin is this server's own, by the address in `host` or by PUBLIC_URL. The server's own pages may open
- * sockets whatever ALLOWED_ORIGINS lists.
+ * Whether an origin is this server's own origin, according to the address in `host` or to PUBLIC_URL. The server's own
+ * pages may open sockets whatever ALLOWED_ORIGINS lists.
  */
 export const isOwnOrigin = (config: Settings, origin: string, host: string | undefined): boolean =>
   URL.canParse(origin) && (new URL(origin).host === host || origin === new URL(publicUrl(config)).origin)
@@ -25,7 +25,7 @@ export const isOwnOrigin = (config: Settings, origin: string, host: string | und
 export const ownOrigin = (config: Settings, host: string | undefined): string =>
   config.PUBLIC_URL === undefined ? `http://${host ?? ""}` : new URL(config.PUBLIC_URL).origin
 
-/** Whether a host name is of this machine. */
+/** Whether a host name is a loopback name or address of this machine. */
 export const isLoopback = (hostname: string): boolean =>
   hostname === "localhost" || hostname.endsWith(".localhost") || hostname === "[::1]" ||
   /^127(?:\.\d{1,3}){3}$/.test(hostname)
@@ -36,8 +36,8 @@ const hostnameOf = (authority: string): string => {
 }
 
 /**
- * Whether a request with this Host is meant for this server. Only a server with a loopback address checks the Host,
- * because a foreign page could reach such a server under the page's own host name (DNS rebinding).
+ * Whether a request with this `Host` header is meant for this server. Only a server with a loopback address checks the
+ * header, because a page of another origin could reach such a server under the page's own host name (DNS rebinding).
  */
 export const hostIsOwn = (config: Settings, host: string | undefined): boolean =>
   !isLoopback(new URL(config.PUBLIC_URL ?? listeningUrl(config)).hostname) || isLoopback(hostnameOf(host ?? ""))

@@ -1,13 +1,13 @@
 import type { Socket } from "node:net"
 import type { ServerResponse } from "./ServerResponse.ts"
 
-/** The most requests that a client may send on a connection before it has the response to the first. */
+/** How many requests a client may send on a connection before it has received the response to the first request. */
 const MAX_PIPELINED = 64
 
 /**
- * Ends a connection in the middle of a packet. Otherwise Node would parse the rest of the packet and make a request and
- * a response for everything in it. Node's parser stops where `onIncoming` returns 2, which means that another protocol
- * follows.
+ * Ends a connection in the middle of a packet. Without the change of the parser, Node would parse the rest of the
+ * packet and make a request and a response for each request in it. Node's parser stops where `onIncoming` returns 2,
+ * which means that another protocol follows.
  */
 const cut = (socket: Socket & { parser?: { onIncoming: unknown } | null }): void => {
   if (socket.parser) socket.parser.onIncoming = () => 2
@@ -15,11 +15,11 @@ const cut = (socket: Socket & { parser?: { onIncoming: unknown } | null }): void
 }
 
 /**
- * Bounds the responses of a connection that wait behind others. The returned function counts such a response. It
- * returns `false`, and cuts the connection, if too many wait.
+ * Bounds how many responses of a connection wait behind earlier responses. The returned function counts such a
+ * response. If too many responses wait, it cuts the connection and returns `false`.
  */
 export const makePipelining = () => {
-  /** The number of responses of each connection that wait behind others. */
+  /** The number of responses of each connection that wait behind earlier responses. */
   const behind = new WeakMap<Socket, number>()
   return (response: ServerResponse): boolean => {
     const { socket } = response.req

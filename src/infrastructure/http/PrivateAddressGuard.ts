@@ -3,25 +3,25 @@ import { Context, Data, Effect } from "effect"
 import { lookup, Resolver } from "node:dns/promises"
 import { BlockList, isIP, isIPv4 } from "node:net"
 
-/** The networks besides the public internet that a request to a URL of a stranger may reach. */
+/** The networks that a request to an untrusted URL may reach besides the public internet. */
 export type AllowPrivate = "none" | "loopback" | "all"
 
 /** A host name could not be resolved, so its addresses are unknown. */
 export class LookupFailed extends Data.TaggedError("LookupFailed")<{ readonly reason: string }> {}
 
-/** The URL is invalid, or leads to an address that must not be reached. */
+/** The URL is invalid, or leads to an address that is not allowed. */
 export class TargetRefused extends Data.TaggedError("TargetRefused")<{ readonly reason: string }> {}
 
 const lookupFailed = (cause: unknown): LookupFailed =>
   new LookupFailed({ reason: cause instanceof Error ? cause.message : String(cause) })
 
-/** The time-out of a query to a name server, in milliseconds, and how often the query is sent. */
+/** The time-out of a query to a name server, in milliseconds, and how many times the query is sent. */
 const QUERY = { timeout: 2_000, tries: 2 }
 
 /**
- * Queries the name servers directly, by default those of this machine. A look-up of the operating system would hold one
- * of the few threads of the process until the name servers answer. A few names whose servers never answer would delay
- * all other look-ups, and the work on files.
+ * Queries the name servers directly, by default the name servers of this machine. A look-up by the operating system
+ * would occupy one of the few threads of the process until the name servers respond. A few names whose servers never
+ * respond would delay all other look-ups and all file operations.
  */
 export const askNameServers = (
   hostname: string,
@@ -40,7 +40,10 @@ export const askNameServers = (
     }).pipe(Effect.onInterrupt(() => Effect.sync(() => resolver.cancel())))
   })
 
-/** Names of private networks may be in the hosts file or in a search domain, which only the operating system knows. */
+/**
+ * Asks the operating system, because names of private networks may be in the hosts file or in a search domain, which
+ * only the operating system knows.
+ */
 const askSystem = (hostname: string): Effect.Effect<ReadonlyArray<string>, LookupFailed> =>
   Effect.map(
     Effect.tryPromise({ try: () => lookup(hostname, { all: true, verbatim: true }), catch: lookupFailed }),
@@ -85,8 +88,8 @@ const PRIVATE_V4 = listOf(
 const GLOBAL_V6 = listOf("ipv6", ["2000::", 3])
 
 /**
- * Networks within `GLOBAL_V6` that are not public, or that embed an unchecked IPv4 address: Teredo, 6to4,
- * documentation.
+ * Networks within `GLOBAL_V6` that are not public, or whose addresses embed an IPv4 address that is not checked:
+ * Teredo, 6to4, documentation.
  */
 const SPECIAL_V6 = listOf("ipv6", ["2001::", 23], ["2001:db8::", 32], ["2002::", 16], ["3fff::", 20])
 
@@ -111,7 +114,7 @@ export const isAllowed = (address: string, allow: AllowPrivate): boolean => {
   return place === "public" || allow === "all" || (place === "loopback" && allow === "loopback")
 }
 
-/** Parses the URL of a stranger: http or https, as `absoluteUrl` takes it. */
+/** Parses an untrusted URL. It must be an http or https URL that `absoluteUrl` accepts. */
 export const parseTarget = (text: string): Effect.Effect<URL, TargetRefused> =>
   Effect.suspend(() => {
     const refused = (reason: string) => Effect.fail(new TargetRefused({ reason }))
@@ -128,8 +131,9 @@ export const hostOf = (url: URL): string => url.hostname.replace(/^\[|\]$/g, "")
 const isLocalName = (host: string): boolean => /(^|\.)localhost\.?$/.test(host)
 
 /**
- * The addresses of a URL's host, if all of them are allowed. If one is not allowed, the URL is refused. The caller must
- * connect only to these addresses and must not resolve the name again, because another look-up could return others.
+ * Returns the addresses of a URL's host. If one of them is not allowed, the URL is refused. The caller must connect
+ * only to the returned addresses and must not resolve the name again, because another look-up could return other
+ * addresses.
  */
 export const checkedAddresses = Effect.fnUntraced(function*(
   url: URL,

@@ -10,9 +10,9 @@ export const rateHeaders = ({ limit, remaining, resetMs }: ShownLimit): Readonly
 })
 
 /**
- * Describes a limit in the headers of the response to the request in `context`, also if the response is a failure. Of
+ * Describes a limit in the headers of the response to the request in `context`, even if the response is a failure. Of
  * several limits, the headers describe the one with the fewest requests remaining. `ServerResponse` writes the headers
- * once, and headers that the route itself sets take precedence. Without a request nothing happens.
+ * once, and headers that the route itself sets take precedence. If `context` contains no request, nothing happens.
  */
 export const showLimit = (context: Context.Context<never>, shown: ShownLimit): void => {
   const request = Context.getOrUndefined(context, HttpServerRequest.HttpServerRequest)

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http"
 
-/** Every route reads and drops this many bytes of a body, however small the bodies are that the route takes. */
+/** How many bytes of a body every route reads and drops, however small the bodies are that the route accepts. */
 const DISCARDED = 8_388_608
 
 /**
@@ -25,16 +25,16 @@ export const isEncoded = ({ headers }: IncomingMessage): boolean =>
   headers["content-encoding"]?.split(",").some((coding) => !/^(?:identity)?$/i.test(coding.trim())) === true
 
 /**
- * The most values that a JSON body may hold. A value may take a hundred times more memory than its bytes in the body,
- * and the account of held bytes (BufferedBytes.ts) counts the bytes in the body.
+ * How many values a JSON body may contain. A value may take a hundred times more memory than its bytes in the body, and
+ * the account of held bytes (BufferedBytes.ts) counts the bytes in the body.
  */
 export const MAX_VALUES = 20_000
 
 const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET] = [...'"\\,{['].map((character) => character.charCodeAt(0))
 
 /**
- * Whether a JSON text holds more than `MAX_VALUES` values, counted by the commas and opening brackets outside of its
- * strings.
+ * Whether a JSON text contains more than `MAX_VALUES` values. The commas and opening brackets outside of its strings
+ * are counted.
  */
 export const hasTooManyValues = (body: Buffer): boolean => {
   if (body.length <= MAX_VALUES) return false
@@ -51,8 +51,8 @@ export const hasTooManyValues = (body: Buffer): boolean => {
 }
 
 /**
- * Collects bytes as they arrive. Copies small pieces into one buffer, because a piece takes some 500 bytes of memory
- * besides its own.
+ * Collects bytes as they arrive. Copies small pieces into one buffer, because each piece takes some 500 bytes of memory
+ * in addition to its content.
  */
 class Gathered {
   size = 0
@@ -78,9 +78,9 @@ class Gathered {
 }
 
 /**
- * Reads the whole body of a request that is not an upload; `done` gets undefined if it is larger than `maxBytes`.
- * `counts` is called with the bytes that are in memory so far. Callbacks cost half as much as a fiber that waits for
- * the stream, and the request's fiber starts only when the body is complete.
+ * Reads the whole body of a request that is not an upload. If the body is larger than `maxBytes`, `done` gets
+ * undefined. `counts` is called with the number of bytes that are in memory so far. Callbacks cost half as much as a
+ * fiber that waits for the stream, and the request's fiber starts only when the body is complete.
  */
 export const readBody = (
   request: IncomingMessage,
@@ -105,7 +105,7 @@ export const readBody = (
   }
   const onEnd = () => {
     const body = gathered.take()
-    // A request may wait for long. Its listeners stay meanwhile, and must not keep the body in memory.
+    // A request may wait for long. Meanwhile its listeners stay registered and must not keep the body in memory.
     gathered = new Gathered()
     done(body)
   }

@@ -18,11 +18,11 @@ import type { KnownRoute, RouteTable } from "./RouteTable.ts"
 import type { ServerRequest } from "./ServerRequest.ts"
 import type { ServerResponse, Serving } from "./ServerResponse.ts"
 
-/** What a server needs to take requests. */
+/** The dependencies of the request handler. */
 interface Dependencies {
   readonly config: Settings
   readonly ids: Ids["Service"]
-  /** Whether the process stalls, so that requests with a body are refused. */
+  /** Whether the process stalls. Requests with a body are then refused. */
   readonly isStalled: () => boolean
   readonly serving: Serving
   readonly inFlight: RequestsInFlight
@@ -47,7 +47,7 @@ const refusalOfHead = (request: ServerRequest, path: string, route: KnownRoute):
     : undefined
 }
 
-/** The failure of the checks of a whole body, or undefined if it passes. */
+/** The failure of the checks of a whole body, or undefined if the body passes. */
 const refusalOfBody = (body: Buffer): WireFailure | undefined =>
   !isUtf8(body)
     ? new ValidationFailed({ message: "The body is not valid UTF-8." })
@@ -56,8 +56,8 @@ const refusalOfBody = (body: Buffer): WireFailure | undefined =>
     : undefined
 
 /**
- * Takes the requests of a server. It looks up a request's route, checks the head, reads the body unless the route reads
- * it, and runs the route.
+ * Makes the function that handles the requests of a server. It looks up the route of a request, checks the head, reads
+ * the body unless the route reads it, and runs the route.
  */
 export const makeRequestHandler = (
   { config, handle, ids, inFlight, isStalled, serving, table }: Dependencies
@@ -65,8 +65,8 @@ export const makeRequestHandler = (
   const queueBehind = makePipelining()
 
   /**
-   * Refuses a request before its route. In a hidden protocol, the answer to everybody is that of a path without an
-   * endpoint.
+   * Refuses a request before its route runs. In a hidden protocol, every such request gets the response of a path
+   * without an endpoint.
    */
   const refuseEarly = (request: ServerRequest, response: ServerResponse, failure: WireFailure): void => {
     const hiddenAs = response.protocol?.hiddenAs
@@ -99,7 +99,7 @@ export const makeRequestHandler = (
     discard(request, 0, config.LIMITS_BODY_BYTES)
   }
 
-  /** Runs a route once its body is read. */
+  /** Reads the body of a request, and then runs the route. */
   const takeBody = (request: ServerRequest, response: ServerResponse, { maxBodyBytes }: KnownRoute): void => {
     request.headers["content-type"] = "application/json"
     readBody(request, maxBodyBytes, (bytes) => response.receives(bytes), (body) => {

@@ -4,8 +4,8 @@ import { pathOf } from "./RequestPath.ts"
 import type { ServerResponse } from "./ServerResponse.ts"
 
 /**
- * The requests under way. When the response to a request has left, or its client has disconnected, the server observes
- * how long it took, tells the protocol, and writes a line at the log level `debug`.
+ * The requests in progress. When the response to a request has been sent, or its client has disconnected, the server
+ * records the duration of the request, calls `ended` of the protocol, and logs the request at the level `debug`.
  */
 export interface RequestsInFlight {
   readonly begin: (response: ServerResponse) => void

@@ -10,7 +10,7 @@ import { BodyLimit, Probe, RawBody } from "./EndpointOptions.ts"
 import type { Protocol } from "./Protocol.ts"
 import { pathOf } from "./RequestPath.ts"
 
-/** An endpoint with its options: one of an API, or one that is declared only to give a route options. */
+/** An endpoint with its options. It is an endpoint of an API, or is declared only to set the options of a route. */
 export type DeclaredEndpoint = Pick<HttpApiEndpoint.Top, "annotations" | "method" | "path">
 
 /** The endpoints of an API. */
@@ -22,8 +22,8 @@ export const endpointsOf = <Id extends string, Groups extends HttpApiGroup.Const
   )
 
 /**
- * Methods with routes. HEAD has the routes of GET. Requests with another method have no route, and no label of their
- * own.
+ * The methods with routes. HEAD uses the routes of GET. A request with another method has no route, and its metrics
+ * have the label `other`.
  */
 const ROUTED: ReadonlyMap<string, string> = new Map([
   ...["GET", "POST", "PUT", "PATCH", "DELETE"].map((method) => [method, method] as const),
@@ -31,16 +31,19 @@ const ROUTED: ReadonlyMap<string, string> = new Map([
 ])
 
 /**
- * A route of the server with its options, as the settings resolve them. All paths without a route that belong to one
- * protocol share a KnownRoute, and so do all other paths without a route.
+ * A route of the server with its options, which are resolved with the settings. All paths without a route that belong
+ * to the same protocol share one KnownRoute. All other paths without a route share another KnownRoute.
  */
 export class KnownRoute {
   readonly protocol: Protocol | undefined
-  /** The template of the route's path, or `NO_ROUTE`. It is a label, because a path may hold handles. */
+  /**
+   * The template of the route's path, or `NO_ROUTE`. Metrics use the template as a label, because a path may contain
+   * handles.
+   */
   readonly template: string
   readonly maxBodyBytes: number
   readonly rawBody: RawBody | undefined
-  /** The counters of the probes of this route; `undefined` if it is not for probes. */
+  /** The counters of the probes of this route; `undefined` if the route is not for probes. */
   readonly probes: ReadonlyArray<Count> | undefined
   /** The route itself, if it may run on the fast path (FastPath.ts). */
   readonly fast: HttpRouter.Route<unknown, unknown> | undefined
@@ -65,7 +68,7 @@ export class KnownRoute {
     this.fast = shown.route
   }
 
-  /** Observes how long a request took. */
+  /** Records how long a request took. */
   observe(method: string | undefined, ms: number): void {
     const label = ROUTED.get(method ?? "") ?? "other"
     let seconds = this.#seconds.get(label)
@@ -74,22 +77,25 @@ export class KnownRoute {
   }
 }
 
-/** The route of a request, with the parameters in its path and the query. */
+/** The route of a request, with the parameters of its path and its query. */
 export type Found = FindMyWay.FindResult<KnownRoute>
 
 /** The routes of a server by method and path. A request is looked up once, before its body is read. */
 export interface RouteTable {
-  /** Adds a route. Without `route`, only Effect's router runs it. */
+  /** Adds a route. If `route` is omitted, only Effect's router runs the route. */
   readonly add: (method: string, path: HttpRouter.PathInput, route?: HttpRouter.Route<unknown, unknown>) => void
-  /** The route of a request with this target, of which `path` is the path. */
+  /** Returns the route of a request with this target. `path` is the path of the target. */
   readonly find: (method: string | undefined, target: string, path: string) => Found
-  /** Whether outsiders may not learn which endpoint a request would reach (`Protocol.hiddenAs`). */
+  /** Whether the server hides which endpoint a request would reach (`Protocol.hiddenAs`). */
   readonly isHidden: (request: IncomingMessage) => boolean
-  /** The methods with which a target has routes, for 405 and OPTIONS. Routes of a hidden protocol do not count. */
+  /**
+   * Returns the methods for which the target has routes, for responses with 405 and to OPTIONS. Routes of a hidden
+   * protocol do not count.
+   */
   readonly methodsOf: (target: string) => ReadonlyArray<string>
 }
 
-/** Makes a table without routes. `endpoints` give the routes their options. */
+/** Makes a table without routes. The annotations of `endpoints` are the options of the routes that are added. */
 export const makeRouteTable = (
   config: Settings,
   endpoints: ReadonlyArray<DeclaredEndpoint>,

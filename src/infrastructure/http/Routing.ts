@@ -41,13 +41,13 @@ export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R
 /** The message for a path without an endpoint. */
 export const NO_PATH = "This API has no such path."
 
-/** A route that only refuses. Answers with 405, and to OPTIONS, do not list its method. */
+/** Marks a route that only refuses requests. Responses with 405 and responses to OPTIONS do not list its method. */
 export const refusing = (route: HttpRouter.Route<never, never>): HttpRouter.Route<never, never> =>
   ({ ...route, refuses: true }) as typeof route
 
 /**
- * Wraps a router to add its routes to the table. Routes that are added together with `addAll` (endpoints, MCP, A2A)
- * also get the fast path. Such a route needs nothing but the request, the parameters of the path and the query.
+ * Wraps a router so that its routes are added to the table. Routes that are added with `addAll` (endpoints, MCP, A2A)
+ * can also use the fast path. Such a route needs only the request, the parameters of the path and the query.
  */
 const recording = (router: HttpRouter.HttpRouter, table: RouteTable): HttpRouter.HttpRouter =>
   HttpRouter.HttpRouter.of({
@@ -134,9 +134,9 @@ const traced = <E, R>(app: Effect.Effect<HttpServerResponse.HttpServerResponse, 
   })
 
 /**
- * Builds the routes of the server into the table, and the ways to them: Effect's router, and beside it the fast path
- * (FastPath.ts). Requests that are under way end with `requestScope`. The returned function runs a request whose route
- * has been looked up.
+ * Adds the routes of the server to the table, and builds the two ways to run them: Effect's router and the fast path
+ * (FastPath.ts). When `requestScope` closes, requests in progress are ended. The returned function runs a request whose
+ * route has been looked up.
  */
 export const makeRouting = <A, E, R>(
   routes: Layer.Layer<A, E, R>,
@@ -155,8 +155,8 @@ export const makeRouting = <A, E, R>(
     )
     const app = makeApp(routed, table)
     const traces = config.OTEL_EXPORTER_OTLP_ENDPOINT !== undefined
-    // The initial context is copied for every request. Handlers have their services already, so only the runtime's
-    // own references are kept in it.
+    // The initial context is copied for every request. Handlers have their services already, so only the runtime's own
+    // references are kept in the context.
     const [handleRouted, handleFast] = yield* Effect.flatMap(
       NodeHttpServer.makeHandler(traces ? traced(app) : app, { scope: requestScope }),
       (handleRouted) =>
@@ -171,10 +171,13 @@ export const makeRouting = <A, E, R>(
       withRuntimeOnly,
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
     )
-    // A route that runs without the router makes no span for each request, and runs no middleware of the router.
+    // The fast path makes no span for a request, and runs no middleware of the router.
     const mayBeFast = !traces && (yield* Tracer.Tracer) === Tracer.nativeTracer
 
-    /** Runs a route without the router if the result is the same, and otherwise with it, as for HEAD and errors. */
+    /**
+     * Runs a route on the fast path if the result is the same. Otherwise, for example for HEAD and for errors, the
+     * router runs the route.
+     */
     return (request: ServerRequest, response: ServerResponse): void => {
       const { found } = response
       response.found = undefined

@@ -1,7 +1,7 @@
 import type { HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 
-/** A limit as the `RateLimit-*` headers describe it. */
+/** A rate limit, as the `RateLimit-*` headers describe it. */
 export interface ShownLimit {
   readonly limit: number
   readonly remaining: number
@@ -14,52 +14,53 @@ export interface LoggedRefusal {
   readonly why: string
 }
 
-/** The slot that a request for a large answer holds until the answer has left. */
+/** The slot that a request for a large response occupies until the response has been sent. */
 export interface Reading {
   /**
-   * Call it when the answer is encoded, with its bytes. The rows that the answer was made of are no longer in memory.
+   * Must be called when the response is encoded, with its size in bytes. The rows from which the response was made are
+   * no longer in memory then.
    */
   readonly encoded: (bytes: number) => void
-  /** Call it when the answer is cut off unread. */
+  /** Must be called when the connection is cut before the client has read the response. */
   readonly cut: () => void
-  /** Call it when the answer has left, or its client has disconnected. */
+  /** Must be called when the response has been sent, or its client has disconnected. */
   readonly left: () => void
 }
 
 /**
- * A body may come in this many pieces of any size. A body of more pieces needs `LEAST_PIECE` bytes in a piece on
+ * How many pieces of any size a body may have. If a body has more pieces, they must have `LEAST_PIECE` bytes on
  * average.
  */
 const PIECES = 1_000
 const LEAST_PIECE = 128
 
-/** A longer `User-Agent` is shortened to this length. */
+/** How many characters of a `User-Agent` are logged. */
 const MAX_USER_AGENT = 80
 
-/** A request to this server, with the facts about it that are found outside of its route. */
+/** A request to this server, with the information about the request that is determined outside of its route. */
 export class ServerRequest extends IncomingMessage {
   /** The whole body, if it is read before the route runs (RequestBody.ts). */
   body: string | undefined = undefined
   /**
-   * The limit that the answer describes: of all limits that the request counts against, the one with the fewest
-   * requests remaining.
+   * The limit that the headers of the response describe. Of all limits that the request counts against, it is the limit
+   * with the fewest requests remaining.
    */
   limit: ShownLimit | undefined = undefined
   /**
-   * The agent for which the bytes count that the request makes this process hold; `undefined` if they count for the IP
-   * address.
+   * The agent that is charged for the bytes that the request makes this process hold; `undefined` if the IP address is
+   * charged.
    */
   agentId: string | undefined = undefined
-  /** The request's slot among the large answers of its agent (concurrency/LargeReads.ts). */
+  /** The request's slot among the large responses of its agent (concurrency/LargeReads.ts). */
   reading: Reading | undefined = undefined
-  /** Called with the bytes of the body that have arrived, for a body that is kept while it arrives. */
+  /** Called with the number of bytes that have arrived, if the body is kept in memory while it arrives. */
   onPiece: ((bytes: number) => void) | undefined = undefined
   /**
-   * Why the request was refused, for the log. Set for requests without a valid key or refused before their route, and
-   * by routes that refuse with a body of their own.
+   * Why the request was refused, for the log. It is set for requests without a valid key and for requests that are
+   * refused before their route. Routes that refuse with their own body set it, too.
    */
   refused: LoggedRefusal | undefined = undefined
-  /** Whether the answer has left, or the client has disconnected. */
+  /** Whether the response has been sent, or the client has disconnected. */
   isOver = false
   #pieces = 0
   #bytes = 0
@@ -72,8 +73,8 @@ export class ServerRequest extends IncomingMessage {
   }
 
   /**
-   * Ends the connection if the body arrives in too many small pieces. Each piece takes time, and some 500 bytes of
-   * extra memory.
+   * Ends the connection if the body arrives in too many small pieces. Each piece costs time and some 500 bytes of extra
+   * memory.
    */
   override push(piece: Buffer | null, encoding?: BufferEncoding): boolean {
     if (piece !== null) {
@@ -87,7 +88,7 @@ export class ServerRequest extends IncomingMessage {
     return super.push(piece, encoding)
   }
 
-  /** Drops the parts that only the route needed. The origin stays, for the headers of the answer. */
+  /** Drops the parts that only the route needed. The `Origin` header is kept for the headers of the response. */
   release(): void {
     const { origin } = this.headers
     this.headers = origin === undefined ? {} : { origin }

@@ -12,8 +12,8 @@ import type { Found, KnownRoute } from "./RouteTable.ts"
 import type { ServerRequest } from "./ServerRequest.ts"
 
 /**
- * A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory
- * for long.
+ * A text with more characters than this is converted into bytes outside of V8's heap before it is sent, because the
+ * text may have to wait in memory for long.
  */
 const LONG_TEXT = 65_536
 
@@ -21,39 +21,44 @@ const LONG_TEXT = 65_536
 export interface Serving {
   readonly draining: boolean
   readonly held: BufferAccount
-  /** The agent of a request, or the key of its IP address. */
+  /** Returns the agent of a request, or the key of its IP address. */
   readonly peerOf: (request: ServerRequest) => string
 }
 
 /**
- * A response that adds the headers every response has: the request id, and on paths that browsers may call the CORS
- * headers. They are added in `writeHead` because every response passes through it, and because headers passed to it
- * together cost less than headers set one by one.
+ * A response that adds the headers of every response: the request id, and the CORS headers on paths that browsers may
+ * call. The headers are added in `writeHead`, because every response passes through `writeHead`, and because headers
+ * that are passed together cost less than headers that are set one by one.
  */
 export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   requestId = ""
   /** The value of Access-Control-Allow-Origin, or undefined if the header is not sent. */
   allowOrigin: string | undefined
   server: Serving | undefined
-  /** The entry of the unsent bytes in the account of held bytes, once there are more than `UNCOUNTED`. */
+  /**
+   * The entry of the unsent bytes in the account of held bytes, after there were more than `UNCOUNTED` unsent bytes.
+   */
   #held: BufferEntry | undefined
-  /** The entry of the request's body in the account. The body stays in memory until the response has left. */
+  /** The entry of the request's body in the account. The body stays in memory until the response has been sent. */
   #heldBody: BufferEntry | undefined
   #bodyBytes = 0
-  /** When the request arrived, as `performance.now()`. */
+  /** When the request arrived, from `performance.now()`. */
   began = 0
   /** The request's route; `undefined` if the request is refused before its route is looked up. */
   route: KnownRoute | undefined
-  /** The result of the look-up, until the route runs. A response that waits for long does not keep it in memory. */
+  /**
+   * The result of the look-up in the route table. It is dropped when the route runs, so that a response that waits for
+   * long does not keep it in memory.
+   */
   found: Found | undefined
-  /** The stream that the response sends. Its unread events count as unsent. */
+  /** The stream that the response sends. Bytes that are waiting in the stream count as unsent. */
   source: Readable | undefined
   /** The kind of the program that sent the request, if the protocol distinguishes kinds. */
   clientKind: string | undefined
   /** Makes the body of a refusal. */
   refusalBody: Body = wireBody
   /**
-   * The fiber or DeferredResponse that works on the response, if the work is not done in its first turn of the event
+   * The fiber or DeferredResponse that produces the response, if it does not finish in its first turn of the event
    * loop.
    */
   worker: { readonly interruptUnsafe: () => void } | undefined
@@ -63,7 +68,10 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     return this.route?.protocol
   }
 
-  /** Sets the route of the request, and what follows from it for the response. `path` is the path of the request. */
+  /**
+   * Sets the route of the request, and the properties of the response that depend on the route. `path` is the path of
+   * the request.
+   */
   setRoute(found: Found, path: string): void {
     this.found = found
     this.route = found.handler
@@ -115,7 +123,8 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   }
 
   /**
-   * Counts the bytes that the kernel has not taken. A response behind another one on its connection has no socket yet.
+   * Counts the bytes that the kernel has not taken. A response that waits behind another response of its connection has
+   * no socket yet.
    */
   #count(): void {
     const { server } = this
@@ -135,7 +144,7 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     }
   }
 
-  /** Counts the body of the request, of which `bytes` are in memory. */
+  /** Counts the body of the request. `bytes` is how many bytes of the body are in memory. */
   receives(bytes: number): void {
     const { server } = this
     this.#bodyBytes = bytes
@@ -151,7 +160,7 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     }
   }
 
-  /** Ends the accounting when the response has been sent, or its client has disconnected. */
+  /** Must be called when the response has been sent, or its client has disconnected. Ends the accounting. */
   over(): void {
     if (this.#held !== undefined) this.server?.held.release(this.#held)
     if (this.#heldBody !== undefined) this.server?.held.release(this.#heldBody)
@@ -160,7 +169,7 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     this.req.reading = undefined
   }
 
-  /** Sends a response whose whole body, if it has one, is in memory. */
+  /** Sends a response that has no body, or whose whole body is in memory. */
   whole({ body, headers, status }: HttpServerResponse.HttpServerResponse): void {
     this.strictContentLength = true
     this.writeHead(status, headers)

@@ -10,9 +10,7 @@ export interface ServerTimeouts {
   readonly request: number
   readonly stalled: number
   readonly keepAlive: number
-  /**
-   * Interval at which Node checks connections against `headers` and `request`, so either may be exceeded by this much.
-   */
+  /** How often Node checks connections against `headers` and `request`. Either limit may be exceeded by this time. */
   readonly check: number
   /** How long after the start of the shutdown new requests are still accepted. */
   readonly linger: number

@@ -12,7 +12,7 @@ export const BeforeClosing = Context.Reference<Effect.Effect<void>>("parley/http
 
 const every20Millis = Schedule.spaced("20 millis")
 
-/** What the shutdown of a server ends. */
+/** The parts of a server that a shutdown ends or uses. */
 interface Dependencies {
   readonly server: Pick<Server, "closeAllConnections" | "closeIdleConnections">
   readonly timeouts: ServerTimeouts
@@ -35,7 +35,7 @@ export const shutDown = (
     beginDraining()
     upgrades.turnAway()
     readiness.set("draining", "The server is shutting down.")
-    // Gives load balancers time to see that this server is not ready before it refuses connections.
+    // Load balancers get time to notice that this server is not ready before it refuses connections.
     yield* Effect.all([Effect.sleep(timeouts.linger), beforeClosing], { concurrency: 2 })
     stopListening()
     yield* Effect.suspend(() => {

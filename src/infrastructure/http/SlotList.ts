@@ -1,7 +1,7 @@
 /**
- * The items that are under way, for the rare cases in which all of them are visited. The items stand in an array with
- * free places. V8 would often replace the table of a Set or Map that changes so much, and items of an old table stay in
- * memory until a full garbage collection.
+ * A collection of items that are in progress, for the rare cases in which all items are visited. The items are stored
+ * in an array with free places. V8 would often replace the table of a Set or Map that changes so much, and the items of
+ * an old table would stay in memory until a full garbage collection.
  */
 export class SlotList<A> {
   readonly #all: Array<A | undefined> = []

@@ -3,20 +3,20 @@ import type { IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
 
 /**
- * Handles the HTTP server's upgrade requests and holds the WebSockets of this node; the module `realtime` implements
- * it.
+ * Handles the upgrade requests of the HTTP server and keeps the WebSockets of this node. The module `realtime`
+ * implements this service.
  */
 export class UpgradeHandler extends Context.Service<UpgradeHandler, {
   /** The path of the WebSocket, in lower case. */
   readonly path: string
   /**
-   * Takes over the connection of an upgrade request: it becomes a WebSocket, or is refused with the wire's
-   * error body. Never throws.
+   * Takes over the connection of an upgrade request. The connection becomes a WebSocket, or the request is refused with
+   * the wire's error body. Never throws.
    */
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string) => void
   /** Makes the handler close new sockets with 1013. Existing sockets stay open. */
   readonly turnAway: () => void
-  /** Closes every socket with 1001, and new ones with 1013. Completes when all are closed. */
+  /** Closes every socket with 1001, and new sockets with 1013. Completes when all sockets are closed. */
   readonly drain: Effect.Effect<void>
   /** Undoes `turnAway` and `drain`, so that new sockets are accepted again. */
   readonly welcomeAgain: () => void

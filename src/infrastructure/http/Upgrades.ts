@@ -11,7 +11,7 @@ import type { RouteTable } from "./RouteTable.ts"
 import { NO_PATH } from "./Routing.ts"
 import type { UpgradeHandler } from "./UpgradeHandler.ts"
 
-/** What a server needs to take upgrades. */
+/** The dependencies of the handler of upgrades. */
 interface Dependencies {
   readonly config: Settings
   readonly ids: Ids["Service"]
