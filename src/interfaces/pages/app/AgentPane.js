@@ -38,8 +38,8 @@ export const Acknowledger = ({ session }) => {
 }
 
 /**
- * A text for the person, with a button if there is something to do about it. @param {{ session: Session, notice: Notice
- * }} props
+ * A text for the person, with a button if there is something to do about it.
+ * @param {{ session: Session, notice: Notice }} props
  */
 const NoticeLine = ({ notice: { action, id, text }, session }) => {
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null))

@@ -90,8 +90,8 @@ const useDirectory = (session, text) => {
 }
 
 /**
- * A list of people, of which the first are drawn. @param {{ people: ReadonlyArray<Shown>, row: (person: Shown) => any
- * }} props
+ * A list of people, of which the first are drawn.
+ * @param {{ people: ReadonlyArray<Shown>, row: (person: Shown) => any }} props
  */
 const List = ({ people, row }) => {
   const [shown, setShown] = useState(PAGE)

@@ -66,8 +66,8 @@ const Outside = () =>
     <pre class="command">npm run admin -- console</pre></section></main>`
 
 /**
- * The part of an address that names a thing; undefined if it is empty or cannot be decoded. @param {string | undefined}
- * part
+ * The part of an address that names a thing; undefined if it is empty or cannot be decoded.
+ * @param {string | undefined} part
  */
 const decoded = (part) => {
   try {

@@ -12,8 +12,8 @@ const MOST = 60
 /** The last overview. A stream of the server keeps it current. @type {import("@preact/signals").Signal<any>} */
 export const overview = signal(null)
 /**
- * The totals of the last minute and of the last hour. The stream adds to the minute. @type
- * {import("@preact/signals").Signal<any>}
+ * The totals of the last minute and of the last hour. The stream adds to the minute.
+ * @type {import("@preact/signals").Signal<any>}
  */
 const history = signal(null)
 /** The number of live connections by OAuth; null if it is not known. The stream does not have it. */

@@ -3,8 +3,9 @@ const SMALL = 60
 const SHALLOW = 6
 
 /**
- * The entries of an object or array; undefined for other values. @param {unknown} value @returns
- * {ReadonlyArray<readonly [string, unknown]> | undefined}
+ * The entries of an object or array; undefined for other values.
+ * @param {unknown} value
+ * @returns {ReadonlyArray<readonly [string, unknown]> | undefined}
  */
 export const entriesOf = (value) => typeof value === "object" && value !== null ? Object.entries(value) : undefined
 

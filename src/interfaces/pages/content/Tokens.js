@@ -103,8 +103,9 @@ const partsOf = (token) =>
     : token.items ?? token.tokens ?? []
 
 /**
- * The number of these tokens with all their parts, without plain text. @param {ReadonlyArray<Token>} tokens @returns
- * {number}
+ * The number of these tokens with all their parts, without plain text.
+ * @param {ReadonlyArray<Token>} tokens
+ * @returns {number}
  */
 const countOf = (tokens) =>
   tokens.reduce(
@@ -134,8 +135,8 @@ export const lexed = (text) => {
 }
 
 /**
- * The results of `lexed` for the texts that were used last, the oldest first. @type {Map<string, ReadonlyArray<Token> |
- * undefined>}
+ * The results of `lexed` for the texts that were used last, the oldest first.
+ * @type {Map<string, ReadonlyArray<Token> | undefined>}
  */
 const kept = new Map()
 

@@ -33,8 +33,8 @@ export const counted = (count, one, many = `${one}s`) => `${whole.format(count)}
 const units = ["B", "KiB", "MiB", "GiB", "TiB"]
 
 /**
- * A size as every page writes it: rounded, in the units of the limits. 1,024 of a unit are 1 of the next one. @param
- * {number} bytes
+ * A size as every page writes it: rounded, in the units of the limits. 1,024 of a unit are 1 of the next one.
+ * @param {number} bytes
  */
 export const sizeOf = (bytes) => {
   let unit = 0

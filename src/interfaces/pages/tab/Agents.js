@@ -34,8 +34,8 @@ export const closeView = (session) =>
   })
 
 /**
- * Sorts the agents in the order of their stored keys, because a reload signs all of them in at once. @param
- * {ReadonlyArray<Session>} all
+ * Sorts the agents in the order of their stored keys, because a reload signs all of them in at once.
+ * @param {ReadonlyArray<Session>} all
  */
 const inOrder = (all) => {
   const keys = kept().map(({ key }) => key)

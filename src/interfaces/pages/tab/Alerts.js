@@ -13,8 +13,8 @@ const NAME = "parley.alerts"
 const LONGEST_TEXT = 140
 
 /**
- * What the person has asked for in this browser: notifications, texts of messages in them, a sound. @type
- * {Signal<Choice>}
+ * What the person has asked for in this browser: notifications, texts of messages in them, a sound.
+ * @type {Signal<Choice>}
  */
 export const alerts = signal({ notify: false, texts: false, sound: false, ...stored(ofBrowser, NAME) })
 

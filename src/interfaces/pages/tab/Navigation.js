@@ -50,8 +50,9 @@ const arrive = () => {
 }
 
 /**
- * Whether the thread was closed because its conversation is gone. *Back* must not return to it. @param {Session}
- * session @param {Step} before
+ * Whether the thread was closed because its conversation is gone. *Back* must not return to it.
+ * @param {Session} session
+ * @param {Step} before
  */
 const isGone = (session, before) => {
   const id = routeOf(before.places[session.handle] ?? "")?.place?.id ?? null

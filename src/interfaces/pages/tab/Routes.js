@@ -15,7 +15,9 @@
 const SHAPE = /^#\/([a-z0-9-]{1,64})(?:\/(?:@([a-z0-9-]{1,64})|((?:conv|grp)_[\w-]{1,64})(?:\?at=(\d{1,15}))?))?$/
 
 /**
- * The route that the part of a URL after `#` names; null if it names none. @param {string} hash @returns {Route | null}
+ * The route that the part of a URL after `#` names; null if it names none.
+ * @param {string} hash
+ * @returns {Route | null}
  */
 export const routeOf = (hash) => {
   const [, handle, other, id, at] = SHAPE.exec(hash) ?? []
@@ -33,7 +35,8 @@ export const hashOf = ({ handle, place }) => {
 }
 
 /**
- * Whether the first message to an agent has replaced the empty thread by the conversation. @param {string} before
+ * Whether the first message to an agent has replaced the empty thread by the conversation.
+ * @param {string} before
  * @param {string} after
  */
 const hasBegun = (before, after) => before.includes("/@") && /\/conv_[\w-]+$/.test(after)
