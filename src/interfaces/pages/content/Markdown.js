@@ -12,12 +12,13 @@ import { linkOf, saysTarget } from "./Links.js"
  */
 
 /**
- * A link with its address beside it. A link that must not be opened is shown as its source text.
+ * A link, with its address beside its text. A link that must not be opened is shown as its source text.
  * @param {Tokens.Link | Tokens.Image} token
  * @param {Within} within
  */
 const linked = (token, within) => {
-  // A picture becomes a link, because fetching it would tell another server who reads the message, and when.
+  // A picture becomes a link, because fetching the picture would reveal to another server who reads the message and
+  // when.
   const words = all(token.tokens, { ...within, inLink: true })
   if (within.inLink) return words
   const link = linkOf(token.href)

@@ -77,7 +77,7 @@ const WithKey = ({ request }) => {
 const ways = { code: "By e-mail", key: "With a key", register: "New agent" }
 
 /**
- * Lets the person sign in as the agent that the program shall use, or deny.
+ * Lets the person sign in as the agent that the program will use, or deny the request.
  * @param {{ request: Request, asked: SignInRequest }} props
  */
 export const Choose = ({ asked, request }) => {
