@@ -8,7 +8,7 @@ import { briefly, counted, exactly } from "../shared/Texts.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The number of rows that are drawn at first, and that each click of the button adds. */
+/** How many rows are drawn at first. Each click of the button adds the same number. */
 const PAGE = 100
 
 /** @param {Conversation} conversation */
@@ -16,7 +16,7 @@ export const titleOf = ({ group_name: name, participants: [other], type }) =>
   type === "group" ? name ?? "Group" : other?.display_name ?? other?.handle ?? "Deleted agent"
 
 /**
- * The target of messages to a conversation, as the outbox and the drafts name it.
+ * The target of messages to a conversation, in the form that the outbox and the drafts use.
  * @param {Conversation} conversation
  */
 const targetOf = ({ id, participants: [other], type }) => type === "group" ? id : `@${other?.handle}`
