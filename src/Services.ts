@@ -86,7 +86,7 @@ import { Layer } from "effect"
 import * as Jobs from "./Jobs.ts"
 import * as Tables from "./Tables.ts"
 
-/** The services of the modules, on a database, a cluster and the platform's small services. */
+/** The services of all modules. They need a database, a cluster and the basic services of the platform. */
 export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRequests.layer).pipe(
   Layer.provideMerge(Registration.layer),
   Layer.provideMerge(EventSubscriptions.layer),
