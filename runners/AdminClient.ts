@@ -143,7 +143,7 @@ const bytesOf = (folder: string): number =>
 
 const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`
 
-/** From how many bytes on a table has its own line in the output. */
+/** How many bytes a table must have to get its own line in the output. */
 const TOLD_FROM = 1_000_000
 
 /** Compacts the database of a stopped server. Prints its progress on standard error. */

@@ -20,8 +20,9 @@ export interface Started {
 }
 
 /**
- * Formats `parley …` as a person types it where the process was started: `npm run … -- …` with the scripts of a
- * checkout, `node runners/parley.js …` without npm, and `npx parley …` in a folder in which the package is installed.
+ * Formats `parley …` as a person types it where the process was started. With the scripts of a checkout, that is
+ * `npm run … -- …`. Without npm, it is `node runners/parley.js …`. In a folder in which the package is installed, it is
+ * `npx parley …`.
  */
 export const typedAt = ({ folder, program, script }: Started): Typed => {
   const words = program.endsWith("parley.js")

@@ -173,5 +173,5 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(Layer.mergeAll(Limits.layer, Tables.layer))
 )
 
-/** The services, and the jobs. */
+/** The services and the jobs. */
 export const layer = Jobs.layer.pipe(Layer.provideMerge(services))

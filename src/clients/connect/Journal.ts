@@ -294,7 +294,7 @@ const make = (path: string) => {
  */
 export class Journal extends Context.Service<Journal, {
   /**
-   * Stores messages as waiting. The result tells of each message whether it is new, was stored before, or needs only an
+   * Stores messages as waiting. Returns for each message whether it is new, was stored before, or needs only an
    * acknowledgement.
    */
   readonly arrived: (

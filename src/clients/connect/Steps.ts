@@ -52,8 +52,8 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
   })
 
   /**
-   * Makes a conversation wait after a failed call. The delay grows with the number of calls of this conversation that
-   * have failed in a row.
+   * Makes a conversation wait after a failed call. The delay grows with each call of the conversation that fails in a
+   * row.
    */
   const unreachable = Effect.fnUntraced(function*(conversation: string, failure: Failure) {
     if (failure._tag === "KeyRefused") return yield* failure

@@ -24,7 +24,7 @@ const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering"
 
 /**
  * Responds with server-sent events: first the current task, then each of its changes. The stream ends when the task
- * ends, the caller disconnects, the caller's key stops being valid or this node stops. The stream contains all changes
+ * ends, the caller disconnects, the caller's key becomes invalid or this node stops. The stream contains all changes
  * that are committed after its first event and before its end. The first event of the caller's next stream includes
  * later changes.
  */

@@ -137,8 +137,8 @@ const restError = (failure: Failure): object => {
 }
 
 /**
- * Whether a JSON-RPC response has the failure's HTTP status instead of 200. It has if the failure is about the HTTP
- * request and not about the method.
+ * Whether a JSON-RPC response gets the failure's HTTP status instead of 200, because the failure concerns the HTTP
+ * request and not the method.
  */
 const isOfRequest = (failure: Failure): boolean => {
   const status = statusOf(failure)

@@ -60,7 +60,7 @@ export const makeSend = ({ sideOf, taskOf }: LookUp, configs: PushConfigs) =>
       }
     )
 
-    /** The task that a stored message belongs to. */
+    /** The task to which a stored message belongs. */
     const taskOfMessage = Effect.fnUntraced(function*(side: Side, body: string): Effect.fn.Return<Task, Failure> {
       const { metadata } = JSON.parse(body) as { readonly metadata: Json }
       const id = Predicate.isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined

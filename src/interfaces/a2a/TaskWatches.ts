@@ -78,7 +78,7 @@ export const follow = <E>(
   })
 
 /**
- * Wakes callers that wait for a task or have opened a stream of it when the task may have changed. While there are
+ * When a task may have changed, wakes the callers that wait for the task or have opened a stream of it. While there are
  * watches, the node polls storage five times a second for all watches together, so that no change is missed. Nothing is
  * kept for a caller that has disconnected. A watch does not count as a socket for presence.
  */

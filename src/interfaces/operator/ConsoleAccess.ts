@@ -8,7 +8,7 @@ import { type AccessRow, COMMAND_TOKEN_MS, ConsoleAccessRepo } from "./ConsoleAc
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
 
-/** How long a one-time link is valid, and how long the session that it opens, in milliseconds (wire.md O). */
+/** How long a one-time link is valid, and how long a session is valid, in milliseconds (wire.md O). */
 export const LINK_MS = 5 * MINUTE_MS
 export const SESSION_MS = 12 * 60 * MINUTE_MS
 /** How long after its last check a credential may still read while the database does not respond, in milliseconds. */
@@ -64,8 +64,8 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
     token: string
   ) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, Unavailable>
   /**
-   * The valid session of a cookie, or the valid program token; undefined if there is none. With `readsOn`, a credential
-   * stays valid for five minutes after its last check by this node while the database does not respond.
+   * The valid session of a cookie, or the valid program token; undefined if there is none. While the database does not
+   * respond, `readsOn` makes a credential count as valid for five minutes after its last check by this node.
    */
   readonly check: (
     kind: "session" | "token",

@@ -5,7 +5,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { AuditLog } from "./AuditLog.ts"
 
-/** A webhook delivery of which all attempts have failed. Times are in milliseconds. */
+/** A webhook delivery that has failed in all attempts. Times are in milliseconds. */
 export interface DeadDelivery {
   readonly no: number
   readonly agent: string

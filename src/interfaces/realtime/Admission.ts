@@ -40,7 +40,7 @@ export interface AdmissionDependencies {
   readonly clock: Clock.Clock
   readonly liveAgents: LiveAgents["Service"]
   readonly presences: Presences["Service"]
-  /** Monotonic milliseconds. */
+  /** The monotonic clock, in milliseconds. */
   readonly now: () => number
   readonly pingMs: number
   readonly session: SessionDependencies
@@ -174,7 +174,7 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
       if (left.size > MAX_LEFT) left.delete(left.keys().next().value!)
       liveAgents.detach(session.agent.id, session)
       // If the last sockets close on two nodes at once, the later update of the presence must know of both closes. So
-      // wait first until the other nodes know of this close.
+      // first wait until the other nodes know of this close.
       if (session.agent.sessions.size === 0) {
         fork(Effect.andThen(liveAgents.reachable, Effect.ignore(presences.sockets(session.agent.id))))
       }

@@ -42,7 +42,7 @@ export interface FrameDependencies {
   readonly presences: Pick<Presences["Service"], "put">
   readonly framesPerSecond: number
   readonly refusalsPerSecond: number
-  /** Monotonic milliseconds. */
+  /** The monotonic clock, in milliseconds. */
   readonly now: () => number
   /** Runs work for a frame of the socket. */
   readonly fork: (source: FrameSource) => (effect: Effect.Effect<void>) => void

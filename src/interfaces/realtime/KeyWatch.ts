@@ -64,7 +64,7 @@ export const watchKeys = Effect.fnUntraced(
     readonly fork: (effect: Effect.Effect<void>) => void
     readonly liveAgents: LiveAgents["Service"]
     readonly logDefect: (defect: unknown) => Effect.Effect<void>
-    /** Monotonic milliseconds. */
+    /** The monotonic clock, in milliseconds. */
     readonly now: () => number
     readonly presences: Presences["Service"]
   }) {

@@ -65,8 +65,8 @@ export class Listener implements LiveSession {
   }
 
   hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
-    // If numbers are missing before this one, `reached` stays. The next comparison with storage then finds the missing
-    // messages.
+    // If numbers before this one are missing, do not advance `reached`. The next comparison with storage then finds the
+    // missing messages.
     if (inboxNo === this.reached + 1) this.reached = inboxNo
     if (!muted && !this.over) this.inbox.message(rendered.conversationId, false)
   }

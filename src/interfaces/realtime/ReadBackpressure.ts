@@ -48,7 +48,7 @@ export interface Asker {
 }
 
 export interface LookupDependencies {
-  /** Monotonic milliseconds. */
+  /** The monotonic clock, in milliseconds. */
   readonly now: () => number
   readonly fork: (effect: Effect.Effect<void>) => void
 }

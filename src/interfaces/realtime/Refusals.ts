@@ -7,8 +7,8 @@ export const SLOWED_MS = 500
 /**
  * Counts the refused frames of one socket: the frames for which the server sent an error. Each refused frame takes `1 /
  * perSecond` seconds from an allowance that time restores. A socket that is a whole second behind is slowed down. A
- * socket that has used ten seconds before the allowance is full again is closed. So a faulty client gets an error for
- * each frame, while a flood is read slowly and then ends with the close. Times are monotonic milliseconds.
+ * socket that takes ten seconds before the allowance is full again is closed. So a faulty client gets an error for each
+ * frame, while a flood is read slowly and then ends with the close. Times are monotonic milliseconds.
  */
 export class Refusals {
   /** When the allowance is full again. */

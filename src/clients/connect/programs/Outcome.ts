@@ -7,7 +7,7 @@ export type Ended =
   | { readonly _tag: "TooMuchOutput" }
   | { readonly _tag: "NotStarted"; readonly reason: string }
 
-/** The output of a run. */
+/** The result of a run. */
 export type Outcome =
   | { readonly _tag: "Said"; readonly text: string; readonly session: string | null }
   | { readonly _tag: "Failed"; readonly why: string }

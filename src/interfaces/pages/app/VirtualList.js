@@ -6,9 +6,9 @@ import { html } from "../shared/Html.js"
 const GUESS = 62
 /** How far above and below the visible part rows are drawn, in pixels. */
 const BEYOND = 600
-/** At which distance from the top the list requests older rows, in pixels. */
+/** The distance from the top at which the list requests older rows, in pixels. */
 const NEAR_TOP = 800
-/** Up to which distance from the end the list counts as being at its end, in pixels. */
+/** The largest distance from the end at which the list counts as being at its end, in pixels. */
 const NEAR_END = 40
 
 /**

@@ -223,8 +223,8 @@ export class Session {
   }
 
   /**
-   * Acknowledges the received messages. Call it after they are drawn, so that the server offers messages again that
-   * were not drawn.
+   * Acknowledges the received messages. Call it after they are drawn. The server then offers messages again that were
+   * not drawn.
    */
   acknowledge() {
     if (this.watching || this.shown.length === 0) return

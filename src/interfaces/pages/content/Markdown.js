@@ -6,8 +6,7 @@ import { linkOf, saysTarget } from "./Links.js"
 /** @import { Token, Tokens } from "marked" */
 
 /**
- * Where an element stands: `tab` is the tabindex of elements that can be focused, and `inLink` says whether the element
- * is inside a link.
+ * The context of an element. `tab` is the tabindex of focusable elements. `inLink` is true inside a link.
  * @typedef {{ readonly tab: number, readonly inLink?: boolean }} Within
  */
 

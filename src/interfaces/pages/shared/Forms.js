@@ -38,8 +38,9 @@ export const ByHandle = ({ action, busy, handle, onConfirm }) => {
 }
 
 /**
- * A row of buttons, of which one is pressed.
- * @param {{ label: string, ways: Record<string, string>, value: string, onChange: (way: any) => void }} props `ways` are the labels by name
+ * A row of buttons. One of the buttons is pressed.
+ * @param {{ label: string, ways: Record<string, string>, value: string, onChange: (way: any) => void }} props `ways`
+ * are the labels by name
  */
 export const Ways = ({ label, onChange, value, ways }) =>
   html`<div class="tabs" role="group" aria-label=${label}>
