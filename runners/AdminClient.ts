@@ -24,7 +24,7 @@ import { join, resolve } from "node:path"
 import { routes } from "../src/Admin.ts"
 import * as Tables from "../src/Tables.ts"
 
-/** The name of the operating system's user; its number if it has none, as in containers. */
+/** The name of the operating system's user, or the user's number if it has no name, as in containers. */
 const whoAmI = (): string => {
   try {
     return userInfo().username
@@ -34,7 +34,7 @@ const whoAmI = (): string => {
 }
 const operator = whoAmI()
 
-/** The servers' database: PostgreSQL, used alongside running servers, or PGlite, only while no server runs. */
+/** The database of the servers. PostgreSQL can be used while servers run, PGlite only while no server runs. */
 const database = (config: Settings) =>
   config.DATABASE_URL !== undefined
     ? Layer.provideMerge(Layer.effectDiscard(Migrations.verify()), DatabaseClock.layer).pipe(
@@ -44,7 +44,7 @@ const database = (config: Settings) =>
       Layer.provide(DataDir.layer)
     )
 
-/** The services for commands that are carried out in this process, until the scope ends. */
+/** The services for commands that run in this process. They are released when the scope ends. */
 const services = Effect.fnUntraced(function*(config: Settings) {
   const closed = config.DATABASE_URL === undefined ? closedTo(config.DATA_DIR) : undefined
   if (closed !== undefined)
@@ -67,11 +67,11 @@ const services = Effect.fnUntraced(function*(config: Settings) {
   )
 })
 
-/** Calls the operators' API in this process, until the scope ends. */
+/** Makes a function that calls the operators' API in this process until the scope ends. */
 const here = Effect.fnUntraced(function*(config: Settings) {
   const context = yield* services(config)
   const callHere = yield* Effect.provideContext(callsOf(routes), context)
-  // Provided around the call too, so that it runs on the database's clock.
+  // Provide the context to the call too, so that it uses the database's clock.
   return (call: ApiCall) =>
     callHere(operator, call).pipe(
       Effect.flatMap((response) => answerOf(response, OTHER_VERSION)),
@@ -79,7 +79,7 @@ const here = Effect.fnUntraced(function*(config: Settings) {
     )
 })
 
-/** Calls the server that runs on DATA_DIR; undefined if there is none. */
+/** Calls the server that runs on DATA_DIR. Returns undefined if there is no such server. */
 const callRunning = Effect.fnUntraced(function*(config: Settings, call: ApiCall) {
   if (config.DATABASE_URL !== undefined) return undefined
   const response = yield* callServer(config.DATA_DIR, operator, call)
@@ -106,7 +106,8 @@ const connect = Effect.fnUntraced(function*(config: Settings) {
 })
 
 /**
- * Unpacks a backup below the folder, opens its database there, advances its counters, and then moves it to its place.
+ * Unpacks a backup into a folder below the target, advances the counters of its database there, and then moves it to
+ * the target.
  */
 const restore = Effect.fnUntraced(function*(config: Settings, file: string, folder: string) {
   if (config.DATABASE_URL !== undefined) {
@@ -142,7 +143,7 @@ const bytesOf = (folder: string): number =>
 
 const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`
 
-/** Tables of fewer bytes than this have no line in the output. */
+/** How many bytes a table must have to get its own line in the output. */
 const TOLD_FROM = 1_000_000
 
 /** Compacts the database of a stopped server. Prints its progress on standard error. */
@@ -187,10 +188,10 @@ const compactHere = Effect.fnUntraced(function*(config: Settings) {
   }
 })
 
-/** How long a server may take over a call of the operators' API. */
+/** The time-out of a call of the operators' API, in milliseconds. */
 const REQUEST_TIMEOUT_MS = 30_000
 
-/** Codes of failures in which a request was not sent at all, so that it may be sent to another server. */
+/** The codes of failures in which the request was not sent. Such a request may be sent to another server. */
 const NOT_SENT = new Set([
   "ECONNREFUSED",
   "EHOSTUNREACH",
@@ -200,7 +201,7 @@ const NOT_SENT = new Set([
   "UND_ERR_CONNECT_TIMEOUT"
 ])
 
-/** Sends a request to the first of these servers that can be reached. */
+/** Sends a request to the first of these servers that accepts a connection. */
 const sendToOne = async (bases: ReadonlyArray<string>, path: string, request: RequestInit) => {
   for (const [i, base] of bases.entries()) {
     try {
@@ -214,9 +215,9 @@ const sendToOne = async (bases: ReadonlyArray<string>, path: string, request: Re
 }
 
 /**
- * Calls a running server: the one at `server`, or if it is null, the one on DATA_DIR. Without such a server, the call
- * goes to the server at the address of this environment or, if that server cannot be reached, to one of the live nodes.
- * A call to an address carries a token that is made in the servers' database and is valid for a minute.
+ * Calls a running server. `server` is its URL. If `server` is null, calls the server that runs on DATA_DIR. If there is
+ * none, calls the server at the URL of this environment or, if that server is unreachable, one of the live nodes. A
+ * call to a URL carries a token, which is created in the servers' database and is valid for a minute.
  */
 const ask = Effect.fnUntraced(function*(config: Settings, given: ApiCall, server: string | null) {
   const called = server === null ? yield* callRunning(config, given) : undefined
@@ -259,7 +260,7 @@ const inWords = (error: unknown): string => {
 }
 
 /**
- * Runs operators' commands in the server that runs on DATA_DIR, if there is one, and otherwise in this process on the
+ * Runs operators' commands in the server that runs on DATA_DIR. If there is none, runs them in this process on the
  * database. An export needs the tables in this process too, for the names of its files.
  */
 export const layer = Layer.merge(

@@ -3,8 +3,8 @@ import { lineOf, tableOf } from "./local/ClusterTable.ts"
 import { CannotStart, LocalCluster } from "./local/LocalCluster.ts"
 
 /**
- * Three nodes on this machine behind a small balancer, with a PostgreSQL and a Redis of their own. Prints a table of
- * the nodes' state every second until Ctrl-C.
+ * Runs three nodes on this machine behind a small load balancer, with their own PostgreSQL and Redis. Prints a table
+ * with the state of the nodes every second until Ctrl-C.
  */
 
 const NODES = 3
@@ -20,7 +20,7 @@ let stopping: number | undefined
 const stops = (): boolean => stopping !== undefined
 let painted = 0
 
-/** Prints lines over the lines that were painted before. */
+/** Prints lines in place of the lines that were printed before. */
 const paint = (lines: ReadonlyArray<string>) => {
   if (painted > 0) process.stdout.write(`\u001b[${painted}A\u001b[J`)
   say(lines.join("\n"))
@@ -28,9 +28,9 @@ const paint = (lines: ReadonlyArray<string>) => {
 }
 
 const stop = () => {
-  // Under npm one Ctrl-C arrives twice at once, from the terminal and from npm.
+  // Under npm, one Ctrl-C causes two signals at once: one from the terminal and one from npm.
   if (stopping !== undefined && performance.now() - stopping < 500) return
-  // The guard (LocalCluster.ts) kills the processes that are left.
+  // The guard (LocalCluster.ts) kills the remaining processes.
   if (stopping !== undefined || running === undefined) process.exit(130)
   stopping = performance.now()
   say("The nodes hand over their shards and stop. A second Ctrl-C ends everything at once.")

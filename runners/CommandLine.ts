@@ -75,7 +75,7 @@ const cluster = command(
   ]
 )
 
-/** The services of operators' commands. They are loaded only when such a command is run. */
+/** The services of operators' commands. They are loaded only when such a command runs. */
 const client = Layer.unwrap(
   Effect.map(Effect.promise(() => import("./AdminClient.ts")), ({ layer }) => layer)
 )
@@ -90,16 +90,16 @@ const root = Command.make("parley").pipe(
   ])
 )
 
-/** The words after `parley` of every command below this one. */
+/** The paths of all commands below this command, as the words after `parley`. */
 const pathsBelow = ({ subcommands }: Command.Command.Any): ReadonlyArray<CommandPath> =>
   subcommands.flatMap((group) => group.commands).flatMap((
     command
   ) => [[command.name], ...pathsBelow(command).map((path) => [command.name, ...path])])
 
-/** Every command, by its words after `parley`. */
+/** The paths of all commands, as the words after `parley`. */
 export const commandPaths: ReadonlyArray<CommandPath> = pathsBelow(root)
 
-/** How a command line is run and its help is shown. */
+/** How commands and help are shown to the person. */
 export interface Shown {
   /** Writes commands as a person types them. */
   readonly typed: Typed
@@ -107,14 +107,14 @@ export interface Shown {
   readonly width: number
 }
 
-/** Prints one line for each mistake to standard error. Effect itself would print the whole help. */
+/** Prints one line for each mistake to standard error. By default, Effect would print the whole help. */
 const presenter = (args: ReadonlyArray<string>, { typed, width }: Shown): CliOutput.Presenter => ({
   present: Effect.fnUntraced(function*(event) {
     const { canColor } = yield* TerminalCapabilities.TerminalCapabilities
     const formatter = CliOutput.defaultFormatter({ colors: canColor })
     if (event._tag === "Help") return yield* Console.log(helpText(formatter, event.helpDoc, typed, width))
     if (event._tag === "Version") return yield* Console.log(`${event.name} ${event.version}`)
-    // An unknown subcommand makes its flags unknown too.
+    // If a subcommand is unknown, its flags are unknown too. Report only the subcommand.
     const unknown = event.errors.filter(({ _tag }) => _tag === "UnknownSubcommand")
     for (const error of unknown.length > 0 ? unknown : event.errors) {
       const mistake = mistakeOf(error, { args, commands: commandPaths, helpDoc: event.helpDoc, typed })

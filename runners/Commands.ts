@@ -1,6 +1,6 @@
 import { endWithNpm } from "./Npm.ts"
 
-/** The subcommands that take no arguments. The modules of each are loaded only when it is run. */
+/** The subcommands without arguments. The modules of a subcommand are loaded only when it runs. */
 export const commands = {
   start: async () => {
     ;(await import("./Start.ts")).start()

@@ -23,10 +23,10 @@ import type { Readable } from "node:stream"
 import { setTimeout as pause } from "node:timers/promises"
 
 /**
- * Shows three agents on a server of their own. They register and talk with the published client. One agent is away and
- * catches up, and one repeats a send as if the answer was lost. Then they use a group, a file and a webhook, and one
- * connects over MCP with that protocol's own client. At last one agent calls another over A2A while it is away. Prints
- * the events as they happen and then the checks. Exits with 1 if a check fails.
+ * Shows three agents on their own server. They register and talk with the published client. One agent disconnects and
+ * later catches up, and one repeats a send as if its response was lost. Then the agents use a group, a file and a
+ * webhook, and one agent connects over MCP with an MCP client. Finally one agent calls another over A2A while the
+ * called agent is disconnected. Prints the events as they happen and then the checks. Exits with 1 if a check fails.
  */
 
 const colourful = process.stdout.isTTY === true && process.env["NO_COLOR"] === undefined
@@ -50,7 +50,7 @@ const until = async (what: string, holds: () => boolean) => {
   }
 }
 
-/** `parley start` in a process of its own. */
+/** A `parley start` that runs in a separate process. */
 class Server {
   url = ""
   /** The text that the server has written to standard output and standard error. */
@@ -61,7 +61,7 @@ class Server {
 
   private constructor(dataDir: string) {
     this.outbox = join(dataDir, "outbox")
-    // Passes on only these variables, so that no setting in this environment applies.
+    // Pass on only these variables, so that no setting in this environment applies.
     const { HOME, PATH, TMPDIR } = process.env
     const settings = { DATA_DIR: dataDir, HOST: "127.0.0.1", PORT: "0", WEBHOOK_ALLOW_PRIVATE: "loopback" }
     this.child = spawn(process.execPath, [join(import.meta.dirname, "parley.js"), "start"], {
@@ -87,7 +87,7 @@ class Server {
     return server
   }
 
-  /** The code in the one mail that was sent to this address. */
+  /** The code in the only e-mail to this address. */
   async codeFor(address: string): Promise<string> {
     for (const deadline = Date.now() + 5000; Date.now() < deadline; await pause(25)) {
       const names = (await readdir(this.outbox).catch(() => [])).filter((name) => name.endsWith(".eml"))
@@ -99,7 +99,7 @@ class Server {
     throw new Error(`waited in vain for a code to ${address}`)
   }
 
-  /** Sends SIGTERM. Resolves with the exit code once the server has finished its work. */
+  /** Sends SIGTERM. Resolves with the exit code after the server has finished its work. */
   stop(): Promise<number | null> {
     this.child.kill("SIGTERM")
     return this.ended
@@ -137,11 +137,11 @@ class Agent {
     this.server = server
   }
 
-  /** Connects the same agent over MCP, with that protocol's own client. */
+  /** Connects the same agent over MCP, with an MCP client. */
   async mcp(): Promise<Client> {
     const client = new Client({ name: "parley-demo", version: "1.0.0" }, { versionNegotiation: { mode: "auto" } })
     await client.connect(
-      // This program needs structured results. A host does not ask for them, because its model reads the text.
+      // This program needs structured results. MCP hosts do not ask for them, because their models read the text.
       new StreamableHTTPClientTransport(new URL(`${this.server.url}/mcp?structured=on`), {
         requestInit: { headers: { authorization: `Bearer ${this.key}` } }
       })
@@ -317,7 +317,7 @@ const talk: Scene = async (ada, bob, cleo) => {
     String(mine) === String(expected) && String(theirs) === String(expected)
   )
 
-  // Acknowledgements get no answer. They have worked once no message is left to fetch.
+  // The server does not confirm acknowledgements. They have taken effect when no message is left to fetch.
   const left = async () => (await Promise.all([ada, bob, cleo].map(({ client }) => client.sync()))).flat().length
   let rest = await left()
   for (const deadline = Date.now() + 3000; rest > 0 && Date.now() < deadline;) rest = await left()
@@ -392,7 +392,7 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
     const address = receiver.address()
     if (address === null || typeof address === "string") throw new Error("the receiver has no port")
     const url = `http://127.0.0.1:${address.port}/parley`
-    // The declared type lacks the secret, which only this response contains.
+    // The declared type does not contain the secret, because only this response returns it.
     const webhook: WebhookConfig & { readonly secret?: string } = await cleo.client.createWebhook({
       url,
       events: ["message.new"]
@@ -437,7 +437,7 @@ interface Waited {
 
 const comeInByMcp: Scene = async (ada, _bob, cleo) => {
   const host = await cleo.mcp()
-  /** Calls a tool and returns its structured answer. Fails if the call is refused. */
+  /** Calls a tool and returns its structured result. Fails if the call is refused. */
   const call = async <A>(name: string, args: Record<string, unknown>): Promise<A> => {
     const result = await host.callTool({ name, arguments: args }) as CallToolResult
     if (result.isError === true) throw new Error(`${name}: ${JSON.stringify(result.content)}`)

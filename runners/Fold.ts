@@ -1,11 +1,11 @@
 import { stripVTControlCharacters } from "node:util"
 
-/** Folded lines are at least so wide, however narrow the terminal is. */
+/** How many columns folded lines may always use, even if the terminal is narrower. */
 const LEAST = 40
 
 const widthOf = (text: string): number => stripVTControlCharacters(text).length
 
-/** The column at which the last column of a line begins, or its indentation if the line has no columns. */
+/** The position at which the last column of a line begins, or the line's indentation if it has no columns. */
 const hangingOf = (plain: string, width: number): number => {
   const column = /^(?:.*\S {2,}| *)/.exec(plain)?.[0].length ?? 0
   return column <= width / 2 ? column : (/^ */.exec(plain)?.[0].length ?? 0) + 4
@@ -25,8 +25,8 @@ const foldLine = (line: string, width: number): ReadonlyArray<string> => {
 }
 
 /**
- * Folds the lines of a text that are longer than a terminal is wide, between words. The rest of a line is indented as
- * far as its last column, for which two spaces or more stand before it.
+ * Folds lines that are wider than the terminal, between words. Continuation lines are indented to the last column of
+ * the folded line. A column begins after two or more spaces.
  */
 export const fold = (text: string, width: number): string =>
   text.split("\n").flatMap((line) => foldLine(line, Math.max(LEAST, width))).join("\n")

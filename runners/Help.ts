@@ -23,7 +23,7 @@ const everySetting: ReadonlyArray<Rows> = groupsOf(Object.keys(settings) as Read
 
 const few = (...rows: ReadonlyArray<Row>): ReadonlyArray<Rows> => [{ title: null, rows }]
 
-/** The settings that a subcommand's help shows. */
+/** The settings that the help of each subcommand shows. */
 const settingsOf: Readonly<Record<string, ReadonlyArray<Rows>>> = {
   start: everySetting,
   runner: everySetting,
@@ -62,8 +62,9 @@ const linesOf = ({ rows, title }: Rows): ReadonlyArray<string> => {
 }
 
 /**
- * The help text: usage and flags as Effect renders them, then the settings in the groups of docs/configuration.md, then
- * the examples. Lines are folded at `width`, but not the commands of the examples, which a person copies.
+ * The help text. It contains usage and flags as Effect renders them, the settings in the groups of
+ * docs/configuration.md, and the examples. Lines are folded at `width`. Commands in examples are not folded, because
+ * people copy them.
  */
 export const helpText = (
   formatter: CliOutput.Formatter,

@@ -6,7 +6,7 @@ import { layerLogger } from "#infrastructure/platform/Telemetry"
 import { Effect, Layer } from "effect"
 import { runToEnd, say, warnings } from "../src/Server.ts"
 
-/** `parley migrate`: brings the database of a cluster up to this version, before any node of this version starts. */
+/** `parley migrate`: migrates the database of a cluster to this version before any node of this version starts. */
 export const migrate = (): void =>
   runToEnd(Effect.gen(function*() {
     const config = yield* Config.load

@@ -10,7 +10,7 @@ const isBelow = (parent: CommandPath, path: CommandPath): boolean => parent.ever
 const childrenOf = (parent: CommandPath, commands: ReadonlyArray<CommandPath>): ReadonlyArray<string> =>
   commands.filter((path) => path.length === parent.length + 1 && isBelow(parent, path)).map((path) => path.at(-1) ?? "")
 
-/** The one command with this last word that has the fewest words; undefined if there are several. */
+/** The command with this last word that has the fewest words; undefined if several have equally few. */
 const onlyOne = (last: string, commands: ReadonlyArray<CommandPath>): CommandPath | undefined => {
   const named = commands.filter((path) => path.at(-1) === last)
   const shortest = named.filter((path) => named.every((other) => path.length <= other.length))
@@ -18,9 +18,9 @@ const onlyOne = (last: string, commands: ReadonlyArray<CommandPath>): CommandPat
 }
 
 /**
- * The command that is meant by `word`, which is no subcommand of `parent`. It is a subcommand of `parent` with a
- * similar name, or the only command elsewhere with this name or a similar one. The words after it are followed as far
- * as they name commands.
+ * Guesses the intended command if `word` is not a subcommand of `parent`. The guess is a subcommand of `parent` with a
+ * similar name, or the only command elsewhere with the same or a similar name. Then follows the words after `word` as
+ * long as they name subcommands.
  */
 export const meantCommand = (
   parent: CommandPath,
@@ -44,14 +44,17 @@ export const meantCommand = (
 
 const nameOf = (option: string): string => option.replace(/^-+/, "").replace(/=.*$/, "")
 
-/** The setting that a person gave as an option, as `--port` for PORT. */
+/** The setting that a person has typed as an option, for example `--port` for PORT. */
 const meantSetting = (option: string, path: CommandPath): string | undefined =>
   similar(nameOf(option).replaceAll("-", "_").toUpperCase(), settingNamesOf(path[0] ?? ""))
 
 const flagsOf = ({ flags, globalFlags = [], inheritedFlags = [] }: HelpDoc.HelpDoc): ReadonlyArray<string> =>
   [...flags, ...inheritedFlags, ...globalFlags].map(({ name }) => name)
 
-/** A mistake in a command line, in one line without a full stop, with what is meant if that can be guessed. */
+/**
+ * Describes a mistake in a command line, in one line without a full stop. Adds what the person may have meant if this
+ * can be guessed.
+ */
 export const mistakeOf = (
   error: CliError.NonShowHelpErrors,
   given: {

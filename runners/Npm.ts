@@ -1,25 +1,28 @@
 /**
- * Stops a server when the npm that started it has ended. `npm start` and `npx` run a shell, and npm passes signals on
- * to that shell only. The scripts of package.json replace the shell by the server (`exec`). With `npx`, a signal ends
+ * Stops a server when the npm that started it has ended. `npm start` and `npx` run a shell, and npm forwards signals
+ * only to that shell. The scripts of package.json replace the shell with the server (`exec`). With `npx`, a signal ends
  * the shell and not the server.
  */
 
-/** A script that is one command in the foreground, so that its shell, or npm, is the parent of the server. */
+/**
+ * Matches a script that is a single command in the foreground. The parent of the server is then the script's shell or
+ * npm.
+ */
 const ONE_COMMAND = /^[^;&|]*\bparley(\.js)?\b[^;&|]*$/
 
 const LOOK_MS = 500
 
 /**
- * Whether this npm catches SIGTERM and does not pass it on, as npm 9.6 to 10.2 do. Then neither the shell nor the
- * server can notice the signal.
+ * Whether this npm catches SIGTERM and does not forward it, as npm 9.6 to 10.2 do. Neither the shell nor the server
+ * gets the signal then.
  */
 const keepsSignals = (major: number, minor: number): boolean =>
   (major === 9 && minor >= 6) || (major === 10 && minor < 3)
 
 /**
- * Must be called once this process handles SIGTERM. Under npm, this process then stops when npm, or the shell that npm
- * started, has ended. If npm does not pass signals on, a line is printed that says how to stop. Nothing happens without
- * npm, or for a server that a script starts in the background.
+ * Under npm, makes this process stop when npm or the shell that npm started has ended. Call it after this process has
+ * begun to handle SIGTERM. If npm does not forward signals, prints how to stop the server. Has no effect without npm,
+ * or if a script starts the server in the background.
  */
 export const endWithNpm = (): void => {
   const { npm_config_user_agent: agent = "", npm_lifecycle_script: script = "" } = process.env

@@ -1,12 +1,12 @@
 import { Worker } from "node:worker_threads"
 import { say } from "../src/Server.ts"
 
-/** A step that takes longer than this is reported again and again, in milliseconds. */
+/** How often a long step prints a line, in milliseconds. */
 const BEAT_MS = 5_000
 
 /**
- * Runs in a thread of its own, because PGlite blocks this one, and writes to the file of standard output for the same
- * reason.
+ * Runs in a separate thread, because PGlite blocks the main thread. Writes to the file descriptor of standard output
+ * directly for the same reason.
  */
 const BEAT = `
   const { writeSync } = require("node:fs")
@@ -20,7 +20,7 @@ const BEAT = `
   }, ${BEAT_MS})
 `
 
-/** The steps of a first start, one line each. The lines are the same on a terminal and in a file. */
+/** Prints the steps of a first start, one line for each. The output is the same on a terminal and in a file. */
 export class Progress {
   #beat: Worker | undefined
   #step = 0
@@ -32,7 +32,9 @@ export class Progress {
     this.#steps = steps
   }
 
-  /** Prints a step that begins now. A step that may block this thread for long gets a line every five seconds. */
+  /**
+   * Prints a step that begins now. A step that may block this thread for long also prints a line every five seconds.
+   */
   begin(what: string, blocks: "blocks" | undefined = undefined): void {
     void this.#beat?.terminate()
     this.#beat = undefined

@@ -13,11 +13,11 @@ import { Effect, Layer, type Redacted } from "effect"
 import type { Sharding } from "effect/cluster"
 import { serve } from "../src/Server.ts"
 
-/** The lock of the node's address takes one connection of the pool. */
+/** How many connections of the pool the lock of the node's address takes. */
 const ADDRESS_CONNECTIONS = 1
 const DRAIN_SECONDS = 2
 
-/** Checks the settings that a node requires, and reports all missing ones together. */
+/** Checks that all settings of a node are set. Reports all missing settings together. */
 const settle = (config: Settings): Effect.Effect<Settings, ConfigInvalid> => {
   const problems: Array<string> = []
   if (config.DATABASE_URL === undefined)
@@ -43,7 +43,7 @@ const withoutDatabase = Layer.effectContext(Effect.die("a node without DATABASE_
 const hasDatabase = (config: Settings): config is Settings & { readonly DATABASE_URL: Redacted.Redacted<string> } =>
   config.DATABASE_URL !== undefined
 
-/** `parley runner`: one of many equal nodes on PostgreSQL, Redis and a shared store for files. */
+/** `parley runner`: one of several equal nodes on PostgreSQL, Redis and a shared file store. */
 export const runner = (): void =>
   serve({
     settle,
@@ -54,8 +54,7 @@ export const runner = (): void =>
         poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS,
         mark: lockKeyOf(nameOf({ host: RUNNER_HOST, port: RUNNER_PORT }))
       }),
-    // This must be the same settings object as the server's, because the server's port is recorded by it
-    // (PublicUrl.ts).
+    // Pass the same settings object as the server's, because the server's port is recorded by object (PublicUrl.ts).
     cluster: (config) => hasDatabase(config) ? ClusterNode.layer(config) : withoutDatabase,
     owns: ({ ROLE }) => ROLE === "runner",
     ready: ({ ROLE }) =>
@@ -68,7 +67,7 @@ export const runner = (): void =>
         Effect.andThen(Effect.flatMap(PushRouter, ({ introduced }) => introduced))
       ),
     beside: (config) => Layer.effectDiscard(warning(config)),
-    // Shows the node's own address, which distinguishes it from the other nodes, because PUBLIC_URL is the balancer's.
+    // Show the node's own address, because PUBLIC_URL is the load balancer's and is the same for all nodes.
     welcome: (config) =>
       Effect.succeed(
         `Parley ${VERSION} listens on ${listeningUrl(config)}, and as a ${

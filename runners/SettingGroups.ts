@@ -16,7 +16,7 @@ interface Rule {
 const beginning = (...beginnings: ReadonlyArray<string>) => (name: string): boolean =>
   beginnings.some((beginning) => name.startsWith(beginning))
 
-/** A setting is in the first group that takes it; `LIMITS_…` are parted by what they limit. */
+/** A setting is in the first group that matches its name. `LIMITS_…` settings are grouped by what they limit. */
 const RULES: ReadonlyArray<Rule> = [
   {
     title: "Addresses and logs",

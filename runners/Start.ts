@@ -15,10 +15,10 @@ import { serve } from "../src/Server.ts"
 import { Progress } from "./Progress.ts"
 import { typed } from "./Typed.ts"
 
-/** What the start reports while it makes a database in DATA_DIR; undefined if there is one. */
+/** Reports the steps of creating a database in DATA_DIR; undefined if the database already exists. */
 let progress: Progress | undefined
 
-/** PostgreSQL if DATABASE_URL is set, else PGlite in DATA_DIR. */
+/** PostgreSQL if DATABASE_URL is set, otherwise PGlite in DATA_DIR. */
 const database = (config: Settings) =>
   Layer.unwrap(Effect.map(DataDir, (dataDir) => {
     if (config.DATABASE_URL !== undefined) {
@@ -32,7 +32,7 @@ const database = (config: Settings) =>
       Effect.sync(() => progress?.begin("Parley makes its tables")))
   }))
 
-/** How a person in another terminal gives an operator's command to this server. */
+/** The command line with which a person in another terminal runs an operator's command on this server. */
 const adminCommand = ({ DATABASE_URL, DATA_DIR }: Settings, command: string): string => {
   const folder = DATABASE_URL !== undefined || DATA_DIR === settings.DATA_DIR.fallback || /\s/.test(resolve(DATA_DIR))
     ? ""
@@ -40,7 +40,7 @@ const adminCommand = ({ DATABASE_URL, DATA_DIR }: Settings, command: string): st
   return typed(`${folder}parley admin ${command}`)
 }
 
-/** How to make agents, for a server that has none. */
+/** Explains how to create agents, for a server without agents. */
 const invitation = (config: Settings, url: string): ReadonlyArray<string> => [
   "",
   "There is no agent yet. Create two in another terminal, ready to use:",

@@ -1,10 +1,10 @@
 import { existsSync } from "node:fs"
 import { relative } from "node:path"
 
-/** Writes a command line, which may begin with variables such as `PORT=8080`, as a person types it. */
+/** Formats a command line as a person types it. It may begin with variables such as `PORT=8080`. */
 export type Typed = (commandLine: string) => string
 
-/** `parley`, its subcommand, and its arguments. */
+/** Matches `parley` with leading variables, a subcommand and arguments. */
 const COMMAND = /^((?:[A-Z0-9_]+=\S+ )*)parley(?: ([a-z]+))?( .*)?$/
 
 const asScript = (name: string, rest: string): string =>
@@ -14,14 +14,15 @@ const asScript = (name: string, rest: string): string =>
 export interface Started {
   /** The script of package.json, if npm runs one. */
   readonly script: string | undefined
-  /** The path of the program, as Node was given it. */
+  /** The path of the program, as it was passed to Node. */
   readonly program: string
   readonly folder: string
 }
 
 /**
- * Writes `parley …` as it is typed where a process was started: `npm run … -- …` by the scripts of a checkout,
- * `node runners/parley.js …` without npm, and `npx parley …` in a folder where the package is installed.
+ * Formats `parley …` as a person types it where the process was started. With the scripts of a checkout, that is
+ * `npm run … -- …`. Without npm, it is `node runners/parley.js …`. In a folder in which the package is installed, it is
+ * `npx parley …`.
  */
 export const typedAt = ({ folder, program, script }: Started): Typed => {
   const words = program.endsWith("parley.js")
@@ -39,7 +40,7 @@ export const typedAt = ({ folder, program, script }: Started): Typed => {
     )
 }
 
-/** Writes a command line as a person types it where this process was started. */
+/** Formats a command line as a person types it where this process was started. */
 export const typed: Typed = typedAt({
   script: process.env["npm_lifecycle_script"],
   program: process.argv[1] ?? "",

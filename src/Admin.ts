@@ -25,21 +25,24 @@ import { Effect, Layer } from "effect"
 import { CommandLineHttp } from "./Console.ts"
 import * as Tables from "./Tables.ts"
 
-/** This process has no sockets. The servers poll the accounts' rows and close their own sockets (EnforcementWatch). */
+/**
+ * This process has no sockets. The servers poll the rows of accounts and close the sockets themselves
+ * (EnforcementWatch).
+ */
 const nobodyConnected = Layer.succeed(
   Sessions,
   Sessions.of({ disconnect: () => Effect.void, changed: () => Effect.void })
 )
 
-/** The steps of a deletion are queued in the database, where a server's job finds them. */
+/** This process does not run the steps of a deletion. They are queued in the database, and a server's job runs them. */
 const leftToServers = Layer.succeed(
   Deletions,
   Deletions.of({ begin: () => Effect.void, sweep: Effect.succeed({ rows: 0, more: false }) })
 )
 
 /**
- * This process asks no nodes and takes no requests of clients. A command that needs the other functions of these
- * services calls a running server.
+ * This process calls no nodes and serves no clients. A command that needs the other functions of these services calls a
+ * running server.
  */
 const withoutServer = Layer.mergeAll(
   Layer.mock(Budgets)({ addressOf: () => "" }),

@@ -19,7 +19,7 @@ import { published } from "#interfaces/service/OpenApiDocument"
 import { ServiceApi } from "#interfaces/service/ServiceApi"
 import { HttpApi, OpenApi } from "effect/http-api"
 
-/** The whole HTTP contract: the routes and the OpenAPI document are both made from it. */
+/** The whole HTTP contract. Both the routes and the OpenAPI document are generated from it. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
   .add(
@@ -42,7 +42,7 @@ export class Api extends HttpApi.make("parley")
       "webhooks, and a WebSocket that pushes what is new. The version in this document is that of the interface description. " +
       "`GET /` answers with the version of the server.",
     license: { name: "MIT", identifier: "MIT" },
-    // The server that the document comes from.
+    // The server that serves the document.
     servers: [{ url: "/" }],
     transform: published
   }))

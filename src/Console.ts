@@ -28,7 +28,7 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { changeableLimits } from "./Limits.ts"
 
-/** Answers every other path below `/console/api` with the same 404 as callers get who are no operators. */
+/** Responds to every other path below `/console/api` with the same 404 that callers get who are not operators. */
 const nothing = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const budgets = yield* Budgets
@@ -38,7 +38,7 @@ const nothing = HttpRouter.use((router) =>
           HttpServerResponse.setHeaders(toResponse(refused), NO_STORE),
         onSuccess: () => HttpServerResponse.setHeaders(toResponse(hidden()), NO_STORE)
       }))
-    // The pattern also matches `/console/api` without a slash at the end.
+    // The pattern also matches `/console/api` without a trailing slash.
     yield* router.add("*", "/console/api/*", response)
   })
 )
@@ -52,14 +52,17 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
   Layer.provide(middleware)
 )
 
-/** The routes of the operators' API for the command line. They include the calls that only the command line makes. */
+/**
+ * The routes of the operators' API for the command line. They include the endpoints that only the command line may
+ * call.
+ */
 export const CommandLineHttp = HttpApiBuilder.layer(ConsoleApi.add(CommandsApi)).pipe(
   Layer.provide([groups, CommandsHttp]),
   Layer.provide(middleware),
   Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
-/** The services of the operators' API. They also answer the questions of other nodes. */
+/** The services of the operators' API. They also respond to queries of other nodes. */
 export const services = Nodes.layer.pipe(
   Layer.provideMerge(
     Layer.mergeAll(

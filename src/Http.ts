@@ -87,13 +87,13 @@ const middleware = Layer.mergeAll(
   WireErrors.layer
 )
 
-/** Sign in by OAuth. */
+/** The routes for signing in by OAuth. */
 const oauth = Layer.mergeAll(MetadataHttp, AuthorizeHttp, TokenHttp, RequestsHttp).pipe(
   Layer.provide(UncachedErrors.layer),
   Layer.provide(OAuthLimits.layer)
 )
 
-/** All routes of the contract, and the pages that describe it. */
+/** All routes, including the pages that document the contract. */
 const routes = Layer.mergeAll(
   HttpApiBuilder.layer(Api),
   ConsoleHttp,
@@ -111,7 +111,7 @@ const routes = Layer.mergeAll(
 )
 
 /**
- * Listens once everything behind the routes is built and `ready` has completed. Needs the modules' services
+ * Listens after all dependencies of the routes are built and `ready` has completed. Needs the modules' services
  * (Services.ts).
  */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>

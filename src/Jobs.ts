@@ -17,8 +17,8 @@ import { Effect, Layer } from "effect"
 import { tables } from "./Tables.ts"
 
 /**
- * The periodic jobs, the last of them for the tables that declare an expiry. In a cluster, one process runs each job
- * for all processes (wire.md G.12, G.17a).
+ * The periodic jobs. The last jobs delete expired rows from the tables that declare an expiry. In a cluster, each job
+ * runs in one process for all processes (wire.md G.12, G.17a).
  */
 export const layer = Layer.mergeAll(
   job({ name: "deletions", every: "30 seconds", batch: Effect.flatMap(Deletions, ({ sweep }) => sweep) }),

@@ -35,8 +35,8 @@ export const rates: ReadonlyArray<Rate> = [
 ]
 
 /**
- * The limits that the server reads at each use, so that operators can change them while servers run: the rates, and the
- * caps that are read by `Limits.of`.
+ * The limits that operators can change while servers run, because the server reads them at each use: the rates, and the
+ * caps that are read with `Limits.of`.
  */
 export const changeableLimits: ReadonlySet<LimitName> = new Set<LimitName>([
   ...rates.map(({ setting }) => setting),

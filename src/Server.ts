@@ -36,9 +36,9 @@ type Base = Config | Ids | Readiness
 type Services = Layer.Success<typeof Entities.layer>
 type ConsoleServices = Layer.Success<typeof Console.services> | Budgets
 
-/** The parts in which the kinds of servers differ. `Own` stands for the services that only this kind has. */
+/** The parts that differ between the kinds of servers. `Own` stands for the services that only this kind has. */
 export interface Kind<Own> {
-  /** Adapts the settings to this kind, or fails with what is wrong with them. */
+  /** Adapts the settings to this kind of server. Fails if the settings are invalid for it. */
   readonly settle: (config: Settings) => Effect.Effect<Settings, ConfigInvalid>
   readonly own: Layer.Layer<Own, unknown, Base>
   readonly database: (config: Settings) => Layer.Layer<Databases, unknown, Base | Own>
@@ -51,13 +51,13 @@ export interface Kind<Own> {
   >
   /** Whether this process runs entities and jobs, or only calls the processes that do. */
   readonly owns: (config: Settings) => boolean
-  /** Completes when the server can serve requests. Runs once all services are built. */
+  /** Runs after all services are built, and completes when the server can serve requests. */
   readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Members | Services>
-  /** Runs in addition to the routes; built after `ready` has completed. */
+  /** Runs in addition to the routes. It is built after `ready` has completed. */
   readonly beside: (
     config: Settings
   ) => Layer.Layer<never, unknown, Services | ConsoleServices | Databases | Base | Own>
-  /** The text to print once the server listens. */
+  /** The text to print when the server has begun to listen. */
   readonly welcome: (config: Settings, url: string) => Effect.Effect<string, never, AgentAdmin>
 }
 
@@ -72,8 +72,8 @@ export const warnings = Layer.effectDiscard(
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
-    // The routes take the longest to build, so they are built before `ready`. After `ready`, work already waits for
-    // this node.
+    // Build the routes before `ready`, because they take the longest to build. After `ready`, the cluster already sends
+    // work to this node.
     const layer = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config)))).pipe(
       Layer.provide(kind.owns(config) ? Entities.layer : Entities.services),
       Layer.provide(kind.cluster(config)),
@@ -99,7 +99,7 @@ const program = <Own>(kind: Kind<Own>) =>
     )
   })
 
-/** The problems to print: one line for each problem that an operator can fix, and the full cause for a defect. */
+/** The problems to print. A problem that an operator can fix has one line. A defect is printed with its full cause. */
 const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
   cause.reasons.flatMap((reason) => {
     if (!Cause.isFailReason(reason)) return Cause.isDieReason(reason) ? [Cause.pretty(Cause.fromReasons([reason]))] : []
@@ -114,14 +114,14 @@ const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
   })
 
 /**
- * How long a shutdown may take, in milliseconds. Everything acknowledged is on disk already. Only a database that hangs
- * makes a shutdown take so long, and the database itself releases the locks of a process that has ended.
+ * How long a shutdown may take, in milliseconds. Everything acknowledged is already on disk. Only an unresponsive
+ * database makes a shutdown take so long. The database itself releases the locks of a process that has ended.
  */
 const END_WITHIN_MS = 14_500
 
 /**
- * Runs a program until it ends or a signal stops it, then exits with 0. Exits with 1 if the program failed or had not
- * stopped `endWithinMs` milliseconds after the signal, and writes the problem to standard error.
+ * Runs a program until it ends or a signal stops it, and then exits with 0. If the program fails, or has not stopped
+ * within `endWithinMs` milliseconds after the signal, writes the problem to standard error and exits with 1.
  */
 export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: number): void => {
   let stopping: number | undefined
@@ -132,7 +132,7 @@ export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: num
     process.exit(1)
   })
   const stop = () => {
-    // Under npm, Ctrl-C sends two signals at once: one from the terminal and one passed on by npm.
+    // Under npm, Ctrl-C sends two signals at once: one from the terminal and one that npm forwards.
     if (stopping !== undefined && performance.now() - stopping < 500) return
     if (stopping !== undefined) process.exit(130)
     stopping = performance.now()
@@ -148,5 +148,7 @@ export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: num
   process.on("SIGTERM", stop)
 }
 
-/** Runs a server process: loads its settings, builds its layers in order, and serves until a signal. */
+/**
+ * Runs a server process: loads its settings, builds its layers in order, and serves requests until a signal arrives.
+ */
 export const serve = <Own>(kind: Kind<Own>): void => runToEnd(program(kind), END_WITHIN_MS)

@@ -86,7 +86,7 @@ import { Layer } from "effect"
 import * as Jobs from "./Jobs.ts"
 import * as Tables from "./Tables.ts"
 
-/** The services of the modules, on a database, a cluster and the platform's small services. */
+/** The services of all modules. They need a database, a cluster and the basic services of the platform. */
 export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRequests.layer).pipe(
   Layer.provideMerge(Registration.layer),
   Layer.provideMerge(EventSubscriptions.layer),
@@ -173,5 +173,5 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(Layer.mergeAll(Limits.layer, Tables.layer))
 )
 
-/** The services, and the jobs. */
+/** The services and the jobs. */
 export const layer = Jobs.layer.pipe(Layer.provideMerge(services))

@@ -28,8 +28,8 @@ import { operatorTables } from "#interfaces/operator/OperatorTables"
 import { Layer } from "effect"
 
 /**
- * The tables of all modules. An erasure takes them in this order. An export names the tables that it leaves out in this
- * order.
+ * The tables of all modules. An erasure processes them in this order, and an export lists the tables that it leaves out
+ * in this order.
  */
 export const tables: ReadonlyArray<OwnedTable> = [
   migrationsTables,

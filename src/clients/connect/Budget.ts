@@ -3,10 +3,10 @@ import type { Settings } from "./Settings.ts"
 const HOUR_MS = 3_600_000
 const DAY_MS = 24 * HOUR_MS
 
-/** How long the journal keeps the start of a run for the budgets, in milliseconds. */
+/** How long the journal keeps the start of a run, in milliseconds. It is the longest window of a budget. */
 export const BUDGET_WINDOW_MS = DAY_MS
 
-/** The start of a run. */
+/** A run that was started. */
 export interface Started {
   readonly conversation: string
   /** Milliseconds since 1970. */
@@ -15,7 +15,7 @@ export interface Started {
 
 export type Limits = Pick<Settings, "runsPerConversationHour" | "runsPerHour" | "runsPerDay">
 
-/** When one more run fits below `most` in a sliding window; `now` if it does at once, Infinity if it never does. */
+/** When a sliding window with at most `most` runs allows one more run: `now`, a later time, or Infinity for never. */
 const freeAt = (starts: ReadonlyArray<number>, most: number, windowMs: number, now: number): number => {
   if (most <= 0) return Infinity
   const inside = starts.filter((at) => at > now - windowMs).sort((a, b) => a - b)

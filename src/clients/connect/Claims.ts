@@ -1,14 +1,14 @@
 import { Clock, Effect, Option } from "effect"
 import { type Claim, type Failure, ParleyApi } from "./ParleyApi.ts"
 
-/** How often the claims of a run are renewed. A claim lasts 600 s (wire.md L). */
+/** How often the claims of a run are renewed, in milliseconds. A claim lasts 600 s (wire.md L). */
 const RENEW_MS = 60_000
 const CLAIM_MS = 600_000
 
-/** The claims of one connector, so that no other process of the agent answers the same messages. */
+/** The claims of one connector. They prevent other processes of the agent from answering the same messages. */
 export const makeClaims = Effect.fnUntraced(function*(holder: string) {
   const api = yield* ParleyApi
-  /** When the claims of this process end, for each conversation. */
+  /** When this process's claims in each conversation end. */
   const until = new Map<string, number>()
 
   const call = Effect.fnUntraced(function*(conversation: string, ids: ReadonlyArray<string>, defer: boolean) {
@@ -17,20 +17,20 @@ export const makeClaims = Effect.fnUntraced(function*(holder: string) {
     return claim
   })
 
-  /** Claims messages for a new run, unless a live session of the agent has a lease. */
+  /** Claims messages for a new run, unless a live session of the agent holds a lease. */
   const first = (conversation: string, ids: ReadonlyArray<string>): Effect.Effect<Claim, Failure> =>
     call(conversation, ids, true)
 
   /**
-   * Claims the messages of a run again before something is sent for them. If the claims may have ended, a live session
-   * has precedence.
+   * Claims the messages of a run again before anything is sent in reply. If the claims may have expired, a live session
+   * of the agent takes precedence.
    */
   const again = (conversation: string, ids: ReadonlyArray<string>): Effect.Effect<Claim, Failure> =>
     Effect.flatMap(Clock.currentTimeMillis, (now) => call(conversation, ids, now > (until.get(conversation) ?? 0)))
 
   /**
-   * Renews the claims of a run. Returns once they are lost: another process has them, or they ended while the server
-   * did not answer.
+   * Renews the claims of a run until they are lost, and then returns. Claims are lost if another process has claimed
+   * the messages, or if they have expired while the server did not respond.
    */
   const untilLost = Effect.fnUntraced(function*(conversation: string, ids: ReadonlyArray<string>) {
     for (;;) {

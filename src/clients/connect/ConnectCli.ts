@@ -27,7 +27,7 @@ const handle = Flag.String("as").pipe(
 const example = (description: string, rest = "") =>
   Command.withExamples(({ commandPath }) => [{ command: [...commandPath, rest].join(" ").trimEnd(), description }])
 
-/** Ends with a code that tells a service manager not to start the connector again. */
+/** Sets an exit code that tells a service manager not to restart the connector. */
 const giveUp = Effect.sync(() => void (process.exitCode = GIVEN_UP))
 
 /** Completes when the process is asked to end. */
@@ -66,7 +66,7 @@ const serve = Effect.fnUntraced(function*(settings: Settings, dryRun: boolean) {
   const server = Layer.merge(ParleyApi.layer(settings), ParleySocket.layer(settings))
   if (dryRun) {
     const services = Layer.mergeAll(Layer.provide(dryRunServices(adapter, settings.args), server), RunLog.layer)
-    // A dry run starts no program. Its empty output, read as text, is no reply.
+    // A dry run starts no program. Read its empty output as text, so that it counts as no reply.
     const silent = { ...adapter, reading: "text" } as const
     return yield* Effect.raceFirst(Effect.scoped(connectAgent(settings, silent)), asked).pipe(Effect.provide(services))
   }
@@ -103,7 +103,7 @@ const failure = (
     message: error._tag === "KeyRefused" ? `the server refuses the key: ${error.reason}` : String(error.message)
   })
 
-/** The journal of an agent whose connector was started before. */
+/** Runs an effect with the journal of an agent whose connector was started before. */
 const withJournal = <A, E>(settings: Settings, effect: Effect.Effect<A, E, Journal>) => {
   const { journal } = placesOf(process.env, settings.handle)
   return existsSync(journal)

@@ -9,16 +9,17 @@ import { RunLog } from "./RunLog.ts"
 import { type Settings, SettingsInvalid } from "./Settings.ts"
 import { makeSteps } from "./Steps.ts"
 
-/** How long the connector caches whether an agent is a contact. */
+/** How long the connector caches whether an agent is a contact, in milliseconds. */
 const CONTACT_MS = 30_000
-/** How often the connector polls the journal for changes by another process. */
+/** How often the connector polls the journal for changes by another process, in milliseconds. */
 const LOOK_MS = 1_000
-/** The longest timer that Node has. */
+/** The longest timer that Node supports, in milliseconds. */
 const LONGEST_MS = 2_147_483_647
 
 /**
- * Runs the connector of one agent until its key is refused. One fiber drives each conversation that has work, and does
- * one step after the other (Steps.ts). The fiber ends when nothing is left to do, and a new message starts another.
+ * Runs the connector of one agent until its key is refused. Each conversation with work to do has one fiber, which runs
+ * one step after the other (Steps.ts). The fiber ends when nothing is left to do. A new message then starts another
+ * fiber.
  */
 export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: Adapter) {
   const journal = yield* Journal
@@ -32,14 +33,14 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
   yield* journal.setFact("installation", installation)
   const { acknowledge, act, look, unreachable } = yield* makeSteps(settings, adapter, `daemon:${installation}`)
 
-  /** The conversations with a fiber. An entry in the queue says that something may have changed. */
+  /** The conversations that have a fiber. An entry in the queue means that something may have changed. */
   const driven = new Map<string, Queue.Queue<void>>()
 
   const drive = Effect.fnUntraced(function*(conversation: string, changed: Queue.Queue<void>) {
     for (;;) {
       const { step } = yield* look(conversation)
       if (step._tag === "Rest") {
-        // Nothing may come between the check and the removal, or a change could be missed.
+        // Check and remove in one synchronous step. Otherwise a change could be missed.
         if (Queue.sizeUnsafe(changed) > 0) yield* Queue.take(changed)
         else return void driven.delete(conversation)
       } else if (step._tag === "Wait") {
@@ -79,7 +80,7 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
     const now = yield* Clock.currentTimeMillis
     const known = contacts.get(handle)
     if (known !== undefined && known.until > now) return known.is
-    // The call is retried until the server answers, because an ignored message is not offered again before the next
+    // Retry the call until the server responds. The server does not offer an ignored message again before the next
     // connect.
     const is = yield* Effect.retry(api.isContact(handle), {
       while: ({ _tag }) => _tag === "Unreachable",

@@ -6,8 +6,8 @@ import { type Adapter, argvOf, givenTools } from "./programs/Adapters.ts"
 import { Runs } from "./programs/Runs.ts"
 
 /**
- * Services that change nothing, around those that read: nothing is claimed, run, sent or acknowledged, and the journal
- * is in memory. A run prints its command and its prompt instead, and counts as silent.
+ * Wraps the services so that they change nothing. Nothing is claimed, run, sent or acknowledged, and the journal is in
+ * memory. Instead of running the program, a run prints its command and its prompt, and counts as silent.
  */
 export const dryRun = (adapter: Adapter, args: ReadonlyArray<string>) =>
   Layer.mergeAll(

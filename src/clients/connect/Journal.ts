@@ -6,7 +6,7 @@ import { afterFailure, type Hold, HOLDS, type Reply, type Work } from "./Work.ts
 
 const VERSION = 1
 
-/** The journal stores no texts of other agents. It stores a reply only until the server has it. */
+/** The journal stores no texts of other agents. It stores a reply only until the server has stored the reply. */
 const TABLES = `
 CREATE TABLE IF NOT EXISTS conversations (
   id TEXT PRIMARY KEY,
@@ -75,14 +75,15 @@ const decodeDataVersion = Schema.decodeUnknownSync(Schema.Struct({ data_version:
 const encodeReply = Schema.encodeSync(StoredReply)
 
 /**
- * How long after an acknowledgement the connector checks that the server has it, in milliseconds. The time doubles up
- * to a minute.
+ * How long after an acknowledgement the connector checks that the server has received it, in milliseconds. The time
+ * doubles with each check, up to a minute.
  */
 const CONFIRM_MS = 2_000
 const confirmAfter = (tries: number): number => Math.min(60_000, CONFIRM_MS * 2 ** Math.min(tries, 5))
 
 const open = (path: string) => {
-  // SQLite gives its other files the mode of this one. An older journal may be open to other users.
+  // SQLite gives its other files the mode of this file. Earlier versions may have created the journal readable for
+  // other users.
   if (path !== ":memory:") {
     closeSync(openSync(path, "a", 0o600))
     chmodSync(path, 0o600)
@@ -96,7 +97,7 @@ const open = (path: string) => {
   const all = (sql: string, ...values: ReadonlyArray<SQLInputValue>): ReadonlyArray<unknown> =>
     db.prepare(sql).all(...values)
   const one = (sql: string, ...values: ReadonlyArray<SQLInputValue>): unknown => db.prepare(sql).get(...values)
-  /** Carries out all of `change` or nothing, and returns when the disk has it. */
+  /** Runs `change` in a transaction, and returns when the change is on disk. */
   const commit = <A>(change: () => A): Effect.Effect<A> =>
     Effect.sync(() => {
       db.exec("BEGIN IMMEDIATE")
@@ -118,7 +119,7 @@ const AMONG = "id IN (SELECT value FROM json_each(?))"
 const make = (path: string) => {
   const { all, commit, db, one, run } = open(path)
 
-  /** Ends what is under way in a conversation. Messages of its batch that are not among `handled` wait again. */
+  /** Sets a conversation back to `idle`. Messages of its batch that have not been handled wait again. */
   const toIdle = (conversation: string): void => {
     run("UPDATE messages SET state = 'waiting' WHERE conversation = ? AND state = 'batch'", conversation)
     run(
@@ -224,7 +225,7 @@ const make = (path: string) => {
         const failures = (read(conversation)?.work.failures ?? 0) + 1
         const waitMs = afterFailure(failures, retrySeconds)
         toIdle(conversation)
-        // A session that cannot be resumed must not fail every later run.
+        // Drop the session. If it cannot be resumed, it must not make every later run fail.
         run(
           "UPDATE conversations SET failures = ?, session = NULL, parked = ? WHERE id = ?",
           failures,
@@ -287,40 +288,40 @@ const make = (path: string) => {
 }
 
 /**
- * The state of the connector on disk. Each method is one transaction, and returns when the disk has it. After a crash
- * between any two calls, the rows say what remains to be done. One process writes; `status`, `retry` and `pause` of
- * other processes open the same file.
+ * The state of the connector on disk. Each method is one transaction, and returns when the transaction is on disk.
+ * After a crash between any two calls, the rows show what remains to be done. The connector is the only process that
+ * runs conversations. `status`, `retry` and `pause` open the same file in other processes.
  */
 export class Journal extends Context.Service<Journal, {
   /**
-   * Notes messages as waiting. The result says of each whether it is new, was noted before, or needs only an
+   * Stores messages as waiting. Returns for each message whether it is new, was stored before, or needs only an
    * acknowledgement.
    */
   readonly arrived: (
     arrivals: ReadonlyArray<Arrival>,
     now: number
   ) => Effect.Effect<ReadonlyArray<"new" | "known" | "handled">>
-  /** The conversations that have messages here. */
+  /** The conversations with messages in the journal. */
   readonly unfinished: Effect.Effect<ReadonlyArray<string>>
   readonly work: (conversation: string) => Effect.Effect<Work | undefined>
   /** The name of the run in a conversation of phase `running`. */
   readonly runOf: (conversation: string) => Effect.Effect<string | null>
-  /** Removes messages that need nothing more from this connector. */
+  /** Removes messages that this connector has finished. */
   readonly forget: (ids: ReadonlyArray<string>) => Effect.Effect<void>
-  /** Notes waiting messages as needing only an acknowledgement. */
+  /** Marks waiting messages as handled. They need only an acknowledgement. */
   readonly handled: (conversation: string, ids: ReadonlyArray<string>, now: number) => Effect.Effect<void>
   readonly hold: (conversation: string, until: number, hold: Hold) => Effect.Effect<void>
-  /** A run for these messages starts now. */
+  /** Stores that a run for these messages starts now. */
   readonly begin: (conversation: string, ids: ReadonlyArray<string>, run: string, now: number) => Effect.Effect<void>
-  /** The run has ended with a reply, which is not sent yet. */
+  /** Stores that the run has ended with a reply, which has not been sent yet. */
   readonly replying: (conversation: string, reply: Reply, session: string | null) => Effect.Effect<void>
-  /** The run has ended, and nothing is to be sent. */
+  /** Stores that the run has ended without a reply. */
   readonly silent: (conversation: string, session: string | null, now: number) => Effect.Effect<void>
-  /** The server has the reply to these messages of the batch. The others wait again. */
+  /** Stores that the server has the reply to these messages. The other messages of the batch wait again. */
   readonly answered: (conversation: string, ids: ReadonlyArray<string>, now: number) => Effect.Effect<void>
   /**
-   * The run has failed, and will be repeated after the next of `retrySeconds`. Returns whether the conversation was
-   * parked instead.
+   * Stores that the run has failed. The run is retried after the next of `retrySeconds`. If no retry is left, parks the
+   * conversation and returns true.
    */
   readonly failed: (
     conversation: string,
@@ -328,14 +329,17 @@ export class Journal extends Context.Service<Journal, {
     retrySeconds: ReadonlyArray<number>,
     now: number
   ) => Effect.Effect<boolean>
-  /** The batch waits again, and nothing counts as failed. A reply that was not sent is dropped. */
+  /** Makes the batch wait again without counting a failure. Drops a reply that was not sent. */
   readonly release: (conversation: string, until: number, hold: Hold | null) => Effect.Effect<void>
   readonly park: (conversation: string, why: string) => Effect.Effect<void>
-  /** The server shows these messages as acknowledged. Sets the time of the next check of the others. */
+  /**
+   * Stores that the server shows these messages as acknowledged. Sets the time of the next check for the other
+   * messages.
+   */
   readonly confirmed: (conversation: string, ids: ReadonlyArray<string>, now: number) => Effect.Effect<void>
-  /** Ends parking and waiting. Returns whether the conversation is known. */
+  /** Makes a parked or waiting conversation continue at once. Returns false if the conversation is unknown. */
   readonly retry: (conversation: string) => Effect.Effect<boolean>
-  /** The runs that count for the budgets. */
+  /** The runs that count towards the budgets. */
   readonly starts: (now: number) => Effect.Effect<ReadonlyArray<Started>>
   readonly fact: (name: Fact) => Effect.Effect<Option.Option<string>>
   readonly setFact: (name: Fact, value: string | null) => Effect.Effect<void>
@@ -343,13 +347,15 @@ export class Journal extends Context.Service<Journal, {
   readonly dataVersion: Effect.Effect<number>
   readonly close: Effect.Effect<void>
 }>()("parley/connect/Journal") {
-  /** The journal in this file, which is created if it does not exist; `:memory:` for a journal that nothing keeps. */
+  /**
+   * Opens the journal in this file. Creates the file if it does not exist. `:memory:` makes a journal that is lost when
+   * the process ends.
+   */
   static readonly layerAt = (path: string) =>
     Layer.effect(Journal, Effect.acquireRelease(Effect.sync(() => make(path)), ({ close }) => close))
 }
 
 /**
- * Facts about the connector: `installation` is its name among the holders of claims, `paused` is set while no run may
- * start.
+ * Facts about the connector. `installation` is its name as a holder of claims. `paused` is set while no run may start.
  */
 export type Fact = "installation" | "paused" | "process" | "connected" | "stopped"

@@ -2,12 +2,13 @@ import { Option, Schema } from "effect"
 import type { Settings } from "./Settings.ts"
 
 /**
- * The connector's part of the metadata of a reply: the number of automatic replies in a row, and the answered messages.
+ * The fields that the connector adds to the metadata of a reply. `hop` is the number of automatic replies in a row.
+ * `answers` contains the ids of the answered messages.
  */
 const ConnectMetadata = Schema.Struct({ auto: Schema.Boolean, hop: Schema.Int, answers: Schema.Array(Schema.String) })
 export type ConnectMetadata = typeof ConnectMetadata.Type
 
-/** A message as the server shows it to this agent (wire.md C.1): the fields that the connector uses. */
+/** The fields of a message that the connector uses, as the server shows them to this agent (wire.md C.1). */
 export const Message = Schema.Struct({
   id: Schema.String.check(Schema.isPattern(/^msg_[\w-]+$/)),
   conversation_id: Schema.String.check(Schema.isPattern(/^(conv|grp)_[\w-]+$/)),
@@ -33,18 +34,19 @@ const decodeMetadata = Schema.decodeUnknownOption(ConnectMetadata)
 const metadataOf = ({ metadata }: Message): ConnectMetadata | undefined =>
   Option.getOrUndefined(decodeMetadata(metadata["connect"]))
 
-/** The number of automatic replies in a row that end with this message; 0 for a message that no connector sent. */
+/** How many automatic replies in a row end with this message; 0 for a message that was not sent by a connector. */
 export const hopOf = (message: Message): number => Math.max(0, metadataOf(message)?.hop ?? 0)
 
 /**
- * The ids of the messages that this message answers: those that its connector named, or the one to which it replies.
+ * The ids of the messages that this message answers. They are the ids that its connector listed, or the id of the
+ * message to which it replies.
  */
 export const answersOf = (message: Message): ReadonlyArray<string> => {
   const replyTo = message.metadata["reply_to"]
   return metadataOf(message)?.answers ?? (typeof replyTo === "string" ? [replyTo] : [])
 }
 
-/** Whether a message that arrived is one for which `wake` starts a run, if `allow` permits its sender. */
+/** Whether a received message starts a run according to `wake`. `allow` must also permit its sender. */
 export const wakes = (message: Message, { handle, wake }: Pick<Settings, "handle" | "wake">): boolean => {
   if (message.sender === handle || message.type === "system") return false
   const { conversation, mentions } = message.context
@@ -53,25 +55,26 @@ export const wakes = (message: Message, { handle, wake }: Pick<Settings, "handle
     : wake.includes("mentions") && mentions.includes(handle)
 }
 
-/** Whether `allow` permits the sender; undefined if the sender's contact entry decides. */
+/** Whether `allow` permits the sender; undefined if this depends on whether the sender is a contact. */
 export const permits = (sender: string, allow: Settings["allow"]): boolean | undefined =>
   allow === "contacts"
     ? undefined
     : allow === "all" || allow.some((handle) => handle.replace(/^@/, "").toLowerCase() === sender)
 
-/** The states of the messages that a run is planned for, from the history of their conversation. */
+/** The messages for which a run is planned, sorted according to the history of their conversation. */
 export interface Sorted {
   /** Messages to answer, oldest first. */
   readonly fresh: ReadonlyArray<Message>
-  /** Ids of messages that a message of this agent already answers. They only need an acknowledgement. */
+  /** The ids of messages that this agent has already answered. They need only an acknowledgement. */
   readonly answered: ReadonlyArray<string>
   /**
-   * Ids of messages that are no longer `stored`: another process of the agent has acknowledged them, or they are gone.
+   * The ids of messages that are no longer in state `stored`. Another process of the agent has acknowledged them, or
+   * they no longer exist.
    */
   readonly stale: ReadonlyArray<string>
 }
 
-/** Sorts messages by the history of their conversation, which begins at the oldest of them. */
+/** Sorts messages according to the history of their conversation. `history` begins at the oldest of these messages. */
 export const sortOut = (ids: ReadonlyArray<string>, history: ReadonlyArray<Message>, handle: string): Sorted => {
   const known = new Map(history.map((message) => [message.id, message]))
   const done = new Set(history.filter(({ sender }) => sender === handle).flatMap(answersOf))

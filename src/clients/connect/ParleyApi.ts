@@ -1,19 +1,22 @@
 import { Context, Data, Effect, Layer, Option, Schema } from "effect"
 import { Message } from "./Mail.ts"
 
-/** The server does not take the key any more, or the agent is suspended. The connector stops. */
+/** The server no longer accepts the key, or the agent is suspended. The connector stops. */
 export class KeyRefused extends Data.TaggedError("KeyRefused")<{ readonly reason: string }> {}
 
-/** No usable answer: the server or the network fails, or a limit says to wait. The same call may be repeated. */
+/**
+ * There was no usable response, because the server or the network has failed or a limit is exceeded. The call may be
+ * retried.
+ */
 export class Unreachable
   extends Data.TaggedError("Unreachable")<{ readonly reason: string; readonly retryAfterMs: number | null }> {}
 
-/** The server refuses the call, and would refuse it again. */
+/** The server has refused the call. A retry would be refused too. */
 export class CallRefused extends Data.TaggedError("Refused")<{ readonly code: string; readonly status: number }> {}
 
 export type Failure = KeyRefused | Unreachable | CallRefused
 
-/** The result of a claim (wire.md L): how many of the messages, from the first on, this connector may answer. */
+/** The result of a claim (wire.md L). The connector may answer the first `count` of the messages. */
 export interface Claim {
   readonly count: number
   readonly deferred: boolean
@@ -23,14 +26,14 @@ export interface Claim {
 
 export interface Sent {
   readonly message: Message
-  /** Whether the server had a message with this `client_msg_id` before. */
+  /** Whether the server had already stored a message with this `client_msg_id`. */
   readonly replayed: boolean
 }
 
-/** The time for one call. The server answers a send within 6 s, or with 503. */
+/** The time-out of a call, in milliseconds. The server responds to a send within 6 s, if need be with 503. */
 const REQUEST_TIMEOUT_MS = 15_000
 const PAGE_SIZE = 200
-/** The most pages of history that are read for one batch. A reply to a message follows it soon. */
+/** How many pages of history are read for one batch at most. A reply to a message is usually close to the message. */
 const MAX_PAGES = 10
 
 const ErrorBody = Schema.Struct({ code: Schema.String, message: Schema.String })
@@ -55,7 +58,7 @@ interface Answer {
 export class ParleyApi extends Context.Service<ParleyApi, {
   /** The handle of the key's agent. */
   readonly handle: Effect.Effect<string, Failure>
-  /** Claims messages, oldest first. With `defer`, nothing is claimed while a live session of the agent has a lease. */
+  /** Claims messages, oldest first. With `defer`, claims nothing while a live session of the agent holds a lease. */
   readonly claim: (ids: ReadonlyArray<string>, holder: string, defer: boolean) => Effect.Effect<Claim, Failure>
   /**
    * The messages of a conversation from this seq on, oldest first. Empty if the agent is no longer part of the

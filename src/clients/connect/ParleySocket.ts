@@ -3,10 +3,10 @@ import { WebSocket } from "ws"
 import { Message } from "./Mail.ts"
 import { KeyRefused } from "./ParleyApi.ts"
 
-/** The socket ended, or could not be opened. */
+/** The socket was closed or could not be opened. */
 class Disconnected extends Data.TaggedError("Disconnected")<{ readonly reason: string }> {}
 
-/** The reports of the socket, in order. */
+/** An event of the socket. */
 export type Event =
   | { readonly _tag: "Connected"; readonly handle: string }
   | { readonly _tag: "Mail"; readonly message: Message }
@@ -16,23 +16,23 @@ const Hello = Schema.Struct({ type: Schema.Literal("hello.ok"), agent: Schema.St
 const New = Schema.Struct({ type: Schema.Literal("message.new"), payload: Message })
 const decodeFrame = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Union([Hello, New])))
 
-/** The server pings every 30 s. Without a sign of it for this long, the connection is dead. */
+/** After how many milliseconds without a frame or ping the connection counts as dead. The server pings every 30 s. */
 const SILENCE_MS = 75_000
 const HANDSHAKE_MS = 20_000
 const FIRST_RETRY_MS = 1_000
 const LONGEST_RETRY_MS = 30_000
-/** The socket is not read while so many events wait. */
+/** How many events may wait. While the queue is full, the connector does not read from the socket. */
 const MAX_EVENTS = 256
 /** The close code with which the server refuses a key or an agent (wire.md E.4). */
 const REFUSED = 1008
 const MAX_FRAME_BYTES = 1_048_576
 
 /**
- * The socket in acknowledging mode (wire.md E.2): a message stays with the server until `acknowledge`, and is offered
- * again at the next connect. It reconnects by itself until the key is refused.
+ * The socket of the connector, in acknowledging mode (wire.md E.2). The server keeps a message until `acknowledge`, and
+ * offers it again at the next connect. The socket reconnects until the server refuses the key.
  */
 export class ParleySocket extends Context.Service<ParleySocket, {
-  /** Takes all events that wait, at least one. Fails once the key is refused. */
+  /** Waits for at least one event and takes all waiting events. Fails after the server has refused the key. */
   readonly take: Effect.Effect<ReadonlyArray<Event>, KeyRefused>
   /**
    * Sends acknowledgements if the socket is open. Otherwise the server offers the messages again at the next connect.
@@ -84,7 +84,7 @@ export class ParleySocket extends Context.Service<ParleySocket, {
             if (current === socket) current = undefined
             const why = String(reason) || problem || `closed with ${code}`
             if (code === REFUSED) return resume(Effect.fail(new KeyRefused({ reason: why })))
-            // A connection that worked is tried again at once, the others later.
+            // After a connection that worked, reconnect at once. After any other failure, wait first.
             resume(
               greeted
                 ? Effect.sync(() => void Queue.offerUnsafe(events, { _tag: "Disconnected", reason: why }))
@@ -111,7 +111,7 @@ export class ParleySocket extends Context.Service<ParleySocket, {
             failures = failed === undefined ? 0 : failures + 1
             if (failed !== undefined) Queue.offerUnsafe(events, { _tag: "Disconnected", reason: failed.reason })
             const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(failures, 6))
-            // Spread, so that many connectors do not return to a restarted server in the same moment.
+            // Randomize the delay, so that many connectors do not reconnect to a restarted server at the same moment.
             yield* Effect.sleep(longest * (0.5 + Math.random() / 2))
           }
         })

@@ -10,11 +10,11 @@ type Environment = Readonly<Record<string, string | undefined>>
 const folder = (env: Environment, name: string, ...otherwise: ReadonlyArray<string>): string =>
   env[name] !== undefined && env[name] !== "" ? env[name] : join(env["HOME"] ?? homedir(), ...otherwise)
 
-/** The path of connect.json: in `$XDG_CONFIG_HOME/parley`, or in ~/.config/parley. */
+/** The path of connect.json, in `$XDG_CONFIG_HOME/parley` or ~/.config/parley. */
 export const settingsPath = (env: Environment): string =>
   join(folder(env, "XDG_CONFIG_HOME", ".config"), "parley", "connect.json")
 
-/** The folders and files of one agent's connector, in `$XDG_STATE_HOME/parley`, or in ~/.local/state/parley. */
+/** The folders and files of one agent's connector, in `$XDG_STATE_HOME/parley` or ~/.local/state/parley. */
 export interface Places {
   readonly root: string
   readonly journal: string
@@ -24,7 +24,7 @@ export interface Places {
   readonly logs: string
 }
 
-/** The places of the agent with this handle. */
+/** The folders and files for the agent with this handle. */
 export const placesOf = (env: Environment, handle: string): Places => {
   const root = join(folder(env, "XDG_STATE_HOME", ".local", "state"), "parley", "connect", handle)
   const inside = (name: string): string => join(root, name)
@@ -39,8 +39,8 @@ export const placesOf = (env: Environment, handle: string): Places => {
 }
 
 /**
- * Creates the folder of an agent's connector, and closes it to other users if somebody else has made it. Only the user
- * can read it.
+ * Creates the folder of an agent's connector, readable only for the user. Also removes the access of other users if the
+ * folder already exists.
  */
 export const prepare = ({ root }: Places): Effect.Effect<void> =>
   Effect.sync(() => {
@@ -51,8 +51,8 @@ export const prepare = ({ root }: Places): Effect.Effect<void> =>
 const SQLITE_BUSY = 5
 
 /**
- * Locks the places of an agent until the scope ends, so that a second connector of the agent on this machine is
- * refused. The lock is SQLite's on a file, which the kernel releases however the process ends.
+ * Locks the folder of an agent until the scope ends, so that a second connector of the agent on this machine is
+ * refused. The lock is SQLite's lock on a file. The kernel releases it when the process ends for any reason.
  */
 export const lock = ({ lock: file }: Places, handle: string) =>
   Effect.acquireRelease(
@@ -77,7 +77,10 @@ export const lock = ({ lock: file }: Places, handle: string) =>
     (held) => Effect.sync(() => held.close())
   )
 
-/** The text of connect.json; undefined if there is none. Keys are in it, so a file that others can read is refused. */
+/**
+ * Reads the text of connect.json; undefined if the file does not exist. The file contains keys, so a file that other
+ * users can read is refused.
+ */
 export const readSettings = (path: string): Effect.Effect<string | undefined, SettingsInvalid> =>
   Effect.try({
     try: () => {
@@ -96,7 +99,7 @@ export const readSettings = (path: string): Effect.Effect<string | undefined, Se
       )
   ))
 
-/** Writes connect.json, whole or not at all, so that only the user can read it. */
+/** Writes connect.json atomically. Only the user can read the file. */
 export const writeSettings = (path: string, value: unknown): Effect.Effect<void> =>
   Effect.sync(() => {
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 })

@@ -5,7 +5,8 @@ import type { Settings } from "./Settings.ts"
 const SECOND_MS = 1_000
 
 /**
- * The rules that differ by who sends the reply: the connector sends the final text, or the program sends by its tools.
+ * The rules that depend on who sends the reply: the connector sends the program's final text, or the program sends
+ * messages with its tools.
  */
 const rulesOf = (reply: Settings["reply"], to: string): ReadonlyArray<string> =>
   reply === "output"
@@ -21,8 +22,8 @@ const rulesOf = (reply: Settings["reply"], to: string): ReadonlyArray<string> =>
     ]
 
 /**
- * The text that a program reads on standard input: the rules, and the messages as one marked line of JSON (wire.md M).
- * The rules come with each run, because a program may have lost its earlier ones.
+ * The prompt that a program reads on standard input. It contains the rules, and the messages as one marked line of JSON
+ * (wire.md M). Each prompt repeats the rules, because a program may have lost the rules of an earlier run.
  */
 export const promptOf = (
   { handle, reply }: Pick<Settings, "handle" | "reply">,

@@ -2,22 +2,23 @@ import { createHash } from "node:crypto"
 import type { ConnectMetadata } from "./Mail.ts"
 import type { Reply } from "./Work.ts"
 
-/** The longest content and metadata of a message, as bytes of JSON (wire.md C.6). */
+/** How many bytes of JSON the content and the metadata of a message may have together (wire.md C.6). */
 const MOST_BYTES = 32_768
 const CUT = "\n[The rest was cut off.]"
 
 /**
- * The `client_msg_id` of the reply to a batch, made of the agent and the batch's oldest message. Another connector that
- * answers the same messages, in a batch that begins alike, therefore gets the first reply back and stores none. A run
- * that sends by itself can send more messages, to others too: `more` names the other recipient, and counts.
+ * The `client_msg_id` of the reply to a batch, made from the agent and the batch's oldest message. If another connector
+ * answers a batch with the same oldest message, the server therefore returns the first reply and stores no second one.
+ * A run that sends messages itself can send several, also to other recipients. For these messages, `more` contains the
+ * recipient and a count.
  */
 export const clientMsgIdOf = (handle: string, oldest: string, ...more: ReadonlyArray<string | number>): string =>
   `connect-${createHash("sha256").update([handle, oldest, ...more].join("\n")).digest("base64url")}`
 
-/** Whether the final text of a run means that nothing is sent. */
+/** Whether the final text of a run means that no reply is sent. */
 export const isSilent = (text: string): boolean => text.trim() === "" || text.trim() === "NO_REPLY"
 
-/** The metadata of a reply. `reply_to` names the newest message that it answers. */
+/** The metadata of a reply. `reply_to` is the newest message that the reply answers. */
 export const replyMetadata = (hop: number, answers: ReadonlyArray<string>): Readonly<Record<string, unknown>> => ({
   connect: { auto: true, hop, answers } satisfies ConnectMetadata,
   reply_to: answers.at(-1)
@@ -26,10 +27,11 @@ export const replyMetadata = (hop: number, answers: ReadonlyArray<string>): Read
 const bytes = (value: unknown): number => Buffer.byteLength(JSON.stringify(value))
 
 /**
- * The text as the server accepts it: well-formed, without NUL, and cut so that the message has at most 32,768 bytes.
+ * Makes a text acceptable for the server: well-formed, without NUL, and cut so that the message has at most 32,768
+ * bytes.
  */
 export const fitText = (text: string, metadata: Readonly<Record<string, unknown>>, outputBytes: number): string => {
-  // A character has at least one byte, so what is beyond `outputBytes` characters is cut off in any case.
+  // A character has at least one byte, so everything after `outputBytes` characters is cut off in any case.
   const beginning = text.trim().slice(0, outputBytes + 1)
   const clean = beginning.toWellFormed().replaceAll("\0", "\ufffd")
   const fits = (candidate: string): boolean =>
@@ -41,7 +43,7 @@ export const fitText = (text: string, metadata: Readonly<Record<string, unknown>
     if (fits(clean.slice(0, middle).toWellFormed() + CUT)) low = middle
     else high = middle - 1
   }
-  // Not between the two halves of one character.
+  // Do not cut between the two surrogates of one character.
   const end = /[\ud800-\udbff]/.test(clean.charAt(low - 1)) ? low - 1 : low
   return clean.slice(0, end) + CUT
 }

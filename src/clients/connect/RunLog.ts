@@ -2,22 +2,25 @@ import { Clock, Console, Context, Effect, Layer } from "effect"
 import { appendFileSync, mkdirSync, readdirSync, rmSync } from "node:fs"
 import { join } from "node:path"
 
-/** The fields of a line besides its event: ids, figures and reasons, never the text of a message or reply. */
+/**
+ * The fields of a log line besides its event. They contain ids, numbers and reasons, and never the text of a message or
+ * reply.
+ */
 export type Fields = Readonly<Record<string, string | number | boolean | null>>
 
 const DAY_MS = 86_400_000
 const FILE = /^(\d{4}-\d\d-\d\d)\.jsonl$/
 
-/** The actions of the connector, as lines on standard error and in a file for each day. */
+/** Logs the actions of the connector to standard error and to one file a day. */
 export class RunLog extends Context.Service<RunLog, {
   readonly note: (event: string, fields?: Fields) => Effect.Effect<void>
 }>()("parley/connect/RunLog") {
-  /** Writes to standard error alone. */
+  /** Writes only to standard error. */
   static readonly layer = Layer.succeed(RunLog, {
     note: (event, fields = {}) => Console.error(inWords(event, fields))
   })
 
-  /** Writes also to files in this folder, and removes files that are older than `days`. */
+  /** Also writes to files in this folder, and removes files that are older than `days` days. */
   static readonly layerAt = (folder: string, days: number) =>
     Layer.succeed(RunLog, {
       note: (event, fields = {}) =>

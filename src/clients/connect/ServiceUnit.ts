@@ -1,14 +1,16 @@
-/** How the service starts the connector. All paths are absolute and fixed at installation. */
+/** How the service starts the connector. All paths are absolute and are set at installation. */
 export interface Launch {
   readonly node: string
   readonly program: string
   readonly handle: string
   readonly path: string
-  /** Variables that say where connect.json and the journal are. */
+  /** Environment variables that determine where connect.json and the journal are. */
   readonly env: Readonly<Record<string, string>>
 }
 
-/** The exit code of a connector that a restart does not help: its key is refused, or connect.json cannot be used. */
+/**
+ * The exit code of a connector for which a restart is useless, because its key is refused or connect.json is invalid.
+ */
 export const GIVEN_UP = 78
 
 const name = (handle: string): string => `parley-connect-${handle}`
@@ -16,16 +18,16 @@ const name = (handle: string): string => `parley-connect-${handle}`
 const quoted = (text: string): string =>
   `"${text.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("%", "%%").replaceAll("$", "$$$$")}"`
 
-/** A file to write, and the commands that start or end the service. */
+/** The file of a service, and the commands that install and remove the service. */
 export interface Unit {
-  /** Below HOME. */
+  /** The path below HOME. */
   readonly file: string
   readonly text: string
   readonly install: ReadonlyArray<ReadonlyArray<string>>
   readonly remove: ReadonlyArray<ReadonlyArray<string>>
 }
 
-/** A systemd unit of the user. */
+/** The systemd user unit. */
 export const systemdUnit = ({ env, handle, node, path, program }: Launch): Unit => ({
   file: `.config/systemd/user/${name(handle)}.service`,
   text: `[Unit]
@@ -53,8 +55,8 @@ WantedBy=default.target
 const escaped = (text: string): string => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;")
 
 /**
- * A launchd agent of the user. launchd knows no exit code that prevents a restart, so a refused key is tried again each
- * minute.
+ * The launchd user agent. launchd supports no exit code that prevents a restart, so it restarts a connector with a
+ * refused key every minute.
  */
 export const launchdAgent = ({ env, handle, node, path, program }: Launch): Unit => {
   const label = `parley.connect.${handle}`

@@ -1,25 +1,28 @@
 import { Data, Result, Schema } from "effect"
 import { ADAPTER_NAMES } from "./programs/Adapters.ts"
 
-/** connect.json, a flag or a variable cannot be used; the message says what to change. */
+/** connect.json, a flag or an environment variable is invalid. The message tells what to change. */
 export class SettingsInvalid extends Data.TaggedError("SettingsInvalid")<{ readonly message: string }> {}
 
 const Argv = Schema.Array(Schema.NonEmptyString).check(Schema.isMinLength(1))
 const Whole = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
-/** A program for `"agent": "command"`. `resume` may contain `{session}` and defaults to `new`. */
+/** The program for `"agent": "command"`. `resume` may contain `{session}`. Without `resume`, `new` is used. */
 export const CommandSettings = Schema.Struct({
   new: Argv,
   resume: Schema.optionalKey(Argv),
-  /** How the reply is read: all of standard output, or the text of a JSON object `{"text": …, "session": …}` in it. */
+  /**
+   * How the reply is read. `stdout`: the reply is all of standard output. `json`: standard output contains a JSON
+   * object `{"text": …, "session": …}`.
+   */
   text: Schema.optionalKey(Schema.Literals(["stdout", "json"]))
 })
 
-/** Who starts runs: agents in the contacts, all agents, or the agents with these handles. */
+/** Whose messages start runs: agents in the contacts, all agents, or the agents with these handles. */
 export const Allow = Schema.Union([Schema.Literals(["contacts", "all"]), Schema.Array(Schema.NonEmptyString)])
 
 /**
- * The kind of message that starts a run, if its sender may: a direct message, or a message in a group that mentions the
+ * Which messages start a run if `allow` permits the sender: direct messages, or messages in a group that mention the
  * agent.
  */
 export const Wake = Schema.Literals(["direct", "mentions"])
@@ -30,19 +33,22 @@ const AgentSettings = Schema.Struct({
   allow: Schema.optionalKey(Allow),
   command: Schema.optionalKey(CommandSettings),
   wake: Schema.optionalKey(Schema.Array(Wake)),
-  /** Who sends: the connector sends the program's final text, or the program sends with Parley's tools. */
+  /**
+   * Who sends the reply. `output`: the connector sends the program's final text. `tools`: the program sends messages
+   * with Parley's tools.
+   */
   reply: Schema.optionalKey(Schema.Literals(["output", "tools"])),
-  /** Variables that a run gets besides PATH, LANG and HOME, such as the key of the model's vendor. */
+  /** Environment variables of a run besides PATH, LANG and HOME, such as the API key of the model's vendor. */
   env: Schema.optionalKey(Schema.Record(Schema.String, Schema.String)),
-  /** Arguments that are added to the program's own, such as those that choose its model. */
+  /** Additional arguments of the program, for example to choose its model. */
   args: Schema.optionalKey(Schema.Array(Schema.String)),
-  /** Whether a program may run that the connector cannot keep from reading the user's files. */
+  /** Whether the connector may run a program that it cannot prevent from reading the user's files. */
   allowReads: Schema.optionalKey(Schema.Boolean),
   settleMs: Schema.optionalKey(Whole(0, 600_000)),
   maxBatch: Schema.optionalKey(Whole(1, 100)),
   concurrency: Schema.optionalKey(Whole(1, 64)),
   runSeconds: Schema.optionalKey(Whole(1, 86_400)),
-  /** How long to wait after each failed run in a row. After one more failure, the conversation is parked. */
+  /** How many seconds to wait after each failed run in a row. After one more failure, the conversation is parked. */
   retrySeconds: Schema.optionalKey(Schema.Array(Whole(0, 86_400))),
   outputBytes: Schema.optionalKey(Whole(1, 32_768)),
   logDays: Schema.optionalKey(Whole(1, 3_650)),
@@ -50,7 +56,7 @@ const AgentSettings = Schema.Struct({
   runsPerConversationHour: Schema.optionalKey(Whole(0, 1_000_000)),
   runsPerHour: Schema.optionalKey(Whole(0, 1_000_000)),
   runsPerDay: Schema.optionalKey(Whole(0, 1_000_000)),
-  /** The port of 127.0.0.1 on which the status is shown; 0 for none. */
+  /** The port on 127.0.0.1 that serves the status; 0 for none. */
   statusPort: Schema.optionalKey(Whole(0, 65_535))
 })
 
@@ -61,7 +67,7 @@ export const ConnectFile = Schema.Struct({
 })
 export type ConnectFile = typeof ConnectFile.Type
 
-/** The values of settings that connect.json leaves out. `allow` and `agent` have none. */
+/** The defaults of the settings. `allow` and `agent` have no default. */
 export const DEFAULTS = {
   wake: ["direct", "mentions"],
   reply: "output",
@@ -82,7 +88,7 @@ export const DEFAULTS = {
   statusPort: 0
 } as const satisfies Partial<typeof AgentSettings.Type>
 
-/** The settings of one agent, with the defaults filled in. */
+/** The settings of one agent, including the defaults. */
 export type Settings =
   & { readonly server: string; readonly handle: string }
   & Required<Omit<typeof AgentSettings.Type, "command">>
@@ -91,7 +97,7 @@ export type Settings =
 const decode = Schema.decodeUnknownResult(ConnectFile, { onExcessProperty: "error", errors: "all" })
 
 /**
- * Reads the text of connect.json. A setting with an unknown name is refused, because it may be a unknownSettings bound.
+ * Reads the text of connect.json. Refuses a setting with an unknown name, because the name may be a misspelled limit.
  */
 export const parseFile = (text: string): Result.Result<ConnectFile, string> => {
   let json: unknown
@@ -103,7 +109,7 @@ export const parseFile = (text: string): Result.Result<ConnectFile, string> => {
   return Result.mapError(decode(json), (error) => error.message.replaceAll(/\s*\n\s*/g, " "))
 }
 
-/** The settings of the agent `handle`, or what is missing. */
+/** The settings of the agent `handle`, or a message that tells what is missing. */
 export const settingsOf = (file: ConnectFile, handle: string): Result.Result<Settings, string> => {
   const found = file.agents[handle]
   if (found === undefined) return Result.fail(`connect.json has no agent ${handle}`)

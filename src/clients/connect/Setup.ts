@@ -5,7 +5,7 @@ import { readSettings, settingsPath, writeSettings } from "./Places.ts"
 import { ADAPTER_NAMES, type AdapterName } from "./programs/Adapters.ts"
 import { type ConnectFile, parseFile, type Settings, SettingsInvalid, settingsOf } from "./Settings.ts"
 
-/** The flags that a person gives on the command line. The other settings are in connect.json. */
+/** The flags on the command line. The other settings are in connect.json. */
 export interface Given {
   readonly handle: Option.Option<string>
   readonly agent: Option.Option<AdapterName>
@@ -29,7 +29,7 @@ const wordFrom = <A>(result: Result.Result<A, string>, path: string): Effect.Eff
 
 const isTerminal = (): boolean => process.stdin.isTTY && process.stdout.isTTY
 
-/** Asks a person. Without a terminal, fails and says what to give instead. */
+/** Asks the person at the terminal. Without a terminal, fails with a message that tells what to set instead. */
 const ask = <A>(prompt: Prompt.Prompt<A>, otherwise: string) => isTerminal() ? prompt : Effect.fail(invalid(otherwise))
 
 const parseAllow = (text: string): "contacts" | "all" | ReadonlyArray<string> =>
@@ -55,7 +55,7 @@ const askAllow = (handle: string) =>
       : parseAllow(chosen)
   })
 
-/** The one agent of the file, if no handle is given. */
+/** The given handle. Without one, the only agent in the file. */
 const handleIn = (agents: Draft["agents"], given: Option.Option<string>): Effect.Effect<string, SettingsInvalid> => {
   const known = Object.keys(agents ?? {})
   const [only] = known
@@ -66,9 +66,9 @@ const handleIn = (agents: Draft["agents"], given: Option.Option<string>): Effect
 }
 
 /**
- * Reads connect.json, and adds what the first start of an agent needs: the address, the key, the program, and whose
- * messages may start it. Asks a person at a terminal for what flags and PARLEY_KEY do not give. Without a terminal, the
- * connector stops and says what is missing.
+ * Reads connect.json, and adds the settings that the first start of an agent needs: the server's URL, the key, the
+ * program, and whose messages may start the program. Asks the person at the terminal for settings that neither the
+ * flags nor PARLEY_KEY contain. Without a terminal, fails with a message that names the missing settings.
  */
 export const setUp = Effect.fnUntraced(function*(given: Given) {
   const path = settingsPath(process.env)
@@ -112,7 +112,7 @@ export const setUp = Effect.fnUntraced(function*(given: Given) {
   return yield* wordFrom(settingsOf(file, handle), path)
 })
 
-/** The settings of an agent that connect.json has already. */
+/** The settings of an agent that is already in connect.json. */
 export const known = Effect.fnUntraced(function*(handle: Option.Option<string>) {
   const path = settingsPath(process.env)
   const text = yield* readSettings(path)

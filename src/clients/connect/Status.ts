@@ -9,9 +9,9 @@ import { nextStep, type Step, type Work } from "./Work.ts"
 export interface ConversationStatus {
   readonly conversation: string
   readonly waiting: number
-  /** The work that is under way or awaited. */
+  /** What the connector is doing, or for what it waits. */
   readonly state: string
-  /** When the connector takes the next step; null if nothing is planned. */
+  /** When the connector runs the next step; null if no step is planned. */
   readonly until: string | null
 }
 
@@ -38,7 +38,7 @@ const stateOf = (work: Work, step: Step): string => {
 const timeOf = (step: Step): string | null =>
   step._tag === "Wait" && Number.isFinite(step.until) ? new Date(step.until).toISOString() : null
 
-/** Reads the status from the journal, also while a connector runs. */
+/** Reads the status from the journal. The connector may be running meanwhile. */
 export const readStatus = Effect.fnUntraced(function*(settings: Settings, now: number) {
   const journal = yield* Journal
   const fact = (name: Parameters<typeof journal.fact>[0]) => Effect.map(journal.fact(name), Option.getOrNull)
@@ -69,8 +69,8 @@ export const readStatus = Effect.fnUntraced(function*(settings: Settings, now: n
 })
 
 /**
- * Serves the status as text on this port of 127.0.0.1, until the scope ends. Only requests that name this machine are
- * answered: a page in a browser that resolves its own name to 127.0.0.1 gets nothing.
+ * Serves the status as text on this port of 127.0.0.1 until the scope ends. Refuses requests whose Host is not this
+ * machine, so that a web page cannot read the status by resolving its own host name to 127.0.0.1.
  */
 export const serveStatus = Effect.fnUntraced(function*(settings: Settings, port: number) {
   const run = Effect.runPromiseWith(yield* Effect.context<Journal>())

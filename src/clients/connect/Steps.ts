@@ -22,17 +22,17 @@ const SECOND_MS = 1_000
 const idsOf = (messages: ReadonlyArray<{ readonly id: string }>): ReadonlyArray<string> => messages.map(({ id }) => id)
 
 /**
- * The steps in a conversation: what is due (`look`), and the work of one step (`act`). Invariants:
+ * The steps of a conversation. `look` decides the next step, and `act` runs it. Invariants:
  *
- * - Each step begins from the journal, so a crash between any two lines loses nothing: the next process reads the same
- *   journal and takes the same step.
+ * - Each step begins with the journal, so a crash at any point loses nothing. The next process reads the same journal
+ *   and runs the same step.
  * - A program runs only for messages that this connector has claimed. If the claim fails or is lost, nothing runs and
  *   nothing is sent.
  * - A reply is on disk before it is sent, and its `client_msg_id` depends only on the agent and the oldest message. The
- *   reply's metadata names the messages that it answers, and the history of the conversation is read for such replies
- *   before each run and each send.
- * - A message is acknowledged after its reply is committed, the newest first. Until the server shows the
- *   acknowledgement, the journal keeps the message as handled, and the acknowledgement is repeated.
+ *   reply's metadata contains the ids of the messages that it answers. Before each run and each send, the history of the
+ *   conversation is searched for such replies.
+ * - A message is acknowledged after its reply is committed, the newest message first. Until the server shows the
+ *   message as acknowledged, the journal keeps it as handled, and the connector repeats the acknowledgement.
  */
 export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter: Adapter, holder: string) {
   const journal = yield* Journal
@@ -42,7 +42,7 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
   const log = yield* RunLog
 
   const claims = yield* makeClaims(holder)
-  /** How many calls have failed in a row, for each conversation. */
+  /** How many calls in a row have failed, for each conversation. */
   const failedCalls = new Map<string, number>()
 
   const holdBack = Effect.fnUntraced(function*(conversation: string, waitMs: number, hold: Hold, more: string) {
@@ -51,7 +51,10 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
     yield* log.note("waits", { conversation, hold, why: more, seconds: Math.round(waitMs / SECOND_MS) })
   })
 
-  /** Waits after a call that failed. The wait is longer if more calls of this conversation have failed in a row. */
+  /**
+   * Makes a conversation wait after a failed call. The delay grows with each call of the conversation that fails in a
+   * row.
+   */
   const unreachable = Effect.fnUntraced(function*(conversation: string, failure: Failure) {
     if (failure._tag === "KeyRefused") return yield* failure
     const failures = failedCalls.get(conversation) ?? 0
@@ -69,7 +72,8 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
     Effect.andThen(journal.park(conversation, why), log.note("parked", { conversation, why }))
 
   /**
-   * Acknowledges messages, the newest first, so that a batch that begins alike is found as long as one of them is left.
+   * Acknowledges messages, the newest first. If a crash leaves some unacknowledged, the next batch then still begins
+   * with the same message, and its reply gets the same `client_msg_id`.
    */
   const acknowledge = (ids: ReadonlyArray<string>) =>
     ids.length === 0 ? Effect.void : socket.acknowledge(ids.toReversed())
@@ -80,7 +84,7 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
       (history) => sortOut(idsOf(batch), history, settings.handle)
     )
 
-  /** Notes what the history says about messages that need no run. */
+  /** Updates the journal for messages that need no run according to the history. */
   const settle = Effect.fnUntraced(function*(conversation: string, { answered, stale }: Sorted) {
     if (stale.length > 0) {
       yield* journal.forget(stale)
@@ -92,7 +96,10 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
     }
   })
 
-  /** Claims a batch. Returns the messages to answer; none if there is a reason to wait, which the journal then has. */
+  /**
+   * Claims a batch and returns the messages to answer. If there is a reason to wait, stores the reason in the journal
+   * and returns no messages.
+   */
   const claimed = Effect.fnUntraced(function*(conversation: string, batch: ReadonlyArray<Arrived>) {
     const claim = yield* claims.first(conversation, idsOf(batch))
     if (claim.deferred) {
@@ -118,7 +125,7 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
       const ids = idsOf(fresh)
       const run = randomUUID()
       const now = yield* Clock.currentTimeMillis
-      // Other conversations may have used up the budget while this one was claimed.
+      // Other conversations may have used up the budget while the messages of this conversation were claimed.
       if (budgetFreeAt(yield* journal.starts(now), conversation, settings, now) > now) return
       yield* journal.begin(conversation, ids, run, now)
       yield* log.note("runs", { conversation, run, messages: ids.length, resumed: session !== null })
@@ -213,7 +220,7 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
   })
 
   const confirm = Effect.fnUntraced(function*(conversation: string, handled: ReadonlyArray<Arrived>) {
-    // After a failed call, the acknowledgements are sent again later.
+    // If the call fails, the acknowledgements are repeated later.
     const sorted = yield* Effect.catchTags(read(conversation, handled), {
       Unreachable: () => Effect.succeed(undefined),
       Refused: () => Effect.succeed(undefined)
@@ -239,7 +246,7 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
     return { work, step: nextStep(work, { now, paused, budgetAt }, settings) }
   })
 
-  /** Does what is due in a conversation now. */
+  /** Runs the step of a conversation that is due now. */
   const act = Effect.fnUntraced(function*(conversation: string) {
     const { step, work } = yield* look(conversation)
     if (work === undefined) return

@@ -1,6 +1,6 @@
 import type { Settings } from "./Settings.ts"
 
-/** A message that has arrived, as the journal has it: without its text. */
+/** A received message, as the journal stores it: without its text. */
 export interface Arrived {
   readonly id: string
   readonly seq: number
@@ -8,42 +8,47 @@ export interface Arrived {
   readonly at: number
 }
 
-/** Why a conversation waits, for `status`. */
+/** The reasons why a conversation waits, as `status` shows them. */
 export const HOLDS = ["settling", "deferred", "claimed elsewhere", "unreachable", "retry", "budget", "paused"] as const
 export type Hold = (typeof HOLDS)[number]
 
 /**
- * The journal's entry for one conversation. Invariants: `batch` is empty exactly if the phase is `idle`; `reply` is set
- * exactly if the phase is `replying`; no message is in two of `waiting`, `batch` and `handled`.
+ * The journal's entry for one conversation. `batch` is empty exactly if the phase is `idle`. `reply` is set exactly if
+ * the phase is `replying`. Each message is in only one of `waiting`, `batch` and `handled`.
  *
- * - `idle`: nothing is under way.
- * - `running`: a program runs for `batch`, or the connector ended while it ran.
- * - `replying`: the program has ended, and `reply` was perhaps sent.
+ * - `idle`: no run has begun.
+ * - `running`: a program runs for `batch`, or the connector ended while the program ran.
+ * - `replying`: the program has ended, and `reply` may have been sent.
  */
 export interface Work {
   readonly conversation: string
   readonly phase: "idle" | "running" | "replying"
-  /** Messages without an answer, oldest first. */
+  /** The messages that have not been answered, oldest first. */
   readonly waiting: ReadonlyArray<Arrived>
   /** The messages that the run answers, oldest first. */
   readonly batch: ReadonlyArray<Arrived>
   readonly reply: Reply | null
-  /** Messages that were answered or need no answer, oldest first, until the server shows them as acknowledged. */
+  /**
+   * The messages that were answered or need no answer, oldest first. They are kept until the server shows them as
+   * acknowledged.
+   */
   readonly handled: ReadonlyArray<Arrived>
-  /** When the acknowledgements are checked next, and how often they were checked in vain. */
+  /** When the acknowledgements are checked next, and how many checks did not find them. */
   readonly confirm: { readonly at: number; readonly tries: number }
-  /** Failed runs in a row. */
+  /** How many runs in a row have failed. */
   readonly failures: number
-  /** The connector does nothing before this time, because of `hold`. */
+  /** Until when the connector does nothing, because of `hold`. */
   readonly notBefore: number
   readonly hold: Hold | null
-  /** Why the connector waits for `retry` or a newer message; null if the conversation is not parked. */
+  /** Why the conversation is parked until `retry` or a newer message; null if it is not parked. */
   readonly parked: string | null
-  /** The session of the program, with which a later run resumes. */
+  /** The session of the program that a later run resumes. */
   readonly session: string | null
 }
 
-/** A reply, until the server is known to have it. The server stores only one message for a `clientMsgId`. */
+/**
+ * A reply that the server is not yet known to have stored. The server stores only one message for each `clientMsgId`.
+ */
 export interface Reply {
   readonly clientMsgId: string
   readonly to: { readonly to: string } | { readonly conversation_id: string }
@@ -52,26 +57,26 @@ export interface Reply {
 }
 
 export type Step =
-  /** Nothing is left to do until something changes. */
+  /** There is nothing to do until something changes. */
   | { readonly _tag: "Rest" }
   | { readonly _tag: "Wait"; readonly until: number; readonly hold: Hold }
-  /** The connector ended during a run: end what is left of the run, and count it as failed. */
+  /** The connector ended during a run. End the remaining processes of the run, and count the run as failed. */
   | { readonly _tag: "Recover" }
   | { readonly _tag: "Begin"; readonly batch: ReadonlyArray<Arrived> }
   | { readonly _tag: "Reply"; readonly reply: Reply }
   | { readonly _tag: "Confirm" }
 
-/** The longest wait for a conversation to settle, in multiples of `settleMs`. */
+/** How long a conversation may take to settle, as a multiple of `settleMs`. */
 const MAX_SETTLING = 10
 
 export interface Situation {
   readonly now: number
   readonly paused: boolean
-  /** When the budgets permit a run in this conversation. */
+  /** From when the budgets allow a run in this conversation. */
   readonly budgetAt: number
 }
 
-/** The next step in a conversation. A run comes before the check of earlier acknowledgements. */
+/** Decides the next step of a conversation. A run has priority over the check of earlier acknowledgements. */
 export const nextStep = (
   work: Work,
   { budgetAt, now, paused }: Situation,
@@ -111,10 +116,7 @@ const beginning = (
 
 const SECOND_MS = 1_000
 
-/**
- * How long to wait after this number of failed runs in a row, in milliseconds; null if the conversation is to be
- * parked.
- */
+/** How long to wait after this number of failed runs in a row, in milliseconds; null to park the conversation. */
 export const afterFailure = (failures: number, retrySeconds: ReadonlyArray<number>): number | null => {
   const seconds = retrySeconds[failures - 1]
   return seconds === undefined ? null : seconds * SECOND_MS
@@ -122,12 +124,14 @@ export const afterFailure = (failures: number, retrySeconds: ReadonlyArray<numbe
 
 const LONGEST_LOOK_MS = 15_000
 
-/** How long to wait after a claim that a live session or another connector prevented. `expiresIn` is in seconds. */
+/**
+ * How many milliseconds to wait after a live session or another connector has prevented a claim. `expiresIn` is in
+ * seconds.
+ */
 export const lookAgainMs = (expiresIn: number): number =>
   expiresIn <= 0 ? LONGEST_LOOK_MS : Math.min(expiresIn * SECOND_MS, LONGEST_LOOK_MS)
 
 /**
- * How long to wait before a failed call is repeated: 1 s after the first failure, then twice as long each time, up to
- * 60 s.
+ * How long to wait before a failed call is retried, in milliseconds. The delay doubles with each failure, up to 60 s.
  */
 export const callAgainMs = (failures: number): number => Math.min(60_000, SECOND_MS * 2 ** Math.min(failures, 6))

@@ -42,7 +42,7 @@ const calls: Protocol = {
   annotations: Context.make(BodyLimit, bodyWithFile)
 }
 
-/** The cards, which web pages of the origins that may call `/v1` can read. */
+/** The agent cards. Web pages can read the cards if their origin may call `/v1`. */
 const cards = (config: Settings): Protocol => ({
   includes: isCard,
   refusalBodyOf: () => a2aRestBody,
@@ -53,7 +53,10 @@ const cards = (config: Settings): Protocol => ({
   }
 })
 
-/** A2A, before its routes run (wire.md N). JSON-RPC is at `/a2a/{handle}`, and HTTP+JSON below it. */
+/**
+ * Recognizes A2A requests before their routes run (wire.md N). JSON-RPC is at `/a2a/{handle}`, and HTTP+JSON below that
+ * path.
+ */
 export const a2aProtocols = (config: Settings): ReadonlyArray<Protocol> => [cards(config), calls]
 
 const search = ({ url }: HttpServerRequest.HttpServerRequest): URLSearchParams => queryOf(url)
@@ -77,7 +80,7 @@ const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effe
     )
 }
 
-/** The JSON of a body, and its first number that would be changed, if there is one. */
+/** Parses a body as JSON. Also returns the first number that parsing would change, if there is one. */
 const bodyOf = (
   request: HttpServerRequest.HttpServerRequest
 ): Effect.Effect<{ readonly body: unknown; readonly inexact: InexactNumber | undefined }, A2aFailure> =>
@@ -89,7 +92,7 @@ const bodyOf = (
     }
   })
 
-/** The answer of an operation: one object, or a stream of events. */
+/** The response of an operation: one object, or a stream of events. */
 type Answer = { readonly _tag: "Object"; readonly value: object } | {
   readonly _tag: "Stream"
   readonly streamed: Streamed
@@ -103,15 +106,15 @@ const stream =
   (run: (call: Call, params: Json) => Effect.Effect<Streamed, Failure>, strict: boolean): Method => (call, given) =>
     Effect.map(run(call, given), (streamed) => ({ _tag: "Stream", streamed, strict }))
 
-/** Splits the last segment of a path before its last colon, for example `msg_1:cancel`. */
+/** Splits the last segment of a path at its last colon, for example `msg_1:cancel`. */
 const verb = (text: string | undefined): readonly [string, string] => {
   const at = text?.lastIndexOf(":") ?? -1
   return text === undefined || at === -1 ? [text ?? "", ""] : [text.slice(0, at), text.slice(at + 1)]
 }
 
 /**
- * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings share
- * their operations, which follow the rules of the API. The server keeps no sessions: any node can answer any request.
+ * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings call the
+ * same operations, which follow the rules of the API. The server keeps no sessions, so any node can answer any request.
  */
 export const A2aHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
@@ -158,7 +161,10 @@ export const A2aHttp = HttpRouter.use((router) =>
         )
     } satisfies Record<string, Method>
 
-    /** Carries out an operation. The texts of all operations reach the database. */
+    /**
+     * Runs an operation. Refuses params that PostgreSQL cannot store, because every operation passes texts to the
+     * database.
+     */
     const perform = (method: keyof typeof methods, call: Call, given: Json): Effect.Effect<Answer, Failure> =>
       isStorableJson(given)
         ? methods[method](call, given)
@@ -208,7 +214,10 @@ export const A2aHttp = HttpRouter.use((router) =>
       )
     })
 
-    /** A route of HTTP+JSON. Its params come from the query or the body, and from the path, which takes precedence. */
+    /**
+     * A route of HTTP+JSON. Params come from the path and from the query or the body. A param of the path takes
+     * precedence.
+     */
     const rest = (
       choose: (path: Readonly<Record<string, string>>) => readonly [keyof typeof methods, Json] | undefined
     ) =>

@@ -1,6 +1,6 @@
 import { type OwnedTable, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
-/** Tasks of A2A, and the webhooks that get their changes. */
+/** The tables of A2A tasks and of the push configurations to which the changes of tasks are posted. */
 export const a2aTables: ReadonlyArray<OwnedTable> = [
   {
     table: "a2a_tasks",

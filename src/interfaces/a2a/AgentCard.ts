@@ -3,15 +3,15 @@ import { MESSAGE_SKILL } from "#domain/agents/Skill"
 import { CONTENT_TYPES } from "#domain/attachments/Attachment"
 import { VERSION } from "#interfaces/service/Version"
 
-/** The version of the protocol that this server supports. */
+/** The version of A2A that this server supports. */
 export const PROTOCOL = "1.0"
 
 const MODES = [...new Set(["text/plain", "application/json", ...CONTENT_TYPES])]
 
-/** The fields of an agent's own card that the protocol's card shows. They are the same for every caller. */
+/** The fields of an agent's profile that its A2A card shows. The fields are the same for every caller. */
 export type Profile = Pick<typeof Card.Type, "handle" | "display_name" | "description" | "avatar_url" | "skills">
 
-/** The protocol's card of an agent; `base` is this server's URL (wire.md N, Card). */
+/** The A2A card of an agent (wire.md N, Card). `base` is this server's URL. */
 export const agentCard = (profile: Profile, base: string): object => {
   const url = `${base}/a2a/${profile.handle}`
   return {

@@ -19,12 +19,11 @@ import { type Failure, refusing, restRefusal } from "./Failure.ts"
 
 const CARD = "/.well-known/agent-card.json"
 
-/** Whether a path is that of an agent's card. */
+/** Whether a path is the path of an agent's card. */
 export const isCard = (path: string): boolean => /^\/a2a\/[^/]+\/\.well-known\/agent-card\.json$/.test(path)
 
 /**
- * Refuses the paths at which a client may look for a card of the server: the server has none, because each agent has
- * its own.
+ * Refuses the well-known paths for a card of the whole server. The server has no card, because each agent has its own.
  */
 export const noCardRoutes = [
   HttpRouter.route("GET", CARD, Effect.sync(() => toResponse(noCard()))),
@@ -32,8 +31,8 @@ export const noCardRoutes = [
 ].map(refused)
 
 /**
- * The entry of an agent in the directory, which an anonymous caller can see. The directory has neither suspended nor
- * deleted agents.
+ * The directory entry of an agent, as an anonymous caller sees it. The directory lists neither suspended nor deleted
+ * agents.
  */
 const publicEntry = (api: ApiCalls, handle: string): Effect.Effect<Omit<Profile, "skills"> | undefined, Failure> =>
   Effect.map(
@@ -57,8 +56,8 @@ const noCard = () =>
   })
 
 /**
- * The route of an agent's card. The card is the same with a key and without one. `identify` authenticates and counts a
- * request with a key.
+ * The route of an agent's card. The card is the same with a key and without one. `identify` authenticates a request
+ * that has a key, and counts the request against the limit of its agent.
  */
 export const makeCardRoute = (
   router: HttpRouter.HttpRouter,

@@ -8,24 +8,24 @@ import { type Failure, taskNotFound } from "./Failure.ts"
 import type { Task } from "./Task.ts"
 import { type Side, Tasks } from "./Tasks.ts"
 
-/** One request of a caller to the agent of the path. */
+/** One request of a caller to the agent that the path names. */
 export interface Call {
   readonly caller: Agent
   readonly key: string
-  /** The handle of the called agent, as it stands in the path. */
+  /** The handle of the called agent, as written in the path. */
   readonly handle: string
-  /** This server's own API, for the same caller. */
+  /** This server's own API, called as the same caller. */
   readonly api: ApiCalls
 }
 
-/** Finds the agent that a call is made to, and the caller's tasks with it. */
+/** Finds the called agent, and the caller's tasks with that agent. */
 export const makeLookUp = Effect.gen(function*() {
   const agents = yield* Agents
   const feed = yield* DirectFeed
   const tasks = yield* Tasks
   const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
 
-  /** The called agent and the conversation with it; undefined if there is no such agent. */
+  /** The called agent and its conversation with the caller; undefined if there is no such agent. */
   const sideOf = Effect.fnUntraced(function*({ caller, handle }: Call) {
     const normal = yield* Effect.orElseSucceed(decodeHandle(handle), () => "")
     const recipient = yield* agents.byHandle(normal)
@@ -39,8 +39,8 @@ export const makeLookUp = Effect.gen(function*() {
   })
 
   /**
-   * A task of the caller with this agent. Fails in the same way for a task of others and for a task that does not
-   * exist.
+   * A task of the caller with this agent. The failure is the same for a task of other agents as for a task that does
+   * not exist.
    */
   const taskOf = Effect.fnUntraced(
     function*(call: Call, id: string): Effect.fn.Return<{ side: Side; task: Task }, Failure> {

@@ -12,19 +12,21 @@ import { makeTaskView } from "./TaskView.ts"
 import { follow, type TaskWatch, TaskWatches } from "./TaskWatches.ts"
 
 /**
- * Milliseconds between two comments in an event stream. Without comments, proxies close a silent stream (wire.md N).
+ * How often an event stream gets a comment, in milliseconds. Without comments, proxies close a silent stream (wire.md
+ * N).
  */
 const COMMENT_MS = 20_000
 
-/** The messages that the events of one read may show. */
+/** How many messages the events of one read may contain. */
 const CHANGES: LargeAnswer = { usual: LOG, max: LOG, bytes: "message" }
 
 const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
 /**
- * Answers with server-sent events: first the task as it is, then each of its changes. The stream ends when the task
- * ends, the caller disconnects, the caller's key stops being valid or this node stops. Changes committed after the
- * first event follow in this stream. If it ends before them, the first event of the caller's next stream includes them.
+ * Responds with server-sent events: first the current task, then each of its changes. The stream ends when the task
+ * ends, the caller disconnects, the caller's key becomes invalid or this node stops. The stream contains all changes
+ * that are committed after its first event and before its end. The first event of the caller's next stream includes
+ * later changes.
  */
 export const makeEventStream = Effect.gen(function*() {
   const tasks = yield* Tasks
@@ -33,7 +35,10 @@ export const makeEventStream = Effect.gen(function*() {
   const view = makeTaskView(tasks, yield* Attachments)
   const run = Effect.runForkWith(yield* Effect.context<never>())
 
-  /** Pushes the events of a task's changes until it ends. If their messages cannot be read, tries again. */
+  /**
+   * Pushes an event for each change of a task until the task ends. Retries if the messages of the changes cannot be
+   * read.
+   */
   const pushChanges = ({ side, task }: Streamed, watch: TaskWatch, push: (event: object) => void) => {
     let pushed = task.changes
     return follow(
@@ -59,8 +64,8 @@ export const makeEventStream = Effect.gen(function*() {
     { caller, key }: Call,
     streamed: Streamed,
     /**
-     * Whether to fail if the caller may open no further stream. Otherwise a stream beyond the limit has only its first
-     * event.
+     * Whether to fail if the caller has reached its limit of streams. Otherwise a stream beyond the limit ends after
+     * its first event.
      */
     strict: boolean,
     encode: (event: object) => object

@@ -9,13 +9,13 @@ export type A2aShown = Pick<WireFailure, "code" | "message" | "details"> & {
   readonly retryAfterMs?: number | undefined
 }
 
-/** JSON-RPC's error codes. `refused` is for failures that JSON-RPC has no code for. */
+/** JSON-RPC's error codes. `refused` is for failures for which JSON-RPC defines no code. */
 export const RPC = { refused: -32_000, invalidParams: -32_602, internal: -32_603 } as const
 
 export const ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
 export const A2A_DOMAIN = "a2a-protocol.org"
 
-/** gRPC's names of HTTP statuses, for the field `status` of an HTTP+JSON error. */
+/** The names of gRPC's status codes by HTTP status, for the field `status` of an HTTP+JSON error. */
 const NAMES: Readonly<Record<number, string>> = {
   400: "INVALID_ARGUMENT",
   401: "UNAUTHENTICATED",
@@ -32,7 +32,7 @@ const NAMES: Readonly<Record<number, string>> = {
 
 const shownStatus = ({ status }: A2aShown): number => status ?? 400
 
-/** A failure as google.rpc.ErrorInfo, whose metadata values must be texts. */
+/** A failure as google.rpc.ErrorInfo. Its metadata values must be strings. */
 const wireInfoOf = (failure: A2aShown): object => {
   const metadata = {
     code: failure.code,
@@ -49,14 +49,14 @@ const rpcCode = (failure: A2aShown): number =>
 
 export type RpcId = string | number | null
 
-/** An error of JSON-RPC below `/a2a` (wire.md N, Errors). */
+/** The body of a JSON-RPC error below `/a2a` (wire.md N, Errors). */
 export const a2aRpcBody = (failure: A2aShown, id: RpcId = null): object => ({
   jsonrpc: "2.0",
   error: { code: rpcCode(failure), message: failure.message, data: [wireInfoOf(failure)] },
   id
 })
 
-/** An error of A2A's HTTP+JSON binding: google.rpc.Status (A2A's specification, 11.6). */
+/** The body of an error over HTTP+JSON, a google.rpc.Status (A2A's specification, 11.6). */
 export const a2aRestBody = (failure: A2aShown): object => {
   const code = shownStatus(failure)
   return {
@@ -64,7 +64,10 @@ export const a2aRestBody = (failure: A2aShown): object => {
   }
 }
 
-/** An error of the protocol (its specification, 3.3.2 and 5.4): JSON-RPC's code, the HTTP status and its gRPC name. */
+/**
+ * A kind of error that A2A defines (A2A's specification, 3.3.2 and 5.4), with its JSON-RPC code, HTTP status and gRPC
+ * name.
+ */
 interface Kind {
   readonly code: number
   readonly status: number
@@ -85,7 +88,7 @@ const kinds = {
 
 export type Reason = keyof typeof kinds
 
-/** A refusal for which the protocol has an error of its own. */
+/** A refusal for which A2A defines an error. */
 export class A2aFailure {
   readonly _tag = "A2aFailure"
   readonly reason: Reason
@@ -104,7 +107,7 @@ export const pushConfigNotFound = () =>
 
 export const taskNotFound = () => new A2aFailure("TASK_NOT_FOUND", "You have no such task with this agent.")
 
-/** Why a request is refused: with an error of the protocol, or with a code of the wire. */
+/** Why a request is refused: an error that A2A defines, or an error with a code of this server's API. */
 export type Failure = A2aFailure | A2aShown
 
 const statusOf = (failure: Failure): number =>
@@ -134,8 +137,8 @@ const restError = (failure: Failure): object => {
 }
 
 /**
- * Whether JSON-RPC answers a failure with its HTTP status, because the failure is about the HTTP request and not about
- * the method.
+ * Whether a JSON-RPC response gets the failure's HTTP status instead of 200, because the failure concerns the HTTP
+ * request and not the method.
  */
 const isOfRequest = (failure: Failure): boolean => {
   const status = statusOf(failure)
@@ -160,15 +163,15 @@ export const REST_TYPE = "application/a2a+json"
 export const json = (body: object, status: number, contentType: string, headers: Record<string, string> = {}) =>
   HttpServerResponse.text(JSON.stringify(body), { status, contentType, headers })
 
-/** The answer to a refusal over JSON-RPC. Its status is 200, unless the error is about the HTTP request itself. */
+/** The response for a refusal over JSON-RPC. Its status is 200, unless the error is about the HTTP request itself. */
 export const rpcRefusal = (failure: Failure, id: RpcId) =>
   json(rpcError(failure, id), isOfRequest(failure) ? statusOf(failure) : 200, "application/json", headersOf(failure))
 
-/** The answer to a refusal over HTTP+JSON. */
+/** The response for a refusal over HTTP+JSON. */
 export const restRefusal = (failure: Failure) =>
   json(restError(failure), statusOf(failure), REST_TYPE, headersOf(failure))
 
-/** Answers a failure with `refusal`. A defect is logged and answered as an internal error. */
+/** Turns a failure into a response with `refusal`. Logs a defect and responds with an internal error. */
 export const refusing = <R>(
   effect: Effect.Effect<HttpServerResponse.HttpServerResponse, Failure, R>,
   refusal: (failure: Failure) => HttpServerResponse.HttpServerResponse
@@ -182,6 +185,6 @@ export const refusing = <R>(
     )
   )
 
-/** Whether an error is a refusal that a parser of requests has thrown. Any other error is a defect. */
+/** Whether an error is a refusal that a request parser has thrown. Any other error is a defect. */
 export const isThrown = (error: unknown): error is A2aFailure | WireFailure =>
   error instanceof A2aFailure || isWireFailure(error)

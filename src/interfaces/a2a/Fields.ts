@@ -2,18 +2,18 @@ import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Effect, Predicate } from "effect"
 import { type Failure, isThrown } from "./Failure.ts"
 
-/** A JSON object of the protocol. */
+/** A JSON object of an A2A request or response. */
 export type Json = Readonly<Record<string, unknown>>
 
 const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 
 /**
- * A field by its JSON name or by its name in the protocol's proto file, since both are valid ProtoJSON. Null counts as
+ * A field by its JSON name, or by its name in the protocol's proto file. Both are valid ProtoJSON. Null counts as
  * absent.
  */
 export const field = (object: Json, name: string): unknown => object[name] ?? object[snake(name)] ?? undefined
 
-/** A text, or undefined if it is absent or empty. Throws ValidationFailed. */
+/** Reads a string; undefined if it is absent or empty. Throws ValidationFailed. */
 export const textOf = (object: Json, name: string, at: string = name): string | undefined => {
   const value = field(object, name)
   if (value === undefined || value === "") return undefined
@@ -21,7 +21,7 @@ export const textOf = (object: Json, name: string, at: string = name): string | 
   return value
 }
 
-/** A whole number in a range, also as the digits of a query parameter. Throws ValidationFailed. */
+/** Reads an integer in a range. Also accepts the digits of a query parameter. Throws ValidationFailed. */
 export const intOf = (object: Json, name: string, min: number, max: number): number | undefined => {
   const value = field(object, name)
   if (value === undefined) return undefined
@@ -37,7 +37,7 @@ export const intOf = (object: Json, name: string, min: number, max: number): num
   return number
 }
 
-/** A boolean, also as the text of a query parameter; false if it is absent. Throws ValidationFailed. */
+/** Reads a boolean; false if it is absent. Also accepts the text of a query parameter. Throws ValidationFailed. */
 export const boolOf = (object: Json, name: string): boolean => {
   const value = field(object, name)
   if (value === undefined || value === false || value === "false") return false
@@ -45,7 +45,7 @@ export const boolOf = (object: Json, name: string): boolean => {
   throw ValidationFailed.field(name, "must be true or false")
 }
 
-/** An object, or undefined if it is absent. Throws ValidationFailed. */
+/** Reads an object; undefined if it is absent. Throws ValidationFailed. */
 export const objectOf = (object: Json, name: string, at: string = name): Json | undefined => {
   const value = field(object, name)
   if (value === undefined) return undefined
@@ -53,7 +53,7 @@ export const objectOf = (object: Json, name: string, at: string = name): Json | 
   return value
 }
 
-/** A list, empty if it is absent. Throws ValidationFailed. */
+/** Reads a list; empty if it is absent. Throws ValidationFailed. */
 export const listOf = (object: Json, name: string): ReadonlyArray<unknown> => {
   const value = field(object, name)
   if (value === undefined) return []
@@ -61,7 +61,9 @@ export const listOf = (object: Json, name: string): ReadonlyArray<unknown> => {
   return value
 }
 
-/** Runs a reader of fields. A refusal that it throws becomes a failure, and any other error a defect. */
+/**
+ * Runs a function that reads fields. A refusal that `read` throws becomes a failure. Any other error becomes a defect.
+ */
 export const parsed = <A>(read: () => A): Effect.Effect<A, Failure> =>
   Effect.suspend(() => {
     try {
@@ -75,14 +77,14 @@ export const parsed = <A>(read: () => A): Effect.Effect<A, Failure> =>
 export const MAX_PAGE_SIZE = 100
 
 /**
- * How many messages of a task's history the answer may show; undefined if the caller sets no limit. Throws
+ * How many messages of a task's history the response may contain; undefined if the caller sets no limit. Throws
  * ValidationFailed.
  */
 export const historyOf = (params: Json): number | undefined =>
   intOf(params, "historyLength", 0, Number.MAX_SAFE_INTEGER)
 
-/** The id that a call is about; empty if it is absent. Throws ValidationFailed. */
+/** Reads the id in the params of a call; empty if it is absent. Throws ValidationFailed. */
 export const idOf = (params: Json): string => textOf(params, "id") ?? ""
 
-/** The id of the task of a push configuration; empty if it is absent. Throws ValidationFailed. */
+/** Reads the id of a push configuration's task; empty if it is absent. Throws ValidationFailed. */
 export const taskIdOf = (params: Json): string => textOf(params, "taskId") ?? ""

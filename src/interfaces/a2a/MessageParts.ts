@@ -11,7 +11,7 @@ export interface RawFile {
   readonly contentType: string
 }
 
-/** A message of the protocol, split into the fields of a message of this server (wire.md N, SendMessage). */
+/** An A2A message, split into the fields of a message of this server (wire.md N, SendMessage). */
 export interface Incoming {
   readonly messageId: string
   readonly contextId: string | undefined
@@ -23,7 +23,7 @@ export interface Incoming {
   readonly a2a: Json
 }
 
-/** A part of a message of the protocol. It has exactly one of text, raw, url and data. */
+/** A part of an A2A message. Exactly one of text, raw, url and data is set. */
 interface Part {
   readonly text?: string
   /** Bytes in base64. */
@@ -38,14 +38,14 @@ interface Part {
 const KINDS = ["text", "raw", "url", "data"] as const
 const BASE64 = /^[A-Za-z0-9+/_-]*={0,2}$/
 
-/** Reads a part. Fields that the protocol does not have are left out. Throws ValidationFailed. */
+/** Reads a part. Drops fields that A2A does not define. Throws ValidationFailed. */
 const partOf = (given: unknown): Part => {
   const refuse = (why: string): never => {
     throw ValidationFailed.field("message.parts", why)
   }
   if (!Predicate.isObject(given)) return refuse("must hold parts")
   const part: Json = given
-  // A null means that a field is absent, except for data, whose value may be null.
+  // Null means that a field is absent. Only `data` may have the value null.
   const set = KINDS.filter((kind) => (part[kind] ?? undefined) !== undefined)
   const [kind = Object.hasOwn(part, "data") ? "data" : undefined, ...others] = set
   if (kind === undefined || others.length > 0) return refuse("each must have exactly one of text, raw, url and data")
@@ -75,7 +75,7 @@ const fileOf = ({ filename = "file", mediaType = "" }: Part, raw: string): RawFi
   return { bytes: Buffer.from(raw, "base64"), filename, contentType }
 }
 
-/** Reads a message of the protocol. Throws ValidationFailed or A2aFailure. */
+/** Reads an A2A message. Throws ValidationFailed or A2aFailure. */
 export const incoming = (message: Json, metadata: Json | undefined): Incoming => {
   const messageId = textOf(message, "messageId")
   if (messageId === undefined || messageId.length > 256) {
@@ -123,7 +123,7 @@ export const incoming = (message: Json, metadata: Json | undefined): Incoming =>
   }
 }
 
-/** A file of a message, as a part. */
+/** The attachment of a message, as it is shown in a part. */
 export interface FilePart {
   readonly url: string
   readonly filename: string
@@ -139,8 +139,8 @@ interface Content {
 export const contentOf = (message: Pick<StoredMessage, "content">): Content => JSON.parse(message.content) as Content
 
 /**
- * The parts that the data of a message holds. Data of the form `{parts: […]}`, with nothing but valid parts, are these
- * parts; any other data are one part. `onePart` is set for a message whose sender gave this data as one part.
+ * The parts in the data of a message. Data of the form `{parts: […]}` with only valid parts become these parts. Any
+ * other data become one part. `onePart` is true if the sender gave the data as one part.
  */
 const partsIn = (data: Json, onePart: boolean): ReadonlyArray<Part> => {
   const whole: ReadonlyArray<Part> = [{ data, mediaType: "application/json" }]
@@ -154,16 +154,14 @@ const partsIn = (data: Json, onePart: boolean): ReadonlyArray<Part> => {
   }
 }
 
-/**
- * The parts of a stored message. `file` is its attachment, undefined if there is none or if the file no longer exists.
- */
+/** The parts of a stored message. `file` is its attachment; undefined if there is none or if it no longer exists. */
 export const partsOf = (
   message: Pick<StoredMessage, "content" | "metadata">,
   file: FilePart | undefined
 ): ReadonlyArray<object> => {
   const { attachment_id, data, text } = contentOf(message)
   const { a2a } = JSON.parse(message.metadata) as { readonly a2a?: Json }
-  // `incoming` marks the messages in which it made several parts into data.
+  // `incoming` sets `parts` on a message if it has stored several parts as the message's data.
   const onePart = typeof a2a?.["message_id"] === "string" && a2a["parts"] !== true
   const parts = [
     ...(text === undefined ? [] : [{ text }]),
@@ -173,7 +171,7 @@ export const partsOf = (
   return parts.length === 0 ? [{ text: "" }] : parts
 }
 
-/** The other fields of a message of the protocol, besides its parts. */
+/** The fields of an A2A message other than its parts. */
 export const extrasOf = (message: StoredMessage, fromCaller: boolean): { readonly messageId: string } & Json => {
   const { a2a, reply_to: _, ...rest } = JSON.parse(message.metadata) as {
     readonly a2a?: Json

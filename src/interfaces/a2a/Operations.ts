@@ -15,13 +15,13 @@ import { type Side, Tasks } from "./Tasks.ts"
 import { everything, makeTaskView, type Shown } from "./TaskView.ts"
 import { follow, TaskWatches } from "./TaskWatches.ts"
 
-/** How long a send waits for a final or interrupted state (wire.md N, Waiting). */
+/** How long a send waits for a final or interrupted state, in milliseconds (wire.md N, Waiting). */
 const WAIT_MS = 30_000
 const PAGE_SIZE = 50
-/** A list shows up to this many messages of each task. GetTask shows the whole history. */
+/** How many messages of each task a list shows at most. GetTask shows the whole history. */
 const LISTED_HISTORY = 10
 
-/** A stream that begins with the task as it is. */
+/** A stream that begins with the current task. */
 export interface Streamed {
   readonly side: Side
   readonly task: Task
@@ -48,7 +48,9 @@ const sinceOf = (params: Json): number | null => {
   return at
 }
 
-/** The most messages that an answer with this many tasks can show. It decides the size of the answer's slot. */
+/**
+ * The most messages that a response with this many tasks can contain. This number decides the size of the read's slot.
+ */
 const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({
   usual: tasks * ofEach,
   max: tasks * ofEach,
@@ -58,8 +60,8 @@ const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({
 const isSettled = ({ state }: Task): boolean => isFinal(state) || isInterrupted(state)
 
 /**
- * The protocol's operations, the same for both bindings (the specification, 3.1). Their params come from the client,
- * unchecked.
+ * The operations of A2A, which both bindings share (A2A's specification, 3.1). Their params come unchecked from the
+ * client.
  */
 export const makeOperations = Effect.gen(function*() {
   const reads = yield* LargeReads
@@ -72,8 +74,8 @@ export const makeOperations = Effect.gen(function*() {
   const send = yield* makeSend(lookUp, configs)
 
   /**
-   * Waits up to WAIT_MS for a final or interrupted state and returns the task. Does not wait if the caller already has
-   * as many watches on this node as it may have.
+   * Waits up to WAIT_MS for a final or interrupted state and returns the task. Does not wait if the caller has reached
+   * its limit of watches on this node.
    */
   const settled = Effect.fnUntraced(function*({ caller, key }: Call, side: Side, task: Task) {
     if (isSettled(task)) return task
@@ -152,8 +154,8 @@ export const makeOperations = Effect.gen(function*() {
     getTask: Effect.fn("A2a.getTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const historyLength = yield* parsed(() => historyOf(params))
       const id = yield* parsed(() => idOf(params))
-      // The task is read inside the slot for large reads, because a task that is not up to date is first derived from
-      // its messages.
+      // Read the task inside the slot for large reads, because a task that is not up to date is first derived from its
+      // messages.
       const read = Effect.flatMap(taskOf(call, id), ({ task }) => view.task(task, { historyLength, artifacts: true }))
       return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), read)
     }),

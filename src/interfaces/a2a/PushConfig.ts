@@ -23,7 +23,7 @@ export class TooManyPushConfigsOfAgent extends WireError<TooManyPushConfigsOfAge
 }) {}
 
 const MAX_URL = 2_048
-/** The values that a header may have: visible ASCII, with spaces only in between. */
+/** A valid header value: visible ASCII characters, with spaces only between them. */
 const HEADER = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/
 const SCHEME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/
 const NAME = /^[A-Za-z0-9._~-]{1,128}$/
@@ -37,8 +37,8 @@ const headerOf = (object: Json, name: string, at: string, max: number): string |
 }
 
 /**
- * Reads a TaskPushNotificationConfig. `taskId` is undefined for a new task. `fallback` replaces a missing id. Throws
- * ValidationFailed.
+ * Reads a TaskPushNotificationConfig. `taskId` is undefined for a new task. `fallback` is used if the config has no id.
+ * Throws ValidationFailed.
  */
 export const pushConfigOf = (given: Json, taskId: string | undefined, fallback: string): PushConfig => {
   const url = textOf(given, "url")
@@ -68,7 +68,7 @@ export const pushConfigOf = (given: Json, taskId: string | undefined, fallback: 
   }
 }
 
-/** A configuration in the protocol's form. */
+/** A configuration in the form of A2A. */
 export const shownPushConfig = (
   taskId: string,
   { name, target: { authentication, token, url } }: PushConfig

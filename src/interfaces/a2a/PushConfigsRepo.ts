@@ -2,7 +2,7 @@ import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** A configuration without its URL and credentials, which its webhook holds. */
+/** A configuration without its URL and credentials, which are stored with its webhook. */
 export interface StoredPushConfig {
   readonly webhookId: string
   readonly name: string
@@ -32,13 +32,13 @@ const SLICE = `
 SELECT webhook_id, ended_at IS NOT NULL AS ended FROM a2a_push_configs WHERE webhook_id > $1 ORDER BY webhook_id LIMIT $2`
 
 /**
- * All SQL on push notification configurations, except for the statement in TasksRepo.ts that stores a task's change and
- * ends them.
+ * All SQL on push notification configurations, except for one statement in TasksRepo.ts. That statement stores the
+ * change that ends a task and marks the task's configurations as ended.
  */
 export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
   /** The configurations of these tasks, oldest first. */
   readonly of: (taskIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<StoredPushConfig>, Unavailable>
-  /** Adds a configuration, which counts for the agent's limit. */
+  /** Adds a configuration, which counts towards the agent's limit. */
   readonly add: (
     webhookId: string,
     taskId: string,
@@ -46,16 +46,16 @@ export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
     at: number,
     agentId: string
   ) => Effect.Effect<void, Unavailable>
-  /** The configurations that count for an agent's limit, and whether the task of each has ended. */
+  /** The configurations that count towards an agent's limit, and whether the task of each configuration has ended. */
   readonly counted: (
     agentId: string
   ) => Effect.Effect<ReadonlyArray<{ readonly webhookId: string; readonly ended: boolean }>, Unavailable>
-  /** Stops these configurations from counting for the agent's limit. */
+  /** Makes these configurations no longer count towards the agent's limit. */
   readonly uncount: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
   readonly remove: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
-  /** A slice of the ids of the tasks that have not ended and have configurations. */
+  /** A slice of the ids of the tasks that have configurations and have not ended. */
   readonly watched: (above: string, limit: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
-  /** A slice of all configurations in the order of their webhooks' ids, and whether the task of each has ended. */
+  /** A slice of all configurations, ordered by webhook id, and whether the task of each configuration has ended. */
   readonly slice: (
     above: string,
     limit: number

@@ -16,13 +16,13 @@ import { isFinal, type Task } from "./Task.ts"
 import { KEY_PREFIX, type Side, Tasks } from "./Tasks.ts"
 
 /**
- * The client_msg_id of a message. It depends only on the handle and the caller's `messageId`, so that a repeated send
- * is recognized.
+ * The client_msg_id of a message. The id depends only on the handle and the caller's `messageId`, so that a repeated
+ * send is recognized.
  */
 const clientMsgIdOf = (handle: string, messageId: string): string =>
   KEY_PREFIX + createHash("sha256").update(`${handle}\n${messageId}`).digest("base64url")
 
-/** The task of a message that was just committed. It has no other message, so nothing has to be read. */
+/** The task that a just committed message creates. The task has no other message, so nothing has to be read. */
 const newTask = (side: Side, id: string, body: string): Task => {
   const { created_at, seq } = JSON.parse(body) as { readonly created_at: string; readonly seq: number }
   const at = Date.parse(created_at)
@@ -37,7 +37,7 @@ const newTask = (side: Side, id: string, body: string): Task => {
   }
 }
 
-/** Makes the function that sends a message and returns its task, for the operations that send. */
+/** Makes the function that sends a message and returns its task. */
 export const makeSend = ({ sideOf, taskOf }: LookUp, configs: PushConfigs) =>
   Effect.gen(function*() {
     const attachments = yield* Attachments
@@ -60,7 +60,7 @@ export const makeSend = ({ sideOf, taskOf }: LookUp, configs: PushConfigs) =>
       }
     )
 
-    /** The task that a stored message belongs to. */
+    /** The task to which a stored message belongs. */
     const taskOfMessage = Effect.fnUntraced(function*(side: Side, body: string): Effect.fn.Return<Task, Failure> {
       const { metadata } = JSON.parse(body) as { readonly metadata: Json }
       const id = Predicate.isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined
@@ -148,8 +148,8 @@ export const makeSend = ({ sideOf, taskOf }: LookUp, configs: PushConfigs) =>
     })
 
     /**
-     * Sends a message. Stores the push configuration of the request before the answer, so that every change after the
-     * answer is posted.
+     * Sends a message. Stores the push configuration of the request before the response, so that every change after the
+     * response is posted.
      */
     const send = Effect.fnUntraced(
       function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
@@ -169,8 +169,8 @@ export const makeSend = ({ sideOf, taskOf }: LookUp, configs: PushConfigs) =>
         const config = asked && (yield* configs.read(asked.given, asked.taskId, asked.name))
         if (asked !== undefined && config !== undefined) {
           const taskId = asked.taskId === undefined ? undefined : (yield* taskOf(call, asked.taskId)).task.id
-          // A repeated send may have its configuration already. Then `put` decides whether the limit allows the
-          // configuration.
+          // The configuration of a repeated send may exist already. In that case `put` decides whether the limit allows
+          // it.
           yield* configs.checkRoom(call.caller.id, taskId, config.name).pipe(
             Effect.catchTag("TooManyPushConfigsOfAgent", (full) =>
               Effect.flatMap(wasSent(call, asked.messageId), (sent) => sent ? Effect.void : Effect.fail(full)))

@@ -1,4 +1,4 @@
-/** The states of a task, with the protocol's names without their prefix (wire.md N). */
+/** The states of a task, under the names of A2A without their prefix (wire.md N). */
 export const TASK_STATES = [
   "SUBMITTED",
   "WORKING",
@@ -22,9 +22,12 @@ export const isInterrupted = (state: TaskState): boolean => state === "INPUT_REQ
 /** One change of a task. */
 export interface Change {
   readonly state: TaskState
-  /** In milliseconds, never earlier than the previous change. */
+  /** When the task changed, in milliseconds. Never earlier than the previous change. */
   readonly at: number
-  /** The message that caused the change. `seq` and `messageId` are null if a delivery or a cancellation caused it. */
+  /**
+   * The seq of the message that caused the change. `seq` and `messageId` are null if a delivery or a cancellation
+   * caused the change.
+   */
   readonly seq: number | null
   readonly messageId: string | null
 }
@@ -46,14 +49,14 @@ export interface Task {
   readonly log: ReadonlyArray<Change>
 }
 
-/** The part of a message's metadata that is about tasks. */
+/** The fields of a message's metadata that concern tasks. */
 export interface Mark {
   readonly taskId?: string
   readonly state?: TaskState
   readonly replyTo?: string
 }
 
-/** The fields of a committed message that matter for tasks. */
+/** The fields of a committed message from which tasks are derived. */
 export interface Posted {
   readonly id: string
   readonly seq: number
@@ -65,8 +68,8 @@ export interface Posted {
 }
 
 /**
- * The state that the called agent gives with a message; undefined if it is no state that an agent may give. Agents may
- * write it with or without the protocol's prefix, in upper or lower case, and with `-` in place of `_`.
+ * The state that the called agent sets with a message; undefined if an agent may not set this state. Agents may write
+ * the name with or without the prefix of A2A, in upper or lower case, and with `-` in place of `_`.
  */
 export const saidState = (text: unknown): TaskState | undefined => {
   if (typeof text !== "string") return undefined
@@ -75,7 +78,7 @@ export const saidState = (text: unknown): TaskState | undefined => {
   return known === "SUBMITTED" ? undefined : known
 }
 
-/** Reads the part about tasks from a message's metadata, a JSON text. */
+/** Reads the fields that concern tasks from a message's metadata, a JSON text. */
 export const markOf = (metadata: string): Mark => {
   if (!metadata.includes('"a2a"') && !metadata.includes('"reply_to"')) return {}
   const { a2a, reply_to } = JSON.parse(metadata) as { readonly a2a?: unknown; readonly reply_to?: unknown }
@@ -90,7 +93,7 @@ export const markOf = (metadata: string): Mark => {
   }
 }
 
-/** The log keeps up to this many changes besides the first. */
+/** How many changes the log of a task keeps besides the first. */
 export const LOG = 200
 
 const changed = (
@@ -110,7 +113,7 @@ const changed = (
   }
 }
 
-/** The task as it was after this many changes. Returns the task as it is now if the log no longer holds that change. */
+/** The task as it was after this many changes. Returns the current task if the log no longer contains that change. */
 export const asOf = (task: Task, changes: number): Task => {
   const behind = task.changes - changes
   const log = task.log.slice(0, Math.max(task.log.length - behind, 0))
@@ -132,9 +135,9 @@ const opened = (conversationId: string, message: Posted): Task => ({
 })
 
 /**
- * Decides which task the next message of a conversation creates or changes; undefined if it changes none. `open` holds
- * the open tasks, oldest first. A message creates a task if its metadata names the message's own id as the task. Only
- * this server can write that. A task that has ended never changes again.
+ * Decides which task the next message of a conversation creates or changes; undefined if the message affects no task.
+ * `open` contains the open tasks, oldest first. A message creates a task if its metadata names the message's own id as
+ * the task. Only this server can write such metadata. A task that has ended never changes again.
  */
 export const decideMessage = (conversationId: string, open: ReadonlyArray<Task>, message: Posted): Task | undefined => {
   const { replyTo, state, taskId } = message.mark
@@ -152,8 +155,8 @@ export const decideMessage = (conversationId: string, open: ReadonlyArray<Task>,
 }
 
 /**
- * The seq of the caller's newest message of a task that is still SUBMITTED. The delivery of this message makes the task
- * WORKING.
+ * The seq of the message whose delivery changes the task from SUBMITTED to WORKING: the caller's newest message.
+ * Undefined if the task is not SUBMITTED.
  */
 export const waitsFor = (task: Task): number | undefined =>
   task.state === "SUBMITTED" ? task.log.at(-1)?.seq ?? undefined : undefined
@@ -166,7 +169,7 @@ export const decideDelivered = (task: Task, at: number): Task | undefined =>
 export const decideCancel = (task: Task, at: number): Task | undefined =>
   isFinal(task.state) ? undefined : changed(task, "CANCELED", at, null)
 
-/** The open tasks of a conversation, oldest first, after one of them was made or changed. */
+/** The open tasks of a conversation, oldest first, after one of the tasks was created or changed. */
 export const withTask = (open: ReadonlyArray<Task>, task: Task): ReadonlyArray<Task> => {
   const at = open.findIndex(({ id }) => id === task.id)
   if (at === -1) return isFinal(task.state) ? open : [...open, task]

@@ -19,7 +19,7 @@ import { type Side, Tasks } from "./Tasks.ts"
 import { TasksRepo } from "./TasksRepo.ts"
 import { makeTaskView } from "./TaskView.ts"
 
-/** The interval at which tasks with configurations are compared with their conversations. */
+/** How often tasks with configurations are compared with their conversations. */
 const REFRESH_EVERY = "1 second"
 const BATCH_SIZE = 500
 const RETIRED = 200
@@ -37,15 +37,15 @@ interface Subject {
 }
 
 /**
- * Push notification configurations of tasks, and the posts for them (wire.md N, Push). Sending a message does no work
- * for them. A job compares the tasks that have configurations with their conversations, many in one query, and updates
- * the tasks as a call of GetTask would. The statement that stores a task's change also writes it to the webhooks'
- * outbox, from where it is posted like any other event.
+ * Stores push notification configurations of tasks, and posts the changes of these tasks (wire.md N, Push). Sending a
+ * message does no work for configurations. A job compares the tasks that have configurations with their conversations,
+ * many tasks in one query, and updates the tasks as a call of GetTask would. The statement that stores a task's change
+ * also writes the change to the webhooks' outbox. From there it is posted like any other event.
  */
 export class TaskPushes extends Context.Service<TaskPushes, {
   /**
-   * Creates a configuration, or changes the one of this name, and returns the task as it was then. Stores nothing if
-   * the task has ended. Returns undefined if there is no such task.
+   * Creates a configuration, or changes the configuration of this name. Returns the task as it was at that moment;
+   * undefined if there is no such task. Stores nothing if the task has ended.
    */
   readonly put: (
     side: Side,
@@ -58,15 +58,15 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     taskId: string | undefined,
     name: string
   ) => Effect.Effect<void, TooManyPushConfigs | TooManyPushConfigsOfAgent | Unavailable>
-  /** The configurations of a task, oldest first. The caller of this method has to check whose task it is. */
+  /** The configurations of a task, oldest first. Before this call, check that the task belongs to the caller. */
   readonly list: (taskId: string) => Effect.Effect<ReadonlyArray<PushConfig>, Unavailable>
   readonly remove: (taskId: string, name: string) => Effect.Effect<void, Unavailable>
-  /** Updates a slice of the tasks with configurations from their conversations and deliveries. */
+  /** Updates a slice of the tasks that have configurations, from their conversations and deliveries. */
   readonly refresh: Effect.Effect<Batch, Unavailable>
   /**
-   * Goes through a slice of all configurations. Removes those of ended tasks whose webhook has no deliveries left,
-   * neither waiting nor posted nor dead, and those whose webhook no longer exists, for example because its agent was
-   * deleted.
+   * Goes through a slice of all configurations and removes two kinds. The first are configurations of ended tasks whose
+   * webhook has no delivery rows left, neither waiting nor posted nor dead. The second are configurations whose webhook
+   * no longer exists, for example because its agent was deleted.
    */
   readonly retire: Effect.Effect<Batch, Unavailable>
 }>()("parley/a2a/TaskPushes") {
@@ -84,7 +84,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       const webhooks = yield* Webhooks
       const view = makeTaskView(tasks, yield* Attachments)
 
-      /** The configurations of a task with their webhooks, without those whose webhook no longer exists. */
+      /** The configurations of a task with their webhooks. Leaves out configurations whose webhook no longer exists. */
       const configsOf = Effect.fnUntraced(function*(taskId: string) {
         const stored = yield* repo.of([taskId])
         const hooks = stored.length === 0 ? [] : yield* webhooks.forTasks(stored.map(({ webhookId }) => webhookId))
@@ -95,7 +95,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         })
       })
 
-      /** The configuration of this name; undefined if there is none and the task may have one more. Otherwise fails. */
+      /**
+       * The configuration of this name; undefined if there is none. Fails if there is none and the task has reached its
+       * limit.
+       */
       const roomFor = Effect.fnUntraced(function*(taskId: string, name: string) {
         const configs = yield* configsOf(taskId)
         const same = configs.find((one) => one.name === name)
@@ -105,8 +108,8 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       })
 
       /**
-       * Refuses a configuration beyond the agent's limit. If the agent is at its limit, looks for configurations that
-       * still count for the limit but can post nothing any more, and returns their webhooks' ids.
+       * Refuses a configuration beyond the agent's limit. If the agent is at its limit, searches for configurations
+       * that still count towards the limit but can post nothing any more, and returns their webhooks' ids.
        */
       const roomOfAgent = Effect.fnUntraced(function*(agentId: string) {
         const most = limits.of("LIMITS_PUSH_CONFIGS_PER_AGENT", config.LIMITS_PUSH_CONFIGS_PER_AGENT, agentId)
@@ -122,10 +125,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       })
 
       /**
-       * Raises the conversation's version, so that everybody who read the version before must decide again. This makes
-       * the task's limit exact. Every change after the returned task is posted, because the statement that stores the
-       * change sees the configuration. The caller's limit is exact too, because a separate statement reads the
-       * configurations that count after the caller's row is locked.
+       * Increments the conversation's version, so that every writer that has read the old version must decide again.
+       * This makes the task's limit exact. Every change after the returned task is posted, because the statement that
+       * stores the change sees the configuration. The caller's limit is exact too: the configurations that count are
+       * read by a separate statement, after the caller's row is locked.
        */
       const putOnce = Effect.fnUntraced(function*(side: Side, taskId: string, { name, target }: PushConfig) {
         const found = yield* tasks.standing(side, taskId)
@@ -136,7 +139,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         const store = Effect.gen(function*() {
           if (!(yield* tasksRepo.hold(side.conversationId, version))) return yield* new Overtaken()
           if (same !== undefined) return yield* webhooks.changeForTask(same.webhookId, target)
-          // The caller's row is locked before any row of the caller's configurations. All creations lock in this order.
+          // Lock the caller's row before any row of the caller's configurations. Every creation locks in this order.
           yield* webhooks.holdOwner(side.callerId)
           const left = (yield* repo.of([taskId])).filter((one) => one.name === name)
           yield* repo.remove(left.map(({ webhookId }) => webhookId))
@@ -174,10 +177,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         fill: () => Effect.succeed(false)
       })
 
-      // These are kept in memory. A job that moves to another node starts over.
+      // The positions are kept in memory. If the job moves to another node, it starts over.
       let above = ""
       let aboveRetired = ""
-      /** The newest message, as a seq, up to which each conversation was compared. */
+      /** The seq up to which each conversation was compared. */
       const seen = new Map<string, number>()
 
       return TaskPushes.of({
@@ -211,7 +214,8 @@ export class TaskPushes extends Context.Service<TaskPushes, {
             recipientId: task.recipientId,
             seq: waitsFor(task) ?? null
           })))
-          // Holds one task for each conversation with new messages, and every task whose newest message was delivered.
+          // Contains one task for each conversation with new messages, and every task whose newest message was
+          // delivered.
           const moved = new Map<string, { readonly task: Task; readonly lastSeq: number }>()
           for (const [i, task] of watched.entries()) {
             const { deliveredAt, lastSeq } = progress[i]!

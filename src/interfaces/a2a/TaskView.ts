@@ -6,9 +6,9 @@ import { contentOf, extrasOf, type FilePart, partsOf } from "./MessageParts.ts"
 import { type Change, type Task, type TaskState } from "./Task.ts"
 import type { Tasks } from "./Tasks.ts"
 
-/** The amount of detail with which a task is shown. */
+/** How much of a task is shown. */
 export interface Shown {
-  /** How many of the newest messages of its history are shown; undefined for all that are kept. */
+  /** How many of the newest messages of the task's history are shown; undefined for all that are kept. */
   readonly historyLength: number | undefined
   readonly artifacts: boolean
 }
@@ -21,13 +21,13 @@ const named = (state: TaskState): string => `TASK_STATE_${state}`
 const answerOf = (task: Task): Change | undefined => task.state === "COMPLETED" ? task.log.at(-1) : undefined
 
 /**
- * The seq of the called agent's message that set a state; null for the answer, which is an artifact, and for the
- * caller's messages.
+ * The seq of the called agent's message that set a state. Null for the caller's messages, and for the answer, which is
+ * shown as an artifact.
  */
 const saidWith = (change: Change): number | null =>
   change.state === "SUBMITTED" || change.state === "COMPLETED" ? null : change.seq
 
-/** Renders tasks in the protocol's form (wire.md N, Task), for their caller. */
+/** Renders tasks for their caller in the form of A2A (wire.md N, Task). */
 export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["Service"]) => {
   const fileOf = (callerId: string, message: StoredMessage): Effect.Effect<FilePart | undefined> => {
     const id = contentOf(message).attachment_id
@@ -61,7 +61,7 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
     ...(message === undefined ? {} : { message })
   })
 
-  /** The stored messages of one conversation at these seqs, with their files. */
+  /** The stored messages of one conversation with these seqs, and their files. */
   const load = Effect.fnUntraced(function*(conversationId: string, callerId: string, seqs: ReadonlyArray<number>) {
     const found = yield* tasks.messages(conversationId, [...new Set(seqs)])
     const files = new Map<number, FilePart | undefined>()
@@ -78,7 +78,7 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
     }
   })
 
-  /** Tasks of one caller in one conversation, with one read of their messages. */
+  /** Renders tasks of one caller in one conversation. Reads the messages of all these tasks at once. */
   const many = Effect.fnUntraced(function*(list: ReadonlyArray<Task>, shown: Shown) {
     const [one] = list
     if (one === undefined) return []

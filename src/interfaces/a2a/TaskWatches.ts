@@ -10,11 +10,11 @@ import { type Task, waitsFor } from "./Task.ts"
 import type { Side, Tasks } from "./Tasks.ts"
 import { TasksRepo } from "./TasksRepo.ts"
 
-/** The interval at which this node compares the conversations of all its watched tasks with storage. */
+/** How often this node compares the conversations of all its watched tasks with storage. */
 const TICK = "200 millis"
-/** Ticks between two checks of the callers' keys. */
+/** How many ticks pass between two checks of the callers' keys. */
 const TICKS_PER_KEY_CHECK = 5
-/** Ticks over which a server that stops spreads the ends of its watches. */
+/** Over how many ticks a stopping server spreads the ends of its watches. */
 const SPREAD = 10
 
 /**
@@ -30,9 +30,9 @@ export class TaskWatch {
   readonly news = Latch.makeUnsafe(false)
   task: Task
   ended: Ended | undefined
-  /** The state of the conversation when it was last compared. */
+  /** The state of the conversation at the last comparison with storage. */
   seen = ""
-  /** Ticks until the watch ends; set once the node stops. */
+  /** How many ticks remain until the watch ends. Set when the node begins to stop. */
   leavesIn: number | undefined
 
   constructor(agentId: string, keyHash: string, task: Task) {
@@ -41,7 +41,7 @@ export class TaskWatch {
     this.task = task
   }
 
-  /** Completes when the task may have changed, or the watch has ended. */
+  /** Completes when the task may have changed or the watch has ended. */
   readonly wait: Effect.Effect<void> = Effect.suspend(() =>
     Effect.andThen(this.news.await, Effect.sync(() => this.news.closeUnsafe()))
   )
@@ -53,8 +53,8 @@ export class TaskWatch {
 }
 
 /**
- * Reads the task each time that it may have changed, until `each` returns true or the watch ends. Repeats a read that
- * fails.
+ * Reads the task each time that the task may have changed, until `each` returns true or the watch ends. Retries a read
+ * that fails.
  */
 export const follow = <E>(
   tasks: Tasks["Service"],
@@ -78,14 +78,14 @@ export const follow = <E>(
   })
 
 /**
- * Wakes callers that wait for a task, or hold a stream of it, when they have to read it again. While there are watches,
- * the node polls storage five times a second for all of them together, so that no change is missed. Nothing is kept for
- * a caller that has disconnected. A watch does not count as a socket for presence.
+ * When a task may have changed, wakes the callers that wait for the task or have opened a stream of it. While there are
+ * watches, the node polls storage five times a second for all watches together, so that no change is missed. Nothing is
+ * kept for a caller that has disconnected. A watch does not count as a socket for presence.
  */
 export class TaskWatches extends Context.Service<TaskWatches, {
   /**
-   * Watches a task until the scope closes. Refused if the caller already has as many watches on this node as it may
-   * have sockets.
+   * Watches a task until the scope closes. Fails if the caller already has as many watches on this node as it may have
+   * sockets.
    */
   readonly open: (agentId: string, key: string, task: Task) => Effect.Effect<TaskWatch, RateLimited, Scope.Scope>
 }>()("parley/a2a/TaskWatches") {

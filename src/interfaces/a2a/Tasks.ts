@@ -31,19 +31,21 @@ export interface Side {
   readonly conversationId: string
 }
 
-/** Up to this many messages are taken into account at once. */
+/** How many messages are taken into account at once. */
 const PAGE_SIZE = 200
-/** After this many messages without an effect on tasks, the progress is stored, so that they are not read again. */
+/**
+ * After how many messages without an effect on tasks the progress is stored, so that these messages are not read again.
+ */
 const WORTH_A_WRITE = 100
 const MAX_TRIES = 20
 const BATCH_SIZE = 200
 const MAX_CACHED = 50_000
 /**
- * How long a node remembers that a conversation is followed. Much shorter than IDLE_MS, so that the conversation is
- * still followed.
+ * How long a node remembers that a conversation is followed, in milliseconds. The time is much shorter than IDLE_MS, so
+ * that a remembered conversation is still followed.
  */
 const FOLLOWED_MS = 600_000
-/** How long a conversation is followed without a task. */
+/** How long a conversation without a task is followed, in milliseconds. */
 const IDLE_MS = 86_400_000
 
 /** Another writer has changed the conversation or its version first. The caller must read and decide again. */
@@ -52,30 +54,28 @@ class Overtaken extends Data.TaggedError("Overtaken")<{}> {}
 /**
  * The tasks of A2A callers (wire.md N). A task is derived from the messages of its conversation, in their order.
  * Sending a message writes nothing about tasks. A read of a task takes the newer messages into account and stores the
- * result, which is a cache. If two reads store at once, the version refuses one of them, and that one reads again. A
- * cancellation is not a message. It is decided on the locked conversation, between its newest message and the next one,
- * so that every node sees the same outcome. The time at which the caller's newest message of a task was delivered comes
- * from the message's envelope.
+ * result, which is a cache. If two reads store at once, the version check refuses the second, and the second read
+ * starts again. A cancellation is not a message. It is decided while the conversation is locked, between its newest
+ * message and the next one, so that every node sees the same outcome. The time at which the caller's newest message of
+ * a task was delivered comes from the message's envelope.
  */
 export class Tasks extends Context.Service<Tasks, {
   /**
-   * Follows a conversation: messages from now on are taken into account. To be called before each message that begins a
+   * Follows a conversation: from now on, its messages are taken into account. Call it before each message that begins a
    * task.
    */
   readonly begin: (conversationId: string) => Effect.Effect<void, Unavailable>
-  /** A task as it is now; undefined if this caller has no such task with this agent. */
+  /** The current task; undefined if this caller has no such task with this agent. */
   readonly find: (side: Side, id: string) => Effect.Effect<Task | undefined, Unavailable>
   /**
-   * Does what `find` does and also returns the conversation's version. The task has not changed while that version is
-   * current.
+   * Does what `find` does and also returns the conversation's version. While that version is current, the task has not
+   * changed.
    */
   readonly standing: (
     side: Side,
     id: string
   ) => Effect.Effect<{ readonly task: Task; readonly version: number } | undefined, Unavailable>
-  /**
-   * The tasks of one caller with one agent as they are now, the last updated first, and how many tasks match in all.
-   */
+  /** The current tasks of one caller with one agent, the last updated first, and how many tasks match in all. */
   readonly list: (
     side: Side,
     filter: Pick<TaskFilter, "state" | "since">,
@@ -89,15 +89,15 @@ export class Tasks extends Context.Service<Tasks, {
     side: Side,
     id: string
   ) => Effect.Effect<{ readonly _tag: "Canceled" | "Ended"; readonly task: Task } | undefined, Unavailable>
-  /** Messages of one conversation, by seq, without those that no longer exist. */
+  /** The messages of one conversation with these seqs. Leaves out messages that no longer exist. */
   readonly messages: (
     conversationId: string,
     seqs: ReadonlyArray<number>
   ) => Effect.Effect<ReadonlyMap<number, StoredMessage>, Unavailable>
-  /** Goes through a slice of the tasks. Removes those whose first message, or one of whose agents, no longer exists. */
+  /** Goes through a slice of the tasks. Removes a task if its first message or one of its agents no longer exists. */
   readonly sweep: Effect.Effect<Batch, Unavailable>
   /**
-   * Goes through a slice of the conversations that are followed. Stops following those that have had no task for
+   * Goes through a slice of the followed conversations. Stops following conversations that have had no task for
    * IDLE_MS, for example because the first send was refused.
    */
   readonly forget: Effect.Effect<Batch, Unavailable>
@@ -115,12 +115,12 @@ export class Tasks extends Context.Service<Tasks, {
       const webhooks = yield* Webhooks
       const now = () => clock.currentTimeMillisUnsafe()
       const monotonic = monotonicMillis(clock)
-      /** The monotonic time until which each conversation is certainly followed, so that `begin` need not write. */
+      /** The monotonic time until which each conversation is certainly followed. Until then, `begin` need not write. */
       const begun = new Map<string, number>()
 
       /**
-       * The messages that follow those taken into account. While no task is open, skips to the next message that can
-       * begin a task.
+       * The messages that have not been taken into account yet. While no task is open, skips to the next message that
+       * can begin a task.
        */
       const news = Effect.fnUntraced(
         function*(conversationId: string, { open, through }: Head & { readonly open: boolean }) {
@@ -141,9 +141,10 @@ export class Tasks extends Context.Service<Tasks, {
       })
 
       /**
-       * The open tasks that these messages may change, oldest first. They are the tasks that the messages name. If an
-       * agent has sent a message that names no task, they are also the oldest open tasks that it must answer, as many
-       * as its messages. Other open tasks are not read.
+       * The open tasks that these messages may change, oldest first. A message may change the task that it names or
+       * replies to. A message that names no task may change the oldest open task that its sender must answer. For the
+       * sender of such a message, as many of its oldest open tasks are read as it has sent messages. No other open
+       * tasks are read.
        */
       const openFor = Effect.fnUntraced(function*(conversationId: string, messages: ReadonlyArray<Posted>) {
         const marks = messages.map(({ mark }) => mark)
@@ -201,7 +202,10 @@ export class Tasks extends Context.Service<Tasks, {
         return yield* new Unavailable()
       })
 
-      /** A stored task, if no message and no delivery has to be taken into account since; otherwise undefined. */
+      /**
+       * The stored task if it is up to date; undefined if a later message or delivery has to be taken into account
+       * first.
+       */
       const unchanged = Effect.fnUntraced(function*({ callerId, conversationId }: Side, id: string) {
         const head = yield* repo.head(conversationId)
         const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
@@ -236,7 +240,7 @@ export class Tasks extends Context.Service<Tasks, {
         return yield* new Unavailable()
       })
 
-      /** Takes all messages and all deliveries of one caller's tasks with one agent into account. */
+      /** Brings all tasks of one caller with one agent up to date with their messages and deliveries. */
       const refresh = Effect.fnUntraced(function*(side: Side) {
         const { conversationId, recipientId } = side
         let above = 0
@@ -287,7 +291,7 @@ export class Tasks extends Context.Service<Tasks, {
         return { _tag: "Canceled" as const, task: canceled }
       })
 
-      // These are kept in memory. A job that moves to another node starts over.
+      // The positions are kept in memory. If the job moves to another node, it starts over.
       let above = ""
       let aboveFollowed = ""
 

@@ -5,22 +5,23 @@ import { Context, Effect, Layer } from "effect"
 import { type Change, isFinal, LOG, type Task, type TaskState } from "./Task.ts"
 
 /**
- * The seq through which a conversation's messages have been taken into account, and the version that each write raises.
+ * The seq through which a conversation's messages have been taken into account, and the version that each write
+ * increments.
  */
 export interface Head {
   readonly through: number
   readonly version: number
 }
 
-/** The open tasks of a conversation that some messages may change. */
+/** Which open tasks of a conversation to read, because some messages may change them. */
 export interface Wanted {
   /** Ids of tasks. */
   readonly ids: ReadonlyArray<string>
-  /** The oldest open tasks of these called agents, up to `limit` of each. */
+  /** For each of these called agents, the number of its oldest open tasks to read. */
   readonly oldest: ReadonlyArray<{ readonly recipientId: string; readonly limit: number }>
 }
 
-/** An open task whose state is still SUBMITTED, although its caller's newest message may be delivered by now. */
+/** An open task whose state is still SUBMITTED. Its caller's newest message may have been delivered by now. */
 export interface Undelivered {
   readonly id: string
   readonly seq: number
@@ -32,7 +33,7 @@ export interface TaskFilter {
   readonly conversationId: string
   readonly callerId: string
   readonly state: TaskState | null
-  /** Matches tasks updated at this time or later, in milliseconds. */
+  /** Matches tasks that were updated at this time or later, in milliseconds. */
   readonly since: number | null
 }
 
@@ -52,7 +53,7 @@ const HEAD = `
 SELECT through_seq, version, (SELECT true FROM a2a_tasks WHERE conversation_id = $1 AND open LIMIT 1) IS TRUE AS open
 FROM a2a_conversations WHERE conversation_id = $1`
 
-/** Reads only the wanted tasks by their indexes. Its cost does not grow with the number of open tasks. */
+/** Reads only the wanted tasks, through indexes. The cost does not grow with the number of open tasks. */
 const OPEN = `
 SELECT t.* FROM unnest($2::text[]) AS w(id)
 JOIN LATERAL (SELECT * FROM a2a_tasks WHERE id = w.id AND conversation_id = $1 AND open OFFSET 0) t ON true
@@ -79,7 +80,8 @@ INSERT INTO a2a_conversations (conversation_id, through_seq, begun_at) VALUES ($
 ON CONFLICT (conversation_id) DO UPDATE SET begun_at = excluded.begun_at`
 
 /**
- * Reads a slice of all conversations and not only idle ones, so that the cost has a bound even if few of them are idle.
+ * Reads a slice of all followed conversations, not only of the idle ones, so that the cost is bounded even if few are
+ * idle.
  */
 const FOLLOWED = `
 SELECT c.conversation_id, c.through_seq, c.begun_at <= $2
@@ -92,8 +94,8 @@ WHERE conversation_id = ANY ($1::text[]) AND begun_at <= $2
   AND (SELECT true FROM a2a_tasks t WHERE t.conversation_id = a2a_conversations.conversation_id LIMIT 1) IS NULL`
 
 /**
- * Writes nothing unless the version is still the one that was read. So each change is written once, to the task and at
- * the same time to the outbox of the task's push configurations.
+ * Writes nothing if the version has changed since it was read. So each change is written exactly once, to the task and
+ * at the same time to the outbox of the task's push configurations.
  */
 const ADVANCE = `
 WITH moved AS (
@@ -130,7 +132,7 @@ WITH moved AS (
 )
 SELECT ARRAY(SELECT DISTINCT webhook_id FROM posted) AS webhooks FROM moved`
 
-/** Raises the version, so that a writer that has read the old version must decide again. */
+/** Increments the version, so that a writer that has read the old version must decide again. */
 const HOLD = `
 UPDATE a2a_conversations SET version = version + 1 WHERE conversation_id = $1 AND version = $2 RETURNING version`
 
@@ -168,7 +170,7 @@ const toTask = (row: TaskColumns): Task => ({
   log: JSON.parse(row.log) as ReadonlyArray<Change>
 })
 
-/** A task that has changed, and its number of changes before. */
+/** A task that has changed, and how many changes it had before. */
 export interface Changed {
   readonly task: Task
   readonly before: number
@@ -189,16 +191,16 @@ const encode = ({ before, task: { callerId, changes, id, log, recipientId, seq, 
 
 /** All SQL on tasks. */
 export class TasksRepo extends Context.Service<TasksRepo, {
-  /** Returns undefined if the conversation is not followed. `open` is true if it has an open task. */
+  /** Returns undefined if the conversation is not followed. `open` is true if the conversation has an open task. */
   readonly head: (conversationId: string) => Effect.Effect<Head & { readonly open: boolean } | undefined, Unavailable>
   /** The wanted open tasks of a conversation, oldest first. */
   readonly open: (conversationId: string, wanted: Wanted) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
-  /** The open tasks whose log has one of these messages. Reads all open tasks of the conversation. */
+  /** The open tasks whose log contains one of these messages. Reads all open tasks of the conversation. */
   readonly openWith: (
     conversationId: string,
     messageIds: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
-  /** A slice of the SUBMITTED tasks of a called agent in a conversation, in the order of their seqs. */
+  /** A slice of the SUBMITTED tasks of a called agent in a conversation, ordered by seq. */
   readonly undelivered: (
     conversationId: string,
     recipientId: string,
@@ -206,13 +208,13 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<Undelivered>, Unavailable>
   /**
-   * Follows a conversation after this seq, unless it is followed already. Resets the time after which an idle one can
-   * be forgotten.
+   * Follows a conversation after this seq, unless it is followed already. Resets the time after which the conversation
+   * can be forgotten if it is idle.
    */
   readonly begin: (conversationId: string, after: number, at: number) => Effect.Effect<void, Unavailable>
   /**
-   * A slice of the conversations that are followed. `idle` is true if one has no task and `begin` was not called after
-   * `since`.
+   * A slice of the followed conversations. `idle` is true if the conversation has no task and `begin` was not called
+   * after `since`.
    */
   readonly followed: (
     above: string,
@@ -226,8 +228,8 @@ export class TasksRepo extends Context.Service<TasksRepo, {
   readonly forget: (conversationIds: ReadonlyArray<string>, since: number) => Effect.Effect<void, Unavailable>
   /**
    * Stores the seq through which messages have been taken into account, the tasks that changed, and the outbox rows for
-   * their push configurations. Returns the webhooks that have something to post. If the version has changed, stores
-   * nothing and returns undefined.
+   * their push configurations. Returns the webhooks that have something to post. Stores nothing and returns undefined
+   * if the version has changed.
    */
   readonly advance: (
     conversationId: string,
@@ -236,7 +238,7 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     changed: ReadonlyArray<Changed>
   ) => Effect.Effect<ReadonlyArray<string> | undefined, Unavailable>
   /**
-   * Raises the version, so that no decision made before can be stored. Returns false if the version has changed
+   * Increments the version, so that no earlier decision can be stored. Returns false if the version has changed
    * already.
    */
   readonly hold: (conversationId: string, version: number) => Effect.Effect<boolean, Unavailable>
@@ -249,9 +251,9 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
   readonly count: (filter: TaskFilter) => Effect.Effect<number, Unavailable>
-  /** The heads of these conversations, without those that are not followed. */
+  /** The heads of those of these conversations that are followed. */
   readonly heads: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Head>, Unavailable>
-  /** A slice of all tasks in the order of their ids. */
+  /** A slice of all tasks, ordered by id. */
   readonly slice: (
     above: string,
     limit: number

@@ -146,7 +146,7 @@ const audit = Command.make("audit").pipe(
       const looks = changes ? Option.some("false") : Option.none()
       const query = { agent, operator: by, looks, limit: Option.some(limit) }
       const page = Effect.tap(call(AuditPage, get(withQuery("/audit", query))), ({ entries }) =>
-        // An agent without entries may not exist at all.
+        // If there are no entries, check that the agent exists.
         entries.length === 0 && Option.isSome(agent)
           ? callAbout(agent.value, AgentDetail, get(path`/agents/${agent.value}`))
           : Effect.void)
@@ -164,7 +164,7 @@ const audit = Command.make("audit").pipe(
   ])
 )
 
-/** What a command prints of the counters of a restored database. */
+/** What a command prints about the advanced counters of a restored database. */
 export const movedShown = (moved: typeof MovedCounters.Type) => ({
   text:
     `${moved.conversations} conversations and ${moved.inboxes} inboxes now continue above every number of a lost message.`,

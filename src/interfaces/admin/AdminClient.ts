@@ -5,43 +5,44 @@ import { lines } from "./TextTable.ts"
 
 type Call = (call: ApiCall) => Effect.Effect<unknown, OperatorRefused>
 
-/** What a command prints: text for a person, and data for a program. */
+/** The output of a command: text for a person, and data for a program. */
 export interface Printed {
   readonly text: string
   readonly data: unknown
 }
 
-/** Calls the operators' API: of the running server, or in this process on the database. Returns the answers. */
+/** Calls the operators' API, of the running server or in this process on the database. */
 export class AdminClient extends Context.Service<AdminClient, {
   readonly call: Call
   /**
-   * For many calls. Either the server that runs now carries out all of them, or this process does until the scope ends.
+   * For several calls. All calls go to the server that is running now or, if there is none, run in this process until
+   * the scope ends.
    */
   readonly connect: Effect.Effect<Call, OperatorRefused, Scope.Scope>
-  /** Calls a running server: the one at this address, or if it is null, the server of this environment. */
+  /** Calls the running server at this URL. If `server` is null, calls the server of this environment. */
   readonly ask: (call: ApiCall, server: string | null) => Effect.Effect<unknown, OperatorRefused>
-  /** The settings in effect: of the running server, or of this environment. */
+  /** The effective settings of the running server or, if there is none, of this environment. */
   readonly config: Effect.Effect<ReadonlyArray<EffectiveSetting>, OperatorRefused>
-  /** Restores a backup into an empty folder, on which a server can then start. */
+  /** Restores a backup into an empty folder, with which a server can then start. */
   readonly restore: (file: string, folder: string) => Effect.Effect<Printed, OperatorRefused>
-  /** Rewrites the files of a stopped server's own database, without the deleted rows. */
+  /** Rewrites the files of a stopped server's own database without the deleted rows. */
   readonly compact: Effect.Effect<Printed, OperatorRefused>
 }>()("parley/admin/AdminClient") {}
 
-/** Decodes an answer of the API. */
+/** Decodes a response of the API. */
 export const understood = <A>(schema: Schema.Codec<A, unknown>) => {
   const decode = Schema.decodeUnknownEffect(schema)
   return (answer: unknown) => Effect.mapError(decode(answer), () => new OperatorRefused({ message: OTHER_VERSION }))
 }
 
-/** Calls the API, and decodes the answer. */
+/** Calls the API and decodes the response. */
 export const call = <A>(
   schema: Schema.Codec<A, unknown>,
   given: ApiCall
 ): Effect.Effect<A, OperatorRefused, AdminClient> =>
   Effect.flatMap(AdminClient, (client) => Effect.flatMap(client.call(given), understood(schema)))
 
-/** Prints what `shown` makes of an answer. */
+/** Prints a response as `shown` renders it. */
 export const print = <A, E, R>(
   asJson: boolean,
   answered: Effect.Effect<A, E, R>,
@@ -52,11 +53,11 @@ export const print = <A, E, R>(
     return Console.log(asJson ? JSON.stringify(data, null, 2) : text)
   })
 
-/** These fields of an answer, in this order. */
+/** Selects these fields of a response, in this order. */
 export const picked = <A>(from: A, names: ReadonlyArray<keyof A & string>): Readonly<Record<string, unknown>> =>
   Object.fromEntries(names.map((name) => [name, from[name]]))
 
-/** Calls a running server, and prints the answer as it is. */
+/** Calls a running server and prints the unchanged response. */
 export const ask = (
   given: { readonly json: boolean; readonly server: Option.Option<string> },
   asked: ApiCall

@@ -10,29 +10,32 @@ import { createServer, request } from "node:http"
 import { dirname, join, relative, resolve } from "node:path"
 import { type ApiCall, type ApiResponse, OperatorRefused, OTHER_VERSION, requestOf } from "./ApiCall.ts"
 
-/** The longest body of a call, in bytes. */
+/** How many bytes the body of a call may have. */
 const MAX_BODY_BYTES = 1_048_576
 /**
- * After this time without a byte from the server, a command ends. Most calls take a few statements, but a backup may
- * take minutes.
+ * After how many milliseconds without a byte from the server a command fails. Most calls run only a few statements, but
+ * a backup may take minutes.
  */
 const IDLE_TIMEOUT_MS = 60_000
-/** How often the server says that a call is being carried out. */
+/** How often the server reports that a call is still running, in milliseconds. */
 const ALIVE_MS = 10_000
 /** The longest path of a Unix socket that all kernels accept, in bytes. */
 const MAX_PATH = 103
 
-/** The absolute path of the socket, or the relative one if the absolute one is too long; undefined if both are. */
+/**
+ * The absolute path of the socket, or the relative path if the absolute one is too long; undefined if both are too
+ * long.
+ */
 const socketPathOf = (dataDir: string): string | undefined => {
   const absolute = join(resolve(dataDir), "admin.sock")
   return [absolute, relative(process.cwd(), absolute)].find((path) => Buffer.byteLength(path) <= MAX_PATH)
 }
 
-/** The header in which a command names its operator, and the longest name, in UTF-16 units. */
+/** The header with the name of a command's operator. The name may have up to `OPERATOR_LENGTH` UTF-16 units. */
 const OPERATOR = "x-parley-operator"
 const OPERATOR_LENGTH = 200
 
-/** Runs requests of the command line of an operator. */
+/** Runs requests from an operator's command line. */
 const routesOf = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
   Effect.map(
     HttpRouter.toHttpEffect(routes),
@@ -40,7 +43,7 @@ const routesOf = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
       Effect.provideService(Effect.catchCause(routed, (cause) => answer(cause)), CommandLine, operator)
   )
 
-/** Makes calls of the operators' API in this process. */
+/** Makes a function that calls the operators' API in this process. */
 export const callsOf = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
   Effect.map(routesOf(routes), (routed) => (operator: string, call: ApiCall) => {
     const { path, ...request } = requestOf(call, {})
@@ -60,8 +63,8 @@ export const callsOf = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
   })
 
 /**
- * Serves the operators' API for the command line on a Unix socket, because no other process can open the database of a
- * standalone server. The socket is in DATA_DIR, and only the server's own user can connect.
+ * Serves the operators' API for the command line on a Unix socket. Commands need it because no second process can open
+ * the database of a standalone server. The socket is in DATA_DIR, and only the server's own user can connect to it.
  */
 export const layer = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
   Layer.effectDiscard(Effect.gen(function*() {
@@ -97,7 +100,7 @@ export const layer = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
           (error) =>
             resume(Effect.logWarning(`Operators' commands cannot reach this server while it runs: ${error.message}`))
         )
-        // An existing socket was left by a process that has ended, because this process holds the lock of DATA_DIR.
+        // This process holds the lock of DATA_DIR, so an existing socket was left by a process that has ended.
         rmSync(path, { force: true })
         const before = process.umask(0o177)
         server.listen(path, () => resume(Effect.sync(() => chmodSync(path, 0o600))))
@@ -111,7 +114,7 @@ export const layer = <A, E, R>(routes: Layer.Layer<A, E, R>) =>
     )
   }))
 
-/** Calls the server that runs on this DATA_DIR. Returns undefined if no server with an admin socket does. */
+/** Calls the server that runs on this DATA_DIR. Returns undefined if there is no such server with an admin socket. */
 export const callServer = (
   dataDir: string,
   operator: string,

@@ -10,7 +10,7 @@ import { cursor, example, handle, json, reason, server } from "./Flags.ts"
 import { columns, plain, table } from "./TextTable.ts"
 
 const DAY_MS = 86_400_000
-/** The entries of the audit log, and the fields, that `show` includes. */
+/** How many entries of the audit log `show` prints, and which fields. */
 const LOG = 10
 const SHOWN = [
   "handle",
@@ -45,14 +45,14 @@ const standing = (agent: AgentDetail): string => {
   }
 }
 
-/** Names the handle in the refusal of a call about an agent that does not exist. */
+/** If a call fails because the agent does not exist, adds the handle to the error message. */
 export const naming = (handle: string) => <A, R>(called: Effect.Effect<A, OperatorRefused, R>) =>
   Effect.mapError(called, (error) =>
     error.message === NO_AGENT
       ? new OperatorRefused({ message: `No agent has the handle ${plain(handle)}.` })
       : error)
 
-/** Calls the API about an agent. */
+/** Calls the API about an agent. The error for an unknown agent contains the handle. */
 export const callAbout = <A>(handle: string, schema: Schema.Codec<A, unknown>, given: ApiCall) =>
   naming(handle)(call(schema, given))
 
@@ -122,7 +122,7 @@ const show = Command.make(
   example("The state of ada", "ada")
 )
 
-/** Suspends or restores an agent, and prints `words` about it. */
+/** Makes the command that suspends or restores an agent and then prints `words`. */
 const changeState = (action: "suspend" | "restore", words: string) =>
   Command.make(action, { handle, reason, json }, ({ handle, json, reason }) =>
     print(

@@ -9,23 +9,23 @@ export interface ApiCall {
   readonly body?: unknown
 }
 
-/** The response to a call, as it came. */
+/** The response to a call, not decoded yet. */
 export interface ApiResponse {
   readonly status: number
   readonly body: string
 }
 
-/** A command that cannot be carried out, with a message for the operator. */
+/** A command has failed or was refused. The message is for the operator. */
 export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{
   readonly message: string
   /** The code of the API's error, if the API refused the call. */
   readonly code?: string
 }> {}
 
-/** The message if the command and the server are of different versions. */
+/** The error message if the command and the server have different versions. */
 export const OTHER_VERSION = "The server has another version, so its answer cannot be read."
 
-/** The request of a call, without the address of the server. */
+/** The request of a call, without the URL of the server. */
 export const requestOf = ({ body, method, path }: ApiCall, headers: Readonly<Record<string, string>>) => ({
   method,
   path: `/console/api${path}`,
@@ -33,7 +33,10 @@ export const requestOf = ({ body, method, path }: ApiCall, headers: Readonly<Rec
   ...(body === undefined ? {} : { body: JSON.stringify(body) })
 })
 
-/** The answer in a response. Fails with the API's error, or with `foreign` if the response is not one of the API. */
+/**
+ * Parses the body of a response. Fails with the API's error, or with the message `foreign` if the response is not from
+ * the API.
+ */
 export const answerOf = ({ body, status }: ApiResponse, foreign: string): Effect.Effect<unknown, OperatorRefused> =>
   Effect.gen(function*() {
     const answer = yield* Effect.try({
@@ -48,13 +51,13 @@ export const answerOf = ({ body, status }: ApiResponse, foreign: string): Effect
     })
   })
 
-/** A path with its parts encoded. */
+/** Makes a path with encoded parts. */
 export const path = (strings: TemplateStringsArray, ...parts: ReadonlyArray<string>): string =>
   strings.map((text, i) => text + encodeURIComponent(parts[i] ?? "")).join("")
 
 type Fields = Readonly<Record<string, Option.Option<string | number>>>
 
-/** The fields that were given, as an object. */
+/** The fields that have a value, as an object. */
 export const fieldsOf = (fields: Fields): Readonly<Record<string, string | number>> =>
   Object.fromEntries(
     Object.entries(fields).flatMap(([name, value]) => Option.isSome(value) ? [[name, value.value]] : [])

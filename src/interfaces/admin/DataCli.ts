@@ -10,7 +10,7 @@ import { example, handle, json } from "./Flags.ts"
 
 const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
 
-/** Exports the data of an agent. */
+/** The command that exports the data of an agent. */
 export const exportCommand = Command.make("export", {
   handle,
   target: Argument.String("target").pipe(Argument.withDescription("A new folder, or a file whose name ends with .tar")),
@@ -43,7 +43,7 @@ export const exportCommand = Command.make("export", {
     example("For ada, who asked for it", "ada ada.tar")
   )
 
-/** Backs up a standalone server. */
+/** The command that backs up a standalone server. */
 export const backup = Command.make(
   "backup",
   {
@@ -70,7 +70,7 @@ export const backup = Command.make(
   example("Every night", "/var/backups/parley-$(date +%F).tar")
 )
 
-/** Restores a backup. */
+/** The command that restores a backup. */
 export const restore = Command.make(
   "restore",
   {
@@ -90,7 +90,7 @@ export const restore = Command.make(
   example("And start it", "parley-2026-11-22.tar /var/lib/parley")
 )
 
-/** Frees the disk space of deleted rows, and removes their bytes, while the server is stopped. */
+/** The command that frees the disk space of deleted rows and removes their bytes while the server is stopped. */
 export const compact = Command.make(
   "compact",
   { json },

@@ -21,6 +21,6 @@ export const server = Flag.String("server").pipe(
   Flag.optional
 )
 
-/** Adds an example to a command; `rest` is what is typed after its name. */
+/** Adds an example to a command. `rest` is the text after the command's name. */
 export const example = (description: string, rest = "") =>
   Command.withExamples(({ commandPath }) => [{ command: [...commandPath, rest].join(" ").trimEnd(), description }])

@@ -11,10 +11,7 @@ export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {
 const columnOf = (value: unknown): string =>
   typeof value === "boolean" ? value ? "yes" : "no" : plain(value === null ? null : String(value))
 
-/**
- * Formats rows as a table with these columns: a field, or a title and the field that it shows. Null is shown as
- * nothing.
- */
+/** Formats rows as a table. A column is a field, or a title and a field. Null is shown as an empty cell. */
 export const columns = <Row>(
   shown: ReadonlyArray<(keyof Row & string) | readonly [title: string, field: keyof Row]>,
   rows: ReadonlyArray<Row>
@@ -26,7 +23,7 @@ export const columns = <Row>(
   ])
 }
 
-/** Fields that are only of use to programs, or too long for a line. */
+/** Fields that are useful only for programs or too long for a line. */
 const LEFT_OUT = new Set(["history", "next_cursor", "about", "events"])
 
 const isPlainObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
@@ -46,7 +43,10 @@ const cell = (value: unknown): string => {
 const isTable = (value: unknown): value is ReadonlyArray<Readonly<Record<string, unknown>>> =>
   Array.isArray(value) && value.length > 0 && value.every(isPlainObject)
 
-/** An answer of the operators' API for a terminal: its fields as rows, and its lists of things as tables below. */
+/**
+ * Formats a response of the operators' API for a terminal: its fields as rows, and its lists of objects as tables
+ * below.
+ */
 export const lines = (answer: unknown): string => {
   if (!isPlainObject(answer)) return cell(answer)
   const entries = Object.entries(answer).filter(([name]) => !LEFT_OUT.has(name))

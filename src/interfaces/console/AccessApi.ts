@@ -34,7 +34,10 @@ const example = {
   expires_at: "2026-11-22T21:00:00.000Z"
 } as const
 
-/** Signing in by a one-time link (wire.md O.1): the only call that needs no session or token. */
+/**
+ * The endpoint that signs an operator in with a one-time link (wire.md O.1). It is the only one that needs no session
+ * or token.
+ */
 export class DoorApi extends HttpApiGroup.make("door")
   .add(
     HttpApiEndpoint.post("redeem", "/console/api/session", {
@@ -51,7 +54,7 @@ export class DoorApi extends HttpApiGroup.make("door")
   .annotateMerge(OpenApi.annotations({ title: "Door", description: "Signing in." }))
 {}
 
-/** Sessions and program tokens. */
+/** The endpoints for sessions and program tokens. */
 export class AccessApi extends HttpApiGroup.make("access")
   .add(
     HttpApiEndpoint.get("session", "/console/api/session", { success: Session }).annotateMerge(documented({

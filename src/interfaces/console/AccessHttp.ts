@@ -16,7 +16,7 @@ import { AccessApi, DoorApi } from "./AccessApi.ts"
 import { consoleDocument } from "./ConsoleApi.ts"
 import { consoleApiOf, COOKIE, CurrentOperator, hidden } from "./ConsoleAuthorization.ts"
 
-/** How often an address may try to redeem a link. Every attempt counts. */
+/** How often an IP address may try to redeem a link. Every attempt counts. */
 const REDEEM: RateRule = { name: "console_redeem", limit: 10, windowMs: 600_000, window: "10 minutes" }
 
 const decodeToken = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Struct({ token: Schema.String })))
@@ -30,7 +30,7 @@ const shown = ({ createdAt, expiresAt, id, kind, name, operator }: Access) => ({
   expires_at: iso(expiresAt)
 })
 
-/** The Set-Cookie header that sets a session's cookie, or that clears it with an empty token and 0 seconds. */
+/** The Set-Cookie header that sets a session's cookie. With an empty token and 0 seconds, it clears the cookie. */
 export const cookieOf = (url: string, token: string, seconds: number): string =>
   `${COOKIE}=${token}; Path=/console; Max-Age=${seconds}; HttpOnly; SameSite=Strict${
     url.startsWith("https:") ? "; Secure" : ""
@@ -46,7 +46,7 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (han
       "redeem",
       Effect.fnUntraced(function*({ request }) {
         yield* limits.take(REDEEM, addressKey(addressOf(request, config.TRUST_PROXY)))
-        // The handler decodes the body itself, so that an outsider gets the same answer for every body.
+        // Decode the body here, so that a caller who is not an operator gets the same response for every body.
         const given = Option.getOrUndefined(decodeToken(yield* uncheckedText(request)))
         const redeemed = given === undefined ? undefined : yield* access.redeem(given.token)
         if (redeemed === undefined) return yield* hidden()

@@ -28,7 +28,7 @@ const line = {
 const AgentLine = Schema.Struct({ ...line, undelivered: Schema.Finite, waiting_since: orNull(DateTimeString) })
   .annotate({ identifier: "AgentLine" })
 
-/** A page of the list of agents. */
+/** The response with a page of agents. */
 export const AgentsPage = Schema.Struct({ agents: Schema.Array(AgentLine), next_cursor: orNull(Schema.String) })
 
 export const Socket = Schema.Struct({
@@ -102,7 +102,7 @@ export const AgentDetail = Schema.Struct({
 }).annotate({ identifier: "AgentDetail" })
 export type AgentDetail = typeof AgentDetail.Type
 
-/** The answer to an erasure. */
+/** The response to an erasure. */
 export const Erased = Schema.Struct({
   ok: Schema.Literal(true),
   message: Schema.String,
@@ -113,7 +113,7 @@ export const Erased = Schema.Struct({
 const Because = Schema.Struct({ reason: Schema.optionalKey(Reason) })
 const because = { reason: "sends advertisements" }
 
-/** The endpoints about agents (wire.md O.1). No answer contains the body of a message. */
+/** The endpoints about agents (wire.md O.1). No response contains the body of a message. */
 export class AgentsApi extends HttpApiGroup.make("operatedAgents")
   .add(
     HttpApiEndpoint.get("agents", "/console/api/agents", {

@@ -22,7 +22,7 @@ import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
 import { explain } from "./DeliveryDiagnosis.ts"
 import { endedShown } from "./OAuthApi.ts"
 
-/** How many of the waiting messages are tested for mutes. */
+/** How many of the waiting messages are checked for mutes. */
 const LOOKED = 200
 const LOG = 20
 

@@ -14,14 +14,14 @@ export const CreatedAgents = Schema.Struct({
   )
 })
 export const Link = Schema.Struct({ url: Schema.String, expires_at: DateTimeString })
-/** A program's token, with the URL of the API that it is for. */
+/** The response with a new program token and the URL of its API. */
 export const ProgramToken = Schema.Struct({
   id: Schema.String,
   token: Schema.String,
   url: Schema.String,
   expires_at: DateTimeString
 })
-/** A token for a minute, with the URLs of the local server and of the nodes. */
+/** The response with a token that is valid for a minute, and the URLs of the local server and of the nodes. */
 export const CommandToken = Schema.Struct({
   url: Schema.String,
   others: Schema.Array(Schema.String),
@@ -43,9 +43,9 @@ export const BackedUp = Schema.Struct({
 })
 
 /**
- * The calls of the operators' API that only the command line makes: over the Unix socket in DATA_DIR, or in its own
- * process. They make credentials, write files on the server's machine, or read messages. Therefore no session and no
- * program's token may make them, and `ConsoleApi` does not have them.
+ * The endpoints of the operators' API that only the command line may call, over the Unix socket in DATA_DIR or in its
+ * own process. They create credentials, write files on the server's machine, or read messages. Therefore sessions and
+ * program tokens cannot call them, and `ConsoleApi` does not contain them.
  */
 export class CommandsApi extends HttpApiGroup.make("commands")
   .add(
@@ -71,7 +71,7 @@ export class CommandsApi extends HttpApiGroup.make("commands")
     }),
     HttpApiEndpoint.post("config", "/console/api/config", { success: EffectiveSettings }),
     HttpApiEndpoint.post("moveCounters", "/console/api/counters", { success: MovedCounters }),
-    // An export is a call of `export`, and then calls of the next two until everything is read.
+    // An export begins with one call of `export`. Calls of the next two endpoints follow until everything is read.
     HttpApiEndpoint.post("export", "/console/api/exports", {
       payload: Schema.Struct({ handle: HandleInput }),
       success: Schema.Struct({ agent: Schema.String, handle: Schema.String, schema: Schema.String }),

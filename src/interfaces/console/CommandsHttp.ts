@@ -20,10 +20,10 @@ import { HttpApiBuilder } from "effect/http-api"
 import { CommandsApi } from "./CommandsApi.ts"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
 
-/** The longest detail of a backup in the audit log, in UTF-16 units. */
+/** How many UTF-16 units of a backup's detail the audit log stores. */
 const DETAIL_LENGTH = 1_000
 
-/** Why a backup has failed, in a sentence. */
+/** The reason why a backup has failed, as a text. */
 const whyOf = (cause: Cause.Cause<{ readonly message: string }>): string => {
   if (Cause.hasInterruptsOnly(cause)) return "the command ended before the backup was complete"
   return cause.reasons.find(Cause.isFailReason)?.error.message ?? "a defect, which the log of the server has"
@@ -58,7 +58,7 @@ export const CommandsHttp = HttpApiBuilder.group(
         }
         const noted = (action: string, detail: string) =>
           audit.note({ operator, action, handle: null, detail: withoutAddresses(detail).slice(0, DETAIL_LENGTH) })
-        // The backup itself has this row. The row of its outcome comes after its end.
+        // This row is part of the backup. The row with the outcome is written after the end of the backup.
         yield* noted("begin backup", target)
         const store = config.S3_BUCKET === undefined && config.SHARED_DIR === undefined ? folderOf(config) : undefined
         return yield* backUp({ target, database: database.backup, schema: yield* schema, store }).pipe(
@@ -87,7 +87,7 @@ export const CommandsHttp = HttpApiBuilder.group(
         makeLink: Effect.fnUntraced(function*() {
           const { operator } = yield* CurrentOperator
           const { access: { expiresAt }, token } = yield* access.link(operator)
-          // The token is in the fragment, which browsers send to no server.
+          // The token is in the URL's fragment, because browsers do not send the fragment to a server.
           return { url: `${publicUrl(config)}/console#${token}`, expires_at: iso(expiresAt) }
         }),
         makeToken: Effect.fnUntraced(function*({ payload }) {

@@ -7,7 +7,10 @@ import { ModerationApi } from "./ModerationApi.ts"
 import { NodesApi } from "./NodesApi.ts"
 import { OAuthApi } from "./OAuthApi.ts"
 
-/** The operators' API (wire.md O.1). It has its own document, because agents may rely on all of the public one. */
+/**
+ * The operators' API (wire.md O.1). It has its own OpenAPI document, because clients may rely on everything in the
+ * public document.
+ */
 export class ConsoleApi extends HttpApi.make("parley-console")
   .add(DoorApi, AccessApi, NodesApi, AgentsApi, LimitsApi, ModerationApi, OAuthApi)
   .middleware(UncachedErrors)
@@ -22,5 +25,5 @@ export class ConsoleApi extends HttpApi.make("parley-console")
 
 let made: string | undefined
 
-/** The OpenAPI document as JSON. It is made at the first call. */
+/** The OpenAPI document as JSON. It is generated at the first call. */
 export const consoleDocument = (): string => made ??= JSON.stringify(OpenApi.fromApi(ConsoleApi))

@@ -13,25 +13,26 @@ import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 
 export const COOKIE = "parley_console"
 
-/** The answer to every caller who is no operator. It is the same as for a path that does not exist. */
+/** The error for every caller who is not an operator. It is the same error as for a path that does not exist. */
 export const hidden = (): NotFound => new NotFound({ message: "This API has no such path." })
 
 /** The operator who makes this request. */
 export class CurrentOperator extends Context.Service<CurrentOperator, Access>()("parley/console/CurrentOperator") {}
 
 /**
- * The operator of a request by the command line: on the Unix socket in DATA_DIR, which only the server's user can open,
- * or inside the command's own process. Null for all other requests, which need a session or a token.
+ * The operator of a request from the command line; null for all other requests, which need a session or a token. The
+ * command line calls over the Unix socket in DATA_DIR, which only the server's user can open, or inside its own
+ * process.
  */
 export const CommandLine = Context.Reference<string | null>("parley/console/CommandLine", { defaultValue: () => null })
 
-/** The name of the command line in the audit log. */
+/** How the audit log names the command line. */
 const COMMAND_LINE = "npm run admin"
 
-/** Annotates an endpoint whose handler writes all rows of the audit log, also the row of a refusal. */
+/** Annotates an endpoint whose handler writes all its audit rows, including the row of a refusal. */
 export const OwnAudit = Context.Reference("parley/console/OwnAudit", { defaultValue: () => false })
 
-/** A group of endpoints as a separate API (compare `apiOf`). */
+/** Makes a separate API of a group of endpoints (compare `apiOf`). */
 export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
   HttpApi.make("parley-console").add(group).middleware(UncachedErrors)
 
@@ -47,7 +48,7 @@ const accessOf = (operator: string): Access => ({
 
 const AGENT = /^\/console\/api\/agents\/([^/?]+)/
 
-/** The handle that a request is about, from its path or its query; null if there is none. */
+/** The handle in the path or query of a request; null if there is none. */
 const handleIn = (url: string): string | null => {
   const named = AGENT.exec(url)?.[1]
   if (named !== undefined) return lowerCase(decodeURIComponent(named).trim().replace(/^@/, ""))
@@ -55,7 +56,7 @@ const handleIn = (url: string): string | null => {
   return asked === null ? null : lowerCase(asked.trim().replace(/^@/, ""))
 }
 
-/** The credential of a request: a program's token, or else a session's cookie, which may be empty. */
+/** The credential of a request: a program token or, without one, a session's cookie, which may be empty. */
 export const credentialOf = (
   request: HttpServerRequest.HttpServerRequest
 ): { readonly kind: "session" | "token"; readonly token: string } => {
@@ -63,20 +64,20 @@ export const credentialOf = (
   return bearer === "" ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
 }
 
-/** Timeout for writing the audit row of a read or a refused change. */
+/** The time-outs for writing the audit row of a read and of a refused change. */
 const LOOK_TIMEOUT = "700 millis"
 const CHANGE_TIMEOUT = "2 seconds"
 
-/** The longest part of a URL in the audit log, in UTF-16 units. */
+/** How many UTF-16 units of a URL the audit log stores. */
 const DETAIL_LENGTH = 300
 
 const detailOf = (url: string): string | null =>
   url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
 
 /**
- * Admits only operators, by a session's cookie or a program's token (wire.md O.1), and the command line. For a read, it
- * writes the audit row before the answer. It also writes the audit row of a refused change. The handler of a change
- * writes the change's row in the same commit.
+ * Admits operators with a session's cookie or a program token (wire.md O.1), and the command line. Writes the audit row
+ * of a read before the response, and the audit row of a refused change. The handler of a change writes the audit row of
+ * the change in the same commit.
  */
 export class ConsoleAuthorization
   extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
@@ -110,8 +111,8 @@ export class ConsoleAuthorization
             const noted = (action: string, url: string | null) => {
               const detail = local === null ? url : url === null ? COMMAND_LINE : `${COMMAND_LINE} ${url}`
               const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
-              // Operators must be able to see why a database accepts no writes. In that case, the note goes to the
-              // server's log.
+              // Operators must be able to find out why a database accepts no writes. In that case, log the audit row
+              // instead.
               return Effect.catch(
                 Effect.timeout(
                   Effect.catchDefect(audit.note(note), Effect.fail),
@@ -124,13 +125,13 @@ export class ConsoleAuthorization
               )
             }
             const handled = Effect.provideService(httpEffect, CurrentOperator, operator)
-            // A change by the command line is carried out to its end, also if the command is interrupted.
+            // A change from the command line is completed even if the command is interrupted.
             const answered = local === null || looks ? handled : Effect.uninterruptible(handled)
             if (Context.get(endpoint.annotations, OwnAudit)) return yield* answered
             if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url))
             return yield* looks
               ? answered
-              // A request that ended because its caller disconnected was not refused.
+              // A request that has ended because its caller disconnected was not refused.
               : Effect.onError(answered, (cause) =>
                 Cause.hasInterruptsOnly(cause)
                   ? Effect.void

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 
 const LinkState = Schema.Literals(["ok", "slow", "stops", "unknown"])
 
-/** The chain from an agent's inbox to its sockets, and the first link that stops (wire.md O.1). */
+/** The steps from an agent's inbox to its sockets, and the first step that blocks messages (wire.md O.1). */
 export const Why = Schema.Struct({
   agent: Schema.String,
   stops_at: Schema.NullOr(Schema.String),
@@ -17,17 +17,20 @@ interface Link {
   readonly words: string
 }
 
-/** The facts from which the chain is derived; times in milliseconds. */
+/** The facts from which the diagnosis is derived. Times are in milliseconds. */
 export interface WhyFacts {
   readonly handle: string
   readonly status: "active" | "restricted" | "suspended" | "deleted"
   readonly now: number
   readonly lastNo: number
   readonly undelivered: number
-  /** When the newest message for the agent was committed; null if there was none, or if the message is removed. */
+  /** When the newest message for the agent was committed; null if there was no message or if it has been removed. */
   readonly newestAt: number | null
   readonly oldestWaitingAt: number | null
-  /** How many of the first waiting envelopes were tested, and how many of those the agent has muted. */
+  /**
+   * How many of the first waiting envelopes were checked for mutes. `muted` is the number of those that the agent has
+   * muted.
+   */
   readonly looked: number
   readonly muted: number
   readonly silentNodes: ReadonlyArray<string>
@@ -40,7 +43,7 @@ export interface WhyFacts {
     readonly unacknowledged: number
     readonly isLive: boolean
   }>
-  /** Unsent bytes at which a socket is closed. */
+  /** At how many unsent bytes a socket is closed. */
   readonly unsentLimit: number
   readonly webhooks: ReadonlyArray<{
     readonly id: string
@@ -51,7 +54,7 @@ export interface WhyFacts {
   }>
 }
 
-/** A cursor that is behind is repaired within ten seconds. A cursor that is behind for longer than this is stuck. */
+/** After how many milliseconds a cursor that is behind counts as stuck. Lost pushes are repaired within ten seconds. */
 const REPAIRED_MS = 15_000
 
 const plural = (n: number, one: string): string => `${n} ${one}${n === 1 ? "" : "s"}`
@@ -241,7 +244,10 @@ const webhooks = ({ now, webhooks }: WhyFacts): Link => {
   return { link: "webhooks", state: "ok", words: `${plural(webhooks.length, "webhook")}, all posting.` }
 }
 
-/** Derives the chain, and names the first link that stops. Webhooks come last, because they do not affect sockets. */
+/**
+ * Derives the diagnosis, and names the first step that blocks messages. Webhooks come last, because they do not affect
+ * sockets.
+ */
 export const explain = (facts: WhyFacts): typeof Why.Type => {
   const way = [account, messages, waiting, mutes, nodes, sockets, reading, unsent, acknowledgement].map((judge) =>
     judge(facts)

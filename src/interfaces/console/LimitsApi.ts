@@ -28,7 +28,7 @@ export const LimitShown = Schema.Struct({
 }).annotate({ identifier: "Limit" })
 export type LimitShown = typeof LimitShown.Type
 
-/** A page of the audit log. */
+/** The response with a page of the audit log. */
 export const AuditPage = Schema.Struct({
   entries: Schema.Array(Schema.Struct({
     no: Schema.Finite,
@@ -60,7 +60,7 @@ const example = {
   }]
 } as const
 
-/** Limits, which operators change at run time, and the audit log (wire.md O.1). */
+/** The endpoints for the audit log, and for the limits that operators change at run time (wire.md O.1). */
 export class LimitsApi extends HttpApiGroup.make("limits")
   .add(
     HttpApiEndpoint.get("limits", "/console/api/limits", {

@@ -61,7 +61,7 @@ const DeadDelivery = Schema.Struct({
   dead_at: DateTimeString
 }).annotate({ identifier: "DeadDelivery" })
 
-/** Pages of the lists of reports and of dead deliveries. */
+/** The responses with a page of reports and with a page of dead deliveries. */
 export const ReportsPage = Schema.Struct({ reports: Schema.Array(Report), ...next })
 export const DeadDeliveriesPage = Schema.Struct({ deliveries: Schema.Array(DeadDelivery), ...next })
 
@@ -82,7 +82,7 @@ const report = {
   reported_status: "active"
 } as const
 
-/** Groups, the queue of reports, and dead webhook deliveries (wire.md O.1). */
+/** The endpoints for groups, reports and dead webhook deliveries (wire.md O.1). */
 export class ModerationApi extends HttpApiGroup.make("moderation")
   .add(
     HttpApiEndpoint.get("groups", "/console/api/groups", {

@@ -28,7 +28,7 @@ const node = {
   log_level: "info"
 } as const
 
-/** All nodes with their figures, and the orders to a node (wire.md O.1). */
+/** The endpoints for the nodes' figures and for orders to a node (wire.md O.1). */
 export class NodesApi extends HttpApiGroup.make("nodes")
   .add(
     HttpApiEndpoint.get("overview", "/console/api/overview", { success: Overview }).annotateMerge(documented({

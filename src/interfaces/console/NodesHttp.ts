@@ -9,7 +9,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { consoleApiOf, credentialOf, CurrentOperator } from "./ConsoleAuthorization.ts"
 import { NodesApi } from "./NodesApi.ts"
 
-/** How long all streams share one overview: a little less than the second between two events. */
+/** How long all streams share one overview. It is slightly shorter than the second between two events. */
 const SHARED = "800 millis"
 /** How long the overview waits for the number of connections. */
 const COUNT_TIMEOUT = "800 millis"
@@ -24,7 +24,7 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
     const nodes = yield* Nodes
     const readiness = yield* Readiness
 
-    /** The number of connections; `null` if the database does not answer in time. */
+    /** The number of connections; null if the database does not respond in time. */
     const counted = Effect.timeoutOption(connections.count, COUNT_TIMEOUT).pipe(
       Effect.map(Option.getOrNull),
       Effect.catchCause(() => Effect.succeed(null))
@@ -32,8 +32,8 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
     const shared = yield* Effect.cachedWithTTL(nodes.overview(false), SHARED)
 
     /**
-     * The reason to end a stream; undefined if it may continue. A session that cannot be checked may continue for 5
-     * minutes.
+     * Why a stream must end; undefined if it may continue. If a session cannot be checked, its stream may continue for
+     * five minutes.
      */
     const ended = (kind: "session" | "token", token: string): Effect.Effect<string | undefined> =>
       readiness.has("draining")
@@ -60,7 +60,7 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
             if (state === "over") return undefined
             if (state === "next") {
               yield* Effect.sleep("1 second")
-              // Both run at once, so that an outage of the database is shown without a delay.
+              // Run both at once, so that an outage of the database is shown without a delay.
               const [reason, now] = yield* Effect.all([ended(kind, token), shared], { concurrency: "unbounded" })
               return reason === undefined
                 ? [event("overview", now), "next"] as const

@@ -19,7 +19,7 @@ const Refusal = Schema.Struct({
 
 const Ended = Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, ended: Schema.Int })
 
-/** The answer to a call that has ended connections. */
+/** The response of endpoints that end connections, with the number of ended connections. */
 export const endedShown = (ended: number): typeof Ended.Type => ({
   ok: true,
   message: `${ended === 1 ? "1 connection is" : `${ended} connections are`} ended.`,
@@ -29,7 +29,10 @@ export const endedShown = (ended: number): typeof Ended.Type => ({
 const payload = Schema.Struct({ ...refused, reason: Schema.optionalKey(Reason) })
 const body = { kind: "redirect_host", value: "evil.example", reason: "imitates another program" } as const
 
-/** Connections by OAuth of all agents, and the clients and sites that operators refuse (wire.md O.1). */
+/**
+ * The endpoints for the OAuth connections of all agents, and for the clients and hosts that operators refuse (wire.md
+ * O.1).
+ */
 export class OAuthApi extends HttpApiGroup.make("oauth")
   .add(
     HttpApiEndpoint.get("connections", "/console/api/connections", {

@@ -7,7 +7,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
 import { endedShown, OAuthApi } from "./OAuthApi.ts"
 
-/** A host in the spelling of redirect URIs. Ids of clients are compared character by character. */
+/** Normalises a host to its spelling in redirect URIs. A client id is not changed, because ids are compared exactly. */
 const normal = ({ kind, value }: RefusedClient): RefusedClient => ({
   kind,
   value: kind === "client" ? value : value.trim().toLowerCase()

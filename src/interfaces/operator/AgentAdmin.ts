@@ -9,10 +9,10 @@ import { SqlClient } from "effect/sql"
 import type { Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
-/** The message of the failure if no agent has a handle. */
+/** The error message if no agent has the handle. */
 export const NO_AGENT = "No agent has this handle."
 
-/** An account as operators see it; times in milliseconds. */
+/** An account, as operators see it. Times are in milliseconds. */
 export interface AgentAccount {
   readonly id: string
   readonly handle: string
@@ -28,7 +28,7 @@ export interface AgentAccount {
   readonly deletedAt: number | null
 }
 
-/** An account with the number of messages that wait for it, and since when the oldest one waits. */
+/** An account, with the number of messages that wait for it and the time of the oldest of them. */
 export interface FoundAgent extends AgentAccount {
   readonly undelivered: number
   readonly waitingSince: number | null
@@ -39,7 +39,10 @@ export interface Amounts {
   readonly undelivered: number
   readonly deliveredThrough: number
   readonly conversations: number
-  /** Open A2A tasks, as last cached, in which the agent is the called agent, and in which it is the caller. */
+  /**
+   * How many open A2A tasks the agent was called for. `tasksCalling` counts the open tasks that the agent has called
+   * others for. Both are as of the last update of the cache.
+   */
   readonly tasksCalled: number
   readonly tasksCalling: number
   readonly groups: number
@@ -51,7 +54,7 @@ export interface Amounts {
   readonly newestAt: number | null
 }
 
-/** An envelope that waits. `muted` says whether the agent has muted its sender or its conversation. */
+/** An undelivered envelope. `muted` is true if the agent has muted the sender or the conversation. */
 export interface WaitingRow {
   readonly at: number | null
   readonly conversationId: string
@@ -70,10 +73,7 @@ export interface WebhookRow {
   readonly failure: string | null
 }
 
-/**
- * The number of blocks or of reports that count against an agent, and the threshold at which they restrict or suspend
- * it.
- */
+/** How many blocks or reports count against an agent, and the threshold at which they restrict or suspend the agent. */
 export interface Count {
   readonly what: "blocks" | "reports"
   readonly counted: number
@@ -91,22 +91,25 @@ export const countShown = ({ counted, effect, threshold, what, windowMs }: Count
   effect
 })
 
-/** The status of an account for operators, who see deleted accounts too. */
+/** The status of an account, as operators see it. Operators also see deleted accounts. */
 export const AccountStatus = Schema.Literals(["active", "restricted", "suspended", "deleted"])
 
 export interface AgentQuery {
   readonly handle: string
   readonly email: string
   readonly status: typeof AccountStatus.Type | null
-  /** `waiting` selects only agents with waiting messages, those with the most first. It reads all inboxes. */
+  /**
+   * `waiting` selects only agents with waiting messages, and sorts them by the number of these messages, the highest
+   * first. This order reads all inboxes.
+   */
   readonly order: "handle" | "waiting"
-  /** The page begins after this handle. */
+  /** The handle after which the page begins. */
   readonly after: string
   readonly now: number
   readonly limit: number
 }
 
-/** An upper bound of the texts that begin with `prefix`, in the order of bytes. */
+/** An upper bound of the texts that begin with `prefix`, in byte order. */
 const above = (prefix: string): string => `${prefix}\u{10ffff}`
 
 /** The status of an account at the time `now`. */
@@ -122,20 +125,21 @@ export const notDeleted = (agent: AgentAccount): Effect.Effect<void, NotFound> =
     : Effect.fail(new NotFound({ message: `${agent.handle} was deleted at ${iso(agent.deletedAt)}.` }))
 
 /**
- * What operators see of agents, across all modules, and what they do to them. Enforcement writes the audit row of a
- * suspension or a restoration in the commit of the change. Nothing is prepared, because it runs seldom.
+ * The data of agents, from all modules, that operators see, and the actions of operators on agents. Enforcement writes
+ * the audit row of a suspension or a restoration in the commit of the change. The statements are not prepared, because
+ * they run rarely.
  */
 export class AgentAdmin extends Context.Service<AgentAdmin, {
   readonly search: (query: AgentQuery) => Effect.Effect<ReadonlyArray<FoundAgent>, Unavailable>
-  /** The account with a normalised handle, also if it is deleted. */
+  /** The account with a normalised handle, even if the account is deleted. */
   readonly find: (handle: string) => Effect.Effect<AgentAccount, NotFound | Unavailable>
-  /** Those that can restrict or suspend the agent now. */
+  /** The counts that can restrict or suspend the agent now. */
   readonly counts: (agent: AgentAccount) => Effect.Effect<ReadonlyArray<Count>, Unavailable>
   readonly suspend: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
   /** Ends a suspension or restriction. Earlier blocks and reports no longer count. */
   readonly restore: (agent: AgentAccount, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
   readonly amounts: (agentId: string) => Effect.Effect<Amounts, Unavailable>
-  /** The envelopes that wait above the inbox number `through`, the oldest first. */
+  /** The undelivered envelopes above the inbox number `through`, the oldest first. */
   readonly waiting: (
     agentId: string,
     through: number,
@@ -280,7 +284,7 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
 
 const AfterHandle = Schema.String.check(Schema.makeFilter((text) => isStorable(text) && text.length <= 100))
 
-/** An account as a row of a list. */
+/** An account, as a row of a list shows it. */
 export const accountShown = (agent: AgentAccount, now: number) => ({
   handle: agent.handle,
   id: agent.id,
@@ -291,10 +295,10 @@ export const accountShown = (agent: AgentAccount, now: number) => ({
   deleted_at: isoOrNull(agent.deletedAt)
 })
 
-/** The most rows of a page of the operators' API (wire.md O.1). */
+/** How many rows a page of the operators' API may contain (wire.md O.1). */
 export const MAX_ROWS = 1_000
 
-/** A page of accounts. The order `waiting` has one page, without a cursor. */
+/** A page of accounts. The order `waiting` returns only one page and no cursor. */
 export const agentPage = Effect.fnUntraced(function*(
   agents: AgentAdmin["Service"],
   { cursor, limit, order, ...query }: Pick<AgentQuery, "handle" | "email" | "status" | "order"> & {

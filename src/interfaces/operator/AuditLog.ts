@@ -5,20 +5,22 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** The reason that an operator gives for an action: one line for the audit log. */
+/** An operator's reason for an action, as one line in the audit log. */
 export const Reason = Schema.NullOr(Name(1, 1_000))
 
-/** Who acts, and why. */
+/** The operator of an action, and the reason for it. */
 export interface Because {
   readonly operator: string
-  /** For the audit log. */
   readonly reason: string | null
 }
 
 export interface AuditEntry {
   readonly no: number
   readonly at: number
-  /** Null for enforcement; `server` for what no operator does, such as the beginning and the end of a connection. */
+  /**
+   * Null for enforcement. `server` for events that no operator causes, such as the beginning and the end of a
+   * connection.
+   */
   readonly operator: string | null
   readonly action: string
   /** A handle; null if the entry concerns no single agent. */
@@ -27,42 +29,42 @@ export interface AuditEntry {
 }
 
 /**
- * The action of an entry about a token that `npm run admin` gets for one minute, to call a running server. It counts as
- * a read, because the calls with the token have their own entries.
+ * The action of an entry for a token with which `npm run admin` calls a running server for one minute. The action
+ * counts as a read, because the calls with the token have their own entries.
  */
 export const ASKS = "ask a server"
 
-/** A new entry: who did what. Actions that only read begin with `show` or `list`, or are `ASKS`. */
+/** A new entry. The names of actions that only read begin with `show` or `list`, or are `ASKS`. */
 export interface AuditNote {
   readonly operator: string
   readonly action: string
   /** A normalised handle, or null. */
   readonly handle: string | null
-  /** URLs of requests pass through `withoutAddresses` first. */
+  /** Pass the URL of a request through `withoutAddresses` first. */
   readonly detail: string | null
 }
 
-/** A part of a URL with an e-mail address in it. A handle with an `@` before it is no address. */
+/** Matches a part of a URL that contains an e-mail address. A handle after an `@` is not an address. */
 const ADDRESS = /^.+(?:@|%40)/i
 
 /**
- * The URL of an operator's request as the audit log keeps it: without e-mail addresses, and without the beginnings of
- * addresses that operators search by. An address in the log would outlive the erasure of its agent.
+ * The URL of an operator's request, as the audit log stores it. E-mail addresses are masked, and also the beginnings of
+ * addresses for which an operator has searched. An address in the log would remain after the erasure of its agent.
  */
 export const withoutAddresses = (url: string): string =>
   url.replace(/[^/?&=]+/g, (part) => ADDRESS.test(part) ? MASKED : part).replace(/([?&]email=)[^&]*/g, `$1${MASKED}`)
 
 /**
- * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction: by the
- * statement of the change itself (suspensions: `EnforcementRepo`), or by `note`. `ConsoleAuthorization` writes the rows
- * of reads. An erasure masks the agent's address in rows that have it
+ * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction, by the
+ * statement of the change itself (for suspensions, in `EnforcementRepo`) or by `note`. `ConsoleAuthorization` writes
+ * the rows of reads. An erasure masks the agent's address in rows that contain it
  * (src/domain/accounts/ErasuresRepo.ts).
  */
 export class AuditLog extends Context.Service<AuditLog, {
   readonly note: (note: AuditNote) => Effect.Effect<void, Unavailable>
   /**
-   * Entries with a number below `before`, the newest first, of one agent or of all, by one operator or by all. `looks`
-   * includes actions that only read.
+   * Entries with a number below `before`, the newest first. Null selects the entries about all agents, or by all
+   * operators. `looks` includes actions that only read.
    */
   readonly list: (query: {
     readonly handle: string | null

@@ -1,6 +1,6 @@
 import { WireError } from "#infrastructure/wire/WireError"
 
-/** The present state does not allow the request. The message says why. */
+/** The current state does not allow the request. The message tells why. */
 export class Conflict extends WireError<Conflict>()("Conflict", {
   code: "CONFLICT",
   status: 409,

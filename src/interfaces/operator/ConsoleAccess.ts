@@ -8,38 +8,38 @@ import { type AccessRow, COMMAND_TOKEN_MS, ConsoleAccessRepo } from "./ConsoleAc
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
 
-/** How long a one-time link, and a session opened by it, are valid (wire.md O). */
+/** How long a one-time link is valid, and how long a session is valid, in milliseconds (wire.md O). */
 export const LINK_MS = 5 * MINUTE_MS
 export const SESSION_MS = 12 * 60 * MINUTE_MS
-/** How long after its last check a credential may still read while the database does not answer. */
+/** How long after its last check a credential may still read while the database does not respond, in milliseconds. */
 const REMEMBERED_MS = 5 * MINUTE_MS
 const MAX_REMEMBERED = 100
 /**
- * Time-outs of the check. The second is for a credential that may read without the database, so that its page shows the
- * outage soon.
+ * The time-outs of the check. `REMEMBERED_TIMEOUT` applies to a credential that may read without the database, so that
+ * its page shows the outage soon.
  */
 const CHECK_TIMEOUT = "2 seconds"
 const REMEMBERED_TIMEOUT = "700 millis"
 
-/** A session or token of an operator for the operators' API. */
+/** An operator's session or token for the operators' API. */
 export interface Access {
   readonly id: string
   readonly kind: "session" | "token"
   readonly operator: string
-  /** The name of a program's token; null for a session. */
+  /** The name of a program token; null for a session. */
   readonly name: string | null
   readonly createdAt: number
   readonly lastUsedAt: number | null
   readonly expiresAt: number
 }
 
-/** A new link, session or program token. The token itself is shown once and stored nowhere. */
+/** A new link, session or program token. The token itself is shown once and is not stored. */
 export interface IssuedAccess {
   readonly access: Pick<Access, "id" | "operator" | "name" | "expiresAt">
   readonly token: string
 }
 
-/** The prefix of each kind of credential, by which the kind is known before any query. */
+/** The prefix of each kind of credential. It shows the kind without a query. */
 const PREFIX = { link: "opl", session: "ops", token: "opt" } as const
 const FORM = /^op[lst]_[A-Za-z0-9_-]{43}$/
 
@@ -48,32 +48,33 @@ const isOf = (kind: keyof typeof PREFIX, token: string): boolean => token.starts
 const accessOf = (row: AccessRow): Access => ({ ...row, kind: row.kind === "session" ? "session" : "token" })
 
 /**
- * Sessions, one-time links and program tokens of the operators' API. All are rows, valid on every node. A node only
- * caches the credentials that it has checked in the last 5 minutes. They may read while the database does not answer.
+ * Sessions, one-time links and program tokens of the operators' API. All are rows in the database and are valid on
+ * every node. A node caches only the credentials that it has checked in the last five minutes. These may read while the
+ * database does not respond.
  */
 export class ConsoleAccess extends Context.Service<ConsoleAccess, {
-  /** Makes a one-time link for this operator. */
+  /** Creates a one-time link for this operator. */
   readonly link: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
-  /** Makes a program's token that is valid for `days` days. */
+  /** Creates a program token that is valid for `days` days. */
   readonly program: (operator: string, name: string, days: number) => Effect.Effect<IssuedAccess, Unavailable>
-  /** Makes a token that is valid for a minute, for one command of `npm run admin`. */
+  /** Creates a token for one command of `npm run admin`. It is valid for a minute. */
   readonly commandToken: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
-  /** Turns a link's token into a session, once; undefined if the token is unknown, used or expired. */
+  /** Exchanges a link's token for a session; undefined if the token is unknown, used or expired. */
   readonly redeem: (
     token: string
   ) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, Unavailable>
   /**
-   * The valid session of a cookie, or the valid program's token; undefined if there is none. With `readsOn`, and while
-   * the database does not answer, a credential stays valid for five minutes after this node has checked it.
+   * The valid session of a cookie, or the valid program token; undefined if there is none. While the database does not
+   * respond, `readsOn` makes a credential count as valid for five minutes after its last check by this node.
    */
   readonly check: (
     kind: "session" | "token",
     token: string,
     readsOn: boolean
   ) => Effect.Effect<Access | undefined, Unavailable>
-  /** The valid sessions and program tokens, the newest first, without the tokens of `commandToken`. */
+  /** The valid sessions and program tokens, the newest first. Tokens of `commandToken` are not included. */
   readonly list: Effect.Effect<ReadonlyArray<Access>, Unavailable>
-  /** Ends a session or token from the commit on, on every node; false if there is none. */
+  /** Ends a session or token. It is invalid on every node after the commit. Returns false if it does not exist. */
   readonly end: (id: string, operator: string) => Effect.Effect<boolean, Unavailable>
 }>()("parley/operator/ConsoleAccess") {
   static readonly layer = Layer.effect(

@@ -14,16 +14,16 @@ export interface AccessRow {
 }
 
 /**
- * How long the token by which `npm run admin` calls a running server is valid. A program's token is valid for a day or
- * longer.
+ * How long the token with which `npm run admin` calls a running server is valid. A program token is valid for at least
+ * a day.
  */
 export const COMMAND_TOKEN_MS = 60_000
 /** How many milliseconds `last_used_at` may be behind the last use. */
 const USED_MS = 60_000
-/** How long rows that have expired are kept, for readers of the audit log. */
+/** How long expired rows are kept for readers of the audit log, in milliseconds. */
 const KEPT_MS = 30 * 86_400_000
 
-/** The rows of `console_access`. The statement that creates, redeems or ends one also writes its audit row. */
+/** All SQL on `console_access`. The statement that creates, redeems or ends a row also writes its audit row. */
 export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
   readonly insert: (row: {
     readonly id: string
@@ -36,8 +36,8 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly action: string
   }) => Effect.Effect<void, Unavailable>
   /**
-   * Uses up a link and makes its session; undefined if no such link is valid. Of two concurrent calls, one gets the
-   * session.
+   * Uses up a link and creates its session; undefined if there is no such valid link. Of two concurrent calls, only one
+   * gets the session.
    */
   readonly redeem: (given: {
     readonly link: Buffer
@@ -51,7 +51,7 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     hash: Buffer,
     at: number
   ) => Effect.Effect<AccessRow | undefined, Unavailable>
-  /** Sessions and programs' tokens that are valid at this time. The tokens of `npm run admin` are not among them. */
+  /** The sessions and program tokens that are valid at this time. Tokens of `npm run admin` are not included. */
   readonly living: (at: number) => Effect.Effect<ReadonlyArray<AccessRow>, Unavailable>
   readonly end: (id: string, operator: string, at: number) => Effect.Effect<boolean, Unavailable>
 }>()("parley/operator/ConsoleAccessRepo") {

@@ -5,7 +5,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { AuditLog } from "./AuditLog.ts"
 
-/** A webhook delivery whose attempts have all failed; times in milliseconds. */
+/** A webhook delivery that has failed in all attempts. Times are in milliseconds. */
 export interface DeadDelivery {
   readonly no: number
   readonly agent: string
@@ -19,24 +19,21 @@ export interface DeadDelivery {
   readonly deadAt: number
 }
 
-/** Selects one delivery, or those of a webhook or of an agent, or all. */
+/** Selects one delivery, the deliveries of a webhook or of an agent, or all deliveries. */
 export interface Retried {
   readonly no?: number
   readonly webhook?: string
   readonly agent?: string
 }
 
-/** Deliveries that one statement retries. */
+/** How many deliveries one statement retries. */
 const BATCH_ROWS = 500
 
-/**
- * The webhook deliveries that are dead, and their retries. The statement of a retry writes an audit row for each
- * webhook.
- */
+/** Lists and retries dead webhook deliveries. The statement of a retry also writes an audit row for each webhook. */
 export class DeadDeliveries extends Context.Service<DeadDeliveries, {
   /**
-   * Those that died last come first. `null` selects all agents, or all webhooks. `after` is the last delivery of the
-   * page before.
+   * The dead deliveries, the last ones to die first. `null` selects all agents, or all webhooks. `after` is the last
+   * delivery of the previous page.
    */
   readonly list: (query: {
     readonly agent: string | null
@@ -45,8 +42,9 @@ export class DeadDeliveries extends Context.Service<DeadDeliveries, {
     readonly limit: number
   }) => Effect.Effect<ReadonlyArray<DeadDelivery>, Unavailable>
   /**
-   * Makes dead deliveries due again from the first attempt on, and returns their number. Activates their webhooks, and
-   * ends the pauses of these webhooks. A retry of several deliveries that finds none writes an audit row too.
+   * Makes dead deliveries due again, beginning with the first attempt, and returns their number. Activates their
+   * webhooks and ends the pauses of these webhooks. A retry of several deliveries writes an audit row even if it finds
+   * none.
    */
   readonly retry: (which: Retried, operator: string) => Effect.Effect<number, Unavailable>
 }>()("parley/operator/DeadDeliveries") {
@@ -58,7 +56,7 @@ export class DeadDeliveries extends Context.Service<DeadDeliveries, {
       const { query } = yield* Database
       const sql = yield* SqlClient.SqlClient
 
-      /** Retries up to BATCH_ROWS deliveries; returns the agent of each. */
+      /** Retries up to BATCH_ROWS deliveries. Returns the agent of each delivery. */
       const retrySome = Effect.fnUntraced(function*({ agent, no, webhook }: Retried, operator: string) {
         const at = yield* Clock.currentTimeMillis
         return yield* query<{ readonly agent_id: string }>`

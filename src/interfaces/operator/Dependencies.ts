@@ -9,18 +9,16 @@ import { NodeSampler } from "./NodeSampler.ts"
 import type { DatabasePart, Part } from "./Overview.ts"
 
 /**
- * How long a part may take to answer before it counts as down. Shorter than the time in which a node must answer
- * another one.
+ * How long a dependency may take to respond before it counts as down. It is shorter than the time in which a node must
+ * respond to another node.
  */
 const PROBE_TIMEOUT = "800 millis"
-/** A part that answers, but later than this, is slow. */
+/** After how many milliseconds a response counts as slow. */
 const SLOW_MS = 250
-/**
- * How old a shown state may be. The database and Redis are probed for each event of a stream, which come once a second.
- */
+/** How old a shown state may be. The database and Redis are probed for each event of a stream, once a second. */
 const DATABASE_AGE = "500 millis"
 const OTHERS_AGE = "10 seconds"
-/** An object that is never stored. The probe tests whether the store answers that the object does not exist. */
+/** The name of an object that is never stored. The probe checks that the store reports the object as not existing. */
 const NOTHING = "console/nothing"
 
 interface DatabaseRow {
@@ -41,10 +39,7 @@ SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS
   (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
     WHERE datname = current_database() AND xact_start IS NOT NULL AND pid <> pg_backend_pid()) AS oldest`
 
-/**
- * The state of the parts on which this node depends. Each probe has a time-out, and concurrent requests share one
- * probe.
- */
+/** The state of the dependencies of this node. Each probe has a time-out, and concurrent requests share one probe. */
 export class Dependencies extends Context.Service<Dependencies, {
   readonly database: Effect.Effect<DatabasePart>
   readonly redis: Effect.Effect<Part>
@@ -64,7 +59,7 @@ export class Dependencies extends Context.Service<Dependencies, {
         : (yield* Effect.provide(Redis, Redis.layer)).channel("console")
       const now = monotonicMillis(yield* Clock.Clock)
 
-      /** Runs a probe and returns the state of the part. `down` explains a failure. */
+      /** Runs a probe and returns the state of the dependency. `down` explains a failure. */
       const look = <A, E>(
         kind: string,
         effect: Effect.Effect<A, E>,

@@ -6,25 +6,25 @@ import { Clock, Context, Duration, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { AuditLog } from "./AuditLog.ts"
 
-/** Large tables that contain nothing that an erasure removes. */
+/** Large tables without data that an erasure removes. They are not rewritten. */
 const HISTORY = ["messages", "envelopes", "conversations", "inboxes", "a2a_tasks", "a2a_conversations"]
 /**
- * How long after an erasure the tables are rewritten once more, because some of its steps take up to a day (`removed`
- * in Erasure.ts).
+ * How long after an erasure the tables are rewritten again. Some steps of an erasure take up to a day (`removed` in
+ * Erasure.ts).
  */
 const SECOND_MS = Duration.toMillis("25 hours")
-/** An erasure that is not finished after this time no longer delays the others. */
+/** For how long an unfinished erasure delays the rewriting of the tables. */
 const UNFINISHED_MS = Duration.toMillis("1 hour")
 const REWRITTEN = "rewrite files"
-/** The planner's statistics. They have values from the rows of all tables, so they are rewritten last. */
+/** The planner's statistics. They contain values from the rows of all tables, so they are rewritten last. */
 const STATISTICS = "pg_statistic"
 
 const NOTHING: Batch = { rows: 0, more: false }
 
 /**
- * After erasures, removes from PGlite's files the bytes of rows that were updated or deleted, because vacuum frees
- * their place and does not overwrite it. The tables are rewritten one by one, and then the write-ahead log is cleared.
- * The audit log says what is due, so a crash loses nothing. On PostgreSQL the operator does this, because `VACUUM FULL`
+ * After erasures, removes the bytes of updated and deleted rows from PGlite's files, because vacuum frees the space of
+ * such rows and does not overwrite it. The tables are rewritten one by one. Then the write-ahead log is cleared. The
+ * audit log shows what is due, so a crash loses nothing. On PostgreSQL the operator does this, because `VACUUM FULL`
  * locks a table on all nodes.
  */
 export class ErasedFiles extends Context.Service<ErasedFiles, {
@@ -37,17 +37,17 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
       const audit = yield* AuditLog
       const { driver, query } = yield* Database
       const vacuum = yield* Vacuum
-      /** Entries of the audit log up to this number have been read. */
+      /** The number up to which the audit log has been read. */
       let read = 0
       let erased = { no: 0, at: 0 }
       let rewritten = { no: 0, at: 0 }
-      /** The tables that are left of a round; `undefined` if no round is under way. */
+      /** The tables that the current round has not rewritten yet; undefined if there is no round. */
       let left: Array<string> | undefined
       let large: Array<string> = []
       /** The tables of the round for which the disk had too little free space. They are retried after the others. */
       let waiting: Array<string> = []
       const wait: TurnWait = { waitsSince: undefined }
-      /** The erasure that the round began after. */
+      /** The newest erasure before the round, as the number of its audit row. */
       let through = 0
 
       const lookAtLog = Effect.gen(function*() {
@@ -84,7 +84,7 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
       const end = Effect.gen(function*() {
         yield* lookAtLog
         if (erased.no !== through) {
-          // Another agent was erased after some tables had been rewritten.
+          // Another agent was erased after some tables had been rewritten, so another round is due.
           left = undefined
           return NOTHING
         }

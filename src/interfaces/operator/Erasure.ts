@@ -6,15 +6,15 @@ import { AuditLog } from "./AuditLog.ts"
 
 interface Fate {
   readonly what: string
-  /** What happens to it, or why it stays. */
+  /** What happens to these data, or why they stay. */
   readonly words: string
 }
 
 const KEY = "key"
-/** For a key that no running server has ended. Each server notices the end by itself. */
+/** The words for a key that was ended while no server could be notified. Each server finds out by polling. */
 const KEY_LATER = "It is dead on every server, and the sockets are closed, within half a minute."
 
-/** What an erasure removes. The tables that a line concerns name it (`AgentTable.erasure`). */
+/** The data that an erasure removes. Tables refer to these entries by name (`AgentTable.erasure`). */
 export const removed: ReadonlyArray<Fate> = [
   { what: KEY, words: "It stops working at once, and the sockets are closed." },
   {
@@ -47,7 +47,7 @@ export const removed: ReadonlyArray<Fate> = [
   { what: "notes about the erasure itself", words: "When all other steps are done." }
 ]
 
-/** What stays, and why. The tables name these lines too. */
+/** The data that stay, and why. Tables also refer to these entries by name. */
 export const remains: ReadonlyArray<Fate> = [
   { what: "handle", words: "No other agent may ever have it, because messages keep their sender." },
   {
@@ -68,7 +68,7 @@ export const remains: ReadonlyArray<Fate> = [
   }
 ]
 
-/** The places where removed bytes stay for a while, although no row has them. */
+/** Where removed bytes remain for a while although no row contains them. */
 const files = {
   pglite: {
     what: "old bytes in the database's files and write-ahead log",
@@ -90,9 +90,9 @@ export interface Erased {
 }
 
 /**
- * Erases an agent (wire.md O.1): deletes it, and also removes data that a deletion leaves. One commit ends the account
- * and writes the audit row. The job of deletions does the other steps. An account that was deleted before can be erased
- * too. May be repeated.
+ * Erases an agent (wire.md O.1). This deletes the account, and also removes data that a deletion leaves. One commit
+ * ends the account and writes the audit row. The job of deletions runs the other steps. An account that is already
+ * deleted can also be erased. An erasure may be repeated.
  */
 export class Erasure extends Context.Service<Erasure, {
   readonly erase: (given: {

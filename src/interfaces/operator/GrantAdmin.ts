@@ -8,7 +8,7 @@ import type { AgentAccount } from "./AgentAdmin.ts"
 import { AuditLog, type Because, withoutAddresses } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
-/** A client, or the host of redirects, that an operator has refused; the time is in milliseconds. */
+/** A client or a redirect host that an operator has refused. The time is in milliseconds. */
 export interface Refusal extends RefusedClient {
   readonly operator: string
   readonly at: number
@@ -16,7 +16,7 @@ export interface Refusal extends RefusedClient {
 }
 
 const MAX_REFUSALS = 1_000
-/** The longest part of a client's id in the audit log, in UTF-16 units. */
+/** How many UTF-16 units of a client's id the audit log stores. */
 const DETAIL_LENGTH = 300
 
 const nameOf = (kind: RefusedClient["kind"]): string => kind === "client" ? "client" : "redirect host"
@@ -26,24 +26,24 @@ const detailOf = (value: string, reason: string | null): string => {
 }
 
 /**
- * What operators see of the connections by OAuth, and what they do to them. Every action has a row of its own in the
- * audit log, and every connection that ends has another row. The rows of refusals are written in the commit of the
- * change, the others before the action.
+ * The OAuth connections, as operators see them, and the actions of operators on connections. Every action writes an
+ * audit row, and every connection that ends writes another. The audit row of a refusal is written in the commit of the
+ * change. For all other actions, the row is written before the action.
  */
 export class GrantAdmin extends Context.Service<GrantAdmin, {
-  /** The number of live connections of all agents. */
+  /** How many live connections all agents have. */
   readonly count: Effect.Effect<number, Unavailable>
   /** The live connections of an agent, the newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
-  /** Ends all connections of an agent, and returns how many. */
+  /** Ends all connections of an agent, and returns their number. */
   readonly endOf: (agent: AgentAccount, because: Because) => Effect.Effect<number, Unavailable>
-  /** Ends all connections of the server, and returns how many. */
+  /** Ends the connections of all agents, and returns their number. */
   readonly endAll: (because: Because) => Effect.Effect<number, Unavailable>
-  /** The newest first. */
+  /** All refusals, the newest first. */
   readonly refusals: Effect.Effect<ReadonlyArray<Refusal>, Unavailable>
-  /** Refuses a client or a host of redirects from now on, ends its connections, and returns how many. */
+  /** Refuses a client or a redirect host from now on, ends its connections, and returns their number. */
   readonly refuse: (refused: RefusedClient, because: Because) => Effect.Effect<number, Conflict | Unavailable>
-  /** Ends a refusal. Connections that ended because of it do not come back. */
+  /** Ends a refusal. Connections that it has ended stay ended. */
   readonly allow: (refused: RefusedClient, because: Because) => Effect.Effect<void, NotFound | Unavailable>
 }>()("parley/operator/GrantAdmin") {
   static readonly layer = Layer.effect(
@@ -89,8 +89,8 @@ export class GrantAdmin extends Context.Service<GrantAdmin, {
           }::text FROM done
             )
             SELECT kind FROM done`
-          // A client that was refused before may have connections left, if a server stopped before it had ended them
-          // all.
+          // A client that is already refused may still have connections, if a server stopped before it had ended all of
+          // them.
           const ended = yield* connections.endWhere(
             ({ clientId, redirectUri }) => concerns(refused, clientId, redirectUri),
             operator

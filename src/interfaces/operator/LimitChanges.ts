@@ -18,15 +18,16 @@ import {
 } from "./LimitRules.ts"
 
 /**
- * How often changes are read: twice within the second after which a change must be in force on every node (wire.md O).
+ * How often a node reads the changes. A change must be in force on every node within a second (wire.md O), which allows
+ * two reads.
  */
 const LOOK = "400 millis"
-/** How long a start waits for the changes if the database does not answer. */
+/** How long the start of a server waits for the changes if the database does not respond. */
 const AT_START = "2 seconds"
-/** The most changes that may be in force. Further changes are refused. */
+/** How many changes may be in force. Further changes are refused. */
 const MAX_CHANGES = 10_000
 
-/** Limits that operators have changed. */
+/** The table of the limits that operators have changed. */
 export const limitChangesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "limit_changes",
@@ -47,7 +48,7 @@ export const limitChangesTables: ReadonlyArray<OwnedTable> = [
   }
 ]
 
-/** A change of a limit that an operator makes or resets, for the agent with this handle or for all agents. */
+/** A change of a limit for the agent with this handle, or for all agents. An operator makes or resets it. */
 export interface Change {
   readonly name: string
   readonly agent: string | null
@@ -55,23 +56,24 @@ export interface Change {
 }
 
 /**
- * The limits that operators have changed. They are rows, which every node reads into `Limits` twice a second. So no
- * change is lost, also across restarts. While the database does not answer, the changes that were read last hold.
+ * The limits that operators have changed. Changes are rows in the database, which every node reads into `Limits` twice
+ * a second. So no change is lost, not even in a restart. While the database does not respond, the changes that were
+ * read last stay in force.
  */
 export class LimitChanges extends Context.Service<LimitChanges, {
-  /** Every limit as it is in force for the agent with this handle, or for all agents. */
+  /** The value of every limit that is in force for the agent with this handle, or for all agents. */
   readonly list: (agent: string | null) => Effect.Effect<ReadonlyArray<LimitState>, NotFound | Unavailable>
   /**
-   * Stores a change, which replaces an earlier one of this limit and agent, and is in force here at once. `until` is in
-   * milliseconds.
+   * Stores a change. It replaces an earlier change of the same limit and agent, and is in force on this node at once.
+   * `until` is in milliseconds.
    */
   readonly change: (
     change: Change & { readonly value: number; readonly until: number | null; readonly reason: string | null }
   ) => Effect.Effect<LimitState, NotFound | Conflict | ValidationFailed | Unavailable>
-  /** Ends a change. Fails if there is none. */
+  /** Ends a change. Fails if the change does not exist. */
   readonly takeBack: (change: Change) => Effect.Effect<LimitState, NotFound | Unavailable>
 }>()("parley/operator/LimitChanges") {
-  /** `changeable` are the limits that the server reads at each use. The others are read once, at the start. */
+  /** `changeable` are the limits that the server reads at each use. All other limits are read only at the start. */
   static readonly layer = (changeable: ReadonlySet<LimitName>) =>
     Layer.effect(
       LimitChanges,
@@ -88,13 +90,13 @@ export class LimitChanges extends Context.Service<LimitChanges, {
           FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
           WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
         })
-        /** Reads the changes, and puts them in force on this node. */
+        /** Reads the changes and puts them into force on this node. */
         const look = Effect.tap(stored, (changes) => Effect.sync(() => limits.set(changes)))
         const looked = Effect.catchCause(
           look,
           (cause) => Effect.logDebug("The limits that operators changed could not be read", cause)
         )
-        // Reads the changes before any request is served, so that the first request after a restart obeys them.
+        // Read the changes before any request is served, so that they apply to the first request after a restart.
         yield* Effect.timeoutOption(looked, AT_START)
         yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
 

@@ -4,7 +4,7 @@ import { NotFound, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Result } from "effect"
 import { Conflict } from "./Conflict.ts"
 
-/** A change as stored; times in milliseconds. */
+/** A stored change. Times are in milliseconds. */
 export interface StoredChange {
   readonly name: string
   readonly agentId: string | null
@@ -16,7 +16,7 @@ export interface StoredChange {
   readonly reason: string | null
 }
 
-/** A limit with its value in force and the changes by operators. `default` is the value of the configuration. */
+/** A limit with its value in force and its changes by operators. `default` is the configured value. */
 export interface LimitState {
   readonly name: LimitName
   readonly about: string
@@ -30,7 +30,7 @@ export interface LimitState {
 /** The names of all limits. */
 export const limitNames = Object.keys(settings).filter((name): name is LimitName => name.startsWith("LIMITS_"))
 
-/** Rates of callers without a key, or with a key that may be stolen. They count IP addresses. */
+/** Matches the rates that count by IP address. They limit callers without a key, or with a key that may be stolen. */
 const PER_ADDRESS = /ANONYMOUS|REGISTER|RECOVER|ROTATE/
 
 const perOf = (name: string): LimitState["per"] =>
@@ -49,7 +49,7 @@ export const limitNamed = (name: string): Result.Result<LimitName, NotFound> => 
 }
 
 /**
- * A limit as it is in force for an agent, or for all agents if `agentId` is null. Operators can change the limits in
+ * The state of a limit for an agent, or for all agents if `agentId` is null. Operators can change only the limits in
  * `changeable`.
  */
 export const limitState = (
@@ -73,7 +73,7 @@ export const limitState = (
   }
 }
 
-/** Refuses a value that the limit cannot have while the servers run. */
+/** Refuses a value that the limit cannot take while the servers run. */
 export const checkValue = (
   name: LimitName,
   value: number,
@@ -88,7 +88,9 @@ export const checkValue = (
   return Result.isFailure(parsed) ? Result.fail(ValidationFailed.field("value", parsed.failure)) : Result.void
 }
 
-/** Refuses a change for one agent of a limit that does not count by agent, and a change that ended before `now`. */
+/**
+ * Refuses a change for one agent if the limit does not count by agent. Also refuses a change that ends before `now`.
+ */
 export const checkScope = (
   name: LimitName,
   agentId: string | null,

@@ -18,7 +18,7 @@ const decodeHandle = Schema.decodeOption(HandleInput)
 const decodeEmail = Schema.decodeOption(Email)
 const decodeDisplayName = Schema.decodeOption(DisplayName)
 
-/** A new account with its key, which is stored nowhere. */
+/** A new account with its key. The key is not stored. */
 export interface NewAgent {
   readonly handle: string
   readonly id: string
@@ -28,7 +28,7 @@ export interface NewAgent {
 
 /** Creates agents that are ready to use. The audit rows are written in the transaction of the accounts. */
 export class NewAgents extends Context.Service<NewAgents, {
-  /** Creates all of these agents or none. An e-mail address can only be given to one agent. */
+  /** Creates all of these agents or none. An e-mail address can be given only if one agent is created. */
   readonly create: (given: {
     readonly handles: ReadonlyArray<string>
     readonly email: string | null

@@ -6,7 +6,10 @@ import { iso } from "#infrastructure/wire/Text"
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Series } from "./Overview.ts"
 
-/** The figures of one second, or the means of one minute (for lag, the highest value). Rates are per second. */
+/**
+ * The figures of one second, or the means over one minute. The lag of a minute is the highest value. Rates are per
+ * second.
+ */
 export interface Sample {
   readonly sends: number
   readonly pushes: number
@@ -26,10 +29,10 @@ interface Counters {
 
 const readCounters = (): Counters => ({ sends: stored.total(), pushes: pushes.total, requests: httpRequests.total })
 
-/** The number of seconds in the short history, and of minutes in the long one. */
+/** How many seconds the short history contains, and how many minutes the long history. */
 const KEPT = 60
 
-/** The mean of some samples, and the highest lag among them. */
+/** The means of these samples, with the highest lag of all samples. */
 export const meanOf = (samples: ReadonlyArray<Sample>): Sample => {
   const mean = (of: (sample: Sample) => number) =>
     samples.reduce((all, one) => all + of(one), 0) / Math.max(1, samples.length)
@@ -59,11 +62,12 @@ const seriesOf = (samples: ReadonlyArray<Sample>, everySeconds: number, endsAt: 
 })
 
 /**
- * This process's figures, sampled once a second: the last sample, a minute of seconds and an hour of minutes. Lost on
- * restart. The samples are made from counters that exist for the metrics, so they add no cost to requests.
+ * The figures of this process, sampled once a second: the last sample, the seconds of the last minute, and the minutes
+ * of the last hour. They are lost on restart. The samples come from the counters of the metrics, so they add no cost to
+ * requests.
  */
 export class NodeSampler extends Context.Service<NodeSampler, {
-  /** Undefined within the first second. */
+  /** The last sample; undefined during the first second. */
   readonly last: () => Sample | undefined
   /** The mean time of a batch's commit in the last minute, in milliseconds; null if there was no commit. */
   readonly batchMs: () => number | null
@@ -77,7 +81,7 @@ export class NodeSampler extends Context.Service<NodeSampler, {
       const now = monotonicMillis(clock)
       const delay = yield* eventLoopDelay(10)
       const seconds: Array<Sample> = []
-      /** The number of commits and their total time in seconds, as read in each of the last seconds. */
+      /** For each of the last seconds, the number of commits and their total time in seconds so far. */
       const commits = [commitTimes.totals]
       const minutes: Array<Sample> = []
       let minute: Array<Sample> = []

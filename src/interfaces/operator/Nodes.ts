@@ -46,19 +46,19 @@ export type AgentHere = typeof AgentHere.Type
 export interface AgentEverywhere {
   readonly sockets: ReadonlyArray<AgentHere["sockets"][number] & { readonly node: string }>
   readonly rates: AgentHere["rates"]
-  /** The nodes that did not answer. They may have sockets too. */
+  /** The nodes that did not respond. The agent may have sockets on these nodes too. */
   readonly silent: ReadonlyArray<string>
 }
 
 const round = (value: number | undefined): number | null => value === undefined ? null : Math.round(value * 10) / 10
 
-/** The reason when an operator closes a socket. The client may connect again at once. */
+/** The close reason when an operator closes a socket. The client may reconnect at once. */
 const DISCONNECTED = { code: 1013, text: "disconnected by an operator: connect again" } as const
 
 /**
- * All nodes of the cluster, queried by the node that serves the operator's request (wire.md O). A node that does not
- * answer within a second is shown as silent. Draining and the level of the log are lost when a node restarts. An order
- * writes its audit row before a node gets it.
+ * All nodes of the cluster. The node that serves an operator's request queries the other nodes (wire.md O). A node that
+ * does not respond within a second is shown as silent. Draining and the log level are lost when a node restarts. The
+ * audit row of an order is written before a node gets the order.
  */
 export class Nodes extends Context.Service<Nodes, {
   readonly self: () => string
@@ -66,7 +66,7 @@ export class Nodes extends Context.Service<Nodes, {
   readonly overview: (history: boolean) => Effect.Effect<Overview>
   /** One node with its history. Fails if there is no such node. */
   readonly one: (address: string) => Effect.Effect<NodeShown, NotFound>
-  /** Does the same as SIGTERM, but the process stays. Refused for the last ready node of a cluster. */
+  /** Drains a node as SIGTERM does, but does not end its process. Refused for the last ready node of a cluster. */
   readonly drain: (address: string, operator: string) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
   readonly undrain: (address: string, operator: string) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
   readonly logLevel: (
@@ -76,8 +76,8 @@ export class Nodes extends Context.Service<Nodes, {
   ) => Effect.Effect<NodeShown, NotFound | Conflict | Unavailable>
   readonly agent: (agentId: string) => Effect.Effect<AgentEverywhere>
   /**
-   * Closes the agent's sockets on all nodes that answer, and returns how many. The agent's clients may connect again at
-   * once.
+   * Closes the agent's sockets on all nodes that respond, and returns their number. The agent's clients may reconnect
+   * at once.
    */
   readonly disconnect: (
     agent: AgentAccount,
@@ -109,7 +109,7 @@ export class Nodes extends Context.Service<Nodes, {
           role: procedures.alone ? "standalone" : config.ROLE,
           version: VERSION,
           since,
-          // The same reasons as in /v1/ready, which tests the database too.
+          // The same reasons as in /v1/ready, which also checks the database.
           reasons: [...database.state === "down" ? [`The database: ${database.words}`] : [], ...readiness.reasons()],
           drained: drain.drained,
           shards: shards.filter((shard) => sharding.hasShardId(shard)).length,
@@ -127,7 +127,8 @@ export class Nodes extends Context.Service<Nodes, {
 
       let closing: Fiber.Fiber<void> | undefined
       const oneByOne = yield* Semaphore.make(1)
-      // Orders run one after the other and to their end. A drain and an undrain at once would leave half of each.
+      // Run orders one after the other and to their end. If a drain and an undrain ran at once, each would take only
+      // partial effect.
       const obey = (order: Order): Effect.Effect<void> =>
         Effect.uninterruptible(
           oneByOne.withPermits(1)(Effect.gen(function*() {

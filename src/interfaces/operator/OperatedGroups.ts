@@ -15,7 +15,7 @@ export interface OperatedGroup {
   readonly deletedAt: number | null
 }
 
-/** A group with its members, and the number of its open invites. */
+/** A group with its members and the number of its open invites. */
 export interface GroupDetails extends OperatedGroup {
   readonly members: ReadonlyArray<
     { readonly handle: string; readonly role: "admin" | "member"; readonly joinedAt: number }
@@ -23,9 +23,9 @@ export interface GroupDetails extends OperatedGroup {
   readonly invites: number
 }
 
-/** What operators see of groups; never messages. */
+/** The data of groups that operators see. They do not include messages. */
 export class OperatedGroups extends Context.Service<OperatedGroups, {
-  /** In the order of ids. */
+  /** The matching groups, ordered by id. */
   readonly find: (query: {
     readonly name: string
     readonly member: string | null

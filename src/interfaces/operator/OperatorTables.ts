@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** What operators did, and who may use their API. */
+/** The tables of the audit log and of the credentials for the operators' API. */
 export const operatorTables: ReadonlyArray<OwnedTable> = [
   {
     table: "audit_log",

@@ -3,7 +3,7 @@ import { Schema } from "effect"
 
 const Figures = Schema.Array(Schema.NullOr(Schema.Finite))
 
-/** Figures of the last minute or hour, the oldest first (wire.md O.1). Rates are per second. Null means unknown. */
+/** The figures of the last minute or hour, the oldest first (wire.md O.1). Rates are per second. Null means unknown. */
 const totalSeries = {
   every_seconds: Schema.Int,
   ends_at: DateTimeString,
@@ -28,7 +28,7 @@ const figures = {
   requests_per_second: Schema.NullOr(Schema.Finite)
 }
 
-/** A node's report about itself, as it answers another node. */
+/** A node's report about itself, which it sends to a node that asks. */
 export const NodeReport = Schema.Struct({
   role: Schema.Literals(["standalone", "runner", "gateway"]),
   version: Schema.String,
@@ -106,12 +106,12 @@ export const Overview = Schema.Struct({
   redis: Part,
   files: Part,
   mail: Part,
-  /** The number of live connections by OAuth. The events of a stream do not have it. */
+  /** The number of live OAuth connections. The events of a stream do not contain it. */
   connections: Schema.optionalKey(Schema.NullOr(Schema.Int))
 }).annotate({ identifier: "Overview" })
 export type Overview = typeof Overview.Type
 
-/** One node as an operator sees it. Without a report the node is silent, and `silence` is the reason. */
+/** One node, as an operator sees it. A node without a report is silent, and `silence` is the reason. */
 export const nodeShown = (
   address: string,
   isThis: boolean,
@@ -154,7 +154,7 @@ export const nodeShown = (
 
 const sum = (values: ReadonlyArray<number | null>): number => values.reduce<number>((all, one) => all + (one ?? 0), 0)
 
-/** Adds series of several nodes, aligned at their ends; null only where no node has a value. */
+/** Adds the series of several nodes, aligned at their ends. A sum is null only if no node has a value. */
 export const addSeries = (
   all: ReadonlyArray<Series>,
   empty: Pick<Series, "every_seconds" | "ends_at">
@@ -176,7 +176,7 @@ export const addSeries = (
   }
 }
 
-/** The sums over all nodes that answered. */
+/** The sums over all nodes that have responded. */
 export const totalsOf = (nodes: ReadonlyArray<NodeShown>, at: string): typeof Totals.Type => {
   const histories = nodes.flatMap(({ history }) => history ?? [])
   return {

@@ -5,18 +5,21 @@ import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 import { Conflict } from "./Conflict.ts"
 
-/** The state of a report. Those that no operator has decided are open. */
+/** The state of a report. A report is open until an operator decides it. */
 export const ReportState = Schema.Literals(["open", "upheld", "dismissed"])
 export type ReportState = typeof ReportState.Type
 
-/** A report as operators see it; times in milliseconds. */
+/** A report, as operators see it. Times are in milliseconds. */
 export interface Report {
   readonly id: string
   readonly createdAt: number
   readonly reporter: string
   readonly reported: string
   readonly reason: string | null
-  /** Whether the reported agent began the conversation with the reporter, and no operator has dismissed the report. */
+  /**
+   * Whether the report counts against the reported agent. It counts if that agent began the conversation with the
+   * reporter, and no operator has dismissed the report.
+   */
   readonly counts: boolean
   readonly state: ReportState
   readonly decidedAt: number | null
@@ -29,12 +32,13 @@ export interface Report {
 }
 
 /**
- * The reports of agents about agents, and the operators' decisions about them. The statement of a decision writes its
- * audit row.
+ * The reports of agents about agents, and the decisions of operators about these reports. The statement of a decision
+ * also writes its audit row.
  */
 export class Reports extends Context.Service<Reports, {
   /**
-   * The newest first. `null` selects all states, or all reported agents. `after` is the last report of the page before.
+   * The reports, the newest first. `null` selects all states, or all reported agents. `after` is the last report of the
+   * previous page.
    */
   readonly list: (query: {
     readonly state: ReportState | null
@@ -43,8 +47,8 @@ export class Reports extends Context.Service<Reports, {
     readonly limit: number
   }) => Effect.Effect<ReadonlyArray<Report>, Unavailable>
   /**
-   * Decides a report that is open. A dismissed report no longer counts, and its agent is evaluated again before this
-   * returns.
+   * Decides an open report. A dismissed report no longer counts, and the reported agent is evaluated again before
+   * `decide` returns.
    */
   readonly decide: (decision: {
     readonly id: string
@@ -83,7 +87,7 @@ export class Reports extends Context.Service<Reports, {
             ORDER BY r.created_at DESC, r.id DESC LIMIT ${limit}`,
         decide: Effect.fn("Reports.decide")(function*({ id, note, operator, state }) {
           const at = yield* Clock.currentTimeMillis
-          // A dismissal makes an evaluation of the agent due.
+          // A dismissal also makes a new evaluation of the reported agent due.
           const [decided] = yield* query<{ readonly reported_id: string }>`
             WITH done AS (
               UPDATE reports SET decision = ${state}, decided_at = ${at}, decided_by = ${operator}, note = ${note}

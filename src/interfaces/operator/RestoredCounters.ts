@@ -3,19 +3,25 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { AuditLog } from "./AuditLog.ts"
 
-/** More seqs and inbox numbers than can have been assigned between a backup and its restoration. */
+/**
+ * By how much the counters are advanced. More seqs or inbox numbers cannot have been assigned between a backup and its
+ * restoration.
+ */
 const SEQS_AHEAD = 1_000_000
 const NUMBERS_AHEAD = 1_000_000_000
 
-/** Rows that one statement moves on. On PGlite, the server does nothing else until the statement ends. */
+/** How many rows one statement updates. On PGlite, the server does nothing else until the statement ends. */
 const BATCH_ROWS = 2_000
 
-/** The counters of a database that was restored from a backup. Nothing is prepared, because it runs seldom. */
+/**
+ * Advances the counters of a database that was restored from a backup. The statements are not prepared, because they
+ * run rarely.
+ */
 export class RestoredCounters extends Context.Service<RestoredCounters, {
   /**
-   * Moves all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries) past every number that
-   * was assigned since the backup that this database was restored from. May be repeated. Owners that have a
-   * conversation in memory read it again. Works in slices, and writes its audit row at the end.
+   * Advances all counters whose numbers clients and webhooks know: seqs, inbox numbers and deliveries. The counters
+   * pass every number that was assigned after the backup. May be repeated. Owners that have a conversation in memory
+   * reload it. Works in slices, and writes the audit row at the end.
    */
   readonly moveOn: (
     operator: string
@@ -26,7 +32,7 @@ export class RestoredCounters extends Context.Service<RestoredCounters, {
     Effect.gen(function*() {
       const audit = yield* AuditLog
       const { query } = yield* Database
-      /** Runs a statement for all rows, slice by slice in the order of their ids; returns the number of rows. */
+      /** Runs a statement for all rows, slice by slice, ordered by id. Returns the number of rows. */
       const inSlices = Effect.fnUntraced(function*(
         slice: (above: string) => Effect.Effect<ReadonlyArray<{ readonly id: string }>, Unavailable>
       ) {

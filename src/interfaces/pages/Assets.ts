@@ -6,8 +6,8 @@ import { fileURLToPath } from "node:url"
 import { type StaticBody, staticBody } from "./StaticBody.ts"
 
 /**
- * All files that the pages load. `version` is a hash of all of them and part of their paths, so a path's bytes never
- * change.
+ * All files that the pages load. `version` is a hash of all files and is part of their paths, so the bytes at a path
+ * never change.
  */
 export interface Assets {
   readonly version: string
@@ -27,8 +27,8 @@ const types: Readonly<Record<string, string>> = {
 const here = import.meta.dirname
 
 /**
- * The imported packages, by their import names. `path` is relative to the package's folder and replaces the package's
- * main file.
+ * The imported packages, by import name. `path` is the file to import instead of the package's main file, relative to
+ * the package's folder.
  */
 const modules: ReadonlyArray<readonly [name: string, path?: string]> = [
   ["preact"],
@@ -46,7 +46,7 @@ const fileOf = ([name, path]: (typeof modules)[number]): string =>
     ? fileURLToPath(import.meta.resolve(name))
     : join(dirname(createRequire(import.meta.url).resolve(`${name.split("/")[0]}/package.json`)), path)
 
-/** The paths of this module's own files: the style sheet, the icon and the JavaScript in its folders. */
+/** The paths of the pages' own files: the style sheet, the icon and the JavaScript in their folders. */
 const own = (): ReadonlyArray<string> =>
   ["account", "app", "client", "console", "content", "oauth", "shared", "tab"].flatMap((folder) =>
     readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`)
@@ -57,7 +57,7 @@ const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMapping
 const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> =>
   staticBody(bytes, types[extname(name)] ?? "application/octet-stream")
 
-/** Reads and compresses all files, some 100 kB. This runs once, at the first request for a page. */
+/** Reads and compresses all files, about 100 kB. Runs once, at the first request for a page. */
 export const loadAssets = async (): Promise<Assets> => {
   const packages: Record<string, string> = {}
   const files = new Map<string, StaticBody>()

@@ -7,12 +7,13 @@ export interface Document {
   readonly policy: string
 }
 
-/** The text as HTML that shows it. */
+/** Escapes a text for HTML. */
 export const escaped = (text: string): string => text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
 
 /**
- * The Content-Security-Policy of a page. The page may run only this server's modules and its import map, and no text as
- * code (`trusted-types 'none'`). It may connect only to this server and to `stores`. No page may show it in a frame.
+ * The Content-Security-Policy of a page. The page may run only this server's modules and its import map, and may not
+ * run text as code (`trusted-types 'none'`). It may connect only to this server and to `stores`. No page may embed it
+ * in a frame.
  */
 const policyOf = (importMap: string | undefined, stores: ReadonlyArray<string>): string =>
   [
@@ -38,13 +39,16 @@ interface Contents {
   readonly styles?: ReadonlyArray<string>
   /** The HTML of the page's body. */
   readonly body: string
-  /** The path from the page to the server's root, if the page is not beside it: `../`. */
+  /**
+   * The relative path from the page to the server's root, for example `../`. Absent if the page is directly below the
+   * root.
+   */
   readonly root?: string
-  /** Origins that the page's scripts may reach, besides the server's own. */
+  /** Origins besides the server's own to which the page's scripts may connect. */
   readonly stores?: ReadonlyArray<string>
 }
 
-/** Makes a page. All addresses in it are relative, so that it works behind a proxy that adds a path. */
+/** Makes a page. All URLs in the page are relative, so that the page works behind a proxy that adds a path. */
 export const documentOf = (
   assets: Assets,
   { body, entry, root = "", stores = [], styles = [], title }: Contents

@@ -15,7 +15,7 @@ const guarded = {
   "cross-origin-resource-policy": "same-origin"
 }
 
-/** Makes a page ready to be sent. The body is compressed once. */
+/** Prepares a page for sending. Compresses its body once. */
 const made = ({ html, policy }: Document, headers: Readonly<Record<string, string>>): Effect.Effect<Send> =>
   Effect.map(
     Effect.promise(() => staticBody(Buffer.from(html), "text/html; charset=utf-8")),
@@ -32,8 +32,8 @@ const made = ({ html, policy }: Document, headers: Readonly<Record<string, strin
   )
 
 /**
- * Sends a file. If `current` is true, the path names the current version of the files, so clients may cache the answer
- * for good.
+ * Sends a file. If `current` is true, the path contains the current version of the files, so clients may cache the
+ * response forever.
  */
 const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: StaticBody, current: boolean) =>
   sendStatic(request, asset, {
@@ -41,7 +41,10 @@ const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: StaticBo
     "cache-control": current ? `public, max-age=${YEAR_SECONDS}, immutable` : "no-store"
   })
 
-/** Whether a request prefers a page to JSON: `text/html` has the higher weight, or the same weight and comes first. */
+/**
+ * Whether a request prefers a page to JSON. It does if `text/html` has the higher weight, or has the same weight and
+ * comes first.
+ */
 export const wantsPage = (accept: string | undefined): boolean => {
   const weights = new Map(
     (accept ?? "").toLowerCase().split(",").map((part): [string, number] => {
@@ -66,14 +69,14 @@ export class Pages extends Context.Service<Pages, {
   readonly welcome: Send
   readonly app: Send
   readonly console: Send
-  /** The page on which a person lets a program use an agent (P, "Sign-in page"). */
+  /** The page on which a person lets a program use an agent (wire.md P, "Sign-in page"). */
   readonly signIn: Send
-  /** A page that says why a sign-in cannot begin, with status 400. `message` is shown as text. */
+  /** A page with status 400 that tells why a sign-in cannot begin. `message` is shown as text. */
   readonly problem: (
     request: HttpServerRequest.HttpServerRequest,
     message: string
   ) => Effect.Effect<HttpServerResponse.HttpServerResponse>
-  /** Answers with the file at this path; undefined if there is none. */
+  /** The response with the file at this path; undefined if there is no such file. */
   readonly asset: (
     request: HttpServerRequest.HttpServerRequest,
     version: string,
@@ -85,7 +88,10 @@ export class Pages extends Context.Service<Pages, {
     Effect.gen(function*() {
       const blobs = yield* Blobs
       const assets = yield* Effect.cached(Effect.promise(loadAssets))
-      /** The origin that clients upload files to and download them from. It is known only once the server listens. */
+      /**
+       * The origin to which clients upload files and from which they download them. It is known only after the server
+       * has begun to listen.
+       */
       const store = blobs.uploadUrl({ id: "att_example", size: 1, sha256: "0".repeat(64) }).pipe(
         Effect.map((url) => [new URL(url).origin]),
         Effect.orElseSucceed((): ReadonlyArray<string> => [])
@@ -126,7 +132,7 @@ export class Pages extends Context.Service<Pages, {
                 body: STARTING
               })
           ),
-          // In a pop-up, the page to which the browser returns needs its opener.
+          // If the sign-in runs in a pop-up, the page to which the browser returns needs access to its opener.
           { "cache-control": "no-store", "cross-origin-opener-policy": "unsafe-none" }
         ),
         problem: (request, message) =>

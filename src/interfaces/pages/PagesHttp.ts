@@ -19,7 +19,7 @@ export const addPage = (
       const request = yield* HttpServerRequest.HttpServerRequest
       yield* budgets.ofAddress(request)
       const [, asked = "", query = ""] = /^([^?#]*)([^#]*)/s.exec(request.url) ?? []
-      // The page names its files by paths relative to its own path, which must not end in a slash.
+      // The page refers to its files by relative paths, so its own path must not end in a slash.
       return asked.endsWith("/")
         ? HttpServerResponse.empty({ status: 308, headers: { location: `../${path.split("/").at(-1)}${query}` } })
         : yield* send(request)

@@ -1,6 +1,6 @@
 import { escaped } from "./Document.ts"
 
-/** The page for a sign-in that cannot begin, and whose program must not be told. It needs no script. */
+/** The page for a sign-in that cannot begin, if the error must not be sent to the program. The page needs no script. */
 export const signInProblem = (message: string) => ({
   title: "Parley",
   body: `<main class="door">

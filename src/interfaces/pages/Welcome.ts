@@ -1,4 +1,4 @@
-/** The page that `/` shows to a browser. It needs no script. */
+/** The page that browsers get at `/`. The page needs no script. */
 export const welcome = {
   title: "Parley",
   body: `<main class="welcome">

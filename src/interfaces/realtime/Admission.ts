@@ -14,15 +14,15 @@ import { clientFrames } from "./Frames.ts"
 import { badKey } from "./KeyWatch.ts"
 import { readAgain, type SessionDependencies, SocketSession } from "./SocketSession.ts"
 
-/** Frames that may wait while the socket's key or its slot is checked. */
+/** How many frames of a socket may wait while its key or its slot is checked. */
 const MAX_EARLY_FRAMES = 16
 /**
- * How long the check of a key may take. A client waits four seconds for hello.ok, and must learn before then that it
- * has to retry.
+ * How long the check of a key may take. A client waits four seconds for hello.ok. It must be told to retry before then.
  */
 const KEY_CHECK = "3 seconds"
-/** How soon an agent's next socket counts as a reconnect, and how many agents are remembered for it. */
+/** How soon after its last socket an agent's next socket counts as a reconnect, in milliseconds. */
 const RECONNECT_MS = 60_000
+/** For how many agents a node remembers when their last sockets ended. */
 const MAX_LEFT = 10_000
 
 const TOO_MANY: CloseReason = { code: 1013, text: "too many sockets of this agent" }
@@ -31,7 +31,7 @@ export const UNCHECKED: CloseReason = { code: 1013, text: "the key could not be 
 /** The first frame of a socket is not a HELLO. */
 export const NO_HELLO: CloseReason = { code: 1008, text: "the first frame must be a HELLO with an api_key" }
 
-/** Leaves out the capabilities, because malformed ones do not make a HELLO invalid. */
+/** Does not decode the capabilities, because malformed capabilities do not make a HELLO invalid. */
 const decodeHello = Schema.decodeUnknownOption(clientFrames.hello.mapFields(Struct.omit(["capabilities"])))
 const decodeCapabilities = Schema.decodeUnknownOption(Schema.Array(Schema.String))
 
@@ -40,33 +40,36 @@ export interface AdmissionDependencies {
   readonly clock: Clock.Clock
   readonly liveAgents: LiveAgents["Service"]
   readonly presences: Presences["Service"]
-  /** Monotonic milliseconds. */
+  /** The monotonic clock, in milliseconds. */
   readonly now: () => number
   readonly pingMs: number
   readonly session: SessionDependencies
   readonly fork: (effect: Effect.Effect<void>) => void
   readonly logDefect: (defect: unknown) => Effect.Effect<void>
-  /** Handles a frame of a socket with a session. */
+  /** Handles a frame of a socket that has a session. */
   readonly receive: (connection: Connection, session: SocketSession, text: string) => void
 }
 
-/** Takes a socket from its key to its session, and from its close out of the lists of its agent (wire.md E.1). */
+/**
+ * Checks the keys of sockets and starts their sessions. After a socket has closed, removes it from its agent's lists
+ * (wire.md E.1).
+ */
 export const makeAdmission = (deps: AdmissionDependencies) => {
   const { auth, clock, fork, liveAgents, logDefect, now, presences } = deps
   /**
-   * When the latest socket of an agent on this node ended, oldest first. A socket that follows soon counts as a
+   * When the latest socket of each agent on this node ended, oldest first. A socket that follows soon counts as a
    * reconnect.
    */
   const left = new Map<string, number>()
 
-  /** The agent of a key. A defect has the same effect as a key that cannot be checked. */
+  /** Finds the agent of a key. A defect has the same effect as a key that cannot be checked. */
   const checked = (key: string) =>
     Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) })
       .pipe(
         Effect.catchDefect((defect) => Effect.andThen(logDefect(defect), Effect.fail(new Unavailable())))
       )
 
-  /** Called once the key is valid. The socket becomes a session of its agent, if there is a slot for it. */
+  /** Starts a session for a socket with a valid key if the agent has a free slot for sockets. */
   const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
     if (connection.socket.readyState !== 1) return
     const slot = liveAgents.enter(agent.id, () => {
@@ -119,8 +122,9 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
   }
 
   /**
-   * Starts a session once the mutes are loaded, because it must not show muted messages. Messages that are committed
-   * after its read of storage must be pushed to this node, so every node must know of the session before it starts.
+   * Starts a session after the mutes are loaded, because the session must not show muted messages. Messages that are
+   * committed after the session's read of storage must be pushed to this node. So every node must know of the session
+   * before it starts.
    */
   const begin = (session: SocketSession): void =>
     fork(Effect.matchEffect(
@@ -152,13 +156,13 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
   return {
     checked,
     welcome,
-    /** Handles a frame of a socket without a session: a HELLO, or a frame that must wait until the key is checked. */
+    /** Handles a frame of a socket without a session. The frame is a HELLO or has to wait until the key is checked. */
     receive: (connection: Connection, text: string): void => {
       if (connection.early === undefined) return hello(connection, text)
       connection.early.push(text)
       if (connection.early.length > MAX_EARLY_FRAMES) closeWith(connection, { code: 1013, text: "too fast" })
     },
-    /** Call it when the socket is closed. */
+    /** Call it after the socket has closed. */
     leave: (connection: Connection): void => {
       const { session, slot } = connection
       if (slot !== undefined) liveAgents.leave(slot)
@@ -169,8 +173,8 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
       left.set(session.agent.id, now())
       if (left.size > MAX_LEFT) left.delete(left.keys().next().value!)
       liveAgents.detach(session.agent.id, session)
-      // If the last sockets close on two nodes at once, the later update must know of both closes. Wait for the
-      // announcements first.
+      // If the last sockets close on two nodes at once, the later update of the presence must know of both closes. So
+      // first wait until the other nodes know of this close.
       if (session.agent.sessions.size === 0) {
         fork(Effect.andThen(liveAgents.reachable, Effect.ignore(presences.sockets(session.agent.id))))
       }

@@ -16,17 +16,23 @@ import type { SocketSession } from "./SocketSession.ts"
 
 const FLOODING: CloseReason = { code: 1013, text: "too many frames that are refused" }
 
-/** The part of a socket that the handling of its frames needs. */
+/** The fields of a socket that the handling of its frames needs. */
 export interface FrameSource extends Asking {
   readonly socket: Asking["socket"] & { readonly readyState: number }
-  /** The id of the socket's upgrade request, to which all work for its frames is attributed. */
+  /** The id of the socket's upgrade request. All work for the socket's frames is attributed to this request. */
   readonly requestId: string | undefined
-  /** When the frames arrived that count against the limit. */
+  /** When the frames that count towards the limit arrived. */
   frames: WindowLog | undefined
-  /** The frames that were answered with an error, and whether the socket is read more slowly because of them. */
+  /**
+   * Counts the frames for which the server sent an error. `slowed` is true while the socket is read more slowly because
+   * of them.
+   */
   refusals: Refusals | undefined
   slowed: boolean
-  /** Conversations to be marked as read, each up to a seq. A later mark is merged into the waiting one. */
+  /**
+   * Conversations to be marked as read, each up to a seq. A later mark of a conversation is merged into the waiting
+   * mark.
+   */
   reads: Map<string, number> | undefined
 }
 
@@ -36,7 +42,7 @@ export interface FrameDependencies {
   readonly presences: Pick<Presences["Service"], "put">
   readonly framesPerSecond: number
   readonly refusalsPerSecond: number
-  /** Monotonic milliseconds. */
+  /** The monotonic clock, in milliseconds. */
   readonly now: () => number
   /** Runs work for a frame of the socket. */
   readonly fork: (source: FrameSource) => (effect: Effect.Effect<void>) => void
@@ -49,7 +55,7 @@ interface RawFrame {
   readonly [key: string]: unknown
 }
 
-/** Parses a frame to a JSON object with a type. Undefined for anything else. */
+/** Parses a frame as a JSON object with a type. Returns undefined for any other text. */
 export const parseClientFrame = (text: string): RawFrame | undefined => {
   try {
     const value: unknown = JSON.parse(text)
@@ -68,13 +74,14 @@ const decodeTyping = Schema.decodeUnknownOption(
 const decodePresence = Schema.decodeUnknownOption(clientFrames["presence.update"])
 
 /**
- * Handles the frames of an authenticated socket (wire.md E): their effects, their limit, and the answers to bad ones.
+ * Handles the frames of an authenticated socket (wire.md E): runs them, limits their rate, and sends errors for bad
+ * frames.
  */
 export const makeClientFrames = (deps: FrameDependencies) => {
   const { conversations, deliveries, now, presences } = deps
   const rule: RateRule = { name: "frames", limit: deps.framesPerSecond, windowMs: 1_000, window: "second" }
 
-  /** Answers a frame with an error, and slows or closes a socket that gets too many errors. */
+  /** Sends an error for a frame. Slows down or closes a socket that gets too many errors. */
   const refuse = (
     source: FrameSource,
     session: SocketSession,
@@ -83,7 +90,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     action: string | null,
     id: unknown
   ): void => {
-    // An id that is nested too deep to be serialised is not repeated.
+    // The error does not repeat an id that is nested too deep to be serialised.
     const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
     refusals.at("socket", code).add()
     session.event(JSON.stringify({ type: "error", ...echoed, payload: { code, message, action } }))
@@ -103,7 +110,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   const run = (source: FrameSource, session: SocketSession, effect: Effect.Effect<void>): void =>
     withBackpressure(source, session.agent, effect, { now, fork: deps.fork(source) })
 
-  /** Runs the queries of a frame, and answers it with an error if they fail. A defect is logged. */
+  /** Runs the queries of a frame. Sends an error for the frame if the queries fail. Logs a defect. */
   const runOrRefuse = (
     source: FrameSource,
     session: SocketSession,
@@ -125,7 +132,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
       )
     )
 
-  /** Whether the socket may send one more frame. The limit holds for every period of one second. */
+  /** Whether the limit allows one more frame of the socket. The limit applies to every period of one second. */
   const mayReceive = (source: FrameSource): boolean => {
     const time = now()
     const frames = source.frames ??= new WindowLog()

@@ -1,14 +1,14 @@
 import type { IncomingMessage } from "node:http"
 
-/** Longer names are cut. */
+/** How many characters of a name are kept. */
 const MAX_LENGTH = 80
-/** How many names are shared. Further names are kept by their sockets alone. */
+/** How many names are shared between sockets. Each socket stores any further name itself. */
 const MAX_SHARED = 1_000
 
 /**
- * The names that clients send when they connect: `X-AgentChat-Client` with its version, else `User-Agent`. They are for
- * operators only, because a client may send anything. Sockets with the same name share one text, so that a name costs a
- * socket only a pointer.
+ * The names that clients send when they connect: `X-AgentChat-Client` with its version, otherwise `User-Agent`. The
+ * names are only for operators, because a client may send anything. Sockets with the same name share one string, so
+ * that each socket stores only a pointer.
  */
 export class ClientNames {
   private readonly shared = new Map<string, string>()
@@ -21,7 +21,7 @@ export class ClientNames {
       ? String(name)
       : `${String(name)}/${String(version)}`
     if (said === undefined || said === "") return null
-    // Copy the text, because a slice would keep the whole head of the request in memory.
+    // Copy the string, because a slice would keep the whole header section of the request in memory.
     const text = Buffer.from(said.slice(0, MAX_LENGTH), "latin1").toString("latin1").replace(/[^ -~]/g, "?")
     const known = this.shared.get(text)
     if (known !== undefined) return known

@@ -4,17 +4,17 @@ import type { WebSocket } from "ws"
 import type { FrameSource } from "./ClientFrames.ts"
 import type { SocketSession } from "./SocketSession.ts"
 
-/** A socket from its upgrade to its end. */
+/** A socket, from its upgrade to its close. */
 export interface Connection extends FrameSource {
   readonly socket: WebSocket
   /** The client's name from the upgrade request. */
   readonly client: string | null
   session: SocketSession | undefined
-  /** Its slot among its agent's sockets, from the check of its key until it is closed. */
+  /** The slot that the socket takes among its agent's sockets, from the check of its key until it is closed. */
   slot: SocketSlot | undefined
-  /** The hash of its key, set when the session begins. */
+  /** The hash of the socket's key. Set when the session begins. */
   keyHash: string
-  /** Frames that arrived while the key or the slot is checked. Undefined at any other time. */
+  /** Frames that have arrived while the key or the slot is being checked. Undefined at any other time. */
   early: Array<string> | undefined
   /** When a HELLO or a pong is due, on the monotonic clock. */
   deadline: number
@@ -22,7 +22,7 @@ export interface Connection extends FrameSource {
   awaitingPong: boolean
 }
 
-/** A new socket, whose HELLO is due at `deadline`. */
+/** Makes the connection of a new socket, whose HELLO is due at `deadline`. */
 export const makeConnection = (
   socket: WebSocket,
   requestId: string | undefined,
@@ -54,17 +54,19 @@ export const closeWith = (connection: Connection, reason: CloseReason): void => 
   connection.socket.close(reason.code, reason.text)
 }
 
-/** The times of the heartbeats of a socket, in milliseconds. */
+/** The deadlines and the interval of a socket's heartbeats, in milliseconds. */
 export interface HeartbeatTimes {
-  /** In which a new socket must authenticate. */
+  /** How long a new socket may take to authenticate. */
   readonly helloMs: number
-  /** From one ping to the next. */
+  /** How often the server pings a socket. */
   readonly pingMs: number
-  /** In which a client must answer a ping. */
+  /** How long a client may take to respond to a ping. */
   readonly pongMs: number
 }
 
-/** Checks the deadlines of all sockets: a HELLO that did not come, a ping that is due, a pong that did not come. */
+/**
+ * Checks the deadlines of all sockets. Closes a socket whose HELLO or pong is overdue, and sends pings that are due.
+ */
 export const checkDeadlines = (
   connections: Iterable<Connection>,
   at: number,

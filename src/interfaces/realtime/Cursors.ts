@@ -1,17 +1,17 @@
 import { Effect, Semaphore } from "effect"
 
-/** The part of a socket that the comparison of cursors needs. */
+/** The fields of a socket that the comparison of cursors needs. */
 export interface Following {
   readonly session: { readonly agent: { readonly id: string }; readonly check: (head: number) => void } | undefined
 }
 
-/** Sockets whose inboxes are read with one query. */
+/** For how many sockets one query reads the inboxes. */
 const BATCH_SIZE = 500
 
 /**
  * Compares sessions with the newest numbers of their inboxes in storage. Only one comparison runs at a time. If two ran
- * at once, a session could get an older number after a newer one, and would take its cursor for one that is beyond
- * storage (`check`).
+ * at once, a session could get an older number after a newer one. The session would then conclude that its cursor is
+ * beyond storage (`check`).
  */
 export const makeComparison = <E>(
   connections: Iterable<Following>,

@@ -9,7 +9,7 @@ import { Schema } from "effect"
 const frame = <const Type extends string, P extends Schema.Top>(type: Type, payload: P, about: string) =>
   Schema.Struct({ type: Schema.Literal(type), payload }).annotate({ description: about })
 
-/** A message as the socket pushes it: a SyncRow, or the agent's own message with `delivery_id` null. */
+/** A message as the socket pushes it: a SyncRow. For the agent's own message, `delivery_id` is null. */
 const PushedMessage = Schema.Struct({ ...SyncRow.fields, delivery_id: Schema.NullOr(Schema.String) })
 
 const Typing = Schema.Struct({ conversation_id: Schema.String, sender: Schema.String })

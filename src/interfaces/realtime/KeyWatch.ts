@@ -6,22 +6,22 @@ import { Effect, Schedule } from "effect"
 import { closeWith, type Connection } from "./Connection.ts"
 import { readAgain } from "./SocketSession.ts"
 
-/** How often to check whether the other nodes still send notices to this node. */
+/** How often a node checks whether the other nodes can still notify it. */
 const TICK = "500 millis"
 /** How long accounts are cached (`AgentCache.ts`). */
 const CACHED = "1 second"
 /**
- * How long a node keeps its sockets while it neither hears from all other nodes nor can read the sockets' keys, in
+ * How long a node keeps its sockets while it is not connected to all other nodes and cannot read the sockets' keys, in
  * milliseconds.
  */
 const CUT_OFF_MS = 3_000
 
 const CUT_OFF: CloseReason = { code: 1013, text: "this server is cut off from the others: connect again" }
 
-/** The part of a socket that the check of keys needs. */
+/** The fields of a socket that the check of keys needs. */
 export interface Keyed {
   readonly keyHash: string
-  /** Undefined until the key has arrived and been checked. */
+  /** Undefined until the key has been received and checked. */
   readonly session:
     | { readonly agent: { readonly id: string }; readonly close: (reason: CloseReason) => void }
     | undefined
@@ -29,12 +29,12 @@ export interface Keyed {
 
 export const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 
-/** Sockets whose keys are read with one query. */
+/** For how many sockets one query reads the keys. */
 const BATCH_SIZE = 500
 
 /**
- * Closes the sockets whose keys have become invalid without a notice. Checks only sockets that were sessions before the
- * query, because its result says nothing about later ones, and clients do not reconnect after this close.
+ * Closes the sockets whose keys have become invalid without a notice to this node. Checks only sockets that had a
+ * session before the query. The result says nothing about later sockets, and clients do not reconnect after this close.
  */
 export const closeDeadKeys = Effect.fnUntraced(function*<E>(
   connections: Iterable<Keyed>,
@@ -53,9 +53,9 @@ export const closeDeadKeys = Effect.fnUntraced(function*<E>(
 })
 
 /**
- * With a notice of a new key, `LiveAgents` closes the sockets (`disconnect`). This watch closes sockets whose keys may
- * have become invalid without a notice: while other nodes cannot notify this node, and after a line to another node has
- * ended.
+ * When a node is notified of a new key, `LiveAgents` closes the sockets with the old key (`disconnect`). This watch
+ * closes sockets whose keys have become invalid without a notice. It checks keys while other nodes cannot notify this
+ * node, and after a connection to another node has ended.
  */
 export const watchKeys = Effect.fnUntraced(
   function*({ agents, connections, fork, liveAgents, logDefect, now, presences }: {
@@ -64,15 +64,15 @@ export const watchKeys = Effect.fnUntraced(
     readonly fork: (effect: Effect.Effect<void>) => void
     readonly liveAgents: LiveAgents["Service"]
     readonly logDefect: (defect: unknown) => Effect.Effect<void>
-    /** Monotonic milliseconds. */
+    /** The monotonic clock, in milliseconds. */
     readonly now: () => number
     readonly presences: Presences["Service"]
   }) {
     const checkKeys = closeDeadKeys(connections, agents.keyHashes)
-    /** When all keys were known to be valid: by the notices of the other nodes, or by a read of the keys. */
+    /** When all keys were last known to be valid, from the notices of the other nodes or from a read of the keys. */
     let knownAt = now()
-    // A node that comes back to the cluster is ready before the others have its address again, and their notices do not
-    // reach it until then. A node that is cut off knows of no change at all, so its clients must connect to another
+    // A node that rejoins the cluster is ready before the other nodes have its address again. Until then, their notices
+    // do not reach the node. A node that is cut off gets no notices at all, so its clients must connect to another
     // node.
     const watch = Effect.gen(function*() {
       if (!liveAgents.hearsAll()) yield* Effect.timeout(checkKeys, CUT_OFF_MS)
@@ -87,7 +87,7 @@ export const watchKeys = Effect.fnUntraced(
     )
     yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(TICK)))
 
-    /** Closes the sockets whose keys have become invalid without a notice, and reads the mutes again. */
+    /** Closes the sockets whose keys have become invalid without a notice, and reloads the mutes. */
     const recheck = Effect.andThen(checkKeys, liveAgents.reloadMutes).pipe(
       Effect.retry(readAgain),
       Effect.catchCause((cause) =>
@@ -101,7 +101,7 @@ export const watchKeys = Effect.fnUntraced(
           concurrency: 8,
           discard: true
         })
-        // A socket may have been accepted meanwhile for an account that was cached before its key changed.
+        // Meanwhile a socket may have been accepted for an account that was cached before its key changed.
         yield* Effect.sleep(CACHED)
         yield* recheck
       }))

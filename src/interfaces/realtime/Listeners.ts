@@ -16,33 +16,33 @@ import { readAgain } from "./SocketSession.ts"
 
 /** How often the listeners are compared with storage. */
 const CHECK = "5 seconds"
-/** How long an agent stays online after a wait, so that one that waits in a loop is online all the time. */
+/** How long an agent stays online after a long poll, so that an agent that polls in a loop is online all the time. */
 const BETWEEN_WAITS = "5 seconds"
 /**
- * The time over which a stopping server spreads the ends of its listeners, in milliseconds, because their clients go to
+ * Over how many milliseconds a stopping server spreads the ends of its listeners, because their clients then connect to
  * the other nodes.
  */
 const SPREAD_MS = 2_000
 
-/** The reason of a listener that gets no slot among its agent's sockets. */
+/** Why a listener is refused if its agent has no free slot for sockets. */
 export const TOO_MANY = "too many sockets of this agent"
 
-/** Why an agent cannot listen or wait. */
+/** Why an agent cannot listen or poll. */
 export type WaitRefusal = Unauthorized | AgentSuspended | RateLimited | Unavailable
 
 /** The callbacks of a listener, for events of its agent's inbox. */
 export interface InboxListener {
-  /** A message of this conversation was committed that is not muted. `own` says whether the agent sent it. */
+  /** A message of this conversation was committed and is not muted. `own` is true if the agent sent it. */
   readonly message: (conversationId: string, own: boolean) => void
   /** Messages may have been missed. */
   readonly missed: () => void
-  /** The listener has ended for this reason, or because the server stops if undefined. */
+  /** The listener has ended for this reason. Undefined if it has ended because the server stops. */
   readonly ended: (reason: CloseReason | undefined) => void
 }
 
 /**
- * Listens to an agent's inbox without showing anything. It takes one of the slots of the agent's sockets, and presence
- * counts it as a socket.
+ * Listens to an agent's inbox without showing messages. A listener takes one of the slots of the agent's sockets, and
+ * presence counts it as a socket.
  */
 export class Listener implements LiveSession {
   agent: LiveAgent
@@ -59,14 +59,14 @@ export class Listener implements LiveSession {
     this.inbox = inbox
   }
 
-  /** The object that is compared with storage (Cursors.ts): the listener. */
+  /** The session that is compared with storage (Cursors.ts). It is the listener itself. */
   get session(): this {
     return this
   }
 
   hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
-    // After a gap, the listener cannot know what came before. The next comparison with storage finds messages before
-    // the gap.
+    // If numbers before this one are missing, do not advance `reached`. The next comparison with storage then finds the
+    // missing messages.
     if (inboxNo === this.reached + 1) this.reached = inboxNo
     if (!muted && !this.over) this.inbox.message(rendered.conversationId, false)
   }
@@ -87,7 +87,10 @@ export class Listener implements LiveSession {
     this.inbox.ended(reason)
   }
 
-  /** Compares `reached` with the newest number in storage. A greater number there means a lost hint. */
+  /**
+   * Compares `reached` with the newest number in storage. A greater number in storage means that a push from another
+   * node was lost.
+   */
   check(head: number): void {
     if (head <= this.reached || this.over) return
     this.reached = head
@@ -95,7 +98,7 @@ export class Listener implements LiveSession {
   }
 }
 
-/** The listeners of this node: their slots, their presence, and their comparison with storage. */
+/** Attaches and ends the listeners of this node. Manages their slots and presence, and compares them with storage. */
 export const makeListeners = Effect.gen(function*() {
   const deliveries = yield* Deliveries
   const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
@@ -128,7 +131,7 @@ export const makeListeners = Effect.gen(function*() {
       )
     )
 
-  /** Takes a slot and attaches the listener. `leave` reverses as much of this as was done. */
+  /** Takes a slot and attaches the listener. `leave` reverses as many of these steps as were completed. */
   const join = Effect.fnUntraced(function*(listener: Listener, check: Principal["check"]) {
     const agentId = listener.agent.id
     const slot = listener.slot = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
@@ -140,7 +143,7 @@ export const makeListeners = Effect.gen(function*() {
     // If the credential became invalid between its check and the attachment, the listener was not notified. Check the
     // credential again.
     yield* admitted(check)
-    // As for sockets, wait until other nodes push to this listener and the agent's mutes are loaded.
+    // As for sockets, wait until the other nodes push to this listener and the agent's mutes are loaded.
     yield* liveAgents.reachable
     yield* Effect.retry(liveAgents.loadMutes(listener.agent), readAgain)
   })

@@ -3,27 +3,26 @@ import { WindowLog } from "#infrastructure/rates/SlidingWindows"
 import { Effect } from "effect"
 
 /**
- * Look-ups of a socket that may be under way at once. While more of them wait, the server does not read from the
- * socket.
+ * How many look-ups of a socket may run at once. While further look-ups wait, the server does not read from the socket.
  */
 const MAX_LOOKUPS = 4
 
 /**
- * Look-ups that all sockets of an agent on this node may begin in 100 ms. PGlite answers within the call, so
- * `MAX_LOOKUPS` alone bounds nothing.
+ * How many look-ups all sockets of an agent on this node may begin in 100 ms. With PGlite, a look-up ends within the
+ * call that begins it, so `MAX_LOOKUPS` alone bounds nothing.
  */
 const LOOKUPS_IN_100_MS = 10
 const RULE: RateRule = { name: "look-ups", limit: LOOKUPS_IN_100_MS, windowMs: 100, window: "100 ms" }
 
 /** A socket whose reading can be paused. */
 export interface Reading {
-  /** The number of reasons why it is paused. */
+  /** How many calls of `hold` have not been followed by `letGo`. Reading is paused while there are any. */
   holds: number
   readonly socket: { readonly pause: () => void; readonly resume: () => void }
 }
 
 /**
- * Pauses reading until `letGo` has been called as often as `hold`. Frames that were read together with the last one
+ * Pauses reading until `letGo` has been called as often as `hold`. Frames that have been read from the network already
  * still arrive.
  */
 export const hold = (reading: Reading): void => {
@@ -36,28 +35,28 @@ export const letGo = (reading: Reading): void => {
 
 /** A socket whose frames cause queries. */
 export interface Asking extends Reading {
-  /** Look-ups under way. */
+  /** How many look-ups are running. */
   lookups: number
-  /** Look-ups that wait, for frames that were read before the pause. */
+  /** The waiting look-ups, for frames that were read before the pause. */
   waiting: Array<Effect.Effect<void>> | undefined
 }
 
 /** The agent that the sockets belong to. */
 export interface Asker {
-  /** The times at which the latest look-ups for frames of its sockets began; `undefined` until there is one. */
+  /** When the latest look-ups for frames of the agent's sockets began; undefined before the first look-up. */
   lookups: WindowLog | undefined
 }
 
 export interface LookupDependencies {
-  /** Monotonic milliseconds. */
+  /** The monotonic clock, in milliseconds. */
   readonly now: () => number
   readonly fork: (effect: Effect.Effect<void>) => void
 }
 
 /**
- * Runs the queries of frames that no limit counts or that may be slow: a few at once, and a hundred a second. The
- * others wait in order. While some wait, the server does not read from the socket. So a flood of frames delays only its
- * sender, and nothing is dropped.
+ * Runs the queries of frames that no limit counts or that may be slow. Up to `MAX_LOOKUPS` of a socket run at once, and
+ * up to a hundred of an agent begin per second. Further queries wait in order. While queries wait, the server does not
+ * read from the socket. So a flood of frames delays only its sender, and nothing is dropped.
  */
 export const withBackpressure = (
   asking: Asking,
@@ -71,11 +70,14 @@ export const withBackpressure = (
     hold(asking)
   }
   asking.waiting.push(effect)
-  // Otherwise the look-up begins when one that is under way ends.
+  // If other look-ups are running, this look-up begins when one of them ends.
   if (asking.lookups === 0) runNext(asking, asker, deps)
 }
 
-/** Takes a place for one more look-up of the agent, or returns the milliseconds until there is a place. */
+/**
+ * Counts one more look-up of the agent and returns 0. If the limit is reached, returns the milliseconds until it allows
+ * the look-up.
+ */
 const placeIn = (asker: Asker, time: number): number => {
   const begun = asker.lookups ??= new WindowLog()
   const wait = begun.wait(RULE, time)
@@ -101,7 +103,7 @@ const run = (asking: Asking, asker: Asker, effect: Effect.Effect<void>, deps: Lo
 }
 
 /**
- * Runs the look-up that has waited longest as soon as there is a place. Reading goes on when the last one that waits
+ * Runs the look-up that has waited longest as soon as the limit allows. Resumes reading when the last waiting look-up
  * begins.
  */
 const runNext = (asking: Asking, asker: Asker, deps: LookupDependencies): void =>

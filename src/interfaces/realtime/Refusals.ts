@@ -1,21 +1,21 @@
-/** How many seconds' worth of refused frames, at the full rate, close a socket. */
+/** After how many seconds of refused frames at the full rate a socket is closed. */
 const FLOOD_SECONDS = 10
 
 /** How long reading from a socket with too many refused frames is paused, in milliseconds. */
 export const SLOWED_MS = 500
 
 /**
- * Counts the frames of one socket that were answered with an error. Each takes `1 / perSecond` seconds from an
- * allowance that time restores. A socket that has used a whole second in advance is slowed. A socket that has used ten
- * seconds before the allowance was full again is closed. So a faulty client gets an error for each frame, while a flood
- * is read slowly and then ends with the close. Times are monotonic milliseconds.
+ * Counts the refused frames of one socket: the frames for which the server sent an error. Each refused frame takes `1 /
+ * perSecond` seconds from an allowance that time restores. A socket that is a whole second behind is slowed down. A
+ * socket that takes ten seconds before the allowance is full again is closed. So a faulty client gets an error for each
+ * frame, while a flood is read slowly and then ends with the close. Times are monotonic milliseconds.
  */
 export class Refusals {
   /** When the allowance is full again. */
   private until = 0
   private inARow = 0
 
-  /** Counts one more refusal, of which `perSecond` are allowed. Returns what to do with the socket. */
+  /** Counts one more refused frame. `perSecond` of them are allowed each second. Returns what to do with the socket. */
   add(perSecond: number, now: number): "stays" | "slowed" | "closed" {
     if (now >= this.until) {
       this.until = now

@@ -29,35 +29,35 @@ import { watchKeys } from "./KeyWatch.ts"
 import type { SessionDependencies } from "./SocketSession.ts"
 import { Waiters } from "./Waiters.ts"
 
-/** How often deadlines are checked: one fiber for all sockets, instead of a timer for each. */
+/** How often deadlines are checked. One fiber checks all sockets, so that no socket needs a timer. */
 const TICK = "500 millis"
 /** How often cursors are compared with storage. */
 const CHECK = "5 seconds"
 /**
- * Bounds of a message's fragments, and of the pieces in which a frame arrives. Each takes some 400 bytes of memory
- * besides its content.
+ * The most fragments of a message, and the most chunks in which a frame may arrive. Each fragment or chunk takes some
+ * 400 bytes of memory besides its content.
  */
 const MAX_FRAGMENTS = 64
 const MAX_CHUNKS = 512
 /**
- * How many sessions of the node read their backlog at once. Those of one agent also need a slot of the agent for each
- * page.
+ * How many sessions of the node may read their backlog at once. The sessions of one agent also need a slot of the agent
+ * for each page.
  */
 const MAX_BACKLOG_READS = 8
-/** The memory that a page of a backlog may take. */
+/** How much memory a page of a backlog may take. */
 const BACKLOG_PAGE: LargeAnswer = { usual: 1, max: 1, bytes: 1_048_576 }
 const DRAIN_MS = 5_000
-/** The time over which a stopping server spreads the closing of its sockets, in milliseconds. */
+/** Over how many milliseconds a stopping server spreads the closing of its sockets. */
 const SPREAD_MS = 2_000
 const SPREAD_TICK_MS = 20
-/** How long a peer may take to read what was sent before a close, and to answer the close. */
+/** How long a peer may take to read the frames before a close and to respond to the close, in milliseconds. */
 const CLOSE_MS = 10_000
 
 const LEAVING: CloseReason = { code: 1013, text: "the server is shutting down: try again" }
 
 /**
- * Serves `/v1/ws` (wire.md E): upgrades, heartbeats and the end of sockets. `Admission.ts` checks their keys, a
- * SocketSession decides what a socket shows, and `ClientFrames.ts` handles what its client sends.
+ * Serves `/v1/ws` (wire.md E): upgrades, heartbeats and the closing of sockets. `Admission.ts` checks their keys, a
+ * SocketSession decides which messages a socket shows, and `ClientFrames.ts` handles the frames of its client.
  */
 export const SocketServer = Layer.effect(
   UpgradeHandler,
@@ -114,7 +114,7 @@ export const SocketServer = Layer.effect(
       const connection = makeConnection(socket, requestId, client, now() + heartbeats.helloMs)
       connections.add(connection)
       socket.on("message", (data: RawData, isBinary: boolean) => {
-        // The frame was under way when the close was sent.
+        // The frame was in transit when the close was sent.
         if (socket.readyState !== 1) return
         try {
           const { session } = connection
@@ -125,13 +125,13 @@ export const SocketServer = Layer.effect(
           if (session === undefined) admission.receive(connection, textOf(data))
           else frames.receive(connection, session, textOf(data))
         } catch (error) {
-          // An unforeseen failure closes the socket, and does not end the process.
+          // An unexpected failure closes the socket instead of ending the process.
           forkFor(connection)(Effect.logError("A frame could not be handled", error))
           closeWith(connection, { code: 1011, text: "the server failed on this frame" })
         }
       })
       socket.on("pong", () => {
-        // No limit counts pongs, so those without a ping are ignored.
+        // No limit counts pongs, so a pong without a ping is ignored.
         if (!connection.awaitingPong) return
         connection.awaitingPong = false
         if (connection.session !== undefined) fork(Effect.ignore(presences.sockets(connection.session.agent.id)))
@@ -147,8 +147,8 @@ export const SocketServer = Layer.effect(
     }
 
     /**
-     * Completes an upgrade. Temporary failures are reported on the socket, because a client that gets a 503 for its
-     * upgrade may never retry, but it does after a 1013.
+     * Completes an upgrade. Temporary failures are reported on the socket: a client that gets a 503 for its upgrade may
+     * never retry, but it retries after close code 1013.
      */
     const accept = (
       request: IncomingMessage,
@@ -232,7 +232,7 @@ const heartbeatTimes = (config: Settings): HeartbeatTimes => ({
   pongMs: config.SOCKETS_PONG_SECONDS * 1_000
 })
 
-/** What bounds the memory and the reads of all sockets together. */
+/** Makes the bounds for the memory and the reads of all sockets together. */
 const sessionBounds = Effect.gen(function*() {
   const config = yield* Config
   const reads = yield* LargeReads
@@ -251,9 +251,11 @@ const sessionBounds = Effect.gen(function*() {
   }
 })
 
-/** The server of `ws`, which refuses what is no upgrade and puts the request's id into the answer. */
+/**
+ * Makes the server of `ws`. The server refuses requests that are no upgrade, and adds the request's id to the response.
+ */
 const makeServer = (maxPayload: number, requestIds: WeakMap<IncomingMessage, string>): WebSocketServer => {
-  // The types of `ws` lack these options.
+  // The types of `ws` do not declare these options.
   const options: ServerOptions & Readonly<Record<"closeTimeout" | "maxBufferedChunks" | "maxFragments", number>> = {
     noServer: true,
     maxPayload,
@@ -274,7 +276,10 @@ const makeServer = (maxPayload: number, requestIds: WeakMap<IncomingMessage, str
   return server
 }
 
-/** Closes all sockets over some time, because the clients reconnect to the other nodes, and waits for them. */
+/**
+ * Closes all sockets and waits until they are closed. Spreads the closing, because all clients reconnect to the other
+ * nodes.
+ */
 const closeAll = Effect.fnUntraced(function*(connections: ReadonlySet<Connection>) {
   const closing = [...connections]
   const slice = Math.ceil(closing.length * SPREAD_TICK_MS / SPREAD_MS)
@@ -288,7 +293,7 @@ const closeAll = Effect.fnUntraced(function*(connections: ReadonlySet<Connection
   for (const connection of connections) connection.socket.terminate()
 })
 
-/** Closes sockets whose deadline has passed or whose key has ended, and finds pushes that were lost. */
+/** Closes sockets whose deadline has passed or whose key has become invalid, and finds lost pushes. */
 const watchSockets = Effect.fnUntraced(
   function*({ deliveries, heartbeats, ...watched }: Parameters<typeof watchKeys>[0] & {
     readonly deliveries: Deliveries["Service"]
@@ -301,7 +306,7 @@ const watchSockets = Effect.fnUntraced(
       return sessions
     })
 
-    /** Finds lost hints: a lost hint leaves a cursor behind the inbox. */
+    /** Finds lost pushes. After a lost push, the cursor of the session stays behind the inbox. */
     const check = makeComparison(connections, deliveries.heads)
 
     yield* Effect.forkScoped(
@@ -312,7 +317,7 @@ const watchSockets = Effect.fnUntraced(
     )
 
     yield* watchKeys(watched)
-    // Compare twice, because only the second comparison acts.
+    // Compare twice, because a session acts only on the second comparison.
     liveAgents.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
   }
 )

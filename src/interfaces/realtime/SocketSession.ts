@@ -8,20 +8,20 @@ import { Cause, Effect, Schedule } from "effect"
 import type { WebSocket } from "ws"
 import { SocketWriter, type UnsentBounds } from "./SocketWriter.ts"
 
-/** Rows read from storage at once. */
+/** How many rows are read from storage at once. */
 const PAGE_SIZE = 100
 /**
- * How long a gap in the hints may last before storage is read, in milliseconds. Two commits may be answered out of
- * order.
+ * How long a gap in the inbox numbers may last before storage is read, in milliseconds. Pushes may arrive out of order,
+ * because two commits may be confirmed out of order.
  */
 const REORDER_MS = 10
 const MAX_AHEAD = 256
 const MAX_ECHOES = 1_024
-/** Pushed messages that can be acknowledged without a query for their numbers. */
+/** How many pushed messages can be acknowledged without a query for their inbox numbers. */
 const MAX_UNACKED = 4_096
-/** Conversations whose last shown message a socket remembers. */
+/** For how many conversations a socket remembers the last shown message. */
 const MAX_RECENT = 64
-/** Retries reads for some 6 s in all, to outlast a restart of the database. */
+/** Retries reads for about 6 s in total, to outlast a restart of the database. */
 export const readAgain = { schedule: Schedule.exponential("100 millis"), times: 6 }
 
 interface Ahead {
@@ -52,45 +52,49 @@ export interface SessionOrigin {
 /** The services and limits of its node that a session uses. */
 export interface SessionDependencies extends UnsentBounds {
   readonly deliveries: Deliveries["Service"]
-  /** Runs a query for a page of the agent's backlog when the agent and the node may read one more. */
+  /** Runs a query for a page of the agent's backlog as soon as the agent and the node have a free slot. */
   readonly inSlot: (agentId: string, ...of: Parameters<Within>) => ReturnType<Within>
   readonly fork: (effect: Effect.Effect<void>) => void
 }
 
 /**
  * One authenticated socket: a cursor over its agent's inbox numbers. Number `cursor + 1` is sent as soon as it arrives.
- * After a gap, the session reads on from storage, in order, until the cursor has caught up. So the backlog, a lost hint
- * and a reconnect are one case, no live message overtakes the backlog, and memory is bounded by a page. The agent's own
- * messages have no number. Each waits until the cursor has reached the newest number that the agent's inbox had when
- * the message was committed. A message that is muted when its turn comes is skipped. This socket never shows it, even
- * if the mute ends. Sync and the next socket's backlog have it.
+ * After a gap, the session continues from storage, in order, until the cursor has caught up. So the backlog, a lost
+ * push and a reconnect are handled in the same way. No live message overtakes the backlog, and memory is bounded by a
+ * page. The agent's own messages have no inbox number. Each of them waits until the cursor has reached the newest
+ * number that the agent's inbox had when the message was committed. The session skips a message that is muted when the
+ * cursor reaches it. This socket never shows the message, even if the mute ends. Sync and the backlog of the next
+ * socket contain the message.
  *
- * An own message may come late from another node, after storage or the conversation's next owner has shown later
- * messages of the conversation. In that case the session drops it.
+ * An own message may arrive late from another node, after the session has shown later messages of the conversation. In
+ * that case the session drops the own message.
  */
 export class SocketSession implements LiveSession {
   readonly agent: LiveAgent
   readonly handle: string
   private readonly writer: SocketWriter
   private readonly deps: SessionDependencies
-  /** Whether the client acknowledges. If not, a frame that the socket accepted counts as delivered (wire.md E.2). */
+  /**
+   * Whether the client acknowledges messages. If not, a message counts as delivered as soon as the socket has accepted
+   * its frame (wire.md E.2).
+   */
   private readonly acknowledges: boolean
   private cursor = 0
-  /** The highest number that was sent. The cursor also passes numbers that are not shown. */
+  /** The highest inbox number that was sent. The cursor also passes numbers that are not shown. */
   private shown = 0
   private live = false
-  /** The newest number among the hints, and among those of comparisons that came while the session was reading. */
+  /** The newest inbox number from pushes, and from comparisons with storage while the session was reading. */
   private head = 0
   private ahead: Map<number, Ahead> | undefined
   private waitingForHole = false
   private echoes: Array<Echo> | undefined
   private unacked: Map<string, number> | undefined
   private suspect = 0
-  /** The last shown message of each conversation that was shown recently, the latest one last. */
+  /** The last shown message of each recently shown conversation, the latest one last. */
   private recent: Map<string, Shown> | undefined
   /** The highest cursor among the entries that `recent` has dropped. */
   private forgotten = 0
-  /** The cursor when it was found to be beyond storage, or 0 if it is not. */
+  /** The cursor when the last comparison found it beyond storage; 0 if the cursor was not beyond storage. */
   private beyond = 0
   private readonly origin: SessionOrigin
 
@@ -131,8 +135,8 @@ export class SocketSession implements LiveSession {
   }
 
   echo(after: number, before: number | null, frame: string, position?: MessagePosition): void {
-    // The next message of the conversation has been shown. Do not send a lower seq after it. The history has this
-    // message.
+    // The next message of the conversation has been shown. Do not send a lower seq after it. The client finds this
+    // message in the history.
     if (before !== null && this.shown >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
       this.writeEcho(after, frame, position)
@@ -163,7 +167,7 @@ export class SocketSession implements LiveSession {
     }
   }
 
-  /** The socket is closed. The session reads and sends nothing more. */
+  /** Call it after the socket has closed. The session then reads and sends nothing more. */
   ended(): void {
     this.writer.ended()
     this.ahead = undefined
@@ -173,9 +177,9 @@ export class SocketSession implements LiveSession {
   }
 
   /**
-   * Compares the cursor with the newest number in storage. A cursor that is behind the same number twice has lost a
-   * hint. A cursor that is beyond storage in two comparisons means that storage was restored from a backup. Then the
-   * socket is closed. When the client connects again, it gets the messages that storage has.
+   * Compares the cursor with the newest number in storage. If the cursor is behind the same number in two comparisons,
+   * a push was lost. If the cursor is beyond storage in two comparisons, storage was restored from a backup. The
+   * session then closes the socket. When the client reconnects, it gets the messages in storage.
    */
   check(head: number): void {
     if (this.beyond !== 0 && head < this.beyond) {
@@ -208,13 +212,13 @@ export class SocketSession implements LiveSession {
   acknowledge(messageId: string): Effect.Effect<void> | undefined {
     const inboxNo = this.unacked?.get(messageId)
     if (inboxNo === undefined) {
-      // An id that cannot be a parameter of a query belongs to no message.
+      // An id that PostgreSQL cannot store belongs to no message.
       return this.agent.isOwn(messageId) || !isStorable(messageId)
         ? undefined
         : Effect.ignore(this.deps.deliveries.acknowledgeMessage(this.agent, messageId))
     }
-    // The next push creates a new map: the table of a long-lived map references old entries until a full collection
-    // (http/SlotList.ts).
+    // The next push creates a new map, because the table of a long-lived map references old entries until a full
+    // garbage collection (http/SlotList.ts).
     if (this.unacked?.size === 1) this.unacked = undefined
     else this.unacked?.delete(messageId)
     this.deps.deliveries.acknowledge(this.agent.id, inboxNo)
@@ -242,7 +246,7 @@ export class SocketSession implements LiveSession {
     for (const inboxNo of ahead.keys()) if (inboxNo <= this.cursor) ahead.delete(inboxNo)
   }
 
-  /** Sends envelope `inboxNo`. All lower numbers have been shown or are not to be shown. */
+  /** Sends envelope `inboxNo`. All lower numbers have been shown or skipped. */
   private push(inboxNo: number, messageId: string, rendered: Rendered): void {
     this.releaseEchoes(inboxNo - 1)
     this.cursor = inboxNo
@@ -284,7 +288,7 @@ export class SocketSession implements LiveSession {
     if (n > 0) echoes.splice(0, n)
   }
 
-  /** Sends an echo unless a later message of its conversation has been shown. */
+  /** Sends an own message unless a later message of its conversation has been shown. */
   private writeEcho(after: number, frame: string, position: MessagePosition | undefined): void {
     if (position !== undefined) {
       const last = this.recent?.get(position.conversationId)
@@ -327,8 +331,8 @@ export class SocketSession implements LiveSession {
     const { agent, deps } = this
     return Effect.gen({ self: this }, function*() {
       while (!this.writer.closed) {
-        // The slot covers only the query, so that a socket that accepts a page slowly does not keep others from
-        // reading theirs. A socket may have closed while it waited.
+        // The slot is taken only for the query, so that a slow socket does not block the reads of other sockets. A
+        // socket may have closed while it waited for the slot.
         const page = yield* deps.deliveries.page(
           agent.id,
           this.cursor,

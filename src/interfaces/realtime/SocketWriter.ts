@@ -7,9 +7,9 @@ import type { WebSocket } from "ws"
 
 /** The bounds of the bytes that a socket has not sent yet. */
 export interface UnsentBounds {
-  /** Unsent bytes above which the backlog waits for the client to read (wire.md E.3). */
+  /** How many unsent bytes a socket may have before its backlog waits for the client to read (wire.md E.3). */
   readonly backlogBytes: number
-  /** Unsent bytes above which a socket is closed (wire.md E.4). */
+  /** How many unsent bytes a socket may have before it is closed (wire.md E.4). */
   readonly unsentBytes: number
   readonly held: BufferAccount
 }
@@ -17,7 +17,10 @@ export interface UnsentBounds {
 /** The stream below a socket, which `ws` does not expose. */
 const streamOf = (socket: WebSocket): Socket => (socket as WebSocket & { readonly _socket: Socket })._socket
 
-/** The bytes of memory that a part of a frame takes besides its content. Node knows how many parts wait to be sent. */
+/**
+ * How many bytes of memory each buffered part of a frame takes besides its content. Node reports how many parts wait to
+ * be sent.
+ */
 const PART_BYTES = 256
 const partsOf = (stream: Socket): number =>
   (stream as unknown as { readonly _writableState?: { readonly bufferedRequestCount?: number } })._writableState
@@ -25,9 +28,9 @@ const partsOf = (stream: Socket): number =>
 
 const release = (writer: SocketWriter): void => writer.release()
 
-/** Writes frames to one socket, and bounds the bytes that its client has not read. */
+/** Writes frames to one socket, and bounds the bytes that the client has not read yet. */
 export class SocketWriter {
-  /** Whether the socket is closed or will be closed. Then no more frames are written. */
+  /** Whether the socket is closed or closing. No more frames are written then. */
   closed = false
   private readonly socket: WebSocket
   private readonly agentId: string
@@ -50,8 +53,8 @@ export class SocketWriter {
   write(frame: string): boolean {
     if (this.closed || this.socket.readyState !== 1) return false
     if (this.unsentBytes > this.bounds.unsentBytes) {
-      // The close frame is queued behind the unsent frames. A peer that reads on in time gets both. Any other peer is
-      // disconnected.
+      // The close frame is queued behind the unsent frames. A peer that continues to read in time gets all of them. Any
+      // other peer is disconnected.
       slowSockets.add()
       this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
       return false
@@ -67,15 +70,15 @@ export class SocketWriter {
     this.socket.close(reason.code, reason.text)
   }
 
-  /** Call it when the socket is closed. */
+  /** Call it after the socket has closed. */
   ended(): void {
     this.closed = true
     if (this.held !== undefined) this.bounds.held.release(this.held)
   }
 
   /**
-   * Waits while the socket has more unsent bytes than a backlog may queue. While more than half of the node's bound for
-   * unsent bytes is used, waits until nearly all bytes of the socket are sent.
+   * Waits while the socket has more unsent bytes than a backlog may queue. If more than half of the node's bound for
+   * unsent bytes is used, waits until nearly all bytes of this socket are sent.
    */
   flushed(): Effect.Effect<void> {
     return Effect.suspend(() => {
@@ -85,7 +88,10 @@ export class SocketWriter {
     })
   }
 
-  /** Sends the frames of one turn in one write, because a system call costs as much as all other work for a frame. */
+  /**
+   * Sends the frames of one event-loop tick in one write, because a system call costs as much as all other work for a
+   * frame.
+   */
   private cork(): void {
     if (this.corked !== undefined) return
     const stream = streamOf(this.socket)
@@ -94,7 +100,7 @@ export class SocketWriter {
     process.nextTick(release, this)
   }
 
-  /** Writes the frames that `cork` has held back. */
+  /** Writes the frames that `cork` has buffered. */
   release(): void {
     this.corked?.uncork()
     this.corked = undefined

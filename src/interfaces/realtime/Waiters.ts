@@ -9,17 +9,20 @@ import { Unauthorized } from "#infrastructure/wire/WireError"
 import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, type Scope } from "effect"
 import { type InboxListener, Listener, makeListeners, TOO_MANY, type WaitRefusal } from "./Listeners.ts"
 
-/** How often deadlines of waits are checked: one fiber for all waits, instead of a timer for each. */
+/**
+ * How often the deadlines of long polls are checked. One fiber checks all of them, so that no long poll needs a timer.
+ */
 const TICK = "100 millis"
-/** Undelivered messages that one statement goes through while it looks for one that is not muted. */
+/** How many undelivered messages one statement goes through to find one that is not muted. */
 const PAGE_SIZE = 250
-/** The memory that such a statement may take. */
+/** How much memory such a statement may take. */
 const SEARCH: LargeAnswer = { usual: PAGE_SIZE, max: PAGE_SIZE, bytes: 1_024 }
-/** How long a stopping server holds a new wait before it ends the wait, so that the caller goes to another node. */
+/** After how long a stopping server ends a new long poll, so that its caller goes to another node. */
 const TURNED_AWAY = "1 second"
 
 /**
- * The result of a wait: messages, as the JSON texts of their SyncRows; a time-out; or `moved`, because the node stops.
+ * The result of a long poll. `rows` contains the messages as JSON texts of SyncRows. The outcome is `moved` if the node
+ * stops.
  */
 export interface Waited {
   readonly outcome: "messages" | "timeout" | "moved"
@@ -28,26 +31,29 @@ export interface Waited {
 
 const moved: Waited = { outcome: "moved", rows: [] }
 
-/** A wait from its beginning to its answer. While it waits, it is this object and its listener, without a fiber. */
+/**
+ * A long poll from its beginning to its result. While it waits, it consists of this object and its listener and has no
+ * fiber.
+ */
 export class Wait implements InboxListener {
   readonly listener: Listener
   /** The check of the caller's credential. */
   readonly check: Principal["check"]
-  /** The maximum number of messages in the answer. */
+  /** The most messages in the result. */
   readonly limit: number
-  /** When the wait times out, on the monotonic clock. The time counts from when the listener is attached. */
+  /** When the long poll times out, on the monotonic clock. The time-out begins when the listener is attached. */
   until = Number.POSITIVE_INFINITY
   readonly settled: (exit: Exit.Exit<Waited, WaitRefusal>) => void
-  /** The inbox number up to which the wait has read. */
+  /** The inbox number up to which the long poll has read. */
   read = 0
-  /** Whether there may be messages that the wait has not looked up yet. */
+  /** Whether there may be messages that the long poll has not looked up yet. */
   news = false
   /** Why the listener was ended. */
   reason: CloseReason | undefined
-  /** True while a look-up for this wait runs; `worker` is its fiber. */
+  /** Whether a look-up for this long poll is running. `worker` is the fiber of the look-up. */
   looking = false
   worker: Fiber.Fiber<Waited | undefined, WaitRefusal> | undefined
-  /** Starts a look-up for a wait. */
+  /** Starts a look-up for a long poll. */
   private readonly wake: (wait: Wait) => void
 
   constructor(
@@ -79,29 +85,33 @@ export class Wait implements InboxListener {
 }
 
 /**
- * Waits for messages, and listens to inboxes, for clients without a socket. A message that is committed while a
- * listener is attached is reported, or found by a read of storage after `listen` has returned.
+ * Long polls for messages, and listeners to inboxes, for clients without a socket. A message that is committed while a
+ * listener is attached is reported to the listener, or a read of storage after `listen` has returned finds it.
  */
 export class Waiters extends Context.Service<Waiters, {
   /**
-   * Listens until the scope closes. If the credential of the principal becomes invalid, or did so just before, the
-   * listener ends.
+   * Listens until the scope closes. The listener ends if the credential of the principal is invalid or becomes invalid.
    */
   readonly listen: (principal: Principal, inbox: InboxListener) => Effect.Effect<Listener, WaitRefusal, Scope.Scope>
   /**
-   * Waits until the agent's inbox holds an undelivered message that is not muted, and answers with the oldest `limit`
-   * undelivered ones, muted ones included. Nothing is acknowledged.
+   * Waits until the agent's inbox contains an undelivered message that is not muted. Then returns the oldest `limit`
+   * undelivered messages, including muted ones. Acknowledges nothing.
    */
   readonly wait: (principal: Principal, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
-  /** Does the same without a fiber that waits. `settled` is called once, later, unless the wait is cancelled before. */
+  /**
+   * Does the same as `wait` without a waiting fiber. `settled` is called once, after `begin` has returned, unless the
+   * long poll is cancelled first.
+   */
   readonly begin: (principal: Principal, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
-  /** Cancels a wait. Has no effect on a wait that has ended. */
+  /** Cancels a long poll. Has no effect on a long poll that has ended. */
   readonly cancel: (wait: Wait) => void
-  /** Call it when the server is about to stop. Waits end within two seconds, new ones after one second. */
+  /**
+   * Call it when the server is about to stop. Long polls then end within two seconds, and new ones after one second.
+   */
   readonly turnAway: () => void
   /** Whether the server is about to stop. */
   readonly isLeaving: () => boolean
-  /** Ends `turnAway`. */
+  /** Reverses `turnAway`. */
   readonly welcomeAgain: () => void
   /** The number of listeners. */
   readonly size: () => number
@@ -119,7 +129,7 @@ export class Waiters extends Context.Service<Waiters, {
       const some = Latch.makeUnsafe(false)
       let leaving = false
 
-      /** Whether an undelivered message above `after` is not muted, and how far the inbox was read. */
+      /** Whether there is an unmuted undelivered message above `after`, and up to which number the inbox was read. */
       const search = Effect.fnUntraced(function*(listener: Listener, after: number) {
         let from = after
         while (true) {
@@ -137,7 +147,7 @@ export class Waiters extends Context.Service<Waiters, {
         }
       })
 
-      /** The messages with which a wait ends. */
+      /** The messages that a long poll returns. */
       const shown = ({ limit, listener: { agent } }: Wait) =>
         reads.during(
           agent.id,
@@ -145,7 +155,7 @@ export class Waiters extends Context.Service<Waiters, {
           deliveries.sync(agent.id, undefined, limit)
         )
 
-      /** Returns the answer of a wait, or undefined if there is none yet. */
+      /** Returns the result of a long poll; undefined if there is none yet. */
       const lookUp = Effect.fnUntraced(function*(wait: Wait) {
         wait.news = false
         const { check, listener, reason } = wait
@@ -164,7 +174,7 @@ export class Waiters extends Context.Service<Waiters, {
             yield* admitted(check)
             return { outcome: "messages", rows } as const
           }
-          // The messages were acknowledged meanwhile. There is nothing to show, but there may be newer ones.
+          // The messages were acknowledged meanwhile, so there is nothing to show. There may be newer messages.
           wait.news = true
           return undefined
         }
@@ -183,7 +193,7 @@ export class Waiters extends Context.Service<Waiters, {
         fiber.addObserver((exit) => {
           wait.looking = false
           wait.worker = undefined
-          // The wait was cancelled, maybe before its listener was attached.
+          // The long poll was cancelled, maybe before its listener was attached.
           if (!waits.has(wait)) return leave(wait.listener)
           if (Exit.isSuccess(exit) && exit.value === undefined) {
             if (wait.news) work(wait, lookUp(wait))

@@ -5,11 +5,12 @@ import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 
-/**
- * The most deliveries that are counted for one webhook, so that a count is cheap for any number of waiting deliveries.
- */
+/** Up to how many waiting deliveries of a webhook are counted, so that a count is always cheap. */
 const MOST_PER_WEBHOOK = 1_000
-/** How long a node reports a count. If it has no newer count after that, another node runs the job. */
+/**
+ * How long a node reports its last count, in milliseconds. A node without a newer count after that time no longer runs
+ * the job.
+ */
 const SHOWN_MS = 180_000
 
 const COUNT = `
@@ -22,8 +23,8 @@ SELECT
   ) d ON true WHERE w.active AND w.slot IS NOT NULL)::bigint AS deliveries`
 
 /**
- * Counts the messages and webhook deliveries that wait on all nodes, for the metrics of the node that runs the job. It
- * decides nothing.
+ * Counts the waiting messages and webhook deliveries of the whole cluster, for the metrics of the node that runs the
+ * job. Nothing depends on these counts.
  */
 export class BacklogGauges extends Context.Service<BacklogGauges, {
   readonly count: Effect.Effect<Batch, Unavailable>

@@ -5,7 +5,7 @@ import { HttpRouter, HttpServerRequest } from "effect/http"
 import { type HttpApi, type HttpApiGroup, HttpApiScalar, OpenApi } from "effect/http-api"
 import { createHash } from "node:crypto"
 
-/** Settings with which Scalar loads nothing from other servers and shows no button that leads to its own services. */
+/** Settings with which Scalar loads nothing from other servers and shows no links to its own services. */
 const appearance = {
   withDefaultFonts: false,
   hideClientButton: true,
@@ -15,7 +15,10 @@ const appearance = {
   authentication: { preferredSecurityScheme: "bearer" }
 }
 
-/** The page's Content-Security-Policy: it can run its inline scripts and call this server, and loads nothing else. */
+/**
+ * The page's Content-Security-Policy. The page may run its inline scripts and call this server, and may load nothing
+ * else.
+ */
 const policyFor = (page: string): string => {
   const scripts = Array.from(
     page.matchAll(/<script>([\s\S]*?)<\/script>/g),
@@ -35,8 +38,8 @@ const policyFor = (page: string): string => {
 }
 
 /**
- * Scalar's page, with its script inline. It is rendered by a router of its own when it is first requested, because the
- * layer that adds it loads three megabytes of script as soon as it is built.
+ * Scalar's page, with its script inline. The layer that adds the page loads three megabytes of script when it is built.
+ * Therefore a separate router renders the page at the first request.
  */
 const makePage = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) =>
   Effect.scoped(Effect.gen(function*() {
@@ -59,7 +62,10 @@ interface Made {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** `/v1/openapi.json`, and `/docs`, which shows it in a browser, even offline. Both are made at the first request. */
+/**
+ * `/v1/openapi.json`, and `/docs`, which shows this document in a browser, even offline. Both are generated at the
+ * first request.
+ */
 export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
   const document = Effect.promise(async (): Promise<Made> => ({
     body: await staticBody(Buffer.from(JSON.stringify(OpenApi.fromApi(api))), "application/json"),

@@ -11,9 +11,9 @@ const mapValues = <A>(object: Readonly<Record<string, A>>, f: (value: A, key: st
 const nameOf = (name: string): string => name.replace(/Encoded$/, "")
 
 /**
- * A schema as a caller should read it. No object is closed, because unknown fields are ignored and later versions may
- * add fields. The bounds of safe integers are left out, because every integer has them. The one schema of an `allOf`
- * becomes part of the schema around it. Names are those of the contract.
+ * Simplifies a schema for callers. Leaves objects open, because unknown fields are ignored and later versions may add
+ * fields. Drops the bounds of safe integers, which every integer has. Merges the only schema of an `allOf` into the
+ * schema around it. Renames definitions to the names of the contract.
  */
 const tidy = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(tidy)
@@ -31,13 +31,13 @@ const tidy = (value: unknown): unknown => {
   )
 }
 
-/** An error's body has these fields and no others. */
+/** Closes the schema of an error's body, because such a body has exactly these fields. */
 const closed = (schema: unknown): unknown =>
   Predicate.isObject(schema) && Predicate.isObject(schema["properties"]) && "code" in schema["properties"]
     ? { ...schema, additionalProperties: false }
     : schema
 
-/** The JSON schemas of `named`. The definitions that they refer to are added to `definitions`. */
+/** The JSON schemas of `named`. Adds the definitions to which they refer to `definitions`. */
 const schemasOf = (named: Readonly<Record<string, Schema.Top>>, definitions: Json): Json =>
   mapValues(named, (schema) => {
     const { schemas: [root], definitions: shared } = JsonSchema.toMultiDocumentOpenApi3_1(
@@ -53,7 +53,7 @@ const multiDocument = (document: JsonSchema.Document<"draft-2020-12">): JsonSche
   definitions: document.definitions
 })
 
-/** Adds the headers that every answer has, and those of some statuses. */
+/** Adds the headers of all responses, and the headers of particular statuses. */
 const withHeaders = (response: unknown, status: string): unknown => {
   if (!Predicate.isObject(response)) return response
   const headers: Json = { "x-request-id": { $ref: "#/components/headers/RequestId" } }
@@ -68,10 +68,13 @@ const withHeaders = (response: unknown, status: string): unknown => {
 const mentions = (response: unknown, error: string): boolean =>
   response !== undefined && JSON.stringify(response).includes(`/${error}`)
 
-/** The headers of an answer to a request that may be a replay, beside those of all answers. */
+/** The additional headers of a response that may be a replay. */
 const REPLAY_HEADERS = { "idempotent-replay": { $ref: "#/components/headers/IdempotentReplay" } }
 
-/** Adds the Idempotency-Key to the operations that take one. Only these can refuse with IdempotencyKeyConflict. */
+/**
+ * Adds the Idempotency-Key header to the operations that accept it. These are the operations that can fail with
+ * IdempotencyKeyConflict.
+ */
 const withIdempotencyKey = (operation: Json, responses: Json): Json => {
   if (!mentions(responses["422"], "IdempotencyKeyConflict")) return { ...operation, responses }
   const parameters: ReadonlyArray<unknown> = Array.isArray(operation["parameters"]) ? operation["parameters"] : []
@@ -102,7 +105,7 @@ const unroutedNote =
   "Every 4xx and 5xx has the body `{code, message, details?}`. An unknown path answers 404 `NOT_FOUND` and a wrong method " +
   "405 `METHOD_NOT_ALLOWED` (components/responses). Unknown fields are ignored, and new ones may appear in answers."
 
-/** Describes the WebSocket, for which OpenAPI has no vocabulary. */
+/** Describes the WebSocket in an extension, because OpenAPI cannot describe it. */
 const socketOf = (definitions: Json): Json => ({
   path: "/v1/ws",
   description: "Text frames of JSON. Either the upgrade carries `Authorization: Bearer <key>` (and " +
@@ -121,7 +124,7 @@ const socketOf = (definitions: Json): Json => ({
   }
 })
 
-/** Turns the document that Effect derives from the Api into the published one. */
+/** Turns the document that Effect derives from the Api into the published document. */
 export const published = (spec: Json): Json => {
   const components = Predicate.isObject(spec["components"]) ? spec["components"] : {}
   const schemas: Json = {}

@@ -13,14 +13,14 @@ export class NotReady extends WireError<NotReady>()("NotReady", {
   retryAfterMs: 2000
 }) {}
 
-/** The 503 of `/v1/health`: the error's fields and `status` (wire.md C.13). */
+/** The body of a 503 from `/v1/health`: the fields of an error, and `status` (wire.md C.13). */
 export const Degraded = Schema.Struct({
   status: Schema.Literal("degraded"),
   code: Schema.Literal("STORAGE_UNAVAILABLE"),
   message: Schema.String
 }).pipe(HttpApiSchema.status(503))
 
-/** The routes for operators and tools (wire.md C.13), and the WebSocket. */
+/** The endpoints for operators and tools (wire.md C.13), and the WebSocket. */
 export class ServiceApi extends HttpApiGroup.make("service")
   .add(
     HttpApiEndpoint.get("root", "/", {

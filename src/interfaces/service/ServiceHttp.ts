@@ -22,12 +22,12 @@ import { timingSafeEqual } from "node:crypto"
 import { NotReady, ServiceApi } from "./ServiceApi.ts"
 import { VERSION } from "./Version.ts"
 
-/** How long the database may take to answer before it counts as unreachable. */
+/** How long the database may take to respond before it counts as unreachable. */
 const STORAGE_TIMEOUT = "2 seconds"
-/** The shortest time between two test commits. */
+/** The shortest time between two test commits, in milliseconds. */
 const COMMIT_MS = 1_000
 
-/** The answer to programs at `/` (wire.md C.13). */
+/** The response to programs at `/` (wire.md C.13). */
 const alive = { name: "parley", version: VERSION, status: "alive" }
 
 export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (handlers) =>
@@ -48,9 +48,9 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
 
     /**
-     * The reason why the database cannot be used; undefined if it can. The probe does not queue behind requests,
-     * because a long queue is no reason to send requests to another node. At most once a second the probe also commits
-     * a message that nothing reads, because an unreachable synchronous standby or a full disk shows in commits only.
+     * Why the database cannot be used; undefined if it can be used. The probe does not queue behind requests, because a
+     * long queue is no reason to send requests to another node. At most once a second, the probe also commits a message
+     * that nothing reads. Only a commit reveals an unreachable synchronous standby or a full disk.
      */
     const lookAtStorage = Effect.suspend(() => {
       const commit = now() - committed > COMMIT_MS
@@ -76,7 +76,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
         })
       )
     })
-    /** The probe under way. All requests that come meanwhile share its result. */
+    /** The running probe. All requests that arrive meanwhile share its result. */
     let looking: Fiber.Fiber<string | undefined> | undefined
     const storageProblem = Effect.suspend(() => {
       const fiber = looking ??= run(lookAtStorage)

@@ -15,8 +15,8 @@ import { OAuthLimits } from "./OAuthLimits.ts"
 import { AUTHORIZE, REQUESTS, SIGN_IN } from "./OAuthProtocol.ts"
 
 /**
- * The cookie that binds a request to the browser in which it began. Each request has a cookie of its own, because the
- * path contains its id.
+ * The cookie that binds a request to the browser in which it began. The cookie's path contains the request's id, so
+ * each request has its own cookie.
  */
 export const COOKIE = "parley_oauth"
 
@@ -28,7 +28,10 @@ const cookieOf = (base: string, id: string, value: string): string =>
 const redirect = (location: string, headers: Readonly<Record<string, string>> = {}) =>
   HttpServerResponse.empty({ status: 303, headers: { ...NO_STORE, location, ...headers } })
 
-/** `GET /authorize`, where a host sends a person's browser, and the sign-in page to which this leads (wire.md P). */
+/**
+ * `GET /authorize`, to which a program sends a person's browser, and the sign-in page to which it redirects (wire.md
+ * P).
+ */
 export const AuthorizeHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const clients = yield* Clients

@@ -8,7 +8,7 @@ import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
 import { COOKIE } from "./AuthorizeHttp.ts"
 
-/** The request for authorization that a call of the sign-in page is about. */
+/** The authorization request of a call from the sign-in page. */
 export class CurrentSignIn extends Context.Service<CurrentSignIn, {
   readonly reference: Reference
   readonly stored: StoredRequest
@@ -22,8 +22,8 @@ const notThere = () =>
   })
 
 /**
- * Admits only the sign-in page in the browser in which the request began: by the request's cookie, and for changes by
- * the page's origin (wire.md P, Page API). To all others no request exists.
+ * Admits only the sign-in page in the browser in which the authorization request began (wire.md P, Page API). Checks
+ * the request's cookie and, for changes, the page's origin. For every other caller, the request does not exist.
  */
 export class FromPage extends HttpApiMiddleware.Service<FromPage, { provides: CurrentSignIn }>()(
   "parley/signin/FromPage",
@@ -38,7 +38,7 @@ export class FromPage extends HttpApiMiddleware.Service<FromPage, { provides: Cu
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
           Effect.gen(function*() {
             const { host, origin } = request.headers
-            // Browsers send no Origin with a GET to the page's own origin.
+            // Browsers send no Origin header with a GET to the page's own origin.
             const isOwn = origin === ownOrigin(config, host) || (request.method === "GET" && origin === undefined)
             const [, id] = ID.exec(request.url) ?? []
             const cookie = request.cookies[COOKIE]

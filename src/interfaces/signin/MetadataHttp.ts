@@ -5,7 +5,7 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { OAuthLimits } from "./OAuthLimits.ts"
 import { WELL_KNOWN } from "./OAuthProtocol.ts"
 
-/** The documents in which a host reads how to sign in (wire.md P). */
+/** The documents that tell a program how to sign in (wire.md P). */
 export const MetadataHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const config = yield* Config

@@ -6,7 +6,7 @@ import type { RateLimited } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer, Record } from "effect"
 import type { HttpServerRequest } from "effect/http"
 
-/** The rates of the steps of a sign-in. */
+/** The rate limits of the steps of a sign-in. */
 export const oauthRates = {
   authorize: { name: "oauth_authorize", setting: "LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES", ...TEN_MINUTES },
   keys: { name: "oauth_keys", setting: "LIMITS_OAUTH_KEYS_PER_10_MINUTES", ...TEN_MINUTES },
@@ -18,8 +18,8 @@ export const oauthRates = {
 type Limited = keyof typeof oauthRates
 
 /**
- * How often an IP address may do each step of a sign-in (wire.md P, Limits). Tokens and metadata have a budget of their
- * own, because hosts on the web serve many people from few addresses.
+ * Limits how often an IP address may call each step of a sign-in (wire.md P, Limits). Tokens and metadata have their
+ * own budget, because hosted programs serve many people from few addresses.
  */
 export class OAuthLimits extends Context.Service<OAuthLimits, {
   readonly take: (what: Limited, request: HttpServerRequest.HttpServerRequest) => Effect.Effect<void, RateLimited>

@@ -25,16 +25,19 @@ const ScopeSchema = Schema.Literals(SCOPES)
 
 const shown = {
   client: Schema.Struct({
-    /** As the client calls itself. */
+    /** The name that the client gives itself. */
     name: Schema.NullOr(Schema.String),
-    /** The host of the client's own document; null for a registered client, whose name nobody has checked. */
+    /**
+     * The host of the client's own metadata document; null for a registered client. Nobody has checked the name of a
+     * registered client.
+     */
     host: Schema.NullOr(Schema.String)
   }),
   redirect: Schema.Struct({ kind: Schema.Literals(["https", "loopback", "private"]), shown: Schema.String }),
   /** The rights that the client asks for. */
   scopes: Schema.Array(ScopeSchema),
   expires_at: DateTimeString,
-  /** Who has signed in on the page; null until somebody has. */
+  /** The agent that has signed in on the page; null before the sign-in. */
   agent: Schema.NullOr(Schema.Struct({
     handle: Schema.String,
     display_name: Schema.NullOr(Schema.String),
@@ -43,7 +46,7 @@ const shown = {
   }))
 }
 
-/** A request for authorization, as the sign-in page shows it. */
+/** An authorization request, as the sign-in page shows it. */
 export const SignInRequest = Schema.Struct(shown)
 
 const Pending = Schema.Struct({ pending_id: Schema.String, message: Schema.String, expires_in: Schema.Int })
@@ -91,5 +94,5 @@ class RequestsGroup extends HttpApiGroup.make("requests")
   .middleware(AnonymousBudget)
 {}
 
-/** The API of the sign-in page. It is not in the document of the public API, because it may change with the page. */
+/** The API of the sign-in page. It is not in the public OpenAPI document, because it may change with the page. */
 export class RequestsApi extends HttpApi.make("parley-oauth").add(RequestsGroup).middleware(UncachedErrors) {}

@@ -25,10 +25,10 @@ const handlers = HttpApiBuilder.group(RequestsApi, "requests", (handlers) =>
     const registration = yield* PublicRegistration
     const requests = yield* AuthorizationRequests
 
-    /** The request as the page shows it, with the agent that has signed in. */
+    /** The request as the page shows it, with the signed-in agent. */
     const show = ({ stored }: CurrentSignIn["Service"], agent: Agent | undefined) => ({
       client: { name: stored.clientName, host: stored.clientHost },
-      // Another release may permit other schemes than the one in which the request began.
+      // The request may have begun in another release, which permitted other schemes.
       redirect: redirectUriOf(stored.redirectUri, config.OAUTH_REDIRECT_SCHEMES) ??
         { kind: "private" as const, shown: stored.redirectUri },
       scopes: scopesOf(stored.scopes),
@@ -79,7 +79,7 @@ const handlers = HttpApiBuilder.group(RequestsApi, "requests", (handlers) =>
       registerVerify: Effect.fnUntraced(function*({ payload, request }) {
         const current = yield* CurrentSignIn
         const { agent, apiKey } = yield* registration.completeRegistration(request, toAnswer(payload))
-        // The key is in the answer even if the sign-in is over by now, because the account exists.
+        // Return the key even if the sign-in has ended meanwhile, because the account exists.
         yield* requests.signIn(current.reference, agent.id)
         return { ...show(current, agent), api_key: apiKey }
       }),

@@ -23,7 +23,9 @@ const refuse = (status: number, error: string, message: string, headers?: Readon
 const TOO_LONG = `The form has more than ${MAX_FORM_BYTES} bytes.`
 const UNKNOWN_CLIENT = "This server does not know the client, or its secret is wrong. Register again."
 
-/** A part of the credentials in the Authorization header, which is encoded as in a form (RFC 6749, 2.3.1). */
+/**
+ * Decodes a part of the credentials in the Authorization header. The parts are encoded as in a form (RFC 6749, 2.3.1).
+ */
 const decoded = (text: string): string | undefined => {
   try {
     return decodeURIComponent(text.replaceAll("+", " "))
@@ -34,7 +36,10 @@ const decoded = (text: string): string | undefined => {
 
 const BASIC = /^basic +([A-Za-z0-9+/=_-]+) *$/i
 
-/** The client's credentials, from the Authorization header or from the form; `undefined` if there are none, or two. */
+/**
+ * The client's credentials, from the Authorization header or from the form; undefined if neither or both contain
+ * credentials.
+ */
 export const credentialsOf = (authorization: string | undefined, form: URLSearchParams): Credentials | undefined => {
   const [id, secret] = [form.get("client_id"), form.get("client_secret")]
   const basic = BASIC.exec(authorization ?? "")?.[1]
@@ -76,7 +81,7 @@ const answerOf = (outcome: Issued | NotIssued, what: string) =>
         : `This ${what} is unknown, too old or of another client, or its connection has ended. Sign in again.`
     )
 
-/** `POST /register`, `/token` and `/revoke`: what programs call (wire.md P). */
+/** `POST /register`, `/token` and `/revoke`, which programs call (wire.md P). */
 export const TokenHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const clients = yield* Clients
@@ -174,7 +179,7 @@ export const TokenHttp = HttpRouter.use((router) =>
           given.get("token") ?? "",
           credentialsOf(request.headers["authorization"], given)?.clientId
         )
-        // RFC 7009, 2.2: the answer does not tell whether there was such a token.
+        // The response does not tell whether the token existed (RFC 7009, 2.2).
         return json(200, {})
       })
     )

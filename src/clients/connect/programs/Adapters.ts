@@ -1,11 +1,11 @@
 import { extname, join } from "node:path"
 
-/** Which object of the output counts: one with each of these values, by path (`item.type`). */
+/** Matches an object of the output that contains each of these values. The names are paths, such as `item.type`. */
 export type Where = Readonly<Record<string, unknown>>
 
 /**
- * A value in the objects of the output that match `where`. `at` is a path; a negative number in it counts from the end
- * of an array.
+ * A value in the objects of the output that match `where`. `at` is the path of the value. A negative number in the path
+ * counts from the end of an array.
  */
 export interface Found {
   readonly where?: Where
@@ -13,42 +13,51 @@ export interface Found {
 }
 
 /**
- * How a program's output is read. `json` is one object, possibly after other text; `lines` is one object on each line.
+ * How a program's output is read. With `json`, it is one object, possibly after other text. With `lines`, it is one
+ * object on each line.
  */
 export interface JsonReading {
   readonly format: "json" | "lines"
   readonly text: Found
   readonly session: Found
-  /** The run succeeded only if an object matches this. */
+  /** The run has succeeded only if an object matches this. */
   readonly success: Where
-  /** The run failed if an object matches this, whatever its exit code. `true` matches any value that is there. */
+  /**
+   * The run has failed if an object matches this, whatever the exit code is. `true` matches any value that is present.
+   */
   readonly failure?: Where
 }
 
-/** The variables in which a run finds the address of Parley's tools, and the token for it. */
+/** The environment variables that contain the URL of Parley's tools and the token for it. */
 export const TOOLS_URL = "PARLEY_TOOLS_URL"
 export const TOOLS_TOKEN = "PARLEY_TOOLS_TOKEN"
 
-/** How a program gets Parley's tools by MCP. `{url}` in a text stands for their address; the token is in a variable. */
+/**
+ * How a program gets access to Parley's tools over MCP. `{url}` in a text stands for the URL of the tools. The token is
+ * in an environment variable.
+ */
 interface ToolAccess {
   readonly args?: ReadonlyArray<string>
   readonly sets?: Readonly<Record<string, string>>
   readonly files?: Readonly<Record<string, string>>
 }
 
-/** How to start a program for a run, and how to read what it writes. Adapters are data. */
+/** How to start a program for a run, and how to read its output. Adapters are plain data. */
 export interface Adapter {
   readonly name: string
-  /** The version that was tried, or null if the adapter follows the program's documentation and was not tried. */
+  /**
+   * The version with which the adapter was tested; null if it was written from the program's documentation and not
+   * tested.
+   */
   readonly tried: string | null
   /**
-   * Arguments are passed as they are, without a shell. `{args}` stands for the user's own, and `{tools}` for those in
-   * `tools`. The prompt is on standard input.
+   * The command of a run. Arguments are passed unchanged, without a shell. `{args}` stands for the user's own
+   * arguments, and `{tools}` for the arguments in `tools`. The prompt is on standard input.
    */
   readonly new: ReadonlyArray<string>
   /**
-   * The command for a conversation with an earlier run, whose session replaces `{session}`; null to begin again each
-   * time.
+   * The command for a conversation with an earlier run. The session of that run replaces `{session}`. Null if each run
+   * begins a new session.
    */
   readonly resume: ReadonlyArray<string> | null
   readonly reading: "text" | JsonReading
@@ -57,15 +66,17 @@ export interface Adapter {
   readonly sets: Readonly<Record<string, string>>
   /** Files that are written into HOME before each run. */
   readonly files: Readonly<Record<string, string>>
-  /** The command with which a person signs in to the program, with the HOME of runs. */
+  /** The command with which a person signs in to the program. It must run with the HOME of the runs. */
   readonly signIn: ReadonlyArray<string> | null
-  /** The access to Parley's tools, for `"reply": "tools"`. Null if the program cannot be limited to these tools. */
+  /**
+   * How the program gets access to Parley's tools, for `"reply": "tools"`. Null if the program cannot be limited to
+   * these tools.
+   */
   readonly tools: ToolAccess | null
-  /** Whether a run gives its final text back. Otherwise it can only send by itself. */
+  /** Whether a run returns its final text. If not, the program can only send messages itself. */
   readonly returnsText: boolean
   /**
-   * Whether the program may read the user's files although its tools are switched off. Such a program needs
-   * `allowReads`.
+   * Whether the program may read the user's files even if its tools are turned off. Such a program needs `allowReads`.
    */
   readonly readsFiles: boolean
 }
@@ -86,7 +97,7 @@ const CLAUDE = [
   "claude",
   "--print",
   "--output-format=json",
-  // No built-in tools, no MCP servers, no settings of the user or of a project, and so no hooks and no rules.
+  // No built-in tools, no MCP servers, and no settings of the user or of a project. So there are no hooks and no rules.
   "--tools=",
   "--strict-mcp-config",
   "--setting-sources=",
@@ -95,7 +106,7 @@ const CLAUDE = [
   "{args}"
 ]
 
-/** Tools of Codex, and what brings tools, each a feature that can be disabled. */
+/** The features of Codex that are tools or add tools. Each of them can be disabled. */
 const CODEX_FEATURES = [
   "shell_tool",
   "unified_exec",
@@ -117,8 +128,8 @@ const CODEX_FEATURES = [
 ]
 
 /**
- * Codex without tools, MCP servers and rules. A resumed session forgets its sandbox, so it needs these as much as a new
- * one.
+ * Options for Codex without tools, MCP servers and rules. A resumed session needs the same options as a new session,
+ * because it forgets its sandbox.
  */
 const CODEX_OPTIONS = [
   "--json",
@@ -138,10 +149,10 @@ const CODEX_OPTIONS = [
   "{args}"
 ]
 
-/** PostHook.ts here, and PostHook.js in the package. */
+/** The path of PostHook.ts in a checkout, and of PostHook.js in the package. */
 const POST_HOOK = join(import.meta.dirname, `PostHook${extname(import.meta.filename)}`)
 
-/** The settings of Gemini CLI: the only tools that it may have, and MCP servers. */
+/** The settings of Gemini CLI: the only tools that it may use, and its MCP servers. */
 const geminiSettings = (tools: string, servers: object): string =>
   JSON.stringify({
     general: { enableAutoUpdate: false, enableAutoUpdateNotification: false },
@@ -296,7 +307,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
   },
   goose: {
     tried: null,
-    // Goose has no way to resume a session that is named by its output, so each run begins a session.
+    // Goose cannot resume a session by the name in its output, so each run begins a new session.
     new: [
       "goose",
       "run",
@@ -312,7 +323,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
       format: "json",
       text: { at: "messages.-1.content.-1.text" },
       session: { at: "session" },
-      // Goose exits with 0 when the model fails.
+      // Goose exits with 0 even if the model fails.
       success: { "metadata.status": "completed" }
     },
     passes: ["GOOSE_PROVIDER", "GOOSE_MODEL", "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY"],
@@ -339,13 +350,13 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     signIn: ["cursor-agent", "login"],
     tools: null,
     returnsText: true,
-    // Its mode without changes still has tools that read.
+    // Its read-only mode still has tools that read files.
     readsFiles: true
   },
   openclaw: {
     tried: null,
-    // OpenClaw runs in its gateway, which takes a prompt by HTTP. PostHook.ts posts it and waits for the end of the
-    // run.
+    // OpenClaw runs in its gateway, which accepts a prompt over HTTP. PostHook.ts posts the prompt and waits for the
+    // end of the run.
     new: [process.execPath, POST_HOOK],
     resume: null,
     reading: { format: "json", text: { at: "text" }, session: { at: "session" }, success: { text: true } },
@@ -353,7 +364,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
     sets: {},
     files: {},
     signIn: null,
-    // Its agent has Parley's tools by an entry of its own, with the key.
+    // The user's OpenClaw configuration gives the agent access to Parley's tools, with the agent's key.
     tools: {},
     returnsText: false,
     readsFiles: true
@@ -380,7 +391,7 @@ const commandAdapter = (command: Command): Adapter => ({
   files: {},
   signIn: null,
   tools: {},
-  // The user wrote or chose this program and knows what it reads.
+  // The user has written or chosen this program and knows which files it reads.
   returnsText: true,
   readsFiles: false
 })
@@ -389,7 +400,7 @@ const commandAdapter = (command: Command): Adapter => ({
 export const adapterOf = (name: AdapterName, command: Command | undefined): Adapter =>
   name === "command" ? commandAdapter(command ?? { new: ["false"] }) : { name, ...programs[name] }
 
-/** The adapter for a run with Parley's tools at this address; for a run without tools if the address is null. */
+/** The adapter for a run with Parley's tools at this URL. If the URL is null, the adapter for a run without tools. */
 export const givenTools = (adapter: Adapter, url: string | null): Adapter => {
   const { args = [], files = {}, sets = {} } = url === null ? {} : adapter.tools ?? {}
   const filled = (text: string): string => text.replaceAll("{url}", url ?? "")
@@ -405,7 +416,7 @@ export const givenTools = (adapter: Adapter, url: string | null): Adapter => {
   }
 }
 
-/** The command line of a run, with the user's own arguments in the place of `{args}`. */
+/** The command line of a run, with the user's own arguments in place of `{args}`. */
 export const argvOf = (
   adapter: Adapter,
   session: string | null,

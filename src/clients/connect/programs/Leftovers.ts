@@ -2,7 +2,7 @@ import { execFile } from "node:child_process"
 import { readdir, readFile } from "node:fs/promises"
 import { promisify } from "node:util"
 
-/** The variable that marks every process of a run, also processes that left the run's process group. */
+/** The environment variable that marks every process of a run, even a process that has left the run's process group. */
 export const MARK = "PARLEY_CONNECT_RUN"
 
 const execute = promisify(execFile)
@@ -22,9 +22,9 @@ const fromPs = async (entry: string): Promise<ReadonlyArray<number>> => {
 }
 
 /**
- * Ends the processes of a run that are left, with SIGKILL. They are found by the variable in their environment. So no
- * process is missed if the connector crashed before it stored a process id, and no process of another program is ended
- * because it reuses an id.
+ * Ends the remaining processes of a run with SIGKILL. Finds them by the variable in their environment. So a process is
+ * found even if the connector crashed before it could store a process id. A process of another program is not ended if
+ * it reuses a process id.
  */
 export const endLeftovers = async (run: string): Promise<void> => {
   const entry = `${MARK}=${run}`
@@ -33,7 +33,7 @@ export const endLeftovers = async (run: string): Promise<void> => {
     try {
       process.kill(pid, "SIGKILL")
     } catch {
-      // It has ended by itself.
+      // The process has already ended.
     }
   }
 }

@@ -7,7 +7,7 @@ export type Ended =
   | { readonly _tag: "TooMuchOutput" }
   | { readonly _tag: "NotStarted"; readonly reason: string }
 
-/** The output of a run. */
+/** The result of a run. */
 export type Outcome =
   | { readonly _tag: "Said"; readonly text: string; readonly session: string | null }
   | { readonly _tag: "Failed"; readonly why: string }
@@ -34,8 +34,8 @@ const parsed = (text: string): ReadonlyArray<unknown> => {
 }
 
 /**
- * The objects in the output. Programs write warnings before their JSON, so the text before the first line with `{` is
- * skipped.
+ * The JSON objects in the output. Skips the text before the first line with `{`, because programs write warnings before
+ * their JSON.
  */
 const objectsIn = (stdout: string, format: JsonReading["format"]): ReadonlyArray<unknown> => {
   const lines = stdout.split("\n")
@@ -52,7 +52,7 @@ const lastText = (objects: ReadonlyArray<unknown>, { at, where = {} }: Found): s
     typeof value === "string"
   )
 
-/** Reads how a run ended. A program that exits with 0 has failed if its output does not report success. */
+/** Derives the outcome of a run. A program that exits with 0 has still failed if its output does not report success. */
 export const readOutcome = (adapter: Adapter, ended: Ended, session: string | null): Outcome => {
   if (ended._tag === "TimedOut") return { _tag: "Failed", why: "the run took too long" }
   if (ended._tag === "TooMuchOutput") return { _tag: "Failed", why: "the run wrote too much" }

@@ -1,9 +1,10 @@
 import { text } from "node:stream/consumers"
 
 /**
- * The program of the adapter `openclaw`: posts the prompt from standard input to the hook of an OpenClaw gateway, and
- * waits until the run has ended. The gateway says whether the run succeeded and whether it had something to say, but
- * not what. A repeated post of a run starts nothing, because the gateway knows its key.
+ * The program of the adapter `openclaw`. It posts the prompt from standard input to the hook of an OpenClaw gateway,
+ * and waits until the run has ended. The gateway reports whether the run has succeeded and whether it produced a text,
+ * but not the text itself. A repeated post of a run starts no second run, because the gateway recognizes the
+ * idempotency key.
  */
 const { OPENCLAW_HOOK_AGENT: agentId, OPENCLAW_HOOK_TOKEN: token, OPENCLAW_HOOK_URL: url, PARLEY_CONNECT_RUN: run } =
   process.env

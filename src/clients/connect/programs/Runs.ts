@@ -13,14 +13,14 @@ export interface RunRequest {
   readonly conversation: string
   readonly session: string | null
   readonly prompt: string
-  /** Parley's tools, if the program sends by itself. */
+  /** Parley's tools, if the program sends messages itself. */
   readonly tools: Tools | null
 }
 
-/** Where runs take place, and what bounds them. */
+/** The environment and the limits of the runs of one agent. */
 export interface RunPlace {
   readonly adapter: Adapter
-  /** The HOME of all runs of this agent. It holds the program's log-in and sessions. */
+  /** The HOME of all runs of this agent. It contains the program's credentials and sessions. */
   readonly home: string
   /** The folder of the conversations' working directories. */
   readonly work: string
@@ -29,17 +29,17 @@ export interface RunPlace {
   readonly runSeconds: number
 }
 
-/**
- * The most that a run may write to standard output, in bytes. JSON formats wrap the reply into much more than its text.
- */
+/** How many bytes a run may write to standard output. JSON formats are much longer than the text of the reply. */
 const MAX_OUTPUT_BYTES = 16_777_216
-/** The time between SIGTERM and SIGKILL. */
+/** How long a program may take to end after SIGTERM before it gets SIGKILL, in milliseconds. */
 const TERM_MS = 10_000
-/** How long the end of a run waits for output that processes outside of its group hold open. */
+/** How long the end of a run waits while processes outside of its group keep standard output open, in milliseconds. */
 const CLOSE_MS = 1_000
 const SECOND_MS = 1_000
 
-/** The environment of a run: PATH, LANG, a HOME of its own, and what the adapter and the settings name. */
+/**
+ * The environment of a run: PATH, LANG, the HOME of the runs, and the variables that the adapter and the settings name.
+ */
 export const environmentOf = (
   { adapter, env, home }: Pick<RunPlace, "adapter" | "env" | "home">,
   inherited: Readonly<Record<string, string | undefined>>
@@ -51,11 +51,11 @@ export const environmentOf = (
   return { ...Object.fromEntries(passed), ...adapter.sets, ...env, HOME: home }
 }
 
-/** Starts programs, and ends all that they started. */
+/** Starts programs, and ends all processes that they have started. */
 export class Runs extends Context.Service<Runs, {
-  /** Runs a program to its end. If this is interrupted, the program and its children are ended first. */
+  /** Runs a program until it ends. An interruption ends the program and its children first. */
   readonly run: (request: RunRequest) => Effect.Effect<Ended>
-  /** Ends the processes that are left of a run of a connector that crashed. */
+  /** Ends the remaining processes of a run after the connector has crashed. */
   readonly endLeftovers: (run: string) => Effect.Effect<void>
 }>()("parley/connect/Runs") {
   static readonly layer = (place: RunPlace) =>
@@ -102,7 +102,7 @@ const ending = (
       try {
         if (child.pid !== undefined) process.kill(-child.pid, signal)
       } catch {
-        // Nothing of the group is left.
+        // The group has no processes any more.
       }
     }
     let forced: Ended | undefined
@@ -122,7 +122,7 @@ const ending = (
       else end({ _tag: "TooMuchOutput" })
     })
     child.stdout.on("error", () => undefined)
-    // A program may end without reading its input.
+    // Ignore the error if a program ends without reading its input.
     child.stdin.on("error", () => undefined)
     child.stdin.end(prompt)
 

@@ -4,7 +4,7 @@ import { randomBytes, timingSafeEqual } from "node:crypto"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 
-/** Where a run finds Parley's tools by MCP. The token is valid for this run alone. */
+/** The URL of Parley's tools over MCP for one run. The token is valid only for this run. */
 export interface Tools {
   readonly url: string
   readonly token: string
@@ -27,9 +27,11 @@ const MOST_BYTES = 1_048_576
 const REQUEST_TIMEOUT_MS = 30_000
 const SEND = "agentchat_send_message"
 
-/** The methods that are forwarded. Subscriptions and events are not among them: a run does not wait for messages. */
+/**
+ * The methods that are forwarded. Subscriptions and events are not forwarded, because a run does not wait for messages.
+ */
 const METHODS = /^(?:initialize|ping|server\/discover|tools\/(?:list|call)|notifications\/\w+)$/
-/** The headers of a request that the server needs. The run's token is not among them. */
+/** The request headers that are forwarded to the server. The run's token is not forwarded. */
 const HEADERS = ["accept", "content-type", "user-agent", "mcp-protocol-version", "mcp-method", "mcp-name"]
 const MODERN = "2026-07-28"
 
@@ -73,9 +75,10 @@ const json = (response: ServerResponse, body: unknown): void => {
 }
 
 /**
- * Opens a port of 127.0.0.1 that gives one run access to `/mcp`, until the scope ends. The run has a token for this
- * port and never the agent's key. It gets the tools of the set `answer` (wire.md M), which neither wait nor
- * acknowledge. The connector itself carries out `agentchat_send_message` with `send`; the other calls go to the server.
+ * Opens a port on 127.0.0.1 that gives one run access to `/mcp` until the scope ends. The run gets a token for this
+ * port and never the agent's key. It gets the tools of the set `answer` (wire.md M), which neither wait for messages
+ * nor acknowledge them. The connector itself runs `agentchat_send_message` with `send`. All other calls are forwarded
+ * to the server.
  */
 export const openTools = Effect.fnUntraced(function*(
   { key, server }: { readonly key: string; readonly server: string },

@@ -5,7 +5,7 @@ import { clientMsgIdOf, isSilent, replyMetadata } from "../Reply.ts"
 import type { Outcome } from "./Outcome.ts"
 import { openTools, type ToolAnswer, type Tools, type ToSend } from "./ToolGate.ts"
 
-/** The most messages that one run may send. */
+/** How many messages one run may send. */
 const MAX_SENDS = 20
 
 const answer = (text: string): ToolAnswer => ({ text, refused: false })
@@ -19,10 +19,10 @@ const whyNot = (failure: Failure): string =>
     : "The server did not answer, so the outcome is unknown. Repeat the call: the message is sent once."
 
 /**
- * Sends the messages of one run with `"reply": "tools"`. A message to the run's conversation names the batch in its
- * metadata, as a reply in mode `output` does, so the history shows that the batch is answered. The `client_msg_id`
- * depends on the agent, the oldest message of the batch, the recipient, and how many messages the run has sent to this
- * recipient. A run that is repeated after a crash therefore sends nothing twice.
+ * Sends the messages of one run with `"reply": "tools"`. The metadata of a message to the run's conversation contains
+ * the ids of the batch, as for a reply in mode `output`. So the history shows that the batch is answered. The
+ * `client_msg_id` depends on the agent, the oldest message of the batch, the recipient, and how many messages the run
+ * has sent to this recipient. A run that is repeated after a crash therefore sends nothing twice.
  */
 export const makeSender = Effect.fnUntraced(function*(
   { batch, handle, hop }: {
@@ -42,7 +42,7 @@ export const makeSender = Effect.fnUntraced(function*(
     const to = given.trim().replace(/^@/, "")
     return to === first.conversation_id || to.toLowerCase() === here ? here : to
   }
-  /** A model may call the tool several times at once. The calls are counted one after the other. */
+  /** A model may call the tool several times at once. Run the calls one after the other, so that the count is exact. */
   const inTurn = Semaphore.withPermit(yield* Semaphore.make(1))
 
   const send = ({ replyTo, text, to: given }: ToSend): Effect.Effect<ToolAnswer> =>
@@ -75,13 +75,13 @@ export const makeSender = Effect.fnUntraced(function*(
 
   return {
     send,
-    /** How many messages were sent, and whether one of them answers the batch. */
+    /** How many messages were sent. `hasAnswered` tells whether one of them answers the batch. */
     count,
     hasAnswered: (): boolean => sent.has(here)
   }
 })
 
-/** How a run with tools ended, if it sent something. */
+/** The outcome of a run with tools that has sent at least one message. */
 export interface ToolOutcome {
   readonly _tag: "Done"
   readonly sent: number
@@ -89,9 +89,10 @@ export interface ToolOutcome {
 }
 
 /**
- * Runs a program that sends by itself. A message to the conversation is the answer, also if the run fails after it. A
- * program with an entry of its own for `/mcp` sends past the connector, so the history is read too. A run that sent
- * nothing must end with NO_REPLY. Otherwise it has failed, because a final text is not sent in this mode.
+ * Runs a program that sends messages itself. A message to the conversation counts as the answer, even if the run fails
+ * afterwards. A program whose own configuration has access to `/mcp` bypasses the connector, so the history is also
+ * searched for an answer. A run that has sent nothing must end with NO_REPLY. Any other final text counts as a failure,
+ * because it is not sent in this mode.
  */
 export const withTools = (
   settings: { readonly handle: string; readonly key: string; readonly server: string },

@@ -8,11 +8,11 @@ import { Careful } from "../shared/Widgets.js"
 /** @import { Session } from "../client/Session.js" */
 
 /**
- * The avatar of the agent or of a group, which can be replaced and removed. A chosen picture is shown before it
- * replaces the former one.
+ * The avatar of the agent or of a group, with controls to replace and remove it. Shows a chosen picture before the
+ * picture replaces the former one.
  * @param {object} props
  * @param {Session} props.session
- * @param {string} props.path of the avatar in the API
+ * @param {string} props.path the path of the avatar in the API
  * @param {string} props.name
  * @param {string | null} [props.title] as for `Avatar`
  * @param {string | null} props.url

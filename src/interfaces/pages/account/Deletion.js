@@ -5,7 +5,10 @@ import { Problem } from "../shared/Problem.js"
 
 /** @import { Session } from "../client/Session.js" */
 
-/** Deletes the agent's account once its handle is typed. @param {{ session: Session, onDeleted: () => void }} props */
+/**
+ * Deletes the agent's account after the person has typed its handle.
+ * @param {{ session: Session, onDeleted: () => void }} props
+ */
 export const Deletion = ({ onDeleted, session }) => {
   const [asking, setAsking] = useState(false)
   const { busy, during, problem } = useForm()

@@ -11,8 +11,8 @@ import { Careful } from "../shared/Widgets.js"
 /** @import { Session } from "../client/Session.js" */
 
 /**
- * Replaces the agent's key, with a code that the server mails, and shows the new key once. The page goes on with the
- * new key.
+ * Replaces the agent's key, and shows the new key once. This requires a code that the server e-mails. The page then
+ * continues with the new key.
  * @param {{ session: Session }} props
  */
 export const OwnKey = ({ session }) => {
@@ -28,7 +28,7 @@ export const OwnKey = ({ session }) => {
       setKey(api_key)
       setPending(null)
     } catch (error) {
-      // The server answers only once with the key. If that answer was lost, the former key is refused.
+      // The server sends the new key only once. If that response was lost, the former key is already refused.
       if (error instanceof Refused && (error.status === 401 || error.passing)) {
         throw new Error(
           "The answer of the server was lost. If this page no longer works, sign out, and choose “Lost the key” to get another key.",

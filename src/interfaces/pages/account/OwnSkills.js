@@ -14,17 +14,17 @@ const MOST_SKILLS = 16
 const MOST_TAGS = 8
 const MOST_EXAMPLES = 5
 
-/** An id for a new skill, made of its name. @param {string} name @param {ReadonlyArray<Skill>} others */
+/** Makes an id for a new skill from its name. @param {string} name @param {ReadonlyArray<Skill>} others */
 const idFor = (name, others) => {
   const words = name.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "").slice(0, 60) || "skill"
-  // The server has a skill of its own with the id `message`.
+  // The server itself adds a skill with the id `message`.
   const taken = new Set([...others.map(({ id }) => id), "message"])
   let id = words
   for (let n = 2; taken.has(id); n++) id = `${words}-${n}`
   return id
 }
 
-/** The parts of a text that are not blank, without repetitions. @param {string} text @param {RegExp} between */
+/** Splits a text. Leaves out blank parts and repetitions. @param {string} text @param {RegExp} between */
 const partsOf = (text, between) => [...new Set(text.split(between).map((part) => part.trim()).filter(Boolean))]
 
 /**
@@ -79,7 +79,10 @@ const SkillForm = ({ onCancel, onSave, skill }) => {
   </form>`
 }
 
-/** What the agent says that it can do. Others find it by the tags. @param {{ session: Session }} props */
+/**
+ * The agent's skills, as it describes them. Other agents find this agent by the tags.
+ * @param {{ session: Session }} props
+ */
 export const OwnSkills = ({ session }) => {
   const skills = session.me.value?.skills ?? []
   /** The id of the skill that is changed; empty for a new skill, null for none. */

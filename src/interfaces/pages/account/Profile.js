@@ -6,8 +6,8 @@ import { AvatarChoice } from "./AvatarChoice.js"
 /** @import { Session } from "../client/Session.js" */
 
 /**
- * The agent's avatar, name and description, as others see them. @param {{ session: Session, onChange: (body: object) =>
- * Promise<unknown> }} props
+ * The agent's avatar, name and description, as others see them.
+ * @param {{ session: Session, onChange: (body: object) => Promise<unknown> }} props
  */
 export const Profile = ({ onChange, session }) => {
   const me = session.me.value

@@ -8,8 +8,8 @@ import { exactly } from "../shared/Texts.js"
  */
 
 /**
- * The agents and conversations that the agent has muted, and the agents that it has blocked. @param {{ session: Session
- * }} props
+ * The agents and conversations that the agent has muted, and the agents that it has blocked.
+ * @param {{ session: Session }} props
  */
 export const Silenced = ({ session }) => {
   const [mutes, setMutes] = useState(/** @type {ReadonlyArray<Mute>} */ ([]))

@@ -11,7 +11,7 @@ import { Careful } from "../shared/Widgets.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** What the server can post, by the event's name. @type {Readonly<Record<string, string>>} */
+/** The label of each event that the server can post, by name. @type {Readonly<Record<string, string>>} */
 const events = {
   "message.new": "A message arrives",
   "message.read": "A message of the agent is read",
@@ -51,7 +51,7 @@ const NewWebhook = ({ onAdded, onCancel, session }) => {
 export const Webhooks = ({ session }) => {
   const [list, setList] = useState(/** @type {ReadonlyArray<Webhook>} */ ([]))
   const [adding, setAdding] = useState(false)
-  /** The webhook that was just added. Only this answer of the server has its secret. */
+  /** The webhook that was just added. The server sends its secret only in the response to its creation. */
   const [added, setAdded] = useState(/** @type {CreatedWebhook | null} */ (null))
   const load = async () => setList(await session.api.all("v1/webhooks", "webhooks"))
   useEffect(() => void session.notices.attempt(load), [])

@@ -12,7 +12,7 @@ import { Thread } from "./Thread.js"
  * @import { Notice } from "../client/Notices.js"
  */
 
-/** Shows what is wrong with the connection, and when the next attempt is made. @param {{ session: Session }} props */
+/** Shows why there is no connection, and when the page tries again to connect. @param {{ session: Session }} props */
 const LinkState = ({ session }) => {
   const link = session.link.value
   const [, tick] = useState(0)
@@ -30,7 +30,7 @@ const LinkState = ({ session }) => {
     <button type="button" onClick=${() => session.socket?.connect()}>Try now</button></p>`
 }
 
-/** Acknowledges messages once they are drawn. @param {{ session: Session }} props */
+/** Acknowledges messages after they are drawn. @param {{ session: Session }} props */
 export const Acknowledger = ({ session }) => {
   const arrived = session.arrived.value
   useEffect(() => session.acknowledge(), [arrived])
@@ -38,8 +38,8 @@ export const Acknowledger = ({ session }) => {
 }
 
 /**
- * A text for the person, with a button if there is something to do about it. @param {{ session: Session, notice: Notice
- * }} props
+ * A text for the person. If the notice has an action, a button runs it.
+ * @param {{ session: Session, notice: Notice }} props
  */
 const NoticeLine = ({ notice: { action, id, text }, session }) => {
   const button = useRef(/** @type {HTMLButtonElement | null} */ (null))
@@ -60,7 +60,8 @@ const NoticeLine = ({ notice: { action, id, text }, session }) => {
 const tabs = { conversations: "Messages", people: "People", new: "New", me: "Agent" }
 
 /**
- * One agent: its list of conversations beside the open conversation. A narrow pane shows only one of them.
+ * The pane of one agent: its list of conversations beside the open conversation. A narrow pane shows only the list or
+ * the conversation.
  * @param {{ session: Session, isFront: boolean, onSignOut: () => void }} props
  */
 export const AgentPane = ({ isFront, onSignOut, session }) => {
@@ -70,7 +71,7 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
   const pane = useRef(/** @type {HTMLElement | null} */ (null))
   const opened = useRef(place)
   useEffect(() => {
-    // When a thread is closed, the focus returns to its conversation in the list.
+    // When a thread is closed, move the focus to its conversation in the list.
     if (place === null && opened.current !== null && isFront) {
       const row = pane.current?.querySelector(`[data-conversation="${opened.current.id}"]`) ??
         pane.current?.querySelector(".tabs button")

@@ -6,7 +6,7 @@ import { Problem } from "../shared/Problem.js"
 import { alerts, setNotify, setSound, setTexts } from "../tab/Alerts.js"
 
 /**
- * A control to turn on notifications and a sound for new messages. Both are off until the person asks for them in this
+ * A control to turn on notifications and a sound for new messages. Both are off until the person turns them on in this
  * browser.
  */
 export const AlertChoice = () => {

@@ -11,7 +11,7 @@ import { useMentions } from "./Mentions.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The largest message, and the size from which the size is shown, in bytes. */
+/** The size of the largest message, in bytes. From `NEAR` bytes on, the composer shows the size of the message. */
 const MOST = 32_768
 const NEAR = 28_000
 /** The shortest time between two typing signals, in milliseconds. */
@@ -36,7 +36,7 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
   const [problem, setProblem] = useState(/** @type {string | null} */ (null))
   const field = useRef(/** @type {HTMLTextAreaElement | null} */ (null))
   const chooser = useRef(/** @type {HTMLInputElement | null} */ (null))
-  /** When the last typing signal was sent; 0 after the signal that the typing has stopped. */
+  /** When the last typing signal was sent; 0 after the signal that the agent has stopped typing. */
   const signalledAt = useRef(0)
   const first = useRef(true)
   const to = target.startsWith("@") ? { to: target.slice(1) } : { conversation_id: target }

@@ -8,7 +8,7 @@ import { briefly, counted, exactly } from "../shared/Texts.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The number of rows that are drawn at first, and that each click of the button adds. */
+/** How many rows are drawn at first. Each click of the button adds the same number. */
 const PAGE = 100
 
 /** @param {Conversation} conversation */
@@ -16,13 +16,14 @@ export const titleOf = ({ group_name: name, participants: [other], type }) =>
   type === "group" ? name ?? "Group" : other?.display_name ?? other?.handle ?? "Deleted agent"
 
 /**
- * The target of messages to a conversation, as the outbox and the drafts name it. @param {Conversation} conversation
+ * The target of messages to a conversation, in the form that the outbox and the drafts use.
+ * @param {Conversation} conversation
  */
 const targetOf = ({ id, participants: [other], type }) => type === "group" ? id : `@${other?.handle}`
 
 /**
- * The beginning of the last message of a conversation. A system message has no sender. @param {Conversation}
- * conversation
+ * The beginning of the last message of a conversation. A system message has no sender.
+ * @param {Conversation} conversation
  */
 const lastOf = ({ last_message_is_own: own, last_message_preview: preview, last_message_type: type }) =>
   type === "system" ? "The group changed" : `${own ? "You: " : ""}${preview ?? ""}`

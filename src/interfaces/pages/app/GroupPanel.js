@@ -10,7 +10,7 @@ const outcomes =
   /** @type {Record<string, string>} */ ({ invited: "is invited", already_member: "is a member already" })
 
 /**
- * A group's members and invites, with the actions that this agent may take.
+ * A group's members and invites, with the actions that this agent may perform.
  * @param {{ session: Session, id: string, onClose: () => void }} props
  */
 export const GroupPanel = ({ id, onClose, session }) => {

@@ -59,7 +59,7 @@ const Chip = ({ session }) => {
   </span>`
 }
 
-/** Names the agent of a link that the page cannot open because this agent is not signed in. */
+/** Names the agent of a link if the page cannot open the link because this agent is not signed in. */
 const ForAnother = () =>
   awaited.value === null || waiting.value > 0 ?
     null :
@@ -70,7 +70,7 @@ const ForAnother = () =>
         : html`<button type="button" onClick=${() => adding.value = true}>Sign in</button>`
     }</p>`
 
-/** The title of the conversation that the agent in front has open. */
+/** The title of the open conversation of the agent in front. */
 const openTitle = () => {
   const conversations = front.value?.conversations
   const place = conversations?.place.value

@@ -14,7 +14,7 @@ import { Careful, OneField } from "../shared/Widgets.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The presence that contacts of the agent see. @param {{ session: Session }} props */
+/** The agent's presence, as its contacts see it. @param {{ session: Session }} props */
 const OwnPresence = ({ session }) => {
   const presence = session.presences.all.value.get(session.handle)
   useEffect(() => void session.presences.ask([session.handle]), [])
@@ -22,8 +22,8 @@ const OwnPresence = ({ session }) => {
     session.notices.attempt(async () => {
       const before = session.presences.all.peek().get(session.handle)
       const wanted = { status: before?.status ?? "online", custom_message: before?.custom_message ?? null, ...body }
-      // The change is shown before the server answers. So a second change that is made before the answer does not undo
-      // the first.
+      // Show the change before the server responds, so that a second change before the response does not undo the first
+      // change.
       session.presences.set({ handle: session.handle, last_seen: null, ...before, ...wanted })
       session.presences.set(await session.api.call("PUT", "v1/presence", wanted))
     })

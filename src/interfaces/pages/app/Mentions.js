@@ -11,16 +11,17 @@ import { completed, mentionAt, offered } from "../tab/Mentions.js"
  */
 
 /**
- * Completes handles after `@` in a text field. The arrow keys choose, Enter and Tab complete, Escape closes the list.
+ * Completes handles after `@` in a text field. The arrow keys select an agent, Enter and Tab complete its handle, and
+ * Escape closes the list.
  * @param {object} options
  * @param {Session} options.session
  * @param {string} options.target the recipient of the text, on which the offered agents depend
  * @param {string} options.text
  * @param {{ current: HTMLTextAreaElement | null }} options.field
  * @param {(text: string) => void} options.onText
- * @returns {{ list: any, field: object, follow: () => void, onKey: (event: KeyboardEvent) => boolean }} `list` is the list to draw above the field. `field` are the
- * properties of the field. `follow` is called after the text has changed. `onKey` returns whether it has handled the
- * key.
+ * @returns {{ list: any, field: object, follow: () => void, onKey: (event: KeyboardEvent) => boolean }}
+ * `list` is the list to draw above the field. `field` are the properties of the field. `follow` is called after the
+ * text has changed. `onKey` returns whether it has handled the key.
  */
 export const useMentions = ({ field, onText, session, target, text }) => {
   const id = useId()
@@ -30,7 +31,8 @@ export const useMentions = ({ field, onText, session, target, text }) => {
   const mention = caret < 0 ? undefined : mentionAt(text, caret)
   const offers = mention === undefined ? [] : offered(people, mention.begin)
   const isOpen = offers.length > 0
-  // A choice is among the agents of one beginning. For another beginning, the first agent is chosen.
+  // A choice applies only to the beginning that was typed at that time. For another beginning, the first agent is
+  // chosen.
   const chosen = choice.begin === mention?.begin ? choice.index : 0
   const isAsked = mention !== undefined
   useEffect(() => {
@@ -42,7 +44,7 @@ export const useMentions = ({ field, onText, session, target, text }) => {
     const element = field.current
     if (mention === undefined || handle === undefined || element === null) return
     const next = completed(text, mention.at, caret, handle)
-    // The field changes at once, so that the next key finds the caret where it belongs.
+    // Change the field at once, so that the caret is at the right position for the next key.
     element.value = next.text
     element.focus()
     element.setSelectionRange(next.caret, next.caret)

@@ -10,7 +10,7 @@ import { hashOf } from "../tab/Routes.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The text and the colour for each state of an A2A task. */
+/** The text and the colour for each A2A task state. */
 const tasks = /** @type {Readonly<Record<string, readonly [text: string, kind: string]>>} */ ({
   SUBMITTED: ["submitted", ""],
   WORKING: ["working", ""],
@@ -62,7 +62,7 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {Session} props.session
  * @param {Message} props.message
  * @param {Message | undefined} props.before the message before this one
- * @param {Message | null | undefined} props.quoted the message that this message replies to; null if it is not loaded
+ * @param {Message | null | undefined} props.quoted the message to which this message replies; null if it is not loaded
  * @param {string | undefined} props.task the state of the task that the message began
  * @param {boolean} props.marked whether the conversation was opened at this message
  * @param {boolean} props.active whether the Tab key reaches this row

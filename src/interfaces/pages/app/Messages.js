@@ -9,7 +9,7 @@ import { VirtualList } from "./VirtualList.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** Whether the person can see this page now. Only then do the messages that it shows count as read. */
+/** Whether the person can see this page now. Messages on the page count as read only if the person can see it. */
 const seen = () => document.visibilityState === "visible" && document.hasFocus()
 
 /**
@@ -35,11 +35,11 @@ const useReading = (session, id, seq) => {
 }
 
 /**
- * The messages of a conversation, as a feed that the arrow keys walk through.
+ * The messages of a conversation, as a feed in which the arrow keys move from message to message.
  * @param {object} props
  * @param {Session} props.session
  * @param {string} props.id
- * @param {number | undefined} props.at the seq of the message that the conversation was opened at
+ * @param {number | undefined} props.at the seq of the message at which the conversation was opened
  * @param {(message: Message) => void} props.onReply
  */
 export const Messages = ({ at, id, onReply, session }) => {
@@ -48,7 +48,7 @@ export const Messages = ({ at, id, onReply, session }) => {
   const messages = hidden.size === 0 ? loaded : loaded.filter((one) => !hidden.has(one.id))
   const item = session.conversations.list.value.find((one) => one.id === id)
   const handle = item?.participants[0]?.handle
-  // A read may return a message before the answer to its send arrives. The message must not be shown twice then.
+  // A read may return a message before the response to its send arrives. Do not show such a message twice.
   const there = new Set(messages.slice(-200).map((one) => one.sender === session.handle ? one.client_msg_id : ""))
   const pending = session.outbox.messages.value.filter(({ body, client_msg_id: own }) =>
     !there.has(own) &&

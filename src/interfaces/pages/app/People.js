@@ -11,9 +11,9 @@ import { PersonPanel } from "./PersonPanel.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The number of rows that are drawn at first, and that each click of the button adds. */
+/** How many rows are drawn at first. Each click of the button adds the same number. */
 const PAGE = 100
-/** The number of an agent's tags that its row shows. */
+/** How many of an agent's tags its row shows. */
 const TAGS = 4
 const MOST_CONTACTS = 10_000
 
@@ -44,8 +44,8 @@ const Row = ({ onAbout, onTag, onWrite, person, session }) => {
 }
 
 /**
- * What the directory is asked for a text: a tag after `#`, otherwise the beginning of a handle. Undefined if the
- * directory would refuse it.
+ * The directory search for a text; undefined if the directory would refuse the search. A text after `#` is a tag. Any
+ * other text is the beginning of a handle.
  * @param {string} text
  */
 const questionOf = (text) => {
@@ -58,8 +58,8 @@ const questionOf = (text) => {
 }
 
 /**
- * The agents that the directory has for a text. Asks a moment after the last letter, because each search counts against
- * a budget.
+ * Searches the directory for a text. Waits until the person has stopped typing, because each search counts against a
+ * budget.
  * @param {Session} session
  * @param {string} text
  * @returns {{ found: { agents: ReadonlyArray<Listed>, total: number } | null, problem: string | null }}
@@ -90,8 +90,8 @@ const useDirectory = (session, text) => {
 }
 
 /**
- * A list of people, of which the first are drawn. @param {{ people: ReadonlyArray<Shown>, row: (person: Shown) => any
- * }} props
+ * A list of people. Draws only the first people until the person asks for more.
+ * @param {{ people: ReadonlyArray<Shown>, row: (person: Shown) => any }} props
  */
 const List = ({ people, row }) => {
   const [shown, setShown] = useState(PAGE)
@@ -106,8 +106,8 @@ const List = ({ people, row }) => {
 }
 
 /**
- * The agent's contacts, and a search: of the contacts by any part of a name or note, of the directory by the beginning
- * of a handle or by a tag.
+ * The agent's contacts, with a search. It searches the contacts by any part of a name or note, and the directory by the
+ * beginning of a handle or by a tag.
  * @param {{ session: Session, onWrite: (handle: string) => void }} props
  */
 export const People = ({ onWrite, session }) => {

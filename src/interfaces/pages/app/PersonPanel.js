@@ -12,7 +12,7 @@ import { Careful, OneField } from "../shared/Widgets.js"
  */
 
 /**
- * The public profile of another agent, with the actions that this agent can take on it.
+ * The public profile of another agent, with the actions that this agent can perform on the other agent.
  * @param {object} props
  * @param {Session} props.session
  * @param {string} props.handle

@@ -33,8 +33,8 @@ const Hit = ({ hit, session }) => {
 }
 
 /**
- * The field that searches an agent's messages. The results replace `children`. A hit opens the conversation at the
- * message.
+ * The search field for an agent's messages. The results replace `children`. Choosing a result opens the conversation at
+ * the message.
  * @param {{ session: Session, children: any }} props
  */
 export const Search = ({ children, session }) => {

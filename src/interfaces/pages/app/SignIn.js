@@ -29,7 +29,8 @@ const WithKey = ({ onKey }) => {
 }
 
 /**
- * Registers an agent, or issues a new key for an agent that lost its key. Both need a code that the server mails.
+ * Registers an agent, or issues a new key for an agent that has lost its key. Both require a code that the server
+ * e-mails.
  * @param {Props & { recover: boolean }} props
  */
 const WithNewKey = ({ onKey, recover }) => {

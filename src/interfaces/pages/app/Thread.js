@@ -29,7 +29,9 @@ const Typing = ({ id, session }) => {
   }</p>`
 }
 
-/** Whether a finger is the only pointer. A focused field would then cover half of the page by the keyboard. */
+/**
+ * Whether touch is the only input. If a field gets the focus on such a device, the keyboard covers half of the page.
+ */
 const byTouch = () => matchMedia("(hover: none)").matches
 
 /**
@@ -55,7 +57,7 @@ export const Thread = ({ isFront, place, session }) => {
     : item?.participants[0]?.display_name ?? handle ?? ""
   const presence = handle === null ? undefined : session.presences.all.value.get(handle)
   const members = group?.member_count ?? item?.group_member_count
-  /** The target of the messages, as the outbox and the drafts name it. */
+  /** The target of the messages, in the form that the outbox and the drafts use. */
   const target = isGroup ? place.id : handle === null ? null : `@${handle}`
 
   const [, redraw] = useReducer((/** @type {number} */ count) => count + 1, 0)
@@ -65,7 +67,7 @@ export const Thread = ({ isFront, place, session }) => {
   }
   useEffect(() => setDetails(false), [target])
   useEffect(() => {
-    // A message that a link names takes the focus itself.
+    // If the thread was opened at a message, that message takes the focus itself.
     if (!isFront || place.at !== undefined) return
     const field = session.watching || byTouch() ? null : thread.current?.querySelector("textarea")
     const next = field ?? thread.current?.querySelector("h2")

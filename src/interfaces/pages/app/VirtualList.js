@@ -4,29 +4,30 @@ import { html } from "../shared/Html.js"
 
 /** The assumed height of a row that has not been drawn yet, in pixels. */
 const GUESS = 62
-/** The height above and below the visible part in which rows are drawn too, in pixels. */
+/** How far above and below the visible part rows are drawn, in pixels. */
 const BEYOND = 600
-/** The distance from the top, in pixels, below which older rows are requested. */
+/** The distance from the top at which the list requests older rows, in pixels. */
 const NEAR_TOP = 800
-/** The distance from the end, in pixels, below which the list counts as being at its end. */
+/** The largest distance from the end at which the list counts as being at its end, in pixels. */
 const NEAR_END = 40
 
 /**
  * A list of rows of any height. It draws only the rows in or near the visible part. When rows are added before the
- * visible ones, the visible rows do not move. When rows are added at the end and the list is at its end, it scrolls to
- * the new end.
+ * visible rows, the visible rows do not move. If the list is at its end when rows are added there, it scrolls to the
+ * new end.
  *
  * @param {object} props
  * @param {ReadonlyArray<string>} props.keys one key for each row
  * @param {(index: number) => any} props.row an element whose `data-key` is the row's key
  * @param {string} props.label
  * @param {() => void} props.onTop called near the top, when rows before the first one may be loaded
- * @param {boolean} props.more whether rows after the last one can be loaded. Then the list never counts as being at its end.
+ * @param {boolean} props.more whether rows after the last one can be loaded. If so, the list never counts as being at
+ * its end.
  * @param {() => void} props.onBottom called near the bottom, when rows after the last one may be loaded
  * @param {(atEnd: boolean) => void} props.onEnd called after scrolling, with whether the end is visible
  * @param {(event: KeyboardEvent) => void} [props.onKey]
- * @param {{ current: { toEnd: () => void, reveal: (key: string, middle?: boolean) => void } | null }} props.handle `reveal` makes a row visible
- * and focuses it; with `middle`, it moves the row into the upper half of the visible part
+ * @param {{ current: { toEnd: () => void, reveal: (key: string, middle?: boolean) => void } | null }} props.handle
+ * `reveal` makes a row visible and focuses it; with `middle`, it moves the row into the upper half of the visible part
  */
 export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey, onTop, row }) => {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null))

@@ -1,6 +1,6 @@
 /** @import { Message } from "./Wire.ts" */
 
-/** The server's address. This module is at `assets/<version>/client/Api.js` below it. */
+/** The server's URL. This module is at `assets/<version>/client/Api.js` below it. */
 const base = new URL("../../../", import.meta.url)
 
 /** @param {string} path begins without a slash */
@@ -11,7 +11,7 @@ export const socketUrl = () => urlOf("v1/ws").replace(/^http/, "ws")
 /** The time-out of a request, in milliseconds. */
 const REQUEST_TIMEOUT_MS = 20_000
 
-/** A refusal with the server's code and message. `code` is `UNREACHABLE` if there was no answer. */
+/** A refusal with the server's code and message. `code` is `UNREACHABLE` if there was no response. */
 export class Refused extends Error {
   /**
    * @param {string} code
@@ -48,7 +48,7 @@ const refusalOf = async (response) => {
     if (typeof code === "string" && typeof message === "string")
       return new Refused(code, message, response.status, retryAfter)
   } catch {
-    // The answer is not from this server but from something between it and the browser, such as a proxy.
+    // The response is not from this server, but from something in between, such as a proxy.
   }
   return new Refused("HTTP", `The server answered ${response.status}.`, response.status, retryAfter)
 }
@@ -74,8 +74,8 @@ const send = async (url, init) => {
 }
 
 /**
- * Replaces the message of a request without an answer, so that it says which request failed. Browsers tell a page no
- * details about requests to other origins.
+ * Replaces the error message of a request without a response, so that the new message names the request. Browsers give
+ * a page no details about failed requests to other origins.
  * @param {string} words
  * @returns {(error: unknown) => never}
  */
@@ -91,9 +91,10 @@ export const freshId = () =>
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 
 /**
- * The public API with one key, or with none. With `cookies`, requests have the cookies of this server, as the API of
- * the sign-in page needs. A request that changes something has an Idempotency-Key, so that it can be repeated if its
- * answer is lost. A request is tried up to three times, except for one that changes something without a key.
+ * Calls the public API with one key, or without a key. With `cookies`, requests carry the cookies of this server, which
+ * the API of the sign-in page needs. A request that changes something carries an Idempotency-Key, so that it can be
+ * repeated if its response is lost. A request is tried up to three times. A request that changes something is tried
+ * only once if it is sent without an agent's key.
  */
 export class Api {
   /** @param {string | undefined} key @param {{ cookies?: boolean }} [options] */
@@ -152,7 +153,7 @@ export class Api {
   }
 
   /**
-   * Makes a request that goes on when the page is closed. Its answer is not awaited.
+   * Makes a request that continues when the page is closed. Does not wait for the response.
    * @param {string} method
    * @param {string} path
    */
@@ -167,7 +168,7 @@ export class Api {
   }
 
   /**
-   * Puts bytes as they are, in one attempt.
+   * Uploads bytes with PUT, in one attempt.
    * @param {string} path
    * @param {Blob} bytes
    * @returns {Promise<any>}
@@ -182,9 +183,9 @@ export class Api {
   }
 
   /**
-   * Sends a message in one attempt, without retries. The outbox retries sends itself. The message is in another
-   * conversation than the body names if the agent has used its client_msg_id there before (wire.md C.6). Then nothing
-   * was sent.
+   * Sends a message in one attempt, without retries. The outbox retries sends itself. If the agent has used the
+   * client_msg_id in another conversation before, nothing is sent, and the returned message is the one from that
+   * conversation (wire.md C.6).
    * @param {unknown} body
    * @returns {Promise<{ message: Message, isElsewhere: boolean }>}
    */
@@ -224,8 +225,8 @@ export class Api {
    * @param {Blob} bytes
    */
   async upload(url, bytes) {
-    // If the server stores files itself, the upload goes to the address of this page, which may differ from the one in
-    // the URL.
+    // If the server stores files itself, upload to the origin of this page, which may differ from the origin in the
+    // URL.
     const { pathname } = new URL(url)
     const own = pathname.includes("/v1/files/")
     await send(own ? urlOf(pathname.slice(pathname.indexOf("v1/files/"))) : url, { method: "PUT", body: bytes })
@@ -233,7 +234,7 @@ export class Api {
   }
 
   /**
-   * All rows of a list, page by page, up to a bound.
+   * Reads all rows of a list, page by page, up to a bound.
    * @param {string} path
    * @param {string} name
    * @param {number} [most]

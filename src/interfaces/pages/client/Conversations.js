@@ -10,14 +10,14 @@ import { Histories } from "./Histories.js"
  */
 
 /**
- * The subject of an open thread: a conversation, or an agent with which there is no conversation yet. `at` is the seq
- * of the message that the thread was opened at.
+ * What an open thread shows: a conversation, or an agent with which there is no conversation yet. `at` is the seq of
+ * the message at which the thread was opened.
  * @typedef {{ readonly id: string | null, readonly handle: string | null, readonly at?: number }} Place
  */
 
 /**
- * What the list of conversations shows for a message without text, in the server's words. @type
- * {Readonly<Record<Message["type"], string>>}
+ * What the list of conversations shows for a message without text. The server uses the same words.
+ * @type {Readonly<Record<Message["type"], string>>}
  */
 const labels = { text: "Message", structured: "Structured message", file: "File", system: "The group changed" }
 
@@ -27,7 +27,7 @@ const previewOf = ({ content, type }) =>
     ? content.text.replace(/\s+/g, " ").slice(0, 140)
     : labels[type]
 
-/** An agent's conversations and groups, and the messages of the conversations that were opened. */
+/** An agent's conversations and groups, and the messages of the opened conversations. */
 export class Conversations {
   /** @param {Api} api @param {Notices} notices */
   constructor(api, notices) {
@@ -46,7 +46,7 @@ export class Conversations {
     this.groups = new Map()
   }
 
-  /** Reads the list of conversations, and whom the agent blocks. */
+  /** Reads the list of conversations and the agents that this agent blocks. */
   async load() {
     const [list, blocks] = await Promise.all([
       this.api.all("v1/conversations", "conversations"),
@@ -74,14 +74,14 @@ export class Conversations {
     if (id.startsWith("grp_")) void this.loadGroup(id)
   }
 
-  /** Opens a conversation at a message, which the thread then marks. @param {string} id @param {number} seq */
+  /** Opens a conversation at a message. The thread highlights this message. @param {string} id @param {number} seq */
   openAt(id, seq) {
     this.place.value = { id, handle: null, at: seq }
     void this.histories.around(id, seq)
     if (id.startsWith("grp_")) void this.loadGroup(id)
   }
 
-  /** Reads the new messages of all conversations that were opened. */
+  /** Reads the new messages of all opened conversations. */
   catchUpAll() {
     const { at, id: open } = this.place.peek() ?? {}
     return Promise.all(
@@ -94,8 +94,9 @@ export class Conversations {
   }
 
   /**
-   * Adds a message that the server has pushed or stored. Returns whether the person has not seen it yet. @param
-   * {Message} message @param {boolean} own
+   * Adds a message that the server has pushed or stored. Returns true if the person has not seen the message yet.
+   * @param {Message} message
+   * @param {boolean} own
    */
   put(message, own) {
     const { conversation_id: id, delivery_id: delivery } = message
@@ -158,7 +159,7 @@ export class Conversations {
   }
 
   /**
-   * The name of a group, also of one that is hidden from the list; undefined for a group that the agent is not in.
+   * The name of a group, even if the group is hidden from the list; undefined for a group that the agent is not in.
    * @param {string} id
    * @returns {Promise<string | undefined>}
    */

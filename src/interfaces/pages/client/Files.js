@@ -6,7 +6,7 @@ import { sizeOf } from "../shared/Texts.js"
  */
 
 /**
- * The content types that the server accepts (wire.md G.5), by extension, because browsers do not know the type of every
+ * The content types that the server accepts (wire.md G.5), by file extension. Browsers do not know the type of every
  * file.
  * @type {Readonly<Record<string, string>>}
  */
@@ -73,7 +73,7 @@ export const upload = async (api, target, file) => {
   return id
 }
 
-/** Saves these bytes as a download of the browser. @param {Blob} blob @param {string} name */
+/** Saves these bytes as a browser download. @param {Blob} blob @param {string} name */
 export const save = (blob, name) => {
   const url = URL.createObjectURL(blob)
   const link = document.createElement("a")
@@ -83,13 +83,13 @@ export const save = (blob, name) => {
   setTimeout(() => URL.revokeObjectURL(url), 60_000)
 }
 
-/** The most files, and the most bytes of files, that are kept after they were fetched. */
+/** How many fetched files, and how many of their bytes, are kept. */
 const MOST_KEPT = 100
 const MOST_BYTES = 100_000_000
 
 /**
- * The files and descriptions of files that a session has fetched. A row that is drawn again after scrolling fetches
- * nothing again.
+ * Caches the files and file descriptions that a session has fetched, so that a row that is drawn again after scrolling
+ * fetches nothing.
  */
 export class Files {
   /** @param {Api} api */
@@ -98,8 +98,8 @@ export class Files {
     /** @type {Map<string, Promise<FileInfo>>} */
     this.infos = new Map()
     /**
-     * The files themselves, the one that was used last at the end. @type {Map<string, { blob: Blob, name: string |
-     * undefined, url: string }>}
+     * The cached files, the most recently used last.
+     * @type {Map<string, { blob: Blob, name: string | undefined, url: string }>}
      */
     this.kept = new Map()
   }
@@ -115,9 +115,10 @@ export class Files {
   }
 
   /**
-   * The bytes of a file, with a URL for them in this page.
+   * The bytes of a file, and a blob URL for them.
    * @param {string} id
-   * @returns {Promise<{ blob: Blob, name: string | undefined, url: string }>} `name` is the name that the answer suggests
+   * @returns {Promise<{ blob: Blob, name: string | undefined, url: string }>} `name` is the name that the response
+   * suggests
    */
   async fetched(id) {
     let file = this.kept.get(id)
@@ -131,7 +132,7 @@ export class Files {
     return file
   }
 
-  /** Forgets the files that were not used for the longest time. @param {number} most @param {number} mostBytes */
+  /** Removes the least recently used files. @param {number} most @param {number} mostBytes */
   trim(most, mostBytes) {
     let bytes = 0
     for (const { blob } of this.kept.values()) bytes += blob.size
@@ -143,7 +144,7 @@ export class Files {
     }
   }
 
-  /** Forgets all files. */
+  /** Removes all files. */
   end() {
     this.trim(0, 0)
   }

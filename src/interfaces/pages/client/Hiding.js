@@ -10,13 +10,12 @@ import { textOf } from "./Api.js"
  * @import { Signal } from "@preact/signals"
  */
 
-/** How long *Hide* can be undone, in milliseconds. */
+/** How long the person can undo *Hide*, in milliseconds. */
 export const UNDO_MS = 10_000
 
 /**
- * The messages and conversations that the person has hidden, until the server has hidden them. The API cannot undo
- * this, so the page waits for `UNDO_MS` before it calls. A page that is closed meanwhile calls at once, because the
- * person has confirmed.
+ * The messages and conversations that the person has hidden, until the server has hidden them too. The API cannot undo
+ * a call to hide, so the page waits for `UNDO_MS` before the call. If the page is closed meanwhile, it calls at once.
  */
 export class Hiding {
   /** @param {Api} api @param {Timers} timers @param {Notices} notices @param {Conversations} conversations */
@@ -26,8 +25,8 @@ export class Hiding {
     this.timers = timers
     this.notices = notices
     /**
-     * What is hidden on the page while it waits, by id. @type {Signal<ReadonlyMap<string, { path: string, notice:
-     * string, onDone: () => void, timer: ReturnType<typeof setTimeout> }>>}
+     * The messages and conversations that are hidden on the page and not on the server yet, by id.
+     * @type {Signal<ReadonlyMap<string, { path: string, notice: string, onDone: () => void, timer: ReturnType<typeof setTimeout> }>>}
      */
     this.waiting = signal(new Map())
   }
@@ -57,9 +56,9 @@ export class Hiding {
   /**
    * @param {object} what
    * @param {string} what.id
-   * @param {string} what.path what to delete
-   * @param {string} what.words says that it is hidden
-   * @param {() => void} what.onDone called when the server has hidden it
+   * @param {string} what.path the path of the DELETE request
+   * @param {string} what.words tells the person that the message or conversation is hidden
+   * @param {() => void} what.onDone called after the server has hidden the message or conversation
    * @param {() => void} [what.onUndo]
    */
   hide({ id, onDone, onUndo, path, words }) {
@@ -80,7 +79,7 @@ export class Hiding {
     this.waiting.value = new Map(this.waiting.peek()).set(id, { path, notice, onDone, timer })
   }
 
-  /** Shows a hidden message or conversation again, without a call. @param {string} id */
+  /** Shows a hidden message or conversation again, without a call of the API. @param {string} id */
   undo(id) {
     const entry = this.waiting.peek().get(id)
     if (entry === undefined) return
@@ -90,7 +89,7 @@ export class Hiding {
   }
 
   /**
-   * Calls the API at once for everything that waits. The page does not wait for the answers, because it may be closing.
+   * Calls the API at once for everything that waits. Does not wait for the responses, because the page may be closing.
    */
   flush() {
     for (const [id, { onDone, path }] of this.waiting.peek()) {

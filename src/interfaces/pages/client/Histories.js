@@ -11,19 +11,19 @@ import { closeGap, empty, gapAfter, withLive, without, withRead } from "./Timeli
  */
 
 const PAGE = 50
-/** How many messages are read on each side of a message at which a conversation is opened. */
+/** How many messages are read before and after the message at which a conversation is opened. */
 const AROUND = 40
 export const LARGEST_PAGE = 200
 
 /**
- * The messages of the conversations that were opened, and the reads that fill them. At most one read of a conversation
+ * The messages of the opened conversations, and the reads that load these messages. At most one read of a conversation
  * runs at a time.
  */
 export class Histories {
   /**
    * @param {Api} api
    * @param {Notices} notices
-   * @param {(id: string) => void} onMissing called for a conversation that is not there, or that the agent cannot see
+   * @param {(id: string) => void} onMissing called for a conversation that does not exist or that the agent cannot see
    */
   constructor(api, notices, onMissing) {
     this.api = api
@@ -32,11 +32,11 @@ export class Histories {
     /** @type {Map<string, Signal<Timeline>>} */
     this.timelines = new Map()
     /**
-     * The read that runs, by conversation. A later read that replaces the timeline takes its place. @type {Map<string,
-     * symbol>}
+     * The running read of each conversation. A later read that replaces the timeline also replaces this entry.
+     * @type {Map<string, symbol>}
      */
     this.reads = new Map()
-    /** The seq around which a read runs, by conversation. @type {Map<string, number>} */
+    /** For each conversation with a read around a message, the seq of that message. @type {Map<string, number>} */
     this.at = new Map()
   }
 
@@ -55,7 +55,7 @@ export class Histories {
   }
 
   /**
-   * Runs a read. `step` gets a function that says whether the read may still change the timeline.
+   * Runs a read. `step` gets a function that returns whether the read may still change the timeline.
    * @param {string} id
    * @param {(valid: () => boolean) => Promise<void>} step
    */
@@ -72,7 +72,11 @@ export class Histories {
     }
   }
 
-  /** If the server did not answer, the next connect reads again. @param {string} id @param {unknown} error */
+  /**
+   * Shows why a read failed. Shows nothing if the failure may be temporary, because the next connect reads again.
+   * @param {string} id
+   * @param {unknown} error
+   */
   failed(id, error) {
     if (!(error instanceof Refused)) return this.notices.note(textOf(error))
     if (error.status === 404 || error.status === 410) {
@@ -92,8 +96,8 @@ export class Histories {
   }
 
   /**
-   * Reads the messages after the newest known message. If no message is known, reads the newest page. @param {string}
-   * id
+   * Reads the messages after the newest known message. If no message is known, reads the newest page.
+   * @param {string} id
    */
   async catchUp(id) {
     const timeline = this.timeline(id)
@@ -123,9 +127,7 @@ export class Histories {
     })
   }
 
-  /**
-   * Reads a page after the newest loaded message, if the conversation was opened at an earlier one. @param {string} id
-   */
+  /** If the newest messages are not loaded, reads a page after the last loaded message. @param {string} id */
   async newer(id) {
     const timeline = this.timeline(id)
     const last = timeline.peek().messages.at(-1)
@@ -137,8 +139,10 @@ export class Histories {
   }
 
   /**
-   * Loads the message with this seq. If it is not loaded yet, replaces the timeline by the messages around it. @param
-   * {string} id @param {number} seq
+   * Loads the message with this seq. If the message is not loaded yet, replaces the timeline with the messages around
+   * it.
+   * @param {string} id
+   * @param {number} seq
    */
   async around(id, seq) {
     const timeline = this.timeline(id)

@@ -2,7 +2,7 @@ import { ofBrowser, ofTab, store, stored } from "../tab/Stored.js"
 
 const NAME = "parley.keys"
 
-/** Fails if this cannot be a key. The message of the failure is for a person. @param {string} text */
+/** Throws an error for the person if the text cannot be a key. @param {string} text */
 export const assertKey = (text) => {
   if (!/^ac_[\w-]{43}$/.test(text)) throw new Error("This is not a key: keys begin with ac_ and have 46 characters.")
 }
@@ -24,8 +24,8 @@ const write = (storage, list) => store(storage, NAME, list.length === 0 ? undefi
 export const keptInBrowser = () => keysIn(ofBrowser)
 
 /**
- * The keys that this tab has signed in with, in their order, and then those that are stored in this browser at the
- * person's request.
+ * The keys with which this tab has signed in, in that order, followed by the keys that are stored in this browser at
+ * the person's request.
  * @returns {ReadonlyArray<Kept>}
  */
 export const kept = () => {
@@ -48,13 +48,16 @@ const add = (storage, entry) => {
 export const keepInTab = (key, watching) => add(ofTab, { key, watching })
 
 /**
- * Stores a key in this browser. Returns false if the browser refuses to store it. @param {string} key @param {boolean}
- * watching
+ * Stores a key in this browser. Returns false if the browser refuses to store it.
+ * @param {string} key
+ * @param {boolean} watching
  */
 export const keepInBrowser = (key, watching) => add(ofBrowser, { key, watching })
 
 /**
- * Replaces a former key by the new key wherever the former key is stored. @param {string} former @param {string} key
+ * Replaces a former key with the new key in this tab and in this browser.
+ * @param {string} former
+ * @param {string} key
  */
 export const replace = (former, key) => {
   for (const storage of [ofTab, ofBrowser])

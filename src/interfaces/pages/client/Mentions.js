@@ -15,7 +15,10 @@ export class Mentions {
     this.contacts = undefined
   }
 
-  /** First the members of the open conversation, then the contacts. @returns {Promise<ReadonlyArray<Person>>} */
+  /**
+   * The agents to offer: first the members of the open conversation, then the contacts.
+   * @returns {Promise<ReadonlyArray<Person>>}
+   */
   async people() {
     this.contacts ??= this.api.all("v1/contacts", "contacts").catch(() => {
       this.contacts = undefined

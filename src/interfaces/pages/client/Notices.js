@@ -11,7 +11,7 @@ import { freshId, textOf } from "./Api.js"
  * => void } }} Notice
  */
 
-/** The texts that a view shows to the person until they are dismissed. */
+/** The texts that a view shows to the person. A text stays until its time is over or the person dismisses it. */
 export class Notices {
   /** @param {Timers} timers */
   constructor(timers) {
@@ -29,7 +29,7 @@ export class Notices {
    * Shows a text with a button, and returns the id of the notice.
    * @param {string} text
    * @param {string} label
-   * @param {number} ms how long
+   * @param {number} ms how long the notice is shown
    * @param {() => void} run
    */
   offer(text, label, ms, run) {
@@ -50,7 +50,7 @@ export class Notices {
   }
 
   /**
-   * Runs an action of the person. Returns true if it succeeds. If it fails, shows the reason and returns false.
+   * Runs an action of the person. Returns true if the action succeeds. If it fails, shows the reason and returns false.
    * @param {() => Promise<unknown>} run
    */
   async attempt(run) {

@@ -16,7 +16,7 @@ const USED_ELSEWHERE =
 const targetOf = (body) => body.conversation_id ?? `@${body.to}`
 
 /**
- * The messages that wait, are being sent, or have failed. Messages to one target are sent one after the other, in their
+ * The messages that wait, are being sent, or have failed. Messages to one target are sent one after the other, in
  * order.
  */
 export class Outbox {
@@ -93,7 +93,7 @@ export class Outbox {
         try {
           const { isElsewhere, message } = await this.api.sendOnce({ ...next.body, client_msg_id: next.client_msg_id })
           this.attempts = 0
-          // With a new id, the message can be sent again.
+          // Give the message a new id, so that the person can send it again.
           if (isElsewhere)
             this.mark(next.client_msg_id, { client_msg_id: `page-${freshId()}`, state: "failed", why: USED_ELSEWHERE })
           else this.stored(message, next)

@@ -7,7 +7,7 @@ import { signal } from "@preact/signals"
  * @import { Signal } from "@preact/signals"
  */
 
-/** How long an agent counts as typing after its last typing signal. */
+/** How long an agent counts as typing after its last typing signal, in milliseconds. */
 const TYPING_MS = 8_000
 
 /** Which agents are online, and which agents are typing. */
@@ -19,8 +19,8 @@ export class Presences {
     /** @type {Signal<ReadonlyMap<string, Presence>>} */
     this.all = signal(new Map())
     /**
-     * By conversation and agent, until when the agent counts as typing. @type {Signal<ReadonlyMap<string,
-     * ReadonlyMap<string, number>>>}
+     * Until when each agent counts as typing, by conversation and agent.
+     * @type {Signal<ReadonlyMap<string, ReadonlyMap<string, number>>>}
      */
     this.typing = signal(new Map())
   }
@@ -32,7 +32,7 @@ export class Presences {
     const before = this.all.peek()
     const { presences } = await this.api.post("v1/presence/batch", { handles: asked }).catch(() => ({ presences: [] }))
     const all = new Map(this.all.peek())
-    // A presence that has changed meanwhile is newer than the answer.
+    // A presence that has changed during the request is newer than the response.
     for (const presence of presences)
       if (all.get(presence.handle) === before.get(presence.handle)) all.set(presence.handle, presence)
     this.all.value = all

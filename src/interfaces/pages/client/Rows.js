@@ -1,6 +1,6 @@
 /**
- * The first index whose row ends after `position`.
- * @param {Float64Array} offsets where each row begins, followed by where the last row ends
+ * The index of the first row that ends after `position`.
+ * @param {Float64Array} offsets the start of each row, followed by the end of the last row
  * @param {number} position
  */
 export const rowAt = (offsets, position) => {

@@ -8,13 +8,13 @@ import { textOf } from "./Api.js"
  * @import { Signal } from "@preact/signals"
  */
 
-/** The characters that an excerpt shows before the first word found, and in all. */
+/** How many characters an excerpt shows before the first found word, and how many in total. */
 const BEFORE = 50
 const MOST = 180
 
 /**
- * The query for the text that a person has typed so far. A last word of at least three letters also finds longer words,
- * because the person may still be typing it. Undefined if the text is too short for a search.
+ * The query for the text that a person has typed so far; undefined if the text is too short for a search. A last word
+ * of at least three letters also matches longer words, because the person may still be typing the word.
  * @param {string} typed
  */
 export const queryOf = (typed) => {
@@ -24,7 +24,7 @@ export const queryOf = (typed) => {
 }
 
 /**
- * The part of a text around the first word found, in pieces of which each is found or not.
+ * The part of a text around the first found word, split into found and other pieces.
  * @param {string} text
  * @param {ReadonlyArray<readonly [from: number, to: number]>} highlights
  * @returns {ReadonlyArray<{ readonly text: string, readonly isFound: boolean }>}
@@ -50,13 +50,13 @@ export const excerptOf = (text, highlights) => {
   ]
 }
 
-/** A search begins when nothing was typed for this time, in milliseconds. */
+/** How long the person must have typed nothing before a search begins, in milliseconds. */
 const PAUSE_MS = 350
-/** The time after which an incomplete search is repeated, in milliseconds. */
+/** After how long an incomplete search is repeated, in milliseconds. */
 const AGAIN_MS = 2_000
 /** How often an incomplete search is repeated automatically. */
 const MOST_REPEATS = 4
-/** The most pages that are read until one has messages. */
+/** How many pages are read to find one with messages. */
 const MOST_PAGES = 5
 
 /**
@@ -64,8 +64,8 @@ const MOST_PAGES = 5
  */
 
 /**
- * The search of one agent's messages. The server runs one search of an agent at a time, so a later search waits for the
- * running one.
+ * Searches one agent's messages. The server runs one search of an agent at a time, so a later search waits for the
+ * running search.
  */
 export class Search {
   /** @param {Api} api @param {Timers} timers */
@@ -74,7 +74,7 @@ export class Search {
     this.timers = timers
     /** What the person has typed. */
     this.typed = signal("")
-    /** What was found; null before the first answer. @type {Signal<Hits | null>} */
+    /** The search result; null before the first response. @type {Signal<Hits | null>} */
     this.hits = signal(null)
     this.busy = signal(false)
     /** @type {Signal<string | null>} */
@@ -97,7 +97,8 @@ export class Search {
   }
 
   /**
-   * Searches for what is typed. @param {number} [repeats] how often the search was repeated because it was incomplete
+   * Searches for the typed text.
+   * @param {number} [repeats] how often the search was repeated because it was incomplete
    */
   find(repeats = 0) {
     this.timers.stop(this.timer)
@@ -108,7 +109,7 @@ export class Search {
     })
   }
 
-  /** Adds the next page of what was found. */
+  /** Adds the next page of the search result. */
   more() {
     const before = this.hits.peek()
     if (before?.next === null || before === null) return undefined
@@ -122,9 +123,9 @@ export class Search {
   }
 
   /**
-   * Reads pages until one has messages or is the last, because a page may be empty and still not be the last.
+   * Reads pages until a page contains messages or is the last page. An empty page is not always the last.
    * @param {string | null} cursor
-   * @param {(found: Found) => void} onFound not called if the person has typed something else meanwhile
+   * @param {(found: Found) => void} onFound not called if the person has changed the text meanwhile
    */
   ask(cursor, onFound) {
     const query = queryOf(this.typed.peek())

@@ -21,12 +21,17 @@ import { Timers } from "./Timers.js"
  * @import { Signal } from "@preact/signals"
  */
 
-/** One signed-in agent: its connection, and what the connection keeps current. The parts do not know the session. */
+/**
+ * One signed-in agent: its connection, and the state that the connection keeps current. The parts of this state do not
+ * depend on the session.
+ */
 export class Session {
   /**
    * @param {string} key
-   * @param {boolean} watching whether the session acknowledges no messages, marks none as read and sends none
-   * @param {(message: Message) => void} onFresh called for a message that came while the session was connected, and that nobody has read
+   * @param {boolean} watching whether the session only watches: it acknowledges no messages, marks none as read and
+   * sends none
+   * @param {(message: Message) => void} onFresh called for an unread message that has arrived while the session was
+   * connected
    */
   constructor(key, watching, onFresh = () => undefined) {
     this.key = key
@@ -55,7 +60,10 @@ export class Session {
     this.link = signal({ kind: "connecting" })
     /** @type {Signal<ReadonlyArray<Invite>>} */
     this.invites = signal([])
-    /** Counts batches of received messages. A change makes the component `Acknowledger` acknowledge what was drawn. */
+    /**
+     * Counts batches of received messages. When the count changes, the component `Acknowledger` acknowledges the
+     * messages that were drawn.
+     */
     this.arrived = signal(0)
     /** Ids of received messages that are acknowledged after the next draw. @type {Array<string>} */
     this.shown = []
@@ -64,8 +72,9 @@ export class Session {
     /** @type {AgentSocket | undefined} */
     this.socket = undefined
     /**
-     * When the newest message was sent that existed at the first connect. Older messages cause no notification. @type
-     * {string | undefined}
+     * When the newest message at the time of the first connect was sent. Messages up to that time cause no
+     * notification.
+     * @type {string | undefined}
      */
     this.since = undefined
   }
@@ -99,14 +108,17 @@ export class Session {
     })
   }
 
-  /** Ends the session. What the person has hidden is hidden at once, and drafts are removed from the tab. */
+  /**
+   * Ends the session. Hides on the server at once what the person has hidden, and removes the agent's drafts from the
+   * tab.
+   */
   signOut() {
     this.hiding.flush()
     this.drafts.forget()
     this.end()
   }
 
-  /** Connects with a new key of the agent, because the server refuses the former key. @param {string} key */
+  /** Connects with the agent's new key. The server refuses the former key. @param {string} key */
   renew(key) {
     this.key = key
     this.api.key = key
@@ -120,7 +132,7 @@ export class Session {
     this.files.end()
   }
 
-  /** Runs after each connect. Reads everything that may have changed without a connection. */
+  /** Reads everything that may have changed while there was no connection. Runs after each connect. */
   async refresh() {
     await Promise.all([
       this.conversations.load(),
@@ -183,8 +195,8 @@ export class Session {
   }
 
   /**
-   * Adds all messages that arrived since the last call in one update, so that a large backlog is drawn a few times
-   * only.
+   * Adds all messages that have arrived since the last call in one update, so that a large backlog is drawn only a few
+   * times.
    */
   take() {
     const messages = this.incoming
@@ -211,11 +223,12 @@ export class Session {
   }
 
   /**
-   * Acknowledges the received messages. Called once they are drawn, so that the server offers undrawn messages again.
+   * Acknowledges the received messages. Call it after they are drawn. The server then offers messages again that were
+   * not drawn.
    */
   acknowledge() {
     if (this.watching || this.shown.length === 0) return
-    // If an acknowledgement cannot be sent now, the server offers its message again at the next connect.
+    // If an acknowledgement cannot be sent now, the server offers the message again at the next connect.
     for (const id of this.shown) this.socket?.say({ type: "ack", message_id: id })
     this.shown = []
   }
@@ -226,13 +239,13 @@ export class Session {
     this.states.follow()
   }
 
-  /** Opens a conversation at a message, as a link or a hit of a search does. @param {string} id @param {number} seq */
+  /** Opens a conversation at a message, from a link or a search result. @param {string} id @param {number} seq */
   openAt(id, seq) {
     this.conversations.openAt(id, seq)
     this.states.follow()
   }
 
-  /** Opens what a URL names. @param {Place | null} place */
+  /** Opens the place that a URL names. @param {Place | null} place */
   go(place) {
     if (place === null) this.conversations.place.value = null
     else if (place.id === null) this.openWith(place.handle ?? "")
@@ -240,7 +253,7 @@ export class Session {
     else this.openAt(place.id, place.at)
   }
 
-  /** Opens the conversation with an agent, also if the conversation does not exist yet. @param {string} handle */
+  /** Opens the conversation with an agent, even if the conversation does not exist yet. @param {string} handle */
   openWith(handle) {
     const there = this.conversations.list.peek().find(({ participants, type }) =>
       type === "direct" && participants[0]?.handle === handle
@@ -249,7 +262,7 @@ export class Session {
     else this.open(there.id)
   }
 
-  /** Tells the server that a person has read everything up to this seq. @param {string} id @param {number} seq */
+  /** Marks all messages up to this seq as read on the server. @param {string} id @param {number} seq */
   markRead(id, seq) {
     const item = this.conversations.list.peek().find((one) => one.id === id)
     if (this.watching || item === undefined || item.unread_count === 0) return
@@ -259,15 +272,17 @@ export class Session {
   }
 
   /**
-   * Tells the others in the conversation that the agent is typing, or has stopped. @param {string} id @param {boolean}
-   * writing
+   * Notifies the other members of the conversation that the agent is typing or has stopped typing.
+   * @param {string} id
+   * @param {boolean} writing
    */
   signalTyping(id, writing) {
     this.socket?.say({ type: writing ? "typing.start" : "typing.stop", payload: { conversation_id: id } })
   }
 
   /**
-   * Handles the answer to a send: the stored message takes the place of the outgoing one. @param {Message} message
+   * Handles the response to a send. The stored message replaces the outgoing message.
+   * @param {Message} message
    * @param {Outgoing} outgoing
    */
   stored(message, outgoing) {

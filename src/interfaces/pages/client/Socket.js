@@ -4,13 +4,13 @@ import { socketUrl } from "./Api.js"
 const PING_MS = 20_000
 /** If no frame follows the ping within this many milliseconds, the page closes the socket. */
 const SILENT_MS = 10_000
-/** The time-out from connecting to the first frame of the server, in milliseconds. */
+/** How long the server may take to send its first frame after the page begins to connect, in milliseconds. */
 const HELLO_MS = 8_000
 const LONGEST_MS = 30_000
 
 /**
- * The wait before the n-th attempt, in milliseconds. It is random, so that many pages do not reconnect at once. Its
- * upper bound doubles with each attempt, up to LONGEST_MS.
+ * The delay before an attempt to reconnect, in milliseconds. The delay is random, so that many pages do not reconnect
+ * at once. Its upper bound doubles with each attempt, up to LONGEST_MS.
  * @param {number} attempt
  */
 export const backoffMs = (attempt) => Math.round(250 + Math.random() * Math.min(LONGEST_MS, 500 * 2 ** attempt))
@@ -109,7 +109,7 @@ export class AgentSocket {
     })
   }
 
-  /** Sends a frame. Returns false if there is no connection. The frame is then dropped. @param {unknown} frame */
+  /** Sends a frame. If there is no connection, drops the frame and returns false. @param {unknown} frame */
   say(frame) {
     if (this.socket?.readyState !== WebSocket.OPEN) return false
     this.socket.send(JSON.stringify(frame))

@@ -12,8 +12,8 @@ import { unsettledAfter, withRead } from "./Timeline.js"
 const STATES_MS = [1_000, 3_000, 10_000, 30_000]
 
 /**
- * Polls for the states of the agent's messages in the open thread, with growing delays. The server pushes no event when
- * a message is delivered.
+ * Polls for the states of the agent's messages in the open thread, with increasing delays, because the server pushes no
+ * event when a message is delivered.
  */
 export class StatePoll {
   /**
@@ -32,13 +32,13 @@ export class StatePoll {
     this.timer = undefined
   }
 
-  /** Begins again with short delays. */
+  /** Starts again with the shortest delay. */
   restart() {
     this.step = 0
     this.follow()
   }
 
-  /** Polls after the delay of the present step. */
+  /** Polls after the delay of the current step. */
   follow() {
     this.timers.stop(this.timer)
     this.step = Math.min(this.step, STATES_MS.length - 1)
@@ -56,7 +56,7 @@ export class StatePoll {
       try {
         /** @type {Array<Message>} */
         const read = await this.api.get(`v1/messages/${id}?limit=${LARGEST_PAGE}&after_seq=${after}`)
-        // The timeline is taken after the read, because other reads may have added older messages meanwhile.
+        // Get the timeline after the read, because other reads may have added older messages meanwhile.
         timeline.value = withRead(timeline.peek(), read)
       } catch {
         // The next poll reads again.

@@ -15,8 +15,8 @@ const stateOf = (text) => {
 const textOf = (value) => typeof value === "string" && value !== "" ? value : undefined
 
 /**
- * The states of the A2A tasks that these messages of a direct conversation began, by the messages' ids. The rules are
- * the server's (wire.md N, Task). A state can be wrong if a message that changed the task is not loaded.
+ * The states of the A2A tasks that these messages of a direct conversation began, by message id. The rules are the same
+ * as on the server (wire.md N, Task). A state can be wrong if a message that changed the task is not loaded.
  * @param {ReadonlyArray<Message>} messages the loaded messages, oldest first
  * @returns {ReadonlyMap<string, string>}
  */

@@ -1,13 +1,15 @@
 /** @import { Message, Receipt } from "./Wire.ts" */
 
 /**
- * The known messages of one conversation, oldest first. `messages` has no holes: it holds every message that this agent
- * may see, from `messages[0]` to the last one. A message that arrives while earlier ones are missing is kept in `aside`
- * until those are fetched.
+ * The known messages of one conversation, oldest first. `messages` has no gaps: it contains every message that this
+ * agent may see, from the first to the last one in the list. A message that arrives while earlier messages are missing
+ * is kept in `aside` until the missing messages are fetched.
+ *
+ * `complete` is true if there are no older messages. `newer` is true if the newest messages are not loaded, because the
+ * conversation was opened at an earlier message. In that case, new messages are not added when they arrive. Later reads
+ * add them.
  *
  * @typedef {{ readonly messages: ReadonlyArray<Message>, readonly aside: ReadonlyArray<Message>, readonly complete: boolean, readonly newer: boolean }} Timeline
- * `complete` is true if there are no older messages. `newer` is true if the newest messages are not loaded, because the
- * conversation was opened at an earlier message. Messages that arrive then are left to the reads that follow.
  */
 
 /** @type {Timeline} */
@@ -19,7 +21,7 @@ const bySeq = (a, b) => a.seq - b.seq
 const rank = { stored: 0, delivered: 1, read: 2 }
 
 /**
- * Of two copies of one message, the copy with the later state. States only move forward.
+ * Of two copies of one message, returns the copy with the later state. States only move forward.
  * @param {Message} known
  * @param {Message} seen
  */
@@ -29,8 +31,8 @@ const later = (known, seen) =>
     : known
 
 /**
- * Adds the result of a read of history. The result has no holes itself, and touches or overlaps `messages`, unless
- * those are empty.
+ * Adds the result of a read of history. The result must have no gaps, and must touch or overlap `messages` unless
+ * `messages` is empty.
  * @param {Timeline} timeline
  * @param {ReadonlyArray<Message>} read
  * @returns {Timeline}
@@ -67,7 +69,7 @@ const settle = (timeline) => {
 }
 
 /**
- * Adds a message that came over the socket or as the answer to a send.
+ * Adds a message from the socket or from the response to a send.
  * @param {Timeline} timeline
  * @param {Message} message
  * @returns {Timeline}
@@ -80,8 +82,7 @@ export const withLive = (timeline, message) => {
   }
   if (timeline.newer) return timeline
   const last = timeline.messages.at(-1)?.seq ?? 0
-  // The message is older than the last one, so it belongs to history. A read of history returns it if the agent may see
-  // it.
+  // The message is older than the last one. If the agent may see it, a read of history returns it.
   if (message.seq <= last) return timeline
   if (message.seq === last + 1) return settle({ ...timeline, messages: [...timeline.messages, message] })
   if (timeline.aside.some(({ id }) => id === message.id)) return timeline
@@ -95,8 +96,8 @@ export const withLive = (timeline, message) => {
 export const gapAfter = ({ aside, messages }) => aside.length === 0 ? undefined : messages.at(-1)?.seq ?? 0
 
 /**
- * Moves all of `aside` to `messages`. Called after a read from the gap to the newest message: seqs that are still
- * missing belong to messages that this agent may not see.
+ * Moves all messages in `aside` to `messages`. Call it after a read from the gap to the newest message. Seqs that are
+ * still missing then belong to messages that this agent may not see.
  * @param {Timeline} timeline
  * @returns {Timeline}
  */
@@ -104,8 +105,8 @@ export const closeGap = (timeline) =>
   timeline.aside.length === 0 ? timeline : withRead({ ...timeline, aside: [] }, timeline.aside)
 
 /**
- * Marks the agent's own messages of a direct conversation as read, up to the seq of the receipt. A receipt of a group
- * must not be passed here, because it says only that one member has read.
+ * Marks the agent's own messages of a direct conversation as read, up to the seq of the receipt. Do not pass a receipt
+ * of a group, because it means only that one member has read the messages.
  * @param {Timeline} timeline
  * @param {Receipt} receipt
  * @param {string} own
@@ -128,8 +129,8 @@ export const without = (timeline, id) => ({
 })
 
 /**
- * The seq before the agent's first unread message among the newest 200 messages, after which states are polled again;
- * undefined if all of them are read.
+ * The seq after which the page polls for states. It is the seq before the first of the agent's own messages that is not
+ * read, among the newest 200 messages. Undefined if all are read.
  * @param {Timeline} timeline
  * @param {string} own
  */

@@ -1,4 +1,4 @@
-/** Timers that end together. */
+/** Timers that can be stopped together. */
 export class Timers {
   constructor() {
     /** @type {Set<ReturnType<typeof setTimeout>>} */

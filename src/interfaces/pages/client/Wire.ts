@@ -16,7 +16,7 @@ export interface Agent {
   }
 }
 
-/** A skill, in the words of its agent. */
+/** A skill, as its agent describes it. */
 export interface Skill {
   readonly id: string
   readonly name: string
@@ -75,7 +75,7 @@ export interface FileInfo {
   readonly size: number
 }
 
-/** A page of the messages that a search has found, newest first. `highlights` are offsets into the text. */
+/** A page of a search result, newest message first. `highlights` are offsets into the text. */
 export interface Found {
   readonly messages: ReadonlyArray<
     Message & { readonly highlights: ReadonlyArray<readonly [from: number, to: number]> }
@@ -156,7 +156,7 @@ export interface Webhook {
   readonly id: string
   readonly url: string
   readonly events: ReadonlyArray<string>
-  /** False once too many deliveries in a row have failed. */
+  /** False after too many deliveries in a row have failed. */
   readonly active: boolean
   readonly created_at: string
 }

@@ -68,7 +68,7 @@ const links = /** @type {Record<string, string>} */ ({
 })
 
 /**
- * Shows why an agent receives no messages: each link of a message's path to it, with its state.
+ * Shows why an agent receives no messages: each step of a message's path to the agent, with its state.
  * @param {{ handle: string, onAgain: () => Promise<void> }} props
  */
 const Why = ({ handle, onAgain }) => {
@@ -96,7 +96,7 @@ const Why = ({ handle, onAgain }) => {
 }
 
 /**
- * Erases an agent once its handle is typed. Then shows which data remain and why.
+ * Erases an agent after the operator has typed its handle. Then shows which data remain and why.
  * @param {{ handle: string, path: string, reason: Record<string, string>, onErased: () => Promise<void> }} props
  */
 const Erase = ({ handle, onErased, path, reason }) => {

@@ -4,7 +4,7 @@ const base = new URL("./console/api/", document.baseURI)
 
 /** A refusal, with the server's message. */
 export class Refused extends Error {
-  /** @param {number} status 0 if there was no answer @param {string} message */
+  /** @param {number} status 0 if there was no response @param {string} message */
   constructor(status, message) {
     super(message)
     this.status = status
@@ -41,8 +41,8 @@ export const call = async (method, path, body) => {
   }
   const answer = await response.json().catch(() => ({}))
   if (response.ok) return answer
-  // The server answers 404 to everybody without a session, and to an operator if the thing does not exist. This call
-  // finds out which.
+  // A 404 means that there is no session, or that the requested resource does not exist. This call finds out which of
+  // the two is the case.
   if (response.status === 404 && path !== "session") {
     call("GET", "session").catch((error) => {
       if (error instanceof Refused && error.status === 404) onOutside.current()
@@ -64,7 +64,7 @@ export const withQuery = (path, query) => {
 }
 
 /**
- * Reads a path of the API when a component appears, and again on `reload`.
+ * Reads a path of the API when the component is first drawn, and again on `reload`.
  * @param {string | null} path null to read nothing
  * @returns {{ data: any, problem: string | null, busy: boolean, reload: () => Promise<void>, set: (data: any) => void }}
  */

@@ -161,7 +161,7 @@ export const Webhooks = () => {
     <${More} next=${next} />`
 }
 
-/** The number of connections by OAuth, and the clients and hosts that operators refuse. */
+/** The number of OAuth connections, and the clients and hosts that operators have refused. */
 export const Connections = () => {
   const { data, problem, reload } = useRead("connections")
   const [kind, setKind] = useState("redirect_host")
@@ -233,8 +233,8 @@ const LimitRow = ({ agent, limit, onDone }) => {
   const [hours, setHours] = useState("")
   const { act, busy, said } = useActions()
   const forAll = agent === ""
-  // There is nothing to set if the value is no number, or is the value in force and has no time. With a time, the value
-  // in force is kept.
+  // The button is disabled if the value is not a number. It is also disabled if the value is already in force and no
+  // duration is given. With a duration, the value in force can be set for that time.
   const idle = !/^\d+$/.test(value) || (hours === "" && Number(value) === limit.value)
   const set = () => {
     if (idle) return

@@ -11,7 +11,7 @@ import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
 
 /**
- * The operator's session; null if nobody is signed in, undefined while this is not known yet.
+ * The operator's session; null if nobody is signed in, undefined until this is known.
  * @type {import("@preact/signals").Signal<any>}
  */
 const session = signal(undefined)
@@ -37,7 +37,7 @@ const leave = async () => {
 
 const begin = async () => {
   const token = /^#(?:token=)?(opl_[\w-]+)$/.exec(location.hash)?.[1]
-  // The token can be used once. It is removed from the address and so from the browser's history.
+  // The token can be used only once. Remove it from the URL and so from the browser's history.
   if (token !== undefined) history.replaceState(null, "", location.pathname)
   for (let attempt = 0;; attempt++) {
     try {
@@ -66,8 +66,8 @@ const Outside = () =>
     <pre class="command">npm run admin -- console</pre></section></main>`
 
 /**
- * The part of an address that names a thing; undefined if it is empty or cannot be decoded. @param {string | undefined}
- * part
+ * Decodes the part of a URL that names an agent, a group or a node; undefined if it is empty or cannot be decoded.
+ * @param {string | undefined} part
  */
 const decoded = (part) => {
   try {

@@ -8,7 +8,7 @@ import { overview } from "./Overview.js"
 import { Facts, State, useActions } from "./Parts.js"
 import { Plot } from "./Plot.js"
 
-/** One node: its figures, and the actions that an operator can take on it. @param {{ address: string }} props */
+/** One node: its figures, and the actions that an operator can perform on it. @param {{ address: string }} props */
 export const Node = ({ address }) => {
   const path = `nodes/${encodeURIComponent(address)}`
   const { data, problem, reload } = useRead(path)

@@ -9,14 +9,17 @@ import { Plot } from "./Plot.js"
 
 const MOST = 60
 
-/** The last overview. A stream of the server keeps it current. @type {import("@preact/signals").Signal<any>} */
+/**
+ * The latest overview. An event stream of the server keeps it current.
+ * @type {import("@preact/signals").Signal<any>}
+ */
 export const overview = signal(null)
 /**
- * The totals of the last minute and of the last hour. The stream adds to the minute. @type
- * {import("@preact/signals").Signal<any>}
+ * The totals of the last minute and of the last hour. The stream adds values only to the minute.
+ * @type {import("@preact/signals").Signal<any>}
  */
 const history = signal(null)
-/** The number of live connections by OAuth; null if it is not known. The stream does not have it. */
+/** The number of live OAuth connections; null if it is not known. The stream does not contain this number. */
 const connections = signal(/** @type {number | null} */ (null))
 const trouble = signal(/** @type {string | null} */ (null))
 
@@ -84,7 +87,7 @@ export const follow = () => {
     }, 1000 + Math.random() * 2000)
   }
   void connect()
-  // The server adds a value to the hour once a minute, and the stream does not carry it.
+  // The server adds a value to the hour once a minute. The stream does not contain these values.
   const hourly = setInterval(() => void read(), 60_000)
   return () => {
     ended = true

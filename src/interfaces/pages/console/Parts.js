@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import { classes, html } from "../shared/Html.js"
 import { textOf } from "./Api.js"
 
-/** The colour of each state's tag. The tag always shows the state's name too. @type {Record<string, string>} */
+/** The colour of the tag for each state. The tag also shows the name of the state. @type {Record<string, string>} */
 const tones = {
   ok: "good",
   ready: "good",
@@ -28,8 +28,8 @@ export const State = ({ label, state }) =>
   html`<span class=${classes("state-tag", tones[state] ?? "plain")}>${label ?? state.replace("_", " ")}</span>`
 
 /**
- * A table that scrolls sideways if it is too wide, also by keyboard. A head that begins with `#` marks a column of
- * numbers.
+ * A table that scrolls horizontally if it is too wide, also with the keyboard. A heading that begins with `#` marks a
+ * column of numbers.
  * @param {{ label: string, heads: ReadonlyArray<string>, rows: ReadonlyArray<any> | null, empty: string, numbers?: ReadonlyArray<number> }} props
  * `rows` are elements, or null while they are loading.
  */
@@ -44,10 +44,13 @@ export const Table = ({ empty, heads, label, rows }) =>
     }</tr></thead>
       <tbody>${rows ?? html`<tr><td colspan=${heads.length} class="hint">Reading …</td></tr>`}</tbody></table></div>`
 
-/** The number of characters of a text that a table shows at first. */
+/** How many characters of a text a table shows at first. */
 const SHOWN = 120
 
-/** A text in a table. A long text is cut until its button is pressed. @param {{ text: string }} props */
+/**
+ * A text in a table. A long text is shortened until the operator presses its button.
+ * @param {{ text: string }} props
+ */
 export const Long = ({ text }) => {
   const [whole, setWhole] = useState(false)
   const characters = [...text]
@@ -58,7 +61,7 @@ export const Long = ({ text }) => {
   }</button>`
 }
 
-/** Names and values beside each other. @param {{ of: ReadonlyArray<readonly [name: string, value: any]> }} props */
+/** A list of names and their values. @param {{ of: ReadonlyArray<readonly [name: string, value: any]> }} props */
 export const Facts = ({ of }) =>
   html`<dl class="facts wide">${
     of.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)
@@ -69,7 +72,7 @@ export const More = ({ next }) =>
   next === null ? null : html`<p><button type="button" onClick=${() => void next()}>More</button></p>`
 
 /**
- * Runs the actions of an operator, one at a time, and shows the outcome of each.
+ * Runs the actions of an operator, one at a time, and shows the outcome of each action.
  * @returns {{ said: any, act: (run: () => Promise<string | undefined | void>) => Promise<void>, busy: boolean }}
  */
 export const useActions = () => {

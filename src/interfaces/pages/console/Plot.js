@@ -19,8 +19,9 @@ const resolved = (name) => {
 }
 
 /**
- * A line over the last minute or hour.
- * @param {{ label: string, series: Series | undefined, of: string, format?: (value: number) => string, also?: { of: string, label: string } }} props
+ * A line chart of the last minute or hour.
+ * @param {{ label: string, series: Series | undefined, of: string, format?: (value: number) => string, also?: { of:
+ * string, label: string } }} props
  */
 export const Plot = ({ also, format = (value) => number(Math.round(value * 10) / 10), label, of, series }) => {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null))

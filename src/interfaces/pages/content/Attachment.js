@@ -9,12 +9,12 @@ import { sizeOf } from "../shared/Texts.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The types of pictures that browsers draw without running any code. */
+/** The types of pictures that cannot contain code for the browser to run. */
 const pictures = /^image\/(png|jpeg|gif|webp)$/
 /** The largest picture that is shown without a click, in bytes. */
 const LARGEST_SHOWN = 5_242_880
 /**
- * A row requests the description of its file after this time, in milliseconds. Rows that are scrolled past therefore
+ * How long a row waits before it requests the description of its file, in milliseconds. So rows that are scrolled past
  * request nothing.
  */
 const PAUSE_MS = 150
@@ -26,8 +26,8 @@ const whyOf = (error) =>
     : textOf(error)
 
 /**
- * A file with its name, size and type, and with buttons to show and to save it. A picture is shown at once, unless it
- * is large.
+ * A file with its name, size and type, and with buttons to show and to save it. A picture that is not large is shown at
+ * once.
  * @param {{ session: Session, id: string, tab: number }} props
  */
 export const Attachment = ({ id, session: { files }, tab }) => {

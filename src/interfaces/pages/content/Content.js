@@ -11,7 +11,7 @@ import { Tree } from "./Tree.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** Whether a message looks different as plain text. @param {Message["content"]} content */
+/** Whether a message looks different with formatting than as plain text. @param {Message["content"]} content */
 export const hasForm = ({ data, text = "" }) =>
   data !== undefined || jsonOf(text) !== undefined || tokensOf(text) !== undefined
 
@@ -26,9 +26,10 @@ const Text = ({ isPlain, tab, text }) => {
 }
 
 /**
- * What a message says: its text, its data and its file. It is drawn again only when one of its properties changes, and
+ * The content of a message: its text, its data and its file. It is drawn again only when one of its properties changes,
  * not on every scroll.
- * @param {{ session: Session, content: Message["content"], active: boolean, isPlain: boolean }} props `isPlain` shows the content without formatting
+ * @param {{ session: Session, content: Message["content"], active: boolean, isPlain: boolean }} props `isPlain` shows
+ * the content without formatting
  */
 export const Content = ({ active, content: { attachment_id: file, data, text = "" }, isPlain, session }) => {
   const tab = active ? 0 : -1

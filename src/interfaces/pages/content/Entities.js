@@ -1,7 +1,7 @@
 /**
  * The named characters of HTML (https://html.spec.whatwg.org/entities.json), each with its code points in hexadecimal.
- * CommonMark knows these names and no others. The browser has the same table, but the page's Content-Security-Policy
- * forbids pages to parse HTML.
+ * CommonMark defines exactly these names. The browser has the same table, but only its HTML parser uses it, and the
+ * page's Content-Security-Policy forbids parsing HTML.
  */
 const NAMES = `
 AElig c6, AMP 26, Aacute c1, Abreve 102, Acirc c2, Acy 410, Afr 1d504, Agrave c0, Alpha 391, Amacr 100, And 2a53,
@@ -260,7 +260,7 @@ xutri 25b3, xvee 22c1, xwedge 22c0, yacute fd, yacy 44f, ycirc 177, ycy 44b, yen
 zhcy 436, zigrarr 21dd, zopf 1d56b, zscr 1d4cf, zwj 200d, zwnj 200c
 `
 
-/** The characters by their names, once a text has needed them. @type {Map<string, string> | undefined} */
+/** The characters by name; undefined until a text needs them. @type {Map<string, string> | undefined} */
 let known
 
 const byName = () =>
@@ -271,13 +271,13 @@ const byName = () =>
     })
   )
 
-/** The character with this number. Numbers that are no character, and NUL, stand for U+FFFD. @param {number} code */
+/** The character with this code point. NUL and invalid code points become U+FFFD. @param {number} code */
 const numbered = (code) =>
   code === 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff) ? "\ufffd" : String.fromCodePoint(code)
 
 /**
- * Replaces the character references of a text, such as `&copy;` and `&#xA9;`, by their characters, as CommonMark does.
- * Other texts with `&` stay as they are. The result is text and never markup.
+ * Replaces the character references in a text, such as `&copy;` and `&#xA9;`, with their characters, as CommonMark
+ * does. Does not change any other `&`. The result is text and never markup.
  * @param {string} text
  */
 export const decoded = (text) =>

@@ -3,14 +3,15 @@ const SMALL = 60
 const SHALLOW = 6
 
 /**
- * The entries of an object or array; undefined for other values. @param {unknown} value @returns
- * {ReadonlyArray<readonly [string, unknown]> | undefined}
+ * The entries of an object or array; undefined for other values.
+ * @param {unknown} value
+ * @returns {ReadonlyArray<readonly [string, unknown]> | undefined}
  */
 export const entriesOf = (value) => typeof value === "object" && value !== null ? Object.entries(value) : undefined
 
 /**
- * Subtracts the number of a value's entries on all levels from `left`. The result is negative if the value has too many
- * entries or levels.
+ * Subtracts the number of a value's entries on all levels from `left`. Returns a negative number if the value has too
+ * many entries or levels.
  * @param {unknown} value
  * @param {number} left
  * @param {number} depth
@@ -27,12 +28,12 @@ const leftAfter = (value, left, depth) => {
   return rest
 }
 
-/** Whether a value is small enough to be shown open as a whole. @param {unknown} value */
+/** Whether a value is small enough to be shown with all its levels open. @param {unknown} value */
 export const isSmall = (value) => leftAfter(value, SMALL, 1) >= 0
 
 /**
  * Parses a text that is a JSON object or array. Returns undefined for any other text, and for an empty object or array.
- * Texts with 16 digits in a row are not parsed either, because a number of JavaScript cannot hold them exactly.
+ * Does not parse texts with 16 digits in a row either, because a JavaScript number may not represent them exactly.
  * @param {string} text
  * @returns {unknown}
  */

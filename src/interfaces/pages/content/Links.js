@@ -1,15 +1,15 @@
 import { decoded } from "./Entities.js"
 
-/** The longest part of an address that is shown, in characters. The host is always shown whole. */
+/** How many characters of an address are shown. The host is always shown in full. */
 const SHOWN = 60
 
 /** @param {string} text */
 const shortened = (text) => text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}…`
 
 /**
- * The address of a link as the browser opens it, and as the page shows it. Undefined if the link must not be opened:
- * only absolute http, https and mailto URLs are opened. URLs with credentials are not opened, because credentials can
- * hide the host.
+ * The address of a link as the browser opens it, and as the page shows it; undefined if the link must not be opened.
+ * Only absolute http, https and mailto URLs may be opened. URLs with credentials must not, because credentials can
+ * disguise the host.
  * @param {string} href
  */
 export const linkOf = (href) => {
@@ -31,7 +31,7 @@ export const linkOf = (href) => {
 }
 
 /**
- * Whether a link's text is its address.
+ * Whether the text of a link is the link's address.
  * @param {string} text
  * @param {{ readonly href: string }} link
  */

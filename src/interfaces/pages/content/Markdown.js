@@ -6,18 +6,18 @@ import { linkOf, saysTarget } from "./Links.js"
 /** @import { Token, Tokens } from "marked" */
 
 /**
- * Where an element stands: `tab` is the tabindex of elements that can be focused, and `inLink` says whether the element
- * is inside a link.
+ * The context of an element. `tab` is the tabindex of focusable elements. `inLink` is true inside a link.
  * @typedef {{ readonly tab: number, readonly inLink?: boolean }} Within
  */
 
 /**
- * A link with its address beside it. A link that must not be opened is shown as its source text.
+ * A link, with its address beside its text. A link that must not be opened is shown as its source text.
  * @param {Tokens.Link | Tokens.Image} token
  * @param {Within} within
  */
 const linked = (token, within) => {
-  // A picture becomes a link, because fetching it would tell another server who reads the message, and when.
+  // A picture becomes a link, because fetching the picture would reveal to another server who reads the message and
+  // when.
   const words = all(token.tokens, { ...within, inLink: true })
   if (within.inLink) return words
   const link = linkOf(token.href)

@@ -3,25 +3,28 @@ import { decoded } from "./Entities.js"
 
 /** @import { Token } from "marked" */
 
-/** A paragraph, heading, table cell or other run of text with more characters is not searched for formatting. */
+/**
+ * How many characters a run of text, such as a paragraph, heading or table cell, may have. A longer run is not parsed
+ * for formatting.
+ */
 const LONGEST_RUN = 4_000
 /**
- * How deep quotes and lists may be nested, and how deep emphasis and links. Deeper ones are shown as their source text.
+ * How deep quotes and lists may be nested, and how deep emphasis and links may be nested. Deeper elements are shown as
+ * their source text.
  */
 const DEEPEST = 10
-/** The most tokens of a message with formatting, apart from plain text, because each becomes an element of the page. */
+/** How many tokens besides plain text a message with formatting may have. Each token becomes an element of the page. */
 const MOST_TOKENS = 5_000
 /**
- * The most work for one message, about 0.1 s: the sum, over all steps of the lexer, of the length of the text that is
- * still to be read. A character of a run counts `RUN_WEIGHT` times, because the search for emphasis reads it about that
- * much more slowly.
+ * The most work for one message, which takes about 0.1 s. Each step of the lexer adds the length of the remaining text.
+ * A character of a run counts `RUN_WEIGHT` times, because parsing emphasis is about that much slower.
  */
 const MOST_WORK = 60_000_000
 const RUN_WEIGHT = 16
-/** The number of messages whose tokens are kept. */
+/** For how many texts the tokens are cached. */
 const KEPT = 500
 
-/** A lexer that throws if a text costs it too much work. */
+/** A lexer that throws if a text requires too much work. */
 class BoundedLexer extends Lexer {
   work = 0
   depth = 0
@@ -30,7 +33,7 @@ class BoundedLexer extends Lexer {
     super({ gfm: true, tokenizer: new BoundedTokenizer() })
   }
 
-  /** Counts a step. @param {number} work */
+  /** Adds the work of one step. @param {number} work */
   step(work) {
     this.work += work
     if (this.work > MOST_WORK) throw new RangeError("This text costs too much work.")
@@ -61,8 +64,8 @@ class BoundedLexer extends Lexer {
 }
 
 /**
- * The tokenizer of `BoundedLexer`. The lexer calls `space` first in each step over blocks, and `escape` first in each
- * step over a run.
+ * The tokenizer of `BoundedLexer`. The lexer calls `space` at the beginning of each step through blocks, and `escape`
+ * at the beginning of each step through a run.
  */
 class BoundedTokenizer extends Tokenizer {
   get bounds() {
@@ -103,8 +106,9 @@ const partsOf = (token) =>
     : token.items ?? token.tokens ?? []
 
 /**
- * The number of these tokens with all their parts, without plain text. @param {ReadonlyArray<Token>} tokens @returns
- * {number}
+ * How many tokens besides plain text these tokens and all their parts are.
+ * @param {ReadonlyArray<Token>} tokens
+ * @returns {number}
  */
 const countOf = (tokens) =>
   tokens.reduce(
@@ -119,8 +123,8 @@ const isLiteral = (token) =>
   (token.type === "text" && token.raw === token.text && decoded(token.raw) === token.raw)
 
 /**
- * The Markdown tokens of a text; undefined if the text has no formatting, or is too costly to format. Such a text is
- * shown as it is.
+ * The Markdown tokens of a text; undefined if the text has no formatting or takes too much work to format. Such a text
+ * is shown unformatted.
  * @param {string} text
  * @returns {ReadonlyArray<Token> | undefined}
  */
@@ -134,12 +138,12 @@ export const lexed = (text) => {
 }
 
 /**
- * The results of `lexed` for the texts that were used last, the oldest first. @type {Map<string, ReadonlyArray<Token> |
- * undefined>}
+ * The results of `lexed` for the most recently used texts, the least recently used first.
+ * @type {Map<string, ReadonlyArray<Token> | undefined>}
  */
 const kept = new Map()
 
-/** As `lexed`, with a cache of the texts that were used last. @param {string} text */
+/** Does the same as `lexed`, with a cache of the most recently used texts. @param {string} text */
 export const tokensOf = (text) => {
   const tokens = kept.has(text) ? kept.get(text) : lexed(text)
   kept.delete(text)

@@ -3,7 +3,7 @@ import { Copy } from "../shared/Copy.js"
 import { html } from "../shared/Html.js"
 import { entriesOf, isSmall } from "./Json.js"
 
-/** The number of entries of one object or array that are drawn at first, and that each click of the button adds. */
+/** How many entries of an object or array are drawn at first. Each click of the button adds the same number. */
 const PAGE = 100
 
 /**
@@ -45,8 +45,8 @@ const Entry = ({ name, open, small, tab, value }) => {
 }
 
 /**
- * A JSON value as a tree whose objects and arrays fold. A small value is open as a whole, a large one on its first
- * level.
+ * A JSON value as a tree. Its objects and arrays can be folded. A small value is shown with all levels open, a large
+ * value with only the first level open.
  * @param {{ value: unknown, tab: number }} props
  */
 export const Tree = ({ tab, value }) =>

@@ -4,8 +4,8 @@ import { TakeBack } from "./Decide.js"
 /** @import { State } from "./SignInRequest.ts" */
 
 /**
- * What the person sees while the browser leaves. An application opens beside the page, so the page stays. @param {{
- * state: Extract<State, { kind: "answered" }> }} props
+ * What the page shows while the browser leaves it. If the browser opens an application instead, the page stays visible.
+ * @param {{ state: Extract<State, { kind: "answered" }> }} props
  */
 export const Answered = ({ state: { agent, request: { redirect }, to } }) =>
   html`

@@ -9,7 +9,10 @@ const cautions = {
     "This address opens an application on your device. Any application can claim the address, and ask under any name."
 }
 
-/** Who asks, and where the answer goes. @param {{ request: SignInRequest }} props */
+/**
+ * Shows which program asks, and to which address the browser returns with the answer.
+ * @param {{ request: SignInRequest }} props
+ */
 export const Asker = ({ request: { client, redirect } }) => {
   const caution = cautions[redirect.kind]
   const name = client.name === null ? null : html`calls itself <strong>“<bdi>${client.name}</bdi>”</strong>`

@@ -77,8 +77,8 @@ const WithKey = ({ request }) => {
 const ways = { code: "By e-mail", key: "With a key", register: "New agent" }
 
 /**
- * Lets the person sign in as the agent that the program shall use, or deny. @param {{ request: Request, asked:
- * SignInRequest }} props
+ * Lets the person sign in as the agent that the program will use, or deny the request.
+ * @param {{ request: Request, asked: SignInRequest }} props
  */
 export const Choose = ({ asked, request }) => {
   const [way, setWay] = useState(/** @type {keyof typeof ways} */ ("code"))

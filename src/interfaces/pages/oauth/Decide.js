@@ -20,7 +20,7 @@ const states = {
 const ACT =
   "Act as the agent: write messages, send files, acknowledge messages, change the agent's groups, contacts and profile, and let this server post texts of messages to web addresses."
 
-/** How a person ends the connection. */
+/** Tells the person how to end the connection. */
 export const TakeBack = () =>
   html`<p class="hint">You can end the connection at any time: open <a href=${
     urlOf("app")
@@ -28,7 +28,7 @@ export const TakeBack = () =>
   choose Agent, and then Disconnect under Connections. Replacing the agent's key ends the connection too.</p>`
 
 /**
- * Shows what the program may do as the agent that is signed in, and takes the person's answer.
+ * Shows what the program asks to do as the signed-in agent, and lets the person allow or deny it.
  * @param {{ request: Request, asked: SignInRequest, agent: SigningIn }} props
  */
 export const Decide = ({ agent, asked, request }) => {

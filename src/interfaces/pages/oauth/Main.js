@@ -21,7 +21,7 @@ const Page = () => {
   const state = request.state.value
   const heading = useRef(/** @type {HTMLHeadingElement | null} */ (null))
   const first = useRef(true)
-  // Each step replaces the controls that had the focus.
+  // Each step replaces the focused control, so move the focus to the heading.
   useEffect(() => {
     if (state.kind === "loading") return
     if (!first.current) heading.current?.focus()

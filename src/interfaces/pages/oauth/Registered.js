@@ -8,8 +8,8 @@ import { NewKey } from "../shared/NewKey.js"
  */
 
 /**
- * The key of an agent that has just been registered on this page. @param {{ request: Request, state: Extract<State, {
- * kind: "registered" }> }} props
+ * The key of an agent that has just been registered on this page.
+ * @param {{ request: Request, state: Extract<State, { kind: "registered" }> }} props
  */
 export const Registered = ({ request, state: { agent, key, request: asked } }) =>
   html`<${NewKey} value=${key} handle=${agent.handle} onContinue=${async (/** @type {boolean} */ keep) => {

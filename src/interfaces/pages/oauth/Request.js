@@ -6,7 +6,7 @@ import { Api, Refused, textOf } from "../client/Api.js"
  * @import { Scope, SignInRequest, State } from "./SignInRequest.ts"
  */
 
-/** The request that the page's address names, and what has become of it. */
+/** The sign-in request that the page's URL names, and its state. */
 export class Request {
   /** @param {string} id */
   constructor(id) {
@@ -35,7 +35,7 @@ export class Request {
   }
 
   /**
-   * Lets the person choose an agent, also if one is signed in.
+   * Lets the person choose an agent, even if one is signed in.
    * @param {SignInRequest} request
    */
   choose(request) {
@@ -67,7 +67,7 @@ export class Request {
   }
 
   /**
-   * Answers the request, and leaves the page.
+   * Allows or denies the request, and leaves the page.
    * @param {SignInRequest} request
    * @param {ReadonlyArray<Scope> | null} scopes null to deny
    */

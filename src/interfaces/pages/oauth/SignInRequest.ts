@@ -11,8 +11,8 @@ export type Scope = "agent:read" | "agent:act"
 
 export interface SignInRequest {
   /**
-   * `host` is the host of the client's own metadata document. It is `null` for a registered client, whose name nobody
-   * has checked.
+   * `host` is the host of the client's own metadata document. `host` is `null` for a registered client. Nobody has
+   * checked the name of such a client.
    */
   readonly client: { readonly name: string | null; readonly host: string | null }
   readonly redirect: { readonly kind: "https" | "loopback" | "private"; readonly shown: string }
@@ -25,13 +25,16 @@ export interface SignInRequest {
 export type State =
   | { readonly kind: "loading" }
   | { readonly kind: "unreachable"; readonly why: string }
-  /** There is no such request, or not for this browser. */
+  /** The request does not exist, or belongs to another browser. */
   | { readonly kind: "over" }
   | { readonly kind: "choosing"; readonly request: SignInRequest }
-  /** The person has registered an agent, whose key is shown once. */
+  /** The person has registered an agent. The page shows the agent's key once. */
   | { readonly kind: "registered"; readonly request: SignInRequest; readonly agent: SigningIn; readonly key: string }
   | { readonly kind: "deciding"; readonly request: SignInRequest; readonly agent: SigningIn }
-  /** A person has answered, and the browser goes to `to`. `agent` is `null` if the person refused. */
+  /**
+   * The person has allowed or denied the request, and the browser goes to `to`. `agent` is `null` if the person denied
+   * it.
+   */
   | {
     readonly kind: "answered"
     readonly request: SignInRequest

@@ -4,7 +4,7 @@ import { classes, html } from "./Html.js"
 
 /**
  * The address from which the page loads an avatar; null if the server does not store it. The page loads no pictures
- * from other servers, and its own address may differ from the one in the URL.
+ * from other servers. It loads a stored avatar from its own origin, which may differ from the origin in the URL.
  * @param {string | null | undefined} url
  */
 export const storedAvatar = (url) => {
@@ -16,8 +16,8 @@ export const storedAvatar = (url) => {
 const initialOf = (name) => /[\p{L}\p{N}]/u.exec(name ?? "")?.[0].toUpperCase()
 
 /**
- * The picture of an agent or a group. Without one, a disc with the first letter of its title, in a colour that its name
- * determines.
+ * The picture of an agent or a group. If there is no picture, a disc with the first letter of the title. The name
+ * determines the colour of the disc.
  * @param {object} props
  * @param {string} props.name an agent's handle, or a group's name
  * @param {string | null | undefined} [props.title] the agent's display name

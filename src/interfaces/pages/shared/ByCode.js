@@ -4,7 +4,7 @@ import { html } from "./Html.js"
 import { Problem } from "./Problem.js"
 
 /**
- * Takes the code of six digits that the server has mailed. The children say to whom.
+ * A form for the six-digit code that the server has e-mailed. The children tell the person where the code was sent.
  * @param {object} props
  * @param {string} [props.action] the text of the button
  * @param {any} [props.children]
@@ -26,10 +26,10 @@ export const CodeForm = ({ action = "Continue", back = "Back", children, onBack,
 }
 
 /**
- * Asks for an e-mail address, lets the server mail a code to it, and takes the code.
+ * Asks for an e-mail address, lets the server send a code to it, and asks for the code.
  * @param {object} props
- * @param {boolean} [props.registers] whether the code is for a new agent, whose handle is asked for too. Otherwise the form does not say
- * whether an account has the address.
+ * @param {boolean} [props.registers] whether the code is for a new agent. The form then also asks for a handle. For an
+ * existing agent, the form does not reveal whether an account has the address.
  * @param {(fields: object) => Promise<{ pending_id: string }>} props.onAsk
  * @param {(answer: { pending_id: string, code: string }) => Promise<unknown>} props.onCode
  */

@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks"
 import { html } from "./Html.js"
 
-/** Puts a text into the clipboard, and returns whether the browser allows it. @param {string} text */
+/** Copies a text to the clipboard. Returns whether the browser allows this. @param {string} text */
 const copy = async (text) => {
   // Browsers have no `navigator.clipboard` on a page that was opened over http.
   if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text).then(() => true, () => false)
@@ -17,7 +17,8 @@ const copy = async (text) => {
 
 /**
  * A button that copies a text.
- * @param {{ text: () => string, label: string, tab?: number }} props `label` says what is copied; `tab` is the tabindex
+ * @param {{ text: () => string, label: string, tab?: number }} props `label` names the text for a screen reader. `tab`
+ * is the tabindex.
  */
 export const Copy = ({ label, tab = 0, text }) => {
   const [said, setSaid] = useState("Copy")

@@ -1,6 +1,6 @@
 import { useEffect } from "preact/hooks"
 
-/** What is open, in the order in which it was opened. @type {Array<() => void>} */
+/** The functions that close open elements, in the order in which the elements were opened. @type {Array<() => void>} */
 const open = []
 
 addEventListener("keydown", (event) => {
@@ -15,7 +15,7 @@ addEventListener("keydown", (event) => {
 })
 
 /**
- * Lets the Escape key close something, if nothing was opened after it.
+ * Lets the Escape key close an element, unless another element was opened after it.
  * @param {boolean} isOpen
  * @param {() => void} close
  */

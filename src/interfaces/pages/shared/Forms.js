@@ -3,7 +3,7 @@ import { textOf } from "../client/Api.js"
 import { html } from "./Html.js"
 
 /**
- * A text field with its label. Other properties go to the input.
+ * A text field with its label. Other properties are passed to the input.
  * @param {{ label: string, value: string, onText: (text: string) => void } & Record<string, unknown>} props
  */
 export const Field = ({ label, onText, value, ...more }) =>
@@ -12,7 +12,7 @@ export const Field = ({ label, onText, value, ...more }) =>
     onText(event.currentTarget.value)} /></label>`
 
 /**
- * A checkbox with its label, and with an explanation below the label.
+ * A checkbox with its label, and with an optional explanation below the label.
  * @param {{ label: string, hint?: string, value: boolean, onTick: (value: boolean) => void }} props
  */
 export const Tick = ({ hint, label, onTick, value }) =>
@@ -22,7 +22,7 @@ export const Tick = ({ hint, label, onTick, value }) =>
   <span>${label}${hint === undefined ? null : html` <small>${hint}</small>`}</span></label>`
 
 /**
- * A form whose button works once the agent's handle is typed.
+ * A form whose button is enabled when the person has typed the agent's handle.
  * @param {{ handle: string, action: string, busy: boolean, onConfirm: (event: Event) => unknown }} props
  */
 export const ByHandle = ({ action, busy, handle, onConfirm }) => {
@@ -38,8 +38,9 @@ export const ByHandle = ({ action, busy, handle, onConfirm }) => {
 }
 
 /**
- * A row of buttons, of which one is pressed.
- * @param {{ label: string, ways: Record<string, string>, value: string, onChange: (way: any) => void }} props `ways` are the labels by name
+ * A row of buttons. One of the buttons is pressed.
+ * @param {{ label: string, ways: Record<string, string>, value: string, onChange: (way: any) => void }} props `ways`
+ * are the labels by name
  */
 export const Ways = ({ label, onChange, value, ways }) =>
   html`<div class="tabs" role="group" aria-label=${label}>
@@ -51,7 +52,7 @@ export const Ways = ({ label, onChange, value, ways }) =>
   }</div>`
 
 /**
- * Runs what a form or a button does, and keeps its failure for `Problem`. `during` makes the listener for the event.
+ * Runs the action of a form or a button, and keeps its failure for `Problem`. `during` makes the event listener.
  * @returns {{ busy: boolean, problem: string | null, during: (run: () => Promise<unknown>) => (event: Event) => Promise<void> }}
  */
 export const useForm = () => {

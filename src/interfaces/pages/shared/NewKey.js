@@ -5,8 +5,9 @@ import { Problem } from "./Problem.js"
 import { Secret } from "./Secret.js"
 
 /**
- * Shows the key that an agent has just got, once.
- * @param {{ handle: string, value: string, onContinue: (keep: boolean) => Promise<unknown> }} props `keep` is whether to store the key in this browser
+ * Shows the key of a new agent, or the new key of an agent. A key is shown only once.
+ * @param {{ handle: string, value: string, onContinue: (keep: boolean) => Promise<unknown> }} props `keep` is whether
+ * to store the key in this browser
  */
 export const NewKey = ({ handle, onContinue, value }) => {
   const [keep, setKeep] = useState(false)

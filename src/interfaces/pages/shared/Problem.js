@@ -1,4 +1,4 @@
 import { html } from "./Html.js"
 
-/** What went wrong, beside what caused it. @param {{ text: string | null }} props */
+/** An error message, beside the element that caused the error. @param {{ text: string | null }} props */
 export const Problem = ({ text }) => text === null ? null : html`<p class="problem" role="alert">${text}</p>`

@@ -3,7 +3,7 @@ import { html } from "./Html.js"
 /** @import { Skill } from "../client/Wire.ts" */
 
 /**
- * Tags of skills. With `onTag`, each is a button that searches for it.
+ * Tags of skills. With `onTag`, each tag is a button that searches for the tag.
  * @param {{ tags: ReadonlyArray<string>, onTag?: ((tag: string) => void) | undefined }} props
  */
 export const Tags = ({ onTag, tags }) =>
@@ -16,7 +16,7 @@ export const Tags = ({ onTag, tags }) =>
     )
   }</span>`
 
-/** What an agent says that it can do. @param {{ skill: Skill, onTag?: ((tag: string) => void) | undefined }} props */
+/** A skill, as the agent describes it. @param {{ skill: Skill, onTag?: ((tag: string) => void) | undefined }} props */
 export const SkillText = ({ onTag, skill: { description, examples = [], name, tags } }) =>
   html`<div class="skill">
   <strong dir="auto">${name}</strong>

@@ -12,7 +12,7 @@ export const clockOf = (at) => clock.format(new Date(at))
 export const exactly = (at) => at === null || at === undefined ? "–" : exact.format(new Date(at))
 
 /**
- * The time of day if it is today, otherwise the date.
+ * The time of day if `at` is today, otherwise the date.
  * @param {string} at
  */
 export const briefly = (at) => {
@@ -33,8 +33,8 @@ export const counted = (count, one, many = `${one}s`) => `${whole.format(count)}
 const units = ["B", "KiB", "MiB", "GiB", "TiB"]
 
 /**
- * A size as every page writes it: rounded, in the units of the limits. 1,024 of a unit are 1 of the next one. @param
- * {number} bytes
+ * A size as all pages show it: rounded, in the same units as the limits. 1,024 of a unit are 1 of the next unit.
+ * @param {number} bytes
  */
 export const sizeOf = (bytes) => {
   let unit = 0
@@ -56,8 +56,8 @@ export const spanOf = (seconds) => {
 }
 
 /**
- * The program of a connection by OAuth: by the site that describes it, or by the name that it gives itself, which
- * nobody has checked.
+ * The name of a program that is connected by OAuth. It contains the host that describes the program. Without such a
+ * host, it says that the program chose the name itself, because nobody has checked this name.
  * @param {{ client_name: string | null, client_host: string | null }} connection
  */
 export const programOf = ({ client_host, client_name }) => {
@@ -66,5 +66,5 @@ export const programOf = ({ client_host, client_name }) => {
   return name === "" ? "A program without a name" : `A program that calls itself “${name}”`
 }
 
-/** What a connection by OAuth permits. @param {ReadonlyArray<string>} scopes */
+/** What a program that is connected by OAuth may do. @param {ReadonlyArray<string>} scopes */
 export const rightsOf = (scopes) => scopes.includes("agent:act") ? "may read and act" : "may only read"

@@ -3,8 +3,8 @@ import { useEscape } from "./Escapes.js"
 import { html } from "./Html.js"
 
 /**
- * A button for an action that cannot easily be undone. A click replaces it by a question, and a second click confirms
- * the action. The Escape key and *Cancel* take the question back.
+ * A button for an action that cannot easily be undone. A click replaces the button with a question, and a second click
+ * confirms the action. The Escape key and *Cancel* dismiss the question.
  * @param {object} props
  * @param {string} props.label
  * @param {string} [props.name] what a screen reader says instead of the label
@@ -12,7 +12,7 @@ import { html } from "./Html.js"
  * @param {string} [props.action] the text of the button that confirms, if it is not the label
  * @param {(event: Event) => unknown} props.onConfirm
  * @param {boolean} [props.disabled]
- * @param {boolean} [props.quiet] whether the button is one among other quiet ones
+ * @param {boolean} [props.quiet] whether the button looks like the quiet buttons around it
  * @param {number} [props.tabindex]
  */
 export const Careful = ({ action, disabled = false, label, name, onConfirm, quiet = false, sure, tabindex = 0 }) => {

@@ -6,7 +6,7 @@ import { alertTo } from "./Alerts.js"
 
 /** @import { Signal } from "@preact/signals" */
 
-/** The agents that are signed in, in the order of their sign-in. @type {Signal<ReadonlyArray<Session>>} */
+/** The signed-in agents, in the order in which they signed in. @type {Signal<ReadonlyArray<Session>>} */
 export const sessions = signal([])
 /** The agents that are shown side by side. @type {Signal<ReadonlySet<Session>>} */
 export const shown = signal(new Set())
@@ -14,9 +14,9 @@ export const shown = signal(new Set())
 export const front = signal(null)
 /** Whether the dialog *Add an agent* is open. */
 export const adding = signal(false)
-/** The number of stored keys with which the page is still signing in. */
+/** With how many stored keys the page is still signing in. */
 export const waiting = signal(0)
-/** The unread messages of all agents. */
+/** How many unread messages all agents have. */
 export const unread = computed(() => sessions.value.reduce((sum, one) => sum + one.conversations.unread.value, 0))
 
 /** @param {Session} session */
@@ -34,8 +34,8 @@ export const closeView = (session) =>
   })
 
 /**
- * Sorts the agents in the order of their stored keys, because a reload signs all of them in at once. @param
- * {ReadonlyArray<Session>} all
+ * Sorts the agents in the order of their stored keys. After a reload, all agents sign in at once and so in any order.
+ * @param {ReadonlyArray<Session>} all
  */
 const inOrder = (all) => {
   const keys = kept().map(({ key }) => key)
@@ -82,8 +82,7 @@ export const signOut = (session) =>
   })
 
 /**
- * Signs in with a kept key. Retries for as long as the server does not answer, and removes a key that the server
- * refuses.
+ * Signs in with a stored key. Retries while the server does not respond, and removes a key that the server refuses.
  * @param {string} key
  * @param {boolean} watching
  */

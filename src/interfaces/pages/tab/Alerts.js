@@ -13,8 +13,9 @@ const NAME = "parley.alerts"
 const LONGEST_TEXT = 140
 
 /**
- * What the person has asked for in this browser: notifications, texts of messages in them, a sound. @type
- * {Signal<Choice>}
+ * Which alerts the person has turned on in this browser: notifications, the texts of messages in notifications, and a
+ * sound.
+ * @type {Signal<Choice>}
  */
 export const alerts = signal({ notify: false, texts: false, sound: false, ...stored(ofBrowser, NAME) })
 
@@ -26,8 +27,8 @@ const change = (change) => {
 }
 
 /**
- * Turns notifications on or off. When they are turned on, asks the browser for permission. The message of a failure is
- * for a person.
+ * Turns notifications on or off. Before it turns them on, asks the browser for permission. A failure has a message for
+ * the person.
  * @param {boolean} on
  */
 export const setNotify = async (on) => {
@@ -43,7 +44,7 @@ export const setNotify = async (on) => {
 /** @param {boolean} texts */
 export const setTexts = (texts) => change({ texts })
 
-/** Turns the sound on or off, and plays it once when it is turned on. @param {boolean} on */
+/** Turns the sound on or off. Plays the sound once when it is turned on. @param {boolean} on */
 export const setSound = (on) => {
   change({ sound: on })
   if (on) ring()
@@ -73,7 +74,7 @@ const ring = () => {
 }
 
 /**
- * The words of a notification. They have the text of the message only if the person asked for it.
+ * The title and the body of a notification. They contain the text of the message only if the person has turned this on.
  * @param {{ sender: string, agent: string, group: string | null, text: string | undefined, texts: boolean }} message
  */
 export const wordsOf = ({ agent, group, sender, text, texts }) => ({
@@ -86,7 +87,7 @@ export const wordsOf = ({ agent, group, sender, text, texts }) => ({
 })
 
 /**
- * Notifies the person of a message that the page does not show at the moment, in the ways that the person has chosen.
+ * Alerts the person to a message that is not visible on the page, in the ways that the person has chosen.
  * @param {Session} session
  * @param {Message} message
  * @param {() => void} onOpen opens the message
@@ -109,6 +110,6 @@ export const alertTo = (session, message, onOpen) => {
       onOpen()
     })
   } catch {
-    // Some browsers of phones let only service workers show notifications. The page has none.
+    // Some mobile browsers let only service workers show notifications. The page has no service worker.
   }
 }

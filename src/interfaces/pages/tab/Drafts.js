@@ -17,8 +17,8 @@ const NAME = "parley.drafts"
 const isNothing = ({ file, replyTo, text }) => text === "" && file === null && replyTo === null
 
 /**
- * The drafts of one agent, by target: a group's id, or `@` and a handle. The tab keeps their texts, and the messages
- * that they reply to, over a reload. It does not keep a chosen file.
+ * The drafts of one agent, by target. A target is a group's id, or `@` and a handle. Over a reload, the tab keeps the
+ * texts of the drafts and the messages to which they reply. It does not keep a chosen file.
  */
 export class Drafts {
   /** @param {() => string} handle the agent's handle */
@@ -30,7 +30,7 @@ export class Drafts {
     this.targets = signal(new Set())
   }
 
-  /** Reads the drafts that the tab kept over a reload. */
+  /** Reads the drafts that the tab has kept over a reload. */
   load() {
     for (const [target, { replyTo = null, text = "" }] of Object.entries(stored(ofTab, NAME)?.[this.handle()] ?? {})) {
       this.drafts.set(target, { text: String(text), file: null, replyTo })

@@ -4,8 +4,8 @@
 const MOST = 8
 
 /**
- * The beginning of a handle that ends at the caret, and where its `@` is; undefined if there is none. An `@` inside a
- * word or a path, as in an e-mail address or a URL, begins no handle. The server decides which handles of a sent
+ * The beginning of a handle before the caret, and the position of its `@`; undefined if there is none. An `@` inside a
+ * word or a path, as in an e-mail address or a URL, does not begin a handle. The server decides which handles of a sent
  * message are mentions (wire.md I).
  * @param {string} text
  * @param {number} caret
@@ -16,8 +16,8 @@ export const mentionAt = (text, caret) => {
 }
 
 /**
- * The agents to offer for the beginning of a handle: first those whose handle begins so, then those with such a word in
- * their name.
+ * The agents to offer for a typed beginning. Agents whose handle begins with it come first, and then agents with a word
+ * in their name that begins with it.
  * @param {ReadonlyArray<Person>} people the most relevant first; an agent may occur twice
  * @param {string} begin in lower case
  */
@@ -32,7 +32,7 @@ export const offered = (people, begin) => {
 }
 
 /**
- * The text with a handle in place of its beginning, and the caret after it.
+ * The text with the typed beginning replaced by the handle, and the position of the caret after the handle.
  * @param {string} text
  * @param {number} at where the `@` is
  * @param {number} caret

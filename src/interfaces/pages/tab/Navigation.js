@@ -8,7 +8,7 @@ import { hashOf, isStep, routeOf } from "./Routes.js"
  * @import { Route, Step } from "./Routes.js"
  */
 
-/** What the URL names, while its agent is not signed in. @type {Signal<Route | null>} */
+/** The route that the URL names, while the agent of this route is not signed in. @type {Signal<Route | null>} */
 export const awaited = signal(null)
 
 const narrow = () => matchMedia("(max-width: 47rem)").matches
@@ -16,7 +16,7 @@ const narrow = () => matchMedia("(max-width: 47rem)").matches
 /** @returns {Step | null} */
 const kept = () => history.state?.parley ?? null
 
-/** What the tab shows, as the current step of the tab's history. @type {Step} */
+/** The state of the tab, as the current step of the tab's history. @type {Step} */
 let current = { front: "", places: {} }
 /** The agents whose places were restored when they signed in. @type {WeakSet<Session>} */
 const restored = new WeakSet()
@@ -24,16 +24,19 @@ const restored = new WeakSet()
 /** @param {Session} session */
 const placeOf = (session) => hashOf({ handle: session.handle, place: session.conversations.place.value })
 
-/** Opens in the agent's pane what a URL names. @param {Session} session @param {string | undefined} hash */
+/** Opens the place that a URL names in the agent's pane. @param {Session} session @param {string | undefined} hash */
 const restore = (session, hash) => {
   const route = hash === undefined ? null : routeOf(hash)
   if (route !== null && hash !== placeOf(session)) session.go(route.place)
 }
 
-/** Whether the page is opening what the URL names. Meanwhile it adds no step to the history. */
+/** Whether the page is opening the place that the URL names. Meanwhile it adds no step to the history. */
 let arriving = false
 
-/** Opens what the URL names, and in the panes of the other agents what the step of the history has. */
+/**
+ * Opens the place that the URL names. In the panes of the other agents, opens the places that the step of the history
+ * stores.
+ */
 const arrive = () => {
   const route = routeOf(location.hash)
   if (route === null) return
@@ -50,15 +53,16 @@ const arrive = () => {
 }
 
 /**
- * Whether the thread was closed because its conversation is gone. *Back* must not return to it. @param {Session}
- * session @param {Step} before
+ * Whether the thread was closed because its conversation is gone. *Back* must not return to it.
+ * @param {Session} session
+ * @param {Step} before
  */
 const isGone = (session, before) => {
   const id = routeOf(before.places[session.handle] ?? "")?.place?.id ?? null
   return id !== null && session.conversations.place.peek() === null && !session.conversations.has(id)
 }
 
-/** Writes what the tab shows into the URL and the history. */
+/** Updates the URL and the history to the state of the tab. */
 const follow = () => {
   const all = sessions.value
   const session = front.value
@@ -81,7 +85,10 @@ const follow = () => {
   else history.replaceState({ parley: next }, "", url)
 }
 
-/** Opens what the URL names when its agent signs in. From then on, the URL follows what the tab shows. */
+/**
+ * Opens the place that the URL names when the agent of the URL signs in. After that, keeps the URL in step with the
+ * state of the tab.
+ */
 export const beginNavigation = () => {
   const atLoad = kept()
   awaited.value = routeOf(location.hash)

@@ -1,21 +1,23 @@
 /** @import { Place } from "../client/Conversations.js" */
 
 /**
- * What a URL names: an agent, and what is open in its pane; null if nothing is. URLs of the page are `#/ada`,
+ * What a URL names: an agent, and the place that is open in the agent's pane, or null. URLs of the page are `#/ada`,
  * `#/ada/conv_…`, `#/ada/conv_…?at=12` for a message, and `#/ada/@bob` for an agent with which there is no conversation
  * yet. The part after `#` is never sent to a server.
  * @typedef {{ readonly handle: string, readonly place: Place | null }} Route
  */
 
 /**
- * What a step in the history of the tab stores: the agent in front, and the URL of the open thread of each agent.
+ * A step in the history of the tab. It stores the agent in front and the URL of each agent's open thread.
  * @typedef {{ readonly front: string, readonly places: Readonly<Record<string, string>> }} Step
  */
 
 const SHAPE = /^#\/([a-z0-9-]{1,64})(?:\/(?:@([a-z0-9-]{1,64})|((?:conv|grp)_[\w-]{1,64})(?:\?at=(\d{1,15}))?))?$/
 
 /**
- * The route that the part of a URL after `#` names; null if it names none. @param {string} hash @returns {Route | null}
+ * The route that the part of a URL after `#` names; null if it names no route.
+ * @param {string} hash
+ * @returns {Route | null}
  */
 export const routeOf = (hash) => {
   const [, handle, other, id, at] = SHAPE.exec(hash) ?? []
@@ -33,15 +35,16 @@ export const hashOf = ({ handle, place }) => {
 }
 
 /**
- * Whether the first message to an agent has replaced the empty thread by the conversation. @param {string} before
+ * Whether the first message to an agent has replaced the empty thread with a conversation.
+ * @param {string} before
  * @param {string} after
  */
 const hasBegun = (before, after) => before.includes("/@") && /\/conv_[\w-]+$/.test(after)
 
 /**
- * Whether the history gets a new step, to which *Back* can return. It gets one when a thread is opened or closed, and
- * none when an agent signs in or out. Another agent in front is a step only if the page is `narrow`, because a narrow
- * page shows no other agent.
+ * Whether the history gets a new step, so that *Back* returns to the step before. Opening or closing a thread makes a
+ * new step. Signing in or out does not. Bringing another agent to the front makes a new step only if the page is
+ * `narrow`, because a narrow page shows only this agent.
  * @param {Step} before
  * @param {Step} after
  * @param {boolean} narrow

@@ -1,6 +1,6 @@
 /**
- * The value that a browser stores as JSON under a name; undefined if there is none or the browser lets the page read
- * nothing.
+ * The value that the browser stores as JSON under a name; undefined if there is none or if the browser does not let the
+ * page read it.
  * @param {() => Storage} storage
  * @param {string} name
  * @returns {any}
@@ -14,7 +14,8 @@ export const stored = (storage, name) => {
 }
 
 /**
- * Stores a value as JSON, or removes it if it is undefined. Returns false if the browser refuses.
+ * Stores a value as JSON under a name. Removes the stored value if the value is undefined. Returns false if the browser
+ * refuses.
  * @param {() => Storage} storage
  * @param {string} name
  * @param {unknown} value
@@ -29,7 +30,7 @@ export const store = (storage, name, value) => {
   }
 }
 
-/** What the browser keeps for this tab, also over a reload. */
+/** The storage of this tab. It survives a reload. */
 export const ofTab = () => sessionStorage
-/** What the browser keeps for all tabs, until it is removed. */
+/** The storage that all tabs share. It is kept until it is removed. */
 export const ofBrowser = () => localStorage

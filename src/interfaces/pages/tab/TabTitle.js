@@ -1,5 +1,5 @@
 /**
- * The title of the tab: the unread messages of all agents, the open conversation, and the agent in front.
+ * The title of the tab: the number of unread messages of all agents, the open conversation, and the agent in front.
  * @param {{ unread: number, handle: string | null, conversation: string | null }} shown
  */
 export const tabTitle = ({ conversation, handle, unread }) =>
