@@ -97,8 +97,8 @@ const stored = (row: WebhookColumns): StoredWebhook => ({
 
 /**
  * The update of the agent's row tests the latest version of the row, so an account that has just ended gets no webhook.
- * The statement returns no row in that case, if no slot is free, or if a concurrent creation took the same slot. `IS
- * TRUE` keeps the planner from reading the whole index of live accounts.
+ * The statement returns no row in that case, if no slot is free, or if a concurrent creation took the same slot.
+ * `IS TRUE` keeps the planner from reading the whole index of live accounts.
  */
 const CREATE = `
 WITH slot AS (
