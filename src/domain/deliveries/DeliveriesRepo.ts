@@ -54,7 +54,7 @@ export interface ReadMark {
   /** The first and the last seq to mark. */
   readonly from: number
   readonly through: number
-  /** Whether no message before `from` is known to be unread, so that the statement skips that part. */
+  /** Whether it is known that there is no unread message before `from`. The statement then skips that part. */
   readonly isClear: boolean
   readonly at: number
   /** The id of the request that caused the read, for webhooks. */
@@ -215,8 +215,8 @@ const unread = (which: string, most: "$3" | "$4"): string => `
 
 /**
  * Marks the first $3 unread envelopes of each mark as read. `edge` is the seq of the last of these, if there may be
- * more. If one of the next $4 envelopes is of the same sender, the statement that marks that envelope creates the
- * sender's receipt. If that statement fails, the repeated mark creates the receipt.
+ * more. If one of the next $4 envelopes has a message of the same sender, the statement that marks that envelope
+ * creates the sender's receipt. If that statement fails, the repeated mark creates the receipt.
  */
 const READ = `
 WITH input AS MATERIALIZED (${
