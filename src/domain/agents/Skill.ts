@@ -36,7 +36,7 @@ const NewSkill = Schema.Struct({
   examples: Schema.optionalKey(Schema.Array(Text(1, 200)).check(Schema.isMaxLength(5)))
 }).annotate({ identifier: "NewSkill" })
 
-/** The problem with these skills as a whole; undefined if there is none. */
+/** Returns what is wrong with these skills as a whole, or undefined if nothing is. */
 const problemOf = (skills: ReadonlyArray<Skill>): string | undefined => {
   const ids = new Set(skills.map(({ id }) => id))
   if (ids.has(MESSAGE_SKILL)) return `must not hold the id ${MESSAGE_SKILL}, which is the server's`

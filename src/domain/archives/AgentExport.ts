@@ -137,7 +137,7 @@ async function* filesIn(file: string): AsyncGenerator<FileLine> {
 
 interface Referred {
   readonly id: string
-  /** Whether the file has certainly been uploaded. */
+  /** Whether the file is known to have been uploaded. */
   readonly stored: boolean
 }
 
@@ -449,7 +449,7 @@ const filesListed = async (file: string) => {
 }
 
 /**
- * Writes everything that the service holds about an agent into a folder. If `target` ends with `.tar`, the export is
+ * Writes everything that the service stores about an agent into a folder. If `target` ends with `.tar`, the export is
  * written to a folder `….unfinished` next to it, then packed. Only one page at a time is in memory. Each page is synced
  * to disk. Then the manifest records the progress. A repeated call resumes there, and first truncates the files to the
  * lengths in the manifest. A file that is shorter than recorded in the manifest is written again from the beginning.

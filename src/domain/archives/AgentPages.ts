@@ -108,9 +108,9 @@ const rowOf = (
 }
 
 /**
- * Reads what the service holds about one agent, page by page (docs/operations.md). Each page takes two statements that
- * read a bounded number of rows, so no other work waits long. Pages are read at different moments. A row that changes
- * during the export is read either before or after its change.
+ * Reads the data that the service stores about one agent, page by page (docs/operations.md). Each page takes two
+ * statements that read a bounded number of rows, so no other work waits long. Pages are read at different moments. A
+ * row that changes during the export is read either before or after its change.
  */
 export class AgentPages extends Context.Service<AgentPages, {
   /** Returns a page of a file, or undefined if there is no such file. */

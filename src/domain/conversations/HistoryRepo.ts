@@ -75,8 +75,9 @@ WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
 ORDER BY m.seq ${order} LIMIT $6`
 
 /**
- * Selects messages of a group as one member sees them. The member's own message counts as delivered or read when all
- * its recipients have received or read it. The progress of other messages comes from the member's own envelope.
+ * Selects messages of a group as one member sees them. The member's own message counts as delivered when it was
+ * delivered to all its recipients, and as read when all of them have read it. The progress of other messages comes from
+ * the member's own envelope.
  */
 const groupHistory = (bound: string, order: string) => `
 SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no

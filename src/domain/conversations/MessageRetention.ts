@@ -103,8 +103,8 @@ SELECT (SELECT count(*) FROM removed) AS removed, (SELECT count(*) FROM held) AS
 
 /**
  * Deletes messages that are older than RETENTION_MESSAGES_DAYS (wire.md G.17a). Without this setting, messages are kept
- * for ever. A deleted message is not found by anybody. Its `client_msg_id` is free again, so a repeat after the
- * deletion is a new message. The conversation stays in the list.
+ * for ever. After that, the message does not exist for any agent. Its `client_msg_id` is free again, so a repeat after
+ * the deletion is a new message. The conversation stays in the list.
  */
 export class MessageRetention extends Context.Service<MessageRetention, {
   /** Removes one batch of messages that are old enough. */

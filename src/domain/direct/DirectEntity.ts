@@ -63,7 +63,7 @@ export const Unblock = Rpc.make("Unblock", {
 
 /**
  * A direct conversation as an actor. It is the single writer of its messages, its state and its blocks while its node
- * owns the shard. Each write carries the epoch in which it was decided, so that the database refuses the writes of an
+ * owns the shard. Each write contains the epoch in which it was decided, so that the database refuses the writes of an
  * earlier owner. The actor is rebuilt from its rows at the first send and removed from memory five minutes after the
  * last call. Calls are safe to retry: a send finds its client_msg_id, a block finds the existing block, and an unblock
  * names the block that it removes. The names of the entity and of its Rpcs never change.

@@ -8,7 +8,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import type { DirectState } from "./DirectConversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./DirectEntity.ts"
 
-/** A direct conversation as committed, with the epoch and version that a write based on this state must carry. */
+/** A direct conversation as committed, with the epoch and the version that a write based on this state must contain. */
 export interface LoadedDirect {
   readonly epoch: number
   readonly version: number

@@ -144,8 +144,8 @@ export class Groups extends Context.Service<
       const { client, push, settled } = yield* makeGroupActors(queries)
 
       /**
-       * Makes the ids of the system messages of a change. `id` is the group or, for the answer to an invite, the
-       * invite. A repeat of the same request gets the same ids.
+       * Makes the ids of the system messages of a change. `id` is the id of the group. For an invite that is accepted
+       * or rejected, it is the id of the invite. A repeat of the same request gets the same ids.
        */
       const messageIdsOf = (id: string, change: keyof typeof client) =>
         Effect.forEach(MESSAGES, (n) => idempotentIds.make("msg", `${id} ${change} ${n}`))

@@ -128,9 +128,7 @@ const answerOf = ({ body, headers, status }: AnswerColumns): StoredAnswer => ({
   body
 })
 
-/**
- * An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request.
- */
+/** An expired row counts as absent. A lapsed row without a response can be taken over, but only by the same request. */
 const EXPIRED = "k.created_at <= $7"
 const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
 

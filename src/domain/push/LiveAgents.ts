@@ -19,7 +19,7 @@ import type { SocketSlot } from "./SocketPlaces.ts"
  * and what a node only caches.
  */
 export class LiveAgents extends Context.Service<LiveAgents, {
-  /** Pushes to the agent's live sockets on all nodes, if it has any. Creates no actor and returns at once. */
+  /** Pushes to the agent's live sockets on all nodes, if it has any. Creates no actor and returns immediately. */
   readonly push: (agentId: string, push: Push) => void
   /** Reserves a cold slot, or fails with the reason. */
   readonly reserveOutreach: (

@@ -94,10 +94,10 @@ const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: Waiting, now
   dueAt <= now || dueAt > now + (retryMs[attempts - 1] ?? 0) + SET_BACK_MS
 
 /**
- * Posts the deliveries that the outbox holds for one webhook, roughly in the order in which they are due. Only one pass
- * runs at a time. A pass ends when nothing is due soon, or when a delivery got no place. After that, the next signal or
- * the sweep begins a pass. When a post returns `Unwanted`, the pass reads the outbox again. Only the counts of the
- * circuit breaker are kept in memory.
+ * Posts the deliveries that the outbox contains for one webhook, roughly in the order in which they are due. Only one
+ * pass runs at a time. A pass ends when nothing is due soon, or when a delivery got no place. After that, the next
+ * signal or the sweep begins a pass. When a post returns `Unwanted`, the pass reads the outbox again. Only the counts
+ * of the circuit breaker are kept in memory.
  */
 export class WebhookActor {
   readonly id: string

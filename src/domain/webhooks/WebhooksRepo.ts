@@ -207,7 +207,7 @@ const dueAtEnd = (order: "ASC" | "DESC"): string => `
   (SELECT d.due_at <= $2 OR d.due_at > $2 + COALESCE(($5::bigint[])[d.attempts], 0) + ${SET_BACK_MS} FROM webhook_deliveries d
     WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL ORDER BY d.due_at ${order} LIMIT 1)`
 
-/** How long a webhook that follows an inbox can hold back an event, at most. */
+/** How long a webhook that follows an inbox can hold back an event at most, in milliseconds. */
 const LONGEST_HOLD_MS = 3_600_000
 
 /** Whether there may be a next event in the inbox that a webhook follows; null if the webhook follows none. */
