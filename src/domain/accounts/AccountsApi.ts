@@ -25,7 +25,10 @@ const params = { handle: HandleInput }
 /** Example values of the path parameters. */
 const own = { handle: account.handle }
 
-/** The fields that a profile update can change. Other fields are ignored, also inside `settings` (wire.md C.3). */
+/**
+ * The fields that a profile update can change. All other fields are ignored, including those inside `settings` (wire.md
+ * C.3).
+ */
 export const ProfileChange = Schema.Struct({
   display_name: Schema.optionalKey(Schema.NullOr(DisplayName)),
   description: Schema.optionalKey(Schema.NullOr(Description)),
@@ -36,7 +39,7 @@ export const ProfileChange = Schema.Struct({
   skills: Schema.optionalKey(Schema.NullOr(SkillList))
 })
 
-/** The caller's own account, and the public cards of others (wire.md C.3). */
+/** The caller's own account, and the public cards of other agents (wire.md C.3). */
 export class AccountsApi extends HttpApiGroup.make("agents")
   .add(
     HttpApiEndpoint.get("card", "/v1/agents/:handle", { params, success: Card, error: AgentNotFound })

@@ -14,7 +14,7 @@ import { Forbidden, Unauthorized } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
 import { AccountsApi } from "./AccountsApi.ts"
 
-/** The caller, if the handle in the path is its own; otherwise the request is refused. */
+/** Returns the caller if the handle in the path is its own, and otherwise refuses the request. */
 const own = Effect.fnUntraced(function*(handle: string) {
   const caller = yield* CurrentAgent
   return caller.handle === handle
@@ -39,7 +39,9 @@ export const AccountsHttp = Endpoints.group(
       const skills = yield* Skills
       const cards = ruleOf(config, CARDS)
 
-      /** The full account of the caller. If it was deleted since the request was authenticated, its key is invalid. */
+      /**
+       * Returns the full account of the caller. Fails if the account was deleted since the request was authenticated.
+       */
       const account = Effect.fnUntraced(function*(id: string) {
         const agent = (yield* agents.byIds([id])).get(id)
         return agent === undefined || agent.deletedAt !== null ? yield* new Unauthorized() : agent

@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** Unfinished deletions and erasures. */
+/** The table of unfinished deletions and erasures. */
 export const accountsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "deletions",

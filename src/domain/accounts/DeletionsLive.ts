@@ -20,24 +20,24 @@ import { DeletionsRepo } from "./DeletionsRepo.ts"
 import { ErasuresRepo } from "./ErasuresRepo.ts"
 
 /**
- * How long statements that began before an account's end, and nodes with a stale cache, may still write for the
- * account.
+ * How long statements that began before an account ended, and nodes with a stale cache, may still write rows of the
+ * account, in milliseconds.
  */
 const LATE_WRITES_MS = 60_000
 const AGAIN_MS = 30_000
 const BATCH_ROWS = 20
 const ROWS_AT_ONCE = 1_000
-/** How long the answer to the deletion waits for the steps to finish. */
+/** How long the response to the deletion waits for the steps to finish. */
 const ANSWER_TIMEOUT = "2 seconds"
 
 /**
  * The steps that follow the end of an account (wire.md G.12). Each step is idempotent. The statement that ends the
- * account writes a row in `deletions`, which stays until the last step is done. So a process may die at any point, and
- * two processes may work on the same account at once. All steps run again a minute later, to catch writes made while
- * the account ended.
+ * account writes a row in `deletions`. The row is kept until the last step is done. So a process may crash at any
+ * point, and two processes may work on the same account at the same time. All steps run again a minute later, because
+ * rows may have been written while the account ended.
  *
- * The account's messages, blocks, reports and handle stay, as do the files in its messages. Other sweeps remove its
- * other files and its picture. An erasure runs the same steps and removes more.
+ * The account's messages, blocks, reports and handle are kept, and so are the files in its messages. Other sweeps
+ * remove its other files and its picture. An erasure runs the same steps and further ones.
  */
 export const DeletionsLive = Layer.effect(
   Deletions,
@@ -49,7 +49,7 @@ export const DeletionsLive = Layer.effect(
     const deliveries = yield* Deliveries
     const erasures = yield* ErasuresRepo
     const ids = yield* Ids
-    /** How long after the announcement of a file its bytes may still arrive. */
+    /** How long after the announcement of a file its bytes may still arrive, in milliseconds. */
     const uploadMs = (yield* Config).UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
     const mutes = yield* Mutes
     const presences = yield* Presences
@@ -63,8 +63,8 @@ export const DeletionsLive = Layer.effect(
     const now = () => clock.currentTimeMillisUnsafe()
 
     /**
-     * The steps that only an erasure has. The address is removed last, because other steps find rows by the address.
-     * Files, stored answers and the audit log are read completely, in slices. A table of a million rows costs a
+     * The steps that only an erasure runs. The address is removed last, because other steps find rows by the address.
+     * Files, stored responses and the audit log are read completely, in slices. A table of a million rows costs a
      * thousand short statements.
      */
     const eraseRest = Effect.fnUntraced(function*(agentId: string) {
@@ -90,7 +90,8 @@ export const DeletionsLive = Layer.effect(
 
     const finish = Effect.fn("Deletions.finish")(function*({ agentId, since }: Deletion) {
       yield* sessions.disconnect(agentId, { code: 1008, text: "account deleted" })
-      // The presence ends before the contacts are removed, because this step notifies them.
+      // The presence ends before the contacts are removed, because ending it notifies agents according to their
+      // contacts.
       yield* presences.end(agentId)
       yield* skills.removeAgent(agentId)
       yield* contacts.removeAgent(agentId)
@@ -98,8 +99,8 @@ export const DeletionsLive = Layer.effect(
       yield* mutes.removeAgent(agentId)
       yield* replies.removeAgent(agentId)
       yield* webhooks.removeAgent(agentId)
-      // Envelopes are closed before the agent leaves its groups, because leaving would close the groups' envelopes with
-      // a later time. They are closed again afterwards, for envelopes that came in between.
+      // Envelopes are marked as delivered before the agent leaves its groups, because leaving would mark the groups'
+      // envelopes with a later time. The second call marks envelopes that were stored in between.
       yield* deliveries.closeAll(agentId, since)
       yield* groups.leaveAll(agentId)
       yield* deliveries.closeAll(agentId, since)
@@ -124,7 +125,7 @@ export const DeletionsLive = Layer.effect(
         const due = yield* repo.due(now(), BATCH_ROWS)
         let failed = 0
         for (const deletion of due) {
-          // Postponed first, so that a deletion that keeps failing does not hold up the others.
+          // Postpone the deletion first, so that a deletion that keeps failing does not delay the others.
           yield* repo.postpone(deletion.agentId, now() + AGAIN_MS)
           yield* Effect.catchCause(finish(deletion), (cause) => {
             failed++

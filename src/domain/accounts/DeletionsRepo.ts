@@ -5,12 +5,12 @@ import { Context, Effect, Layer } from "effect"
 
 /** The rows of unfinished deletions. AgentsRepo writes each row in the statement that ends the account. */
 export class DeletionsRepo extends Context.Service<DeletionsRepo, {
-  /** The deletions that are due, the longest due first. */
+  /** Returns the deletions that are due. Those that have been due for the longest time come first. */
   readonly due: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Deletion>, Unavailable>
   readonly postpone: (agentId: string, until: number) => Effect.Effect<void, Unavailable>
-  /** Whether the account is to be erased too. */
+  /** Whether the account is also to be erased. */
   readonly isErasure: (agentId: string) => Effect.Effect<boolean, Unavailable>
-  /** Deletes the row of a deletion, unless the deletion has become an erasure meanwhile. */
+  /** Deletes the row of a deletion, unless the deletion has become an erasure in the meantime. */
   readonly forget: (agentId: string, erase: boolean) => Effect.Effect<void, Unavailable>
 }>()("parley/accounts/DeletionsRepo") {
   static readonly layer = Layer.effect(

@@ -5,8 +5,8 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
 /**
- * Deletes the agent's rows in the tables in which it has few. The main statement deletes the rows of the last of these
- * tables.
+ * Makes one statement that deletes the agent's rows from the tables in which an agent has few rows. The main part of
+ * the statement deletes the rows of the last of these tables.
  */
 const fewOf = (tables: ReadonlyArray<AgentTable>): string => {
   const parts = tables.flatMap(({ erasure: { few }, table }) =>
@@ -20,7 +20,8 @@ ${parts.at(-1)?.text}`
 const SLICE = `SELECT max(id) AS last FROM (SELECT id FROM attachments WHERE id > $1 ORDER BY id LIMIT $2) s`
 
 /**
- * Files that no message uses. Once their upload URLs have expired, the sweep of uploads removes them with their bytes.
+ * Condemns the agent's files that no message uses. After their upload URLs have expired, the sweep of uploads removes
+ * these files with their bytes.
  */
 const UPLOADS = `
 UPDATE attachments SET condemned = true, look_at = GREATEST($4::bigint, created_at + $5::bigint)
@@ -29,9 +30,9 @@ WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT cond
 const SECRET = `INSERT INTO secrets (name, value) VALUES ('erased_addresses', $1) ON CONFLICT (name) DO NOTHING`
 
 /**
- * Removes the address from the deleted account. Without a living account that has the address, it is also removed from
- * all other deleted accounts that had it. With a living account, the others keep it, because its owner has registered
- * again.
+ * Removes the address from the deleted account. If no live account has the address, it is also removed from all other
+ * deleted accounts that had it. If there is a live account, the other deleted accounts keep the address, because its
+ * owner has registered again.
  */
 const ADDRESS = `
 WITH whose AS (
@@ -66,27 +67,27 @@ const patternOf = (address: string): string =>
   [address, encodeURIComponent(address)].map((text) => text.replace(/[\\.*+?^${}()|[\]]/g, "\\$&")).join("|")
 
 /**
- * The statements by which an erasure removes more than a deletion. Every statement is idempotent and bounded. `batches`
- * and `few` come from the modules that own the tables. The others are here, because they need more than the agent's id,
- * or change several tables.
+ * The statements with which an erasure removes more than a deletion does. Every statement is idempotent and bounded.
+ * `batches` and `few` come from the modules that own the tables. The other statements are here, because they need more
+ * than the agent's id, or change several tables.
  */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
-  /** `undefined` if there never was such an account. */
+  /** Returns `undefined` if there never was such an account. */
   readonly account: (
     agentId: string
   ) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, Unavailable>
-  /** The number of the last audit row in the slice that follows a row; `null` if no row follows. */
+  /** Returns the number of the last audit row in the slice that follows row `after`, or `null` if no row follows. */
   readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, Unavailable>
-  /** Masks the address, and searches by address, in a slice of the audit log. */
+  /** Masks the address, and all searches by address, in a slice of the audit log. */
   readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, Unavailable>
   /**
    * One call for each table with a `batch`: removes the agent's data from up to `most` rows, and returns the number of
    * rows.
    */
   readonly batches: ReadonlyArray<(agentId: string, most: number) => Effect.Effect<number, Unavailable>>
-  /** Deletes the agent's rows in the tables in which it has few. */
+  /** Deletes the agent's rows from the tables in which an agent has few rows. */
   readonly few: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** The last id in the slice of files that follows a file; null if no file follows. */
+  /** Returns the last id in the slice of files that follows file `after`, or null if no file follows. */
   readonly slice: (after: string, size: number) => Effect.Effect<string | null, Unavailable>
   /** Hides the agent's unused files in a slice. */
   readonly uploads: (
@@ -96,7 +97,10 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
     at: number,
     urlMs: number
   ) => Effect.Effect<void, Unavailable>
-  /** Replaces the address by a hash with a secret key. If no key is stored yet, stores `secret` as the key. */
+  /**
+   * Replaces the address with a hash that is made with a secret key. If no key is stored yet, stores `secret` as the
+   * key.
+   */
   readonly address: (agentId: string, at: number, secret: Buffer) => Effect.Effect<void, Unavailable>
 }>()("parley/accounts/ErasuresRepo") {
   static readonly layer = Layer.effect(

@@ -19,33 +19,38 @@ export interface NewAccount {
 
 export interface Issued {
   readonly agent: Agent
-  /** The key itself. It is returned once and stored nowhere. */
+  /** The key itself. It is returned only once and never stored. */
   readonly apiKey: string
 }
 
 export type AccountRefusal = "email_taken" | "email_exhausted" | "handle_taken"
 
 /**
- * Creates, changes and ends accounts. One statement ends a key. After its commit, all nodes drop the account
+ * Creates, changes and ends accounts. A key is ended by one statement. After the commit, all nodes remove the account
  * from their caches and close its sockets.
  */
 export class Accounts extends Context.Service<Accounts, {
-  /** The live account with this e-mail address. The read takes the same time whether or not there is an account. */
+  /**
+   * Returns the live account with this e-mail address. The read takes the same time whether or not there is an account.
+   */
   readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, Unavailable>
-  /** Whether a handle is taken, or ever was. */
+  /** Whether a handle is taken, or was taken before. */
   readonly isHandleTaken: (handle: string) => Effect.Effect<boolean, Unavailable>
-  /** Creates an account with its first key, or returns the obstacle. May run in the caller's transaction. */
+  /**
+   * Creates an account with its first key, or returns the reason why this is not possible. May run in the caller's
+   * transaction.
+   */
   readonly create: (account: NewAccount) => Effect.Effect<Issued | AccountRefusal, Unavailable>
   /**
-   * Replaces the key; undefined for a deleted account. May run in the caller's transaction. The caller must
+   * Replaces the key. Returns undefined for a deleted account. May run in the caller's transaction. The caller must
    * call `keyReplaced` after the commit.
    */
   readonly replaceKey: (id: AgentId) => Effect.Effect<Issued | undefined, Unavailable>
-  /** Ends the old key's effects: drops the account from the caches and closes its sockets, on all nodes. */
+  /** Removes the account with its old key from the caches and closes its sockets, on all nodes. */
   readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
   /**
-   * Returns the profile after the change; undefined for a deleted account. Once this completes, no node
-   * in the list of nodes reads the old profile. `skills` replaces the skills in the same commit.
+   * Changes the profile, and returns the account after the change, or undefined for a deleted account. When this
+   * completes, no node in the list of nodes uses the old profile. `skills` replaces the skills in the same commit.
    */
   readonly update: (
     id: AgentId,
@@ -53,13 +58,13 @@ export class Accounts extends Context.Service<Accounts, {
     skills?: ReadonlyArray<Skill>
   ) => Effect.Effect<Agent | undefined, Unavailable>
   /**
-   * Ends the account. One statement ends its key and clears its profile, then its sockets are closed.
-   * `Deletions` does the other steps soon afterwards.
+   * Ends the account. One statement ends the key and clears the profile. Then the sockets are closed. `Deletions` runs
+   * the other steps soon afterwards.
    */
   readonly remove: (id: AgentId) => Effect.Effect<void, Unavailable>
   /**
-   * Erases the account for an operator: ends it if it has not ended yet, and lets `Deletions` remove more of its data
-   * than a deletion does. `along` is committed in the same transaction. May be repeated.
+   * Erases the account for an operator: ends the account if it has not ended yet, and makes `Deletions` remove more
+   * data than for a deletion. `along` is committed in the same transaction. May be repeated.
    */
   readonly erase: (id: AgentId, along: Effect.Effect<void, Unavailable>) => Effect.Effect<void, Unavailable>
 }>()("parley/agents/Accounts") {
@@ -89,8 +94,8 @@ export class Accounts extends Context.Service<Accounts, {
           if (obstacles.emailTaken) return "email_taken"
           if (obstacles.lifetime >= config.LIMITS_REGISTRATIONS_PER_EMAIL) return "email_exhausted"
           if (obstacles.handleTaken) return "handle_taken"
-          // Another account of the address was created and ended meanwhile, and took this account's `email_no`. The
-          // loop tries again.
+          // Another account with the same address was created and ended in the meantime, and took this account's
+          // `email_no`. The loop tries again.
         }
       })
 

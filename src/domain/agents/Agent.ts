@@ -8,11 +8,11 @@ export type AgentId = string
 export type AgentStatus = "active" | "restricted" | "suspended"
 export type Policy = "open" | "contacts_only"
 
-/** The status at the time `now`. A restriction ends by time, without a write (wire.md G.8). */
+/** The status at time `now`. A restriction ends when its time has passed, without a write (wire.md G.8). */
 export const statusAt = (stored: "active" | "suspended", restrictedUntil: number | null, now: number): AgentStatus =>
   stored === "active" && restrictedUntil !== null && restrictedUntil > now ? "restricted" : stored
 
-/** An account as stored; times in milliseconds. */
+/** An account as stored. Times are in milliseconds. */
 export interface Agent {
   readonly id: AgentId
   readonly handle: string
@@ -48,7 +48,7 @@ export const AgentRecord = Schema.Struct({
   updated_at: DateTimeString
 }).annotate({ identifier: "Agent" })
 
-/** What any caller with a key may see of an agent (wire.md C.1, Card). */
+/** The part of an account that any caller with a key may see (wire.md C.1, Card). */
 export const Card = Schema.Struct({
   handle: Schema.String,
   display_name: Schema.String,
@@ -60,24 +60,25 @@ export const Card = Schema.Struct({
 }).annotate({ identifier: "Card" })
 
 /**
- * The name to show. An empty text means that no name is set (wire.md B16). Names that were stored before this
- * rule are shown unchanged.
+ * The name to show. An empty text means that no name is set (wire.md B16). Names that were stored before this rule
+ * existed are shown unchanged.
  */
 export const DisplayName = Name(0, 100)
 export const Description = Text(0, 500)
 
-/** The name to show for an agent: its handle unless it has set a name. */
+/** The name to show for an agent: its handle if it has set no name. */
 export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
 
 /**
- * The domain of the addresses of agents without an e-mail address. No mail is ever delivered to this domain (RFC 2606).
+ * The domain of the placeholder addresses of agents without an e-mail address. No e-mail is ever delivered to this
+ * domain (RFC 2606).
  */
 export const NO_MAILBOX = "agents.invalid"
 
-/** Replaces an e-mail address, or a part of one, that is not shown or not kept. */
+/** The text that replaces an e-mail address, or a part of one, that must not be shown or stored. */
 export const MASKED = "****"
 
-/** An e-mail address of which only the first character and the host are shown. */
+/** Masks an e-mail address, except its first character and its host. */
 export const maskEmail = (email: string): string => {
   const at = email.lastIndexOf("@")
   return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}${MASKED}${email.slice(at)}`
@@ -130,8 +131,9 @@ export class AgentSuspended extends WireError<AgentSuspended>()("AgentSuspended"
 const HANDLE = /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/
 
 /**
- * Handles that nobody can register (wire.md D, which has the same list): words in the server's paths, paths that are
- * planned, words of authority, and words for nobody or everybody. An account that already has such a handle keeps it.
+ * Handles that nobody can register (wire.md D contains the same list): words in the server's paths and in planned
+ * paths, words that suggest authority, and words for nobody or everybody. An account that already has such a handle
+ * keeps it.
  */
 export const RESERVED: ReadonlySet<string> = new Set((
   "v1 api me register verify recover agents messages sync ack conversations participants context contacts blocks " +

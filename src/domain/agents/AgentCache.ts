@@ -4,7 +4,7 @@ import type { StoredAgent } from "./AgentsRepo.ts"
 const MAX_AGE_MILLIS = 1_000
 const MAX_AGENTS = 50_000
 
-/** The form in which hashes of keys are compared. */
+/** The hash of a key as text. Hashes are compared in this form. */
 export const hashText = (hash: Buffer): string => hash.toString("latin1")
 
 /** Accounts by id, by handle and by the hash of their key. */
@@ -28,10 +28,7 @@ interface Entry {
   readonly loadedAt: number
 }
 
-/**
- * Caches the accounts read last by id, handle and key. A full cache drops the account that was read longest
- * ago.
- */
+/** Caches accounts by id, handle and key. A full cache drops the account whose last read is the oldest. */
 export class AgentCache {
   private readonly ids = new Map<AgentId, Entry>()
   private readonly handles = new Map<string, Entry>()

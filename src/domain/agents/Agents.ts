@@ -9,27 +9,30 @@ import { AgentsRepo, type Sought } from "./AgentsRepo.ts"
 import { avatarUrlOf } from "./AvatarUrl.ts"
 
 /**
- * A cache of accounts for the other modules. The rows are the truth, status included (AgentEntity). A node keeps
- * a row for at most a second, so an account read here may be a second old. One statement reads all accounts that
- * are missing in one turn of the event loop.
+ * A cache of accounts for the other modules. The rows are the truth, including the status (AgentEntity). A node caches
+ * a row for at most a second, so an account from here may be a second old. One statement reads all accounts that
+ * callers in the same tick of the event loop ask for and that are not cached.
  *
- * Every change of an account drops it from the caches of all nodes before the change is answered
- * (`Sessions.changed` and `Sessions.disconnect`). Both wait up to a second for a node that does not answer, and
- * by then that node's cached row has expired. So a caller whose change was answered finds the change on every
- * node that the database lists. Statements that commit something test status and deletion again.
+ * Every change of an account removes it from the caches of all nodes before the response to the change
+ * (`Sessions.changed` and `Sessions.disconnect`). Both wait up to a second for a node that does not respond. By then
+ * the cached row of that node has expired. So after the response, the caller finds the change on every node that the
+ * database lists. Statements that commit something test status and deletion again.
  */
 export class Agents extends Context.Service<Agents, {
-  /** The account whose live key has this hash, whatever its status; undefined if there is none. */
+  /** Returns the account whose live key has this hash, whatever its status, or undefined if there is none. */
   readonly byKeyHash: (hash: Buffer) => Effect.Effect<Agent | undefined, Unavailable>
-  /** The account with this normalised handle; undefined if it is unknown or deleted. */
+  /** Returns the account with this normalised handle, or undefined if it is unknown or deleted. */
   readonly byHandle: (handle: string) => Effect.Effect<Agent | undefined, Unavailable>
-  /** Accounts by id. Deleted accounts are included, because their messages keep a sender. Unknown ids are absent. */
+  /**
+   * Returns accounts by id. Deleted accounts are included, because their messages keep a sender. Unknown ids are left
+   * out.
+   */
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, Agent>, Unavailable>
-  /** The hashes of the live keys of these agents, in hex, read from storage. */
+  /** Reads the hashes of the live keys of these agents from storage. The hashes are in hex. */
   readonly keyHashes: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, string>, Unavailable>
-  /** Drops this agent from the caches, its key included. */
+  /** Removes this agent and its key from the cache of this node. */
   readonly forget: (id: AgentId) => void
-  /** The absolute URL of an agent's avatar; null if it has none. */
+  /** The absolute URL of an agent's avatar, or null if it has none. */
   readonly avatarUrl: (agent: Agent) => string | null
 }>()("parley/agents/Agents") {
   static readonly layer = Layer.effect(
@@ -43,13 +46,13 @@ export class Agents extends Context.Service<Agents, {
       const now = monotonicMillis(clock)
 
       /**
-       * A statement that searches for accounts, in its own fiber, so that interrupting one caller does not fail the
-       * others.
+       * A statement that searches for accounts. It runs in its own fiber, so that the interruption of one caller does
+       * not affect the other callers.
        */
       type LookUp = Fiber.Fiber<AgentIndex, Unavailable>
-      /** The look-ups under way or about to begin, by name (`key …`, `handle …`, `id …`). */
+      /** The look-ups that are under way or about to begin, by name (`key …`, `handle …`, `id …`). */
       const underWay = new Map<string, LookUp>()
-      /** The look-up that collects names in this turn of the event loop. */
+      /** The look-up that collects names during this tick of the event loop. */
       let next: { readonly sought: Sought; readonly names: Array<string>; readonly lookUp: LookUp } | undefined
       // Counts changes. A look-up that began before a change may have read the old row, so its result is not cached.
       let changes = 0
@@ -79,7 +82,7 @@ export class Agents extends Context.Service<Agents, {
         return { names, sought, lookUp }
       }
 
-      /** Joins the look-up for this name, or adds the name to the look-up of this turn of the event loop. */
+      /** Joins the look-up for this name, or adds the name to the look-up of this tick of the event loop. */
       const lookUp = (name: string, seek: (sought: Sought) => void): LookUp => {
         const known = underWay.get(name)
         if (known !== undefined) return known
@@ -153,7 +156,7 @@ export class Agents extends Context.Service<Agents, {
 
 const QUERY_TIMEOUT = "5 seconds"
 
-/** Completes when the sockets that are readable in this turn of the event loop have been read. */
+/** Completes when all sockets that are readable in this tick of the event loop have been read. */
 const untilNextTurn = Effect.callback<void>((resume) => {
   setImmediate(() => resume(Effect.void))
 })

@@ -2,7 +2,7 @@ import { ada, grace } from "#infrastructure/wire/Examples"
 import type { AgentRecord, Card } from "./Agent.ts"
 import type { Skill } from "./Skill.ts"
 
-/** A thing that an agent can do. */
+/** An example of a skill. */
 export const skill: Skill = {
   id: "compile",
   name: "Compile a program",

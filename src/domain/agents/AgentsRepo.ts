@@ -4,7 +4,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { type Agent, type AgentId, type Policy, statusAt } from "./Agent.ts"
 
-/** An account with the hash of its key, which is null once the account is deleted. */
+/** An account with the hash of its key. The hash is null after the account was deleted. */
 export interface StoredAgent extends Agent {
   readonly keyHash: Buffer | null
 }
@@ -31,11 +31,11 @@ export interface ProfileChange {
   readonly groupInvitePolicy?: Policy
 }
 
-/** The obstacles to an account with this handle and this address. */
+/** The reasons why an account with this handle and this address cannot be created. */
 export interface Obstacles {
   readonly handleTaken: boolean
   readonly emailTaken: boolean
-  /** How many accounts the address has ever had. */
+  /** How many accounts have ever been created with the address. */
   readonly lifetime: number
 }
 
@@ -48,16 +48,20 @@ export interface Sought {
 
 /** All statements on accounts. Each change is one statement. */
 export class AgentsRepo extends Context.Service<AgentsRepo, {
-  /** All accounts with one of these ids, handles or keys. An account may appear twice. Deleted accounts have no key. */
+  /**
+   * Returns all accounts with one of these ids, handles or keys. An account may appear twice. Deleted accounts have no
+   * key.
+   */
   readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, Unavailable>
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, Unavailable>
   /**
-   * The live account of an address. The statement returns one row of the same form whether or not there is an account.
+   * Returns the live account of an address. The statement returns one row of the same form whether or not there is an
+   * account.
    */
   readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, Unavailable>
-  /** Whether a handle is taken, or ever was. */
+  /** Whether a handle is taken, or was taken before. */
   readonly handleExists: (handle: string) => Effect.Effect<boolean, Unavailable>
-  /** Inserts the account and its inbox; undefined if there is an obstacle. */
+  /** Inserts the account and its inbox. Returns undefined if the account cannot be created. */
   readonly insert: (
     agent: NewAgent,
     now: number,
@@ -69,9 +73,12 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
     change: ProfileChange,
     now: number
   ) => Effect.Effect<StoredAgent | undefined, Unavailable>
-  /** Replaces the key; undefined for a deleted account. */
+  /** Replaces the key. Returns undefined for a deleted account. */
   readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, Unavailable>
-  /** Ends the account, its key and its profile, and makes its deletion due. False if the account had already ended. */
+  /**
+   * Ends the account and its key, clears its profile, and makes its deletion due. Returns false if the account had
+   * already ended.
+   */
   readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, Unavailable>
   /**
    * Ends the account if it has not ended yet, and records that it is to be erased. `along` is committed in the same
@@ -103,7 +110,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
         UNION ALL SELECT ${names} FROM agents WHERE key_hash = ANY($3::bytea[])`
       )
 
-      /** The account with its present status. */
+      /** The account with its current status. */
       const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({
         ...row,
         status: statusAt(row.status, restrictedUntil, clock.currentTimeMillisUnsafe())

@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** The accounts, and their skills. */
+/** The tables of accounts and of their skills. */
 export const agentsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "agents",

@@ -10,7 +10,7 @@ const base = (config: Settings): string => `${publicUrl(config)}/v1/avatars/`
 /** The public URL of a picture on this server. */
 export const avatarUrlOf = (config: Settings, key: string): string => base(config) + key
 
-/** The key of a picture on this server, from its URL; null for any other URL. */
+/** Returns the key of a picture on this server from its URL, or null for any other URL. */
 export const avatarKeyOf = (config: Settings, url: string): string | null => {
   const key = url.startsWith(base(config)) ? url.slice(base(config).length) : ""
   return isAvatarKey(key) ? key : null

@@ -10,13 +10,13 @@ export interface Deletion {
 }
 
 /**
- * The steps that follow the end of an account (wire.md G.12). The module `accounts` implements them, because it
- * may import the modules that the steps need.
+ * The steps that follow the end of an account (wire.md G.12). The module `accounts` implements this service, because
+ * that module may import the modules that the steps need.
  */
 export class Deletions extends Context.Service<Deletions, {
   /**
-   * Starts the steps for an account that has just ended, and waits up to 2 seconds for them. The job finishes
-   * any steps that remain.
+   * Starts the steps for an account that has just ended, and waits for them for up to 2 seconds. The job finishes the
+   * steps that remain.
    */
   readonly begin: (deletion: Deletion) => Effect.Effect<void>
   /** Runs the steps for some of the accounts that are due. */

@@ -4,18 +4,18 @@ import { Text } from "#infrastructure/wire/Text"
 import { Schema } from "effect"
 
 const MAX_SKILLS = 16
-/** The most bytes of JSON that the skills of one agent may have together. */
+/** How many bytes of JSON all skills of one agent may have together. */
 export const MAX_BYTES = 8_192
 
 /** The skill that every agent's A2A card begins with (wire.md N), so no agent's own skill may have this id. */
 export const MESSAGE_SKILL = "message"
 
-/** A word under which the directory finds an agent. Compared exactly, also in its case. */
+/** A word by which the directory finds an agent. The comparison is exact and case-sensitive. */
 export const Tag = Name(1, 32)
 
 /**
- * One thing that an agent says it can do (wire.md C.3). The texts are the agent's own. Skills that were stored before a
- * rule for names are shown unchanged, so this schema checks no text.
+ * One thing that an agent declares it can do (wire.md C.3). The agent writes the texts itself. Skills that were stored
+ * before the rule for names existed are shown unchanged, so this schema checks no text.
  */
 export const Skill = Schema.Struct({
   id: Schema.String,
@@ -36,7 +36,7 @@ const NewSkill = Schema.Struct({
   examples: Schema.optionalKey(Schema.Array(Text(1, 200)).check(Schema.isMaxLength(5)))
 }).annotate({ identifier: "NewSkill" })
 
-/** The problem with these skills as a whole; undefined if there is none. */
+/** Returns what is wrong with these skills as a whole, or undefined if nothing is. */
 const problemOf = (skills: ReadonlyArray<Skill>): string | undefined => {
   const ids = new Set(skills.map(({ id }) => id))
   if (ids.has(MESSAGE_SKILL)) return `must not hold the id ${MESSAGE_SKILL}, which is the server's`

@@ -4,7 +4,10 @@ import { Context, Effect, Layer, Schema } from "effect"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Skill, tagsOf } from "./Skill.ts"
 
-/** The tags that go and the tags that come are different rows, so the order of the parts does not matter. */
+/**
+ * Replaces the skills and tags of an agent. Removed tags and new tags are different rows, so the order of the parts
+ * does not matter.
+ */
 const REPLACE = `
 WITH skilled AS (
   INSERT INTO agent_skills (agent_id, skills) VALUES ($1, $3) ON CONFLICT (agent_id) DO UPDATE SET skills = excluded.skills
@@ -23,14 +26,14 @@ const decode = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Skill
 
 /**
  * The skills of agents. They are read from storage for each request, because only profiles show them. They are not in
- * the cache of accounts, because each entry of the cache would then have up to 8 KiB more.
+ * the cache of accounts, because they would make each entry of the cache up to 8 KiB larger.
  */
 export class Skills extends Context.Service<Skills, {
-  /** The skills of an agent in its own order; empty for unknown and deleted agents. */
+  /** Returns the skills of an agent in the agent's own order, or none for unknown and deleted agents. */
   readonly of: (id: AgentId) => Effect.Effect<ReadonlyArray<Skill>, Unavailable>
   /**
    * Runs `change`, which locks and returns the account, and replaces the account's skills in the same transaction.
-   * Therefore the second of two changes at once finds the tags of the first. Replaces nothing if the account is gone.
+   * Therefore the second of two concurrent changes sees the tags of the first. Replaces nothing if the account is gone.
    */
   readonly replaceWith: <A extends Agent>(
     skills: ReadonlyArray<Skill>,

@@ -11,15 +11,15 @@ import { AVATAR, type Place } from "./AgentPages.ts"
 import { exportedFiles } from "./AgentTables.ts"
 import { formatText } from "./ExportFormat.ts"
 
-/** An archive cannot be made or read where the operator wants it. */
+/** An archive cannot be written to, or read from, the place that the operator gave. */
 export class ArchiveRefused extends Data.TaggedError("ArchiveRefused")<{ readonly message: string }> {}
 
-/** The source of an export: the server that has opened the database, or this process. */
+/** The source of the data of an export: the server that has opened the database, or this process. */
 export interface ExportSource<E> {
-  /** Begins an export, which is audited, and finds the agent. */
+  /** Begins an export and finds the agent. This writes an audit row. */
   readonly begin: Effect.Effect<unknown, E>
   readonly page: (agent: string, file: string, after: Place | null) => Effect.Effect<unknown, E>
-  /** Bytes of a stored file from the offset `from` on, in base64. */
+  /** Returns bytes of a stored file from the offset `from` on, in base64. */
   readonly part: (agent: string, file: string, from: number) => Effect.Effect<unknown, E>
 }
 
@@ -38,8 +38,8 @@ const PartSchema = Schema.NullOr(Schema.Struct({
 }))
 
 /**
- * The progress of a file: its valid rows and bytes, and where the next page begins; null before the first and after the
- * last page.
+ * The progress of a file: how many of its rows and bytes are valid, and where the next page begins. `next` is null
+ * before the first and after the last page.
  */
 const Progress = Schema.Struct({
   rows: Schema.Int,
@@ -48,7 +48,7 @@ const Progress = Schema.Struct({
   whole: Schema.Boolean
 })
 
-/** The contents of `manifest.json`: the files of the export and, until it is complete, where to resume. */
+/** The contents of `manifest.json`: the files of the export and, as long as it is incomplete, where to resume. */
 const Manifest = Schema.Struct({
   format: Schema.Literal(1),
   agent: Schema.String,
@@ -66,7 +66,8 @@ const MANIFEST = "manifest.json"
 const FILES = "files.jsonl"
 const LOCK = ".lock"
 /**
- * Whether a file of the folder belongs to its lock. Older versions left `.lock-journal` behind when they were killed.
+ * Whether a file in the folder belongs to the lock of the folder. Older versions left `.lock-journal` behind when they
+ * were killed.
  */
 const isLock = (name: string): boolean => name === LOCK || name === `${LOCK}-journal`
 const NOTHING: typeof Progress.Type = { rows: 0, bytes: 0, next: null, whole: false }
@@ -106,7 +107,7 @@ const replace = async (file: string, text: string): Promise<void> => {
   await rename(`${file}.new`, file)
 }
 
-/** The complete lines of a file. Only \n ends a line, because JSON may contain U+2028 and U+2029 unescaped. */
+/** Reads the complete lines of a file. Only \n ends a line, because JSON may contain U+2028 and U+2029 unescaped. */
 async function* linesOf(file: string): AsyncGenerator<string> {
   let before: Array<Buffer> = []
   for await (const chunk of createReadStream(file) as AsyncIterable<Buffer>) {
@@ -136,11 +137,11 @@ async function* filesIn(file: string): AsyncGenerator<FileLine> {
 
 interface Referred {
   readonly id: string
-  /** False if the file may never have been uploaded. */
+  /** Whether the file is known to have been uploaded. */
   readonly stored: boolean
 }
 
-/** The files that the lines of a file of the export refer to. */
+/** Reads which stored files the lines of a file of the export refer to. */
 async function* referred(file: string, name: string): AsyncGenerator<Referred> {
   for await (const line of linesOf(file)) {
     const row = JSON.parse(line) as {
@@ -163,7 +164,7 @@ const sha256Of = async (file: string): Promise<string> => {
   return hash.digest("hex")
 }
 
-/** Packs the folder of a complete export into a tar file. The tar file gets its name when it is complete. */
+/** Packs the folder of a complete export into a tar file. The tar file gets its final name when it is complete. */
 const pack = Effect.fnUntraced(function*(folder: string, file: string, at: number) {
   const named = yield* io(async () => {
     const entries = await readdir(folder, { withFileTypes: true })
@@ -183,7 +184,7 @@ export interface Exported {
   readonly rows: number
   readonly files: number
   readonly missing: number
-  /** How many of the missing files are in the store, but with bytes other than the announced ones. */
+  /** How many of the missing files are in the store, but with other bytes than announced. */
   readonly damaged: number
   readonly bytes: number
   readonly resumed: boolean
@@ -196,7 +197,8 @@ const locked = (folder: string) =>
       const file = path.join(folder, LOCK)
       yield* io(async () => makeFolder(folder, 0o700))
       const held = yield* io(async () => lockFile(file, 0))
-      // A holder removes the lock file when it ends. If that has just happened, this process has locked a deleted file.
+      // A process removes its lock file when it ends. If that has just happened, this process has locked a deleted
+      // file.
       if (held !== undefined && existsSync(file)) return { file, held }
       held?.release()
       return yield* refuse(`Another export writes to ${folder}.`)
@@ -208,13 +210,13 @@ const locked = (folder: string) =>
       })
   )
 
-/** A folder that is being filled, and its manifest, which says how far each file is. */
+/** A folder that an export is written to, and its manifest, which records the progress of each file. */
 interface ExportFolder {
   readonly at: (name: string) => string
   readonly manifest: () => Manifest
   readonly save: (changes: Partial<Manifest>) => Effect.Effect<void, ArchiveRefused>
   readonly progressOf: (file: string) => typeof Progress.Type
-  /** Truncates a file to the length in the manifest. The file has at least that length. */
+  /** Truncates a file to the length in the manifest. The file must have at least that length. */
   readonly settle: (file: string) => Effect.Effect<void, ArchiveRefused>
   readonly append: (
     file: string,
@@ -259,8 +261,8 @@ const makeExportFolder = (folder: string, begun: Manifest): ExportFolder => {
 }
 
 /**
- * The names of the files that are shorter than in the manifest; `files.jsonl` is one if a file that it lists has
- * another size.
+ * Returns the names of the files that are shorter than recorded in the manifest. Includes `files.jsonl` if a file that
+ * it lists has another size.
  */
 const shortened = async ({ at, manifest, progressOf }: ExportFolder): Promise<ReadonlyArray<string>> => {
   const names: Array<string> = []
@@ -277,7 +279,7 @@ const shortened = async ({ at, manifest, progressOf }: ExportFolder): Promise<Re
   return names
 }
 
-/** Makes the manifest say that these files are to be written again. */
+/** Resets the progress of these files in the manifest, so that they are written again. */
 const forget = Effect.fnUntraced(function*(out: ExportFolder, lost: ReadonlyArray<string>) {
   if (lost.includes(FILES)) yield* io(() => rm(out.at("files"), { recursive: true, force: true }))
   const list = out.progressOf(FILES)
@@ -286,7 +288,7 @@ const forget = Effect.fnUntraced(function*(out: ExportFolder, lost: ReadonlyArra
     ended_at: null,
     files: {
       ...out.manifest().files,
-      // The listed files are done, but the lost rows may have referred to more files.
+      // The listed files are done, but the lost rows may have referred to further files.
       ...list.whole && REFERRING.some((name) => lost.includes(`${name}.jsonl`))
         ? { [FILES]: { ...list, whole: false } }
         : {},
@@ -296,8 +298,8 @@ const forget = Effect.fnUntraced(function*(out: ExportFolder, lost: ReadonlyArra
 })
 
 /**
- * Makes the function that fetches a file's bytes, from where an earlier call stopped, and compares their hash. Its
- * result is undefined if the store has no such file.
+ * Makes the function that fetches a file's bytes from where an earlier call stopped, and checks their hash. The
+ * function returns undefined if the store has no such file.
  */
 const fetchInto = <E>({ at, manifest }: ExportFolder, source: ExportSource<E>) =>
   Effect.fnUntraced(function*(id: string) {
@@ -319,7 +321,8 @@ const fetchInto = <E>({ at, manifest }: ExportFolder, source: ExportSource<E>) =
         return about
       }
       yield* drop
-      // Tries once more from the beginning. The first part may be of another picture, or may not have reached the disk.
+      // Try once more from the beginning. The part from the earlier call may belong to another picture, or may not have
+      // been written to the disk.
       if (again) return "damaged"
       again = true
     }
@@ -330,7 +333,10 @@ const exportFiles = Effect.fnUntraced(function*<E>(out: ExportFolder, source: Ex
   const { append, at } = out
   const fetch = fetchInto(out, source)
   const known = new Set<string>()
-  /** A file that the store does not have is listed as missing if `stored`, otherwise left out. */
+  /**
+   * Fetches and lists one file. If the store does not have the file, lists it as missing if `stored`, and otherwise
+   * leaves it out.
+   */
   const keep = Effect.fnUntraced(function*(id: string, name: string, stored: boolean) {
     if (known.has(id)) return
     const found = yield* fetch(id)
@@ -420,7 +426,7 @@ const fill = Effect.fnUntraced(
   }
 )
 
-/** The manifest that an earlier call left in the folder, or undefined if there is none. */
+/** Reads the manifest that an earlier call left in the folder. Returns undefined if there is none. */
 const earlierManifest = Effect.fnUntraced(function*(folder: string) {
   const file = path.join(folder, MANIFEST)
   if (!existsSync(file)) return undefined
@@ -443,10 +449,10 @@ const filesListed = async (file: string) => {
 }
 
 /**
- * Writes everything that the service holds about an agent into a folder. If `target` ends with `.tar`, the export is
- * made in the folder `….unfinished` beside it, then packed. Only one page at a time is in memory. Each page is synced
- * to disk, then the manifest records the progress. The same call resumes there and first cuts off what was written
- * after the last manifest. A file that is shorter than in the manifest is written again from the beginning.
+ * Writes everything that the service stores about an agent into a folder. If `target` ends with `.tar`, the export is
+ * written to a folder `….unfinished` next to it, then packed. Only one page at a time is in memory. Each page is synced
+ * to disk. Then the manifest records the progress. A repeated call resumes there, and first truncates the files to the
+ * lengths in the manifest. A file that is shorter than recorded in the manifest is written again from the beginning.
  */
 export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source: ExportSource<E>) {
   const place = path.resolve(target)

@@ -5,7 +5,7 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { type ExportedFile, exportedFiles } from "./AgentTables.ts"
 
-/** A place in a file of an export: the key of the last row that was read. */
+/** A position in a file of an export: the key of the last row that was read. */
 export type Place = ReadonlyArray<string | number>
 
 export interface Page {
@@ -23,7 +23,7 @@ export interface Part {
   readonly bytes: Buffer
 }
 
-/** The name by which an agent's picture is requested. Other files are requested by their ids. */
+/** The name with which an agent's picture is requested. All other files are requested by their ids. */
 export const AVATAR = "avatar"
 const PART_BYTES = 1_048_576
 
@@ -34,7 +34,7 @@ const AGENT =
 const iso = (value: unknown): unknown =>
   typeof value === "number" ? new Date(value).toISOString() : Array.isArray(value) ? value.map(iso) : value
 
-/** `json` has the names of columns with JSON as text, each with its table: `messages.content`. */
+/** Converts a value for the export. `json` contains the columns with JSON text, in the form `messages.content`. */
 const shown = (json: ReadonlySet<string>, table: string, column: string, value: unknown): unknown => {
   if (value === null || value === undefined) return null
   if (TIME.test(column)) return iso(value)
@@ -43,7 +43,7 @@ const shown = (json: ReadonlySet<string>, table: string, column: string, value: 
 
 const handleName = (column: string): string => `${column.replace(/_id$/, "")}_handle`
 
-/** What is selected from a table: its columns and, beside each agent's id, the agent's handle. */
+/** The select list of a table: its columns and, after each column with an agent's id, the agent's handle. */
 const selected = (alias: "t" | "j", columns: ReadonlyArray<string>): ReadonlyArray<string> =>
   columns.flatMap((column) => [
     `${alias}.${column} AS "${alias}.${column}"`,
@@ -55,7 +55,7 @@ const selected = (alias: "t" | "j", columns: ReadonlyArray<string>): ReadonlyArr
 const namesOf = (columns: ReadonlyArray<string>): ReadonlyArray<string> =>
   columns.flatMap((column) => AGENT.test(column) ? [column, handleName(column)] : [column])
 
-/** Selects the agent's first group, from a place on, that has rows for a file with `byGroup`. */
+/** Selects the agent's first group, from a position on, that has rows for a file with `byGroup`. */
 const groupOf = ({ key: [group, inside], table }: ExportedFile, place: boolean): string => `
   SELECT g.group_id FROM group_members g
   WHERE g.agent_id = $1${place ? " AND g.group_id >= $2" : ""} AND EXISTS (
@@ -65,7 +65,10 @@ const groupOf = ({ key: [group, inside], table }: ExportedFile, place: boolean):
   )
   ORDER BY g.group_id LIMIT 1`
 
-/** The two statements of a file: the last key of the slice after a place, and the agent's rows up to that key. */
+/**
+ * Makes the two statements for a file: one selects the last key of the slice after a position, and one the agent's rows
+ * up to that key.
+ */
 const statements = (file: ExportedFile) => {
   const { join, mine, slice, table } = file
   const keys = file.key.map(([column]) => `t.${column}`).join(", ")
@@ -105,20 +108,21 @@ const rowOf = (
 }
 
 /**
- * Reads what the service holds about one agent, page by page (docs/operations.md). Each page takes two statements that
- * read a bounded number of rows, so no other work waits long. Pages are of different moments. A row that changes
- * meanwhile is read before or after its change.
+ * Reads the data that the service stores about one agent, page by page (docs/operations.md). Each page takes two
+ * statements that read a bounded number of rows, so no other work waits long. Pages are read at different moments. A
+ * row that changes during the export is read either before or after its change.
  */
 export class AgentPages extends Context.Service<AgentPages, {
-  /** A page of a file; undefined if there is no such file. */
+  /** Returns a page of a file, or undefined if there is no such file. */
   readonly page: (
     agentId: string,
     file: string,
     after: Place | null
   ) => Effect.Effect<Page | undefined, SqlError.SqlError>
   /**
-   * Some bytes of the agent's picture (`AVATAR`), of a file that it has uploaded, or of a file uploaded for it or for
-   * one of its groups. Undefined if there is no such file, or if the store does not have its bytes.
+   * Returns bytes of the agent's picture (`AVATAR`), of a file that the agent has uploaded, or of a file that was
+   * uploaded for the agent or for one of its groups. Returns undefined if there is no such file, or if the store does
+   * not have its bytes.
    */
   readonly part: (
     agentId: string,

@@ -11,7 +11,7 @@ import { createReadStream, existsSync } from "node:fs"
 import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
 import * as path from "node:path"
 
-/** A backup cannot be made or restored where the operator wants it. */
+/** A backup cannot be written to, or restored at, the place that the operator gave. */
 export class BackupRefused extends Data.TaggedError("BackupRefused")<{ readonly message: string }> {}
 
 const refuse = (message: string) => new BackupRefused({ message })
@@ -40,12 +40,13 @@ const CONTENTS = "backup.json"
 const decodeContents = Schema.decodeUnknownEffect(Schema.fromJsonString(Contents))
 
 /**
- * Files that PostgreSQL creates when it starts (compare pg_basebackup). The needed files of pg_wal are added by name.
+ * Files that are left out because PostgreSQL creates them when it starts (compare pg_basebackup). The required files of
+ * pg_wal are added by name.
  */
 const MADE_ANEW =
   /^(postmaster\.(pid|opts)|backup_label(\.old)?|tablespace_map(\.old)?)$|^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)\/|(^|\/)pgsql_tmp/
 const LOG_FILE = /^([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})$/
-/** How many files of the log, of 16 MB each, have the same first 16 digits. */
+/** How many log files of 16 MB have the same first 16 digits. */
 const SEGMENTS_PER_LOG = 256
 
 const numberOf = (file: string): number => {
@@ -56,7 +57,7 @@ const numberOf = (file: string): number => {
 
 const digits = (n: number): string => n.toString(16).toUpperCase().padStart(8, "0")
 
-/** The names of all files of the log from one to another. */
+/** Returns the names of all log files from `first` to `last`. */
 const logFiles = (first: string, last: string): ReadonlyArray<string> => {
   const from = numberOf(first)
   return Array.from(
@@ -80,7 +81,7 @@ interface Tree {
   readonly files: ReadonlyArray<string>
 }
 
-/** The folders and files below a folder, as relative paths in order; empty if the folder does not exist. */
+/** Returns the folders and files below a folder, as sorted relative paths, or none if the folder does not exist. */
 const treeOf = async (root: string): Promise<Tree> => {
   const folders: Array<string> = []
   const files: Array<string> = []
@@ -103,7 +104,7 @@ export interface BackedUp {
   readonly bytes: number
   readonly entries: number
   readonly files: boolean
-  /** The longest time for which the backup held up all other statements, in milliseconds. */
+  /** The longest time for which the backup delayed all other statements, in milliseconds. */
   readonly longest_stop_ms: number
 }
 
@@ -116,13 +117,14 @@ export interface BackupGiven {
 }
 
 /**
- * Writes a backup of a database and of the files of a store into a tar file, while both are in use. The backup has the
- * database as it was when the copy of its files ended. The store's files are copied after that, so the backup contains
- * every file that the database names, except files removed meanwhile. The tar file gets its name when it is complete.
- * While another backup of the database is under way, the call is refused before anything is written.
+ * Writes a backup of a database and of the files of a store into a tar file, while both are in use. The backup contains
+ * the state of the database at the end of the copy. The store's files are copied after that, so the backup contains
+ * every file to which the database refers, except files that are removed during the backup. The tar file gets its final
+ * name when it is complete. While another backup of the database is under way, the call is refused before anything is
+ * written.
  *
- * Two statements hold up all others: a checkpoint at the beginning, like the one that follows every 64 MB of log, and
- * the end of the log. Other threads read and write the bytes, four megabytes at a time at most.
+ * Two statements delay all others: a checkpoint at the beginning, like the one after every 64 MB of log, and the
+ * statement that ends the backup of the log. Other threads read and write the bytes, at most four megabytes at a time.
  */
 export const backUp = Effect.fnUntraced(
   function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
@@ -149,7 +151,7 @@ const backUpAlone = Effect.fnUntraced(
           }))
       })
     let folders: ReadonlyArray<string> = []
-    /** The files of the database, and then the log of the time in which they were copied. */
+    /** The files of the database, then the log that was written while they were copied. */
     const ofDatabase: TarEntries<BackupRefused | SqlError.SqlError> = Stream.unwrap(Effect.gen(function*() {
       yield* timed(database.begin)
       const tree = yield* io(() => treeOf(database.folder))
@@ -207,9 +209,9 @@ const backUpAlone = Effect.fnUntraced(
 
 const STORE = "blobs"
 
-/** The files of a backup, unpacked in a subfolder of the folder that is restored. */
+/** The files of a backup, unpacked in a subfolder of the folder to which the backup is restored. */
 export interface Unpacked {
-  /** The subfolder, which is a DATA_DIR on which the database can be opened. */
+  /** The subfolder. The database can be opened with this folder as DATA_DIR. */
   readonly dataDir: string
   readonly madeAt: string
   readonly files: boolean
@@ -217,13 +219,13 @@ export interface Unpacked {
   readonly finish: Effect.Effect<void, BackupRefused>
 }
 
-/** Whether a path is relative and never leads upwards, as all paths of a backup. */
+/** Whether a path is relative and does not lead out of the folder, as required of all paths in a backup. */
 const isInside = (name: string): boolean =>
   /^(database|blobs)\//.test(name) && !name.split("/").includes("..") && !name.includes("\\")
 
 /**
- * Writes the entries of a backup below a folder, and returns their number and the content of the last one, which is not
- * written.
+ * Writes the entries of a backup below a folder, except the last one. Returns the number of entries and the content of
+ * the last one.
  */
 const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) {
   let entries = 0
@@ -257,7 +259,7 @@ const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) 
 
 /**
  * Unpacks a backup below an empty folder and syncs it to disk. May be repeated, because it removes the files of an
- * interrupted restoration. Until `finish`, a server that is started on the folder finds no database there.
+ * interrupted restoration. Before `finish`, a server that is started with this folder finds no database there.
  */
 export const unpack = Effect.fnUntraced(
   function*(file: string, folder: string): Effect.fn.Return<Unpacked, BackupRefused> {
@@ -270,13 +272,14 @@ export const unpack = Effect.fnUntraced(
     })
     const names = yield* io(() => readdir(target))
     const others = names.filter((name) => name !== RESTORING)
-    // The state that `finish` leaves if the process dies between its two steps.
+    // The state that `finish` leaves if the process crashes between its two steps.
     const isHalf = names.includes(RESTORING) && others.length === 1 && others[0] === STORE
     if (others.length > 0 && !isHalf)
       return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
     const damaged = (why: string) => refuse(`${path.resolve(file)} is not a complete backup: ${why}.`)
     yield* io(async () => {
-      // The store is removed before `dataDir`, whose presence shows that the store is a leftover.
+      // The store is removed before `dataDir`, because only the presence of `dataDir` shows that the store is a
+      // leftover.
       if (isHalf) await rm(path.join(target, STORE), { recursive: true })
       await rm(dataDir, { recursive: true, force: true })
       await mkdir(dataDir, { recursive: true, mode: 0o700 })

@@ -21,7 +21,7 @@ export const CONTENT_TYPES = [
   "video/webm"
 ] as const
 
-/** The content type with which a file is stored; undefined if files may not have the type. */
+/** Returns the content type with which a file is stored, or undefined if files may not have this type. */
 export const contentTypeOf = (text: string): string | undefined => {
   const given = parseMediaType(text)
   return given !== undefined && (CONTENT_TYPES as ReadonlyArray<string>).includes(given.type)
@@ -29,7 +29,7 @@ export const contentTypeOf = (text: string): string | undefined => {
     : undefined
 }
 
-/** The agents that a file is for: one agent, or the members of one group. */
+/** The agents to whom a file may be sent: one agent, or the members of one group. */
 export type AttachmentScope =
   | { readonly _tag: "Agent"; readonly agentId: string }
   | { readonly _tag: "Group"; readonly groupId: string }

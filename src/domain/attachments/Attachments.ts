@@ -42,15 +42,18 @@ export type AttachmentRefusal = (typeof fileErrors)[number]["Type"] | Unavailabl
 const HOUR_MILLIS = 3_600_000
 const DAY_MILLIS = 24 * HOUR_MILLIS
 const SWEEP_ROWS = 100
-/** Delay before a file that could not be checked or removed is retried, so that it does not hold up the others. */
+/**
+ * After which time a file that could not be checked or removed is tried again, in milliseconds. The delay keeps the
+ * file from delaying the others.
+ */
 const AGAIN_MILLIS = 600_000
 
 /**
- * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to
- * the store, and immutable from then on. It can be sent any number of times to the agent or group that it was announced
- * for. If a file was never uploaded, the sweep removes it soon after its upload URL has expired. If no message uses a
- * file, the sweep removes it UPLOADS_RETENTION_HOURS after its announcement. A used file is removed when the retention
- * of the messages that use it ends.
+ * Files that agents send each other. An agent first announces a file, which reserves the file's size in the agent's
+ * quota, and then uploads it to the store. From then on, the file is immutable. It can be sent any number of times to
+ * the agent or group for which it was announced. If a file was never uploaded, the sweep removes it soon after its
+ * upload URL has expired. If no message uses a file, the sweep removes it UPLOADS_RETENTION_HOURS after its
+ * announcement. A used file is removed when the retention of the messages that use it ends.
  */
 export class Attachments extends Context.Service<Attachments, {
   /**
@@ -67,19 +70,21 @@ export class Attachments extends Context.Service<Attachments, {
     | StorageUnavailable
     | Unavailable
   >
-  /** A URL for the uploader, the recipient or a member of the group; for anybody else the file is not found. */
+  /**
+   * Returns a URL for the uploader, the recipient or a member of the group. Fails with `NotFound` for all other agents.
+   */
   readonly downloadUrl: (
     agentId: string,
     id: string
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
-  /** The name, type and size of a stored file, for agents that may download it. */
+  /** Returns the name, type and size of a stored file, for agents that may download it. */
   readonly describe: (agentId: string, id: string) => Effect.Effect<
     Pick<Attachment, "filename" | "contentType" | "size">,
     NotFound | GroupDeleted | StorageUnavailable | Unavailable
   >
   /**
-   * Stores the bytes of a file that this agent has announced, in place of an upload. The caller makes sure that they
-   * are the announced bytes.
+   * Stores the bytes of a file that this agent has announced, instead of an upload. The caller must make sure that
+   * these are the announced bytes.
    */
   readonly fill: (
     uploaderId: string,
@@ -87,7 +92,8 @@ export class Attachments extends Context.Service<Attachments, {
     bytes: Buffer
   ) => Effect.Effect<void, NotFound | StorageUnavailable | Unavailable>
   /**
-   * A stored file with its bytes, for agents that may download it; without the bytes if there are more than `maxBytes`.
+   * Returns a stored file with its bytes, for agents that may download it. Leaves out the bytes if there are more than
+   * `maxBytes`.
    */
   readonly open: (agentId: string, id: string, maxBytes: number) => Effect.Effect<
     {
@@ -99,8 +105,8 @@ export class Attachments extends Context.Service<Attachments, {
     NotFound | GroupDeleted | StorageUnavailable | Unavailable
   >
   /**
-   * Checks that a message to this target may carry the file, and marks the file as used, so that it is kept. If the
-   * store must be queried, `asks` is called with true before the query and with false after it.
+   * Checks that a message to this target may contain the file, and marks the file as used, so that it is kept. If this
+   * needs a request to the store, `asks` is called with true before the request and with false after it.
    */
   readonly use: (
     senderId: string,
@@ -108,9 +114,9 @@ export class Attachments extends Context.Service<Attachments, {
     id: string,
     asks: (isAsked: boolean) => void
   ) => Effect.Effect<void, AttachmentRefusal>
-  /** Hides some of the files whose last message is past its retention; the sweep then removes them. */
+  /** Condemns a batch of the files whose last message is past its retention. The sweep then removes these files. */
   readonly retire: Effect.Effect<Batch, Unavailable>
-  /** Checks some of the files that are due, and removes the abandoned ones with their bytes. */
+  /** Checks a batch of the files that are due, and removes the abandoned ones with their bytes. */
   readonly sweep: Effect.Effect<Batch, Unavailable | StorageUnavailable>
 }>()("parley/attachments/Attachments") {
   static readonly layer = Layer.effect(
@@ -145,13 +151,16 @@ export class Attachments extends Context.Service<Attachments, {
         return { _tag: "Agent", agentId: recipient.id }
       })
 
-      /** The state of the uploaded bytes. Queries the store only until they are known to be stored. */
+      /**
+       * Returns the state of the uploaded bytes. Sends requests to the store only until the bytes are known to be
+       * stored.
+       */
       const verdictOn = (attachment: Attachment): Effect.Effect<Verdict, StorageUnavailable> =>
         attachment.storedAt === null ? blobs.verify(attachment) : Effect.succeed("stored")
 
       const notFound = () => new NotFound({ message: "There is no such file for you." })
 
-      /** A stored file that this agent may download. */
+      /** Returns a stored file that this agent may download. */
       const storedFor = Effect.fn("Attachments.storedFor")(function*(agentId: string, id: string) {
         const attachment = yield* repo.byId(id)
         if (attachment === undefined) return yield* notFound()
@@ -174,7 +183,7 @@ export class Attachments extends Context.Service<Attachments, {
         const until = file.createdAt + kept
         if (!file.condemned) {
           if (until > now() && (yield* blobs.verify(file)) === "stored") return yield* repo.lookAgain(file.id, until)
-          // A message has just used the file. The next sweep will see the use.
+          // A message has just used the file. The next sweep takes the use into account.
           if (!(yield* repo.condemn(file.id))) return
         }
         yield* blobs.remove(file.id)
@@ -194,7 +203,7 @@ export class Attachments extends Context.Service<Attachments, {
         retire: Effect.suspend(() => {
           const days = config.RETENTION_MESSAGES_DAYS
           if (days === undefined) return Effect.succeed({ rows: 0, more: false })
-          // Adds two days, because `usedAt` is only accurate to a day and the message is stored a moment later.
+          // Add two days, because `usedAt` is only accurate to a day and the message is stored slightly later.
           return Effect.map(repo.retire(now() - (days + 2) * DAY_MILLIS, now(), SWEEP_ROWS), batchUpTo(SWEEP_ROWS))
         }),
         reserve: Effect.fn("Attachments.reserve")(function*(uploaderId, { contentType, filename, sha256, size, to }) {

@@ -15,7 +15,8 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { CONTENT_TYPES, contentTypeOf, MAX_ATTACHMENT_BYTES, QuotaExceeded } from "./Attachment.ts"
 
 /**
- * A content type out of those that files may have, in any case and with parameters. Decodes to the type that is stored.
+ * One of the content types that files may have, in upper or lower case, with or without parameters. It is decoded to
+ * the type that is stored.
  */
 const ContentType = Schema.String.check(
   Schema.makeFilter(
@@ -32,7 +33,7 @@ const ContentType = Schema.String.check(
   )
 )
 
-/** A file to be uploaded, for exactly one of `to` and `conversation_id`. */
+/** The announcement of a file. Exactly one of `to` and `conversation_id` must be given. */
 export const NewUpload = Schema.Struct({
   to: Schema.optionalKey(HandleInput),
   conversation_id: Schema.optionalKey(Text(1, 64)),
@@ -70,7 +71,7 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       params: { id: Text(1, 128) },
       success: HttpApiSchema.Empty(302),
       error: [NotFound, GroupDeleted, StorageUnavailable]
-      // The download of a file that was not checked yet waits for the file store, which may read the whole file.
+      // The download of a file that is not checked yet waits for the file store, which may have to read the whole file.
     }).annotate(ReadDeadline, false).annotateMerge(documented({
       summary: "Download a file",
       description:

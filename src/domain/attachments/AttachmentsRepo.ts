@@ -29,7 +29,7 @@ interface Row {
   readonly used_at: number | null
 }
 
-/** A second attempt at the same request has the same id, so it finds the file, whose size is charged only once. */
+/** A second attempt of the same request has the same id. It finds the file, so the size is charged only once. */
 const RESERVE = `
 WITH known AS (
   SELECT id FROM attachments WHERE id = $1::text AND uploader_id = $2::text
@@ -71,7 +71,7 @@ const LOOK_AGAIN = `UPDATE attachments SET look_at = $2 WHERE id = $1`
 
 const CONDEMN = `UPDATE attachments SET condemned = true WHERE id = $1 AND used_at IS NULL RETURNING id`
 
-/** `used_at` is tested again under the row's lock, because a message may just have used the file again. */
+/** `used_at` is tested again under the row's lock, because a message may have used the file again in the meantime. */
 const RETIRE = `
 UPDATE attachments SET condemned = true, look_at = $2
 WHERE used_at <= $1 AND id = ANY (ARRAY(
@@ -85,7 +85,7 @@ UPDATE attachment_usage u SET bytes = u.bytes - g.size FROM gone g WHERE u.agent
 
 /** All statements on attachments. */
 export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
-  /** Reserves a file's size in its uploader's quota, unless uploader or recipient has blocked the other. */
+  /** Reserves a file's size in the uploader's quota, unless the uploader or the recipient has blocked the other. */
   readonly reserve: (
     attachment: Omit<Attachment, "storedAt" | "usedAt">,
     quota: number,
@@ -93,16 +93,19 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
   ) => Effect.Effect<Reservation, Unavailable>
   readonly byId: (id: string) => Effect.Effect<Attachment | undefined, Unavailable>
   readonly markStored: (id: string, at: number) => Effect.Effect<void, Unavailable>
-  /** Records a use. From then on the file is kept as long as messages are. False if the file is gone. */
+  /** Records a use. From then on, the file is kept as long as messages are kept. Returns false if the file is gone. */
   readonly markUsed: (id: string, at: number) => Effect.Effect<boolean, Unavailable>
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Overdue>, Unavailable>
-  /** Sets when the sweep checks the file next. Null means not before `retire` hides the file. */
+  /**
+   * Sets when the sweep checks the file next. With null, the sweep does not check the file before `retire` has
+   * condemned it.
+   */
   readonly lookAgain: (id: string, at: number | null) => Effect.Effect<void, Unavailable>
-  /** Hides a file that no message has used; false if one has. */
+  /** Condemns a file, which hides it from agents. Returns false if a message has used the file. */
   readonly condemn: (id: string) => Effect.Effect<boolean, Unavailable>
   /**
-   * Hides up to `most` files whose last use was by `usedBy`, and makes them due for the sweep at `at`; returns how
-   * many.
+   * Condemns up to `most` files whose last use was not after `usedBy`, and makes them due for the sweep at `at`.
+   * Returns the number of these files.
    */
   readonly retire: (usedBy: number, at: number, most: number) => Effect.Effect<number, Unavailable>
   /** Deletes a condemned file's row, and returns its size to the uploader's quota. */

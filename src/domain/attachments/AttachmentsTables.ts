@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
-/** Files of messages, and how many bytes each agent has stored. */
+/** The tables of the files of messages, and of how many bytes each agent has stored. */
 export const attachmentsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "attachments",

@@ -10,13 +10,13 @@ import { HttpApiEndpoint } from "effect/http-api"
 import { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
 
-/** Where the disk store's signed URLs lead, with the token at the end. */
+/** The path of the disk store's signed URLs. The token follows it. */
 export const SIGNED_URLS = "/v1/files/"
 
-/** The options of the upload to a signed URL, whose route is not part of the Api. */
+/** The options of an upload to a signed URL. Its route is not part of the Api. */
 export const upload = HttpApiEndpoint.put("upload", `${SIGNED_URLS}:token`).annotate(RawBody, "streamed")
 
-/** The token of a signed URL, which is the last segment of its path. */
+/** Returns the token of a signed URL: the last segment of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
   request.url.replace(/[?#].*$/s, "").replace(/^.*\//s, "")
 
@@ -60,7 +60,7 @@ const routes = (files: SignedFiles) =>
             "cache-control": "private, max-age=300"
           }
           if (isKnown(request.headers["if-none-match"], etag)) return HttpServerResponse.empty({ status: 304, headers })
-          // A range has a meaning for GET alone (RFC 9110, 14.2).
+          // A range has a meaning only for GET (RFC 9110, 14.2).
           const part = request.method === "GET" ? rangeOf(request.headers, size, etag) : undefined
           if (part === "none")
             return toResponse(new RangeNotSatisfiable(), {
@@ -82,8 +82,8 @@ const routes = (files: SignedFiles) =>
   )
 
 /**
- * Serves the signed URLs of the disk store, which has no server of its own. The OpenAPI document omits these opaque
- * URLs.
+ * Serves the signed URLs of the disk store, which has no server of its own. The OpenAPI document does not contain these
+ * opaque URLs.
  */
 export const FilesHttp = Layer.unwrap(
   Effect.map(Blobs, ({ signedFiles }) => signedFiles === undefined ? Layer.empty : routes(signedFiles))

@@ -22,28 +22,28 @@ type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
 
 /**
  * Calls this server's own HTTP API inside the process, for one request of another protocol. The handlers, checks,
- * limits and errors are the same as over the network. None of these calls counts against the general budget of
+ * limits and errors are the same as for calls over the network. These calls do not count against the general budget of
  * requests.
  */
 export interface ApiCalls {
   /**
-   * `A` is the answer's type in the API's description, which the contract tests check. Callers make the path with
-   * `path` and the query with `query`.
+   * `A` is the type of the response in the description of the API, which the contract tests check. Callers build the
+   * path with `path` and the query with `query`.
    */
   readonly call: <A = unknown>(method: Method, path: string, body?: unknown) => Effect.Effect<ApiAnswer<A>, Refusal>
 }
 
 /**
- * Segments of the API's own paths. An id that equals one gets an @ before it, so that it reaches no other route
- * (wire.md C.0).
+ * Literal segments of the API's paths. An id that equals such a segment gets an @ in front, so that the call does not
+ * go to another route (wire.md C.0).
  */
 const LITERALS = new Set(["me", "recover", "sync", "invites", "blocks", "batch"])
 
-/** A path that contains ids. It is safe for any text that a caller gives as an id. */
+/** Builds a path that contains ids. The result is safe for any text that a caller gives as an id. */
 export const path = (strings: TemplateStringsArray, ...ids: ReadonlyArray<string>): string =>
   String.raw({ raw: strings }, ...ids.map((id) => encodeURIComponent(LITERALS.has(id.toLowerCase()) ? `@${id}` : id)))
 
-/** The query string of the parameters that are not undefined. */
+/** Builds the query string of the parameters that are not undefined. */
 export const query = (given: Readonly<Record<string, string | number | undefined>>): string => {
   const params = new URLSearchParams()
   for (const [name, value] of Object.entries(given)) if (value !== undefined) params.set(name, String(value))
@@ -61,7 +61,7 @@ const refusalOf = (response: HttpServerResponse.HttpServerResponse): Refusal => 
   return { code, message, status: response.status, ...(details === undefined ? {} : { details }), retryAfterMs }
 }
 
-/** The API for the principal of a request, or for an anonymous caller if `principal` is undefined. */
+/** Makes the API for the principal of a request, or for an anonymous caller if `principal` is undefined. */
 export const makeApiCalls = (
   app: ReturnType<HttpRouter.HttpRouter["asHttpEffect"]>,
   request: HttpServerRequest.HttpServerRequest,
@@ -74,7 +74,8 @@ export const makeApiCalls = (
   })
   return {
     call: <A>(method: Method, url: string, body?: unknown) => {
-      // Only the fields given here differ from the outer request. Its address and its answer's headers stay the same.
+      // Only the fields given here differ from the outer request. The address and the headers of the response are those
+      // of the outer request.
       const inner = new BufferedRequest(request.source as ServerRequest, {
         method,
         url,

@@ -4,7 +4,7 @@ import { sha256 } from "#infrastructure/platform/Ids"
 import { Unauthorized, type Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** A key and its hash take some 300 bytes. */
+/** How many hashes of keys are cached. A key and its hash take about 300 bytes. */
 const MAX_HASHES = 10_000
 
 const KEY = /^ac_[A-Za-z0-9_-]{43}$/
@@ -12,9 +12,9 @@ const KEY = /^ac_[A-Za-z0-9_-]{43}$/
 /** Authenticates API keys, for HTTP and for WebSockets. */
 export class Auth extends Context.Service<Auth, {
   /**
-   * The account of a live key. It may be suspended. The caller decides what it may do. A key that is malformed,
-   * unknown, replaced or of a deleted account always fails with the same `Unauthorized`. If the key cannot be
-   * checked, the failure is `Unavailable` (503).
+   * Returns the account of a live key. The account may be suspended, and the caller decides what a suspended account
+   * may do. Fails with the same `Unauthorized` for a key that is malformed, unknown or replaced, and for the key of a
+   * deleted account. Fails with `Unavailable` (503) if the key cannot be checked.
    */
   readonly authenticate: (key: string) => Effect.Effect<Agent, Unauthorized | Unavailable>
 }>()("parley/auth/Auth") {

@@ -12,8 +12,8 @@ import { Budgets } from "./Budgets.ts"
 import { CurrentPrincipal } from "./Principal.ts"
 
 /**
- * The agent whose key the request carries, as its account was when the key was checked (`Agents` states how old that
- * may be).
+ * The agent whose key the request contains. The fields are those of the account when the key was checked (`Agents`
+ * documents how old they may be).
  */
 export class CurrentAgent extends Context.Service<CurrentAgent, {
   readonly id: string
@@ -26,8 +26,8 @@ export class CurrentAgent extends Context.Service<CurrentAgent, {
 const bearer = HttpApiSecurity.bearer
 
 /**
- * Authenticates the bearer token of the Authorization header, never one in the query string, and counts the request
- * against the agent's budget.
+ * Authenticates the bearer token in the Authorization header and counts the request against the agent's budget. Never
+ * accepts a token in the query string.
  */
 const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void, E> | undefined) =>
   Effect.gen(function*() {
@@ -42,8 +42,8 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
         unhandled | E | Unauthorized | Unavailable | RateLimited
       > =>
         Effect.withFiber((fiber) => {
-          // Reads the header and not the credential that the middleware gets, because that credential is wrapped for
-          // each request.
+          // Read the header instead of the credential that the middleware gets, because Effect wraps that credential
+          // for each request.
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const check = fiber.getRef(CurrentPrincipal)?.check ??
             auth.authenticate(bearerOf(request.headers["authorization"]))
@@ -73,7 +73,7 @@ export class Authorization extends HttpApiMiddleware.Service<Authorization, { pr
   )
 }
 
-/** Requires a live key; a suspended agent passes too, to read its own status. */
+/** Requires a live key. A suspended agent is also accepted, so that it can read its own status. */
 export class AuthorizationEvenSuspended
   extends HttpApiMiddleware.Service<AuthorizationEvenSuspended, { provides: CurrentAgent }>()(
     "parley/auth/AuthorizationEvenSuspended",

@@ -12,8 +12,8 @@ import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
 
 /**
- * Annotates an endpoint whose handler begins with a rate limit of its own, so that both are counted in one round trip
- * (`RateLimits.takeTogether`).
+ * Annotates an endpoint whose handler first counts against a rate limit of its own. Both limits are then counted in one
+ * round trip (`RateLimits.takeTogether`).
  */
 export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })
 
@@ -32,7 +32,10 @@ export const ANONYMOUS_REQUESTS: Rate = {
 /** How many files of the server's own pages an IP address may load. */
 export const ASSETS: Rate = { name: "assets", setting: "LIMITS_ASSETS_PER_MINUTE", ...MINUTE }
 
-/** Says for the log what is wrong with the header of a request that has no live key. Contains no part of the header. */
+/**
+ * Describes, for the log, what is wrong with the header of a request without a live key. The text contains no part of
+ * the header.
+ */
 const whyUnauthorized = (authorization: string | undefined): string =>
   authorization === undefined || authorization === ""
     ? "It has no Authorization header."
@@ -41,8 +44,8 @@ const whyUnauthorized = (authorization: string | undefined): string =>
     : "No agent has this key: it is wrong, or was replaced, or its account was deleted."
 
 /**
- * The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. A
- * request with a large answer also takes a slot of its agent or address (`LargeReads`).
+ * The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for all other requests.
+ * A request with a large response also takes a slot of its agent or address (`LargeReads`).
  */
 export class Budgets extends Context.Service<Budgets, {
   /** Counts a request of an agent to the endpoint, and runs or refuses the request. */
@@ -60,7 +63,7 @@ export class Budgets extends Context.Service<Budgets, {
   readonly unauthorized: (
     request: HttpServerRequest.HttpServerRequest
   ) => Effect.Effect<never, Unauthorized | RateLimited>
-  /** Counts a request for a file of the server's own pages, of which a page loads many. */
+  /** Counts a request for a file of the server's own pages. A page loads many such files. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
   /** Counts a request to a `Probe`, unless it comes from one of PROBE_ADDRESSES. */
   readonly ofProbe: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<void, RateLimited>
@@ -80,7 +83,7 @@ export class Budgets extends Context.Service<Budgets, {
       const keyOf = (request: HttpServerRequest.HttpServerRequest): string =>
         addressKey(addressOf(request, config.TRUST_PROXY))
 
-      /** From now on, the bytes that the request makes this process hold count for the agent. */
+      /** Attributes the memory that the request uses in this process to the agent from now on. */
       const attribute = ({ source }: HttpServerRequest.HttpServerRequest, agentId: string): void => {
         if (source instanceof ServerRequest) source.agentId = agentId
       }

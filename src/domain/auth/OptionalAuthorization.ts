@@ -17,8 +17,8 @@ export class CurrentCaller extends Context.Service<CurrentCaller, {
 }>()("parley/auth/CurrentCaller") {}
 
 /**
- * Lets a request without an Authorization header pass as anonymous. A request with one is authenticated as
- * everywhere else, so that an invalid key is never treated as no key (wire.md B4).
+ * Treats a request without an Authorization header as anonymous. A request with this header is authenticated as on
+ * every other endpoint. So an invalid key never counts as a missing key (wire.md B4).
  */
 export class OptionalAuthorization
   extends HttpApiMiddleware.Service<OptionalAuthorization, { provides: CurrentCaller }>()(

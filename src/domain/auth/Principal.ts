@@ -6,25 +6,25 @@ import { Context, type Effect } from "effect"
 export interface Principal {
   readonly agentId: string
   /**
-   * The agent's account as it is now, as `Auth.authenticate` returns it. Fails if the credential of the request is no
-   * longer valid.
+   * Returns the agent's current account, like `Auth.authenticate`. Fails if the credential of the request is no longer
+   * valid.
    */
   readonly check: Effect.Effect<Agent, Unauthorized | Unavailable>
   /**
-   * Whether the credential can end without a notice to this node, as an access token of OAuth can. Then a stream checks
-   * it now and then.
+   * Whether the credential can end without a notice to this node, like an access token of OAuth. If so, a stream checks
+   * the credential from time to time.
    */
   readonly endsUnnoticed?: boolean
   /**
-   * The connection of OAuth that the request uses; undefined for a key. A subscription that the request makes ends with
-   * this connection.
+   * The id of the OAuth grant that the request uses; undefined for a key. A subscription that the request creates ends
+   * with this grant.
    */
   readonly connectionId?: string | undefined
 }
 
 /**
- * The principal of a call to this API from inside the process (ApiCalls.ts). A request over the network has a key
- * instead.
+ * The principal of a call to this API from inside the process (ApiCalls.ts). A request over the network has a key or a
+ * token instead.
  */
 export const CurrentPrincipal = Context.Reference<Principal | undefined>("parley/auth/CurrentPrincipal", {
   defaultValue: () => undefined

@@ -4,7 +4,7 @@ import { toWireFailure } from "#infrastructure/wire/WireErrors"
 import { ByteSize, Effect } from "effect"
 import { HttpIncomingMessage, type HttpServerRequest } from "effect/http"
 
-/** Reads the picture in a request's body, whatever its content-type. Reading begins when the effect runs. */
+/** Reads the picture in a request's body and ignores the content-type. Reading begins when the effect runs. */
 export const avatarBody = (
   request: HttpServerRequest.HttpServerRequest,
   maxBytes: number

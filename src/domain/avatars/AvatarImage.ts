@@ -6,7 +6,8 @@ import type { Sharp, SharpOptions } from "sharp"
 export const MAX_AVATAR_BYTES = 5_242_880
 const SIDE_PIXELS = 512
 /**
- * Pictures rendered at once, each by one thread. `MAX_WAITING` bounds the pictures being rendered or waiting, together.
+ * How many pictures are rendered at the same time, each by one thread. `MAX_WAITING` bounds how many pictures are being
+ * rendered or waiting.
  */
 const MAX_CONCURRENT_DECODES = 2
 const MAX_WAITING = 32
@@ -40,7 +41,7 @@ export type ImageRefusal = EmptyBody | UnsupportedFormat | DecodeFailed | ImageT
 
 type Format = "jpeg" | "png" | "webp" | "gif"
 
-/** The format of a picture by its first bytes; the content-type is ignored. */
+/** Returns the format of a picture according to its first bytes. The content-type is ignored. */
 export const formatOf = (bytes: Buffer): Format | undefined => {
   const begins = (text: string, at = 0) => bytes.toString("latin1", at, at + text.length) === text
   if (begins("\xff\xd8\xff")) return "jpeg"
@@ -49,11 +50,15 @@ export const formatOf = (bytes: Buffer): Format | undefined => {
   return begins("GIF87a") || begins("GIF89a") ? "gif" : undefined
 }
 
-/** Decodes one frame. Reads sequentially, which needs less memory. Fails at decoding errors but not at warnings. */
+/**
+ * Decode only one frame. Read sequentially, because this needs less memory. Fail on decoding errors, but not on
+ * warnings.
+ */
 const OPTIONS: SharpOptions = { sequentialRead: true, pages: 1, failOn: "error" }
 
 /**
- * Loads the library with the first picture, because the library is large and many servers get no picture for a while.
+ * Loads the library when the first picture arrives, because the library is large and many servers get no picture for a
+ * long time.
  */
 const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
   const { default: sharp } = await import("sharp")
@@ -64,8 +69,8 @@ const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
 
 /**
  * Renders a picture as an avatar: 512×512 WebP, upright, cropped to its middle, without metadata. Format and size are
- * read from the header first, so that a picture with too many pixels is never decoded. Threads of the library do the
- * work.
+ * read from the header first, so that a picture with too many pixels is never decoded. The work is done by threads of
+ * the library.
  */
 export const makeAvatarImage = Effect.gen(function*() {
   const { LIMITS_AVATAR_PIXELS: maxPixels, LIMITS_AVATAR_SIDE: minSide } = yield* Config
@@ -75,7 +80,7 @@ export const makeAvatarImage = Effect.gen(function*() {
   const render = Effect.fnUntraced(function*(bytes: Buffer): Effect.fn.Return<Buffer, ImageRefusal> {
     const open = yield* load
     const failed = () => new DecodeFailed()
-    // Reads the header only, so it needs no limit on pixels.
+    // Only the header is read here, so no limit on pixels is needed.
     const { height, width } = yield* Effect.tryPromise({
       try: () => open(bytes, { limitInputPixels: false }).metadata(),
       catch: failed

@@ -14,7 +14,10 @@ import { AvatarsRepo } from "./AvatarsRepo.ts"
 
 const DAY_MILLIS = 86_400_000
 const SWEEP_ROWS = 100
-/** Delay before a picture that could not be removed is retried, so that it does not hold up the others. */
+/**
+ * After which time the removal of a picture is retried, in milliseconds. The delay keeps the picture from delaying the
+ * others.
+ */
 const AGAIN_MILLIS = 600_000
 
 const objectOf = (key: string) => `avatars/${key}`
@@ -29,30 +32,30 @@ export interface Avatar {
 export const AVATAR_WRITES: Rate = { name: "avatar_writes", setting: "LIMITS_AVATAR_WRITES_PER_MINUTE", ...MINUTE }
 
 /**
- * Pictures of agents and groups. A picture's key is the hash of its content, so its URL can be cached for ever and
- * equal pictures are stored once; agents and groups refer to it by that key. The sweep checks each picture once a day,
- * and removes it if no agent and no group refers to it.
+ * Pictures of agents and groups. The key of a picture is the hash of its content. So its URL can be cached for ever,
+ * and equal pictures are stored only once. Agents and groups refer to a picture by its key. The sweep checks each
+ * picture once a day, and removes it if no agent and no group refers to it.
  */
 export class Avatars extends Context.Service<Avatars, {
   /**
-   * Counts a write against the agent's rate limit, whether it sets or clears its own picture or a group's. The write is
-   * counted before it begins, and no longer counted if it fails.
+   * Counts a write against the agent's rate limit. A write sets or clears the picture of the agent or of a group. It is
+   * counted before it begins. If it fails, it does not count.
    */
   readonly counted: <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
-  /** Renders the picture as an avatar; stores nothing. */
+  /** Renders the picture as an avatar. Stores nothing. */
   readonly render: (bytes: Buffer) => Effect.Effect<Buffer, ImageRefusal | Unavailable>
-  /** Stores a rendered picture. It is kept for a day, within which an agent or group must refer to it. */
+  /** Stores a rendered picture. If no agent or group refers to the picture within a day, it is removed. */
   readonly store: (image: Buffer) => Effect.Effect<Avatar, StorageUnavailable | Unavailable>
-  /** Keeps a picture of this server for another day, so that a group can refer to it; ignores all other URLs. */
+  /** Keeps a picture on this server for another day, so that a group can refer to it. Ignores all other URLs. */
   readonly defer: (url: string) => Effect.Effect<void, Unavailable>
   readonly set: (
     agentId: string,
     bytes: Buffer
   ) => Effect.Effect<Avatar, ImageRefusal | RateLimited | StorageUnavailable | Unauthorized | Unavailable>
   readonly clear: (agentId: string) => Effect.Effect<void, NotFound | RateLimited | Unavailable>
-  /** The bytes of a picture (WebP). */
+  /** Returns the bytes of a picture (WebP). */
   readonly read: (key: string) => Effect.Effect<Buffer, NotFound | StorageUnavailable>
-  /** Checks some of the pictures that are due, and removes those that no agent and no group refers to. */
+  /** Checks a batch of the pictures that are due, and removes those to which no agent and no group refers. */
   readonly sweep: Effect.Effect<Batch, Unavailable | StorageUnavailable>
 }>()("parley/avatars/Avatars") {
   static readonly layer = Layer.effect(

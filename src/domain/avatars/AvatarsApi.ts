@@ -26,7 +26,7 @@ export const avatarAnswer: typeof AvatarAnswer.Type = {
 
 export const imageRefusals = [EmptyBody, UnsupportedFormat, DecodeFailed, ImageTooSmall] as const
 
-/** The raw request body, which has no schema, as the OpenAPI document describes it. */
+/** The description of the raw request body in the OpenAPI document. The body has no schema. */
 export const rawImage = {
   requestBody: {
     description: "A JPEG, PNG, WebP or GIF of at most 5 MiB, whatever the content-type says.",
@@ -35,7 +35,7 @@ export const rawImage = {
   }
 }
 
-/** Pictures of agents (wire.md C.3). The pictures themselves are public, at the URL in the answer (AvatarsHttp). */
+/** Pictures of agents (wire.md C.3). The pictures themselves are public, at the URL in the response (AvatarsHttp). */
 export class AvatarsApi extends HttpApiGroup.make("avatars")
   .add(
     HttpApiEndpoint.put("set", "/v1/agents/:handle/avatar", {

@@ -9,8 +9,8 @@ ON CONFLICT (key) DO UPDATE SET look_at = EXCLUDED.look_at WHERE NOT avatars.con
 RETURNING key`
 
 /**
- * Written so that the planner finds an agent by its id, and not in the index of agents with a picture or of live
- * agents.
+ * These conditions are written so that the planner finds an agent by id, and uses neither the index of agents with a
+ * picture nor that of live agents.
  */
 const HAS_ONE = `coalesce(avatar_key, '') <> ''`
 const LIVES = `coalesce(deleted_at, 0) = 0`
@@ -37,16 +37,25 @@ const REMOVE = `DELETE FROM avatars WHERE key = $1 AND condemned`
 
 /** All statements on avatars. */
 export class AvatarsRepo extends Context.Service<AvatarsRepo, {
-  /** Records a picture before its bytes are stored; the sweep skips it until `lookAt`. False if it is being removed. */
+  /**
+   * Records a picture before its bytes are stored. The sweep does not check it before `lookAt`. Returns false if the
+   * picture is being removed.
+   */
   readonly keep: (key: string, lookAt: number) => Effect.Effect<boolean, Unavailable>
-  /** False for an account that has ended. */
+  /** Returns false for an account that has ended. */
   readonly set: (agentId: string, key: string, at: number) => Effect.Effect<boolean, Unavailable>
-  /** False if the agent had no picture. */
+  /** Returns false if the agent had no picture. */
   readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, Unavailable>
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
-  /** Begins the removal of a picture. False if an agent or group refers to it, or if its next check was postponed. */
+  /**
+   * Begins the removal of a picture. Returns false if an agent or group refers to the picture, or if its next check was
+   * postponed.
+   */
   readonly condemn: (key: string, at: number) => Effect.Effect<boolean, Unavailable>
-  /** Postpones the next check of a picture that a group is about to refer to. Does nothing if it is not stored. */
+  /**
+   * Postpones the next check of a picture to which a group is about to refer. Does nothing if the picture is not
+   * stored.
+   */
   readonly defer: (key: string, lookAt: number) => Effect.Effect<void, Unavailable>
   readonly lookAgain: (key: string, at: number) => Effect.Effect<void, Unavailable>
   readonly remove: (key: string) => Effect.Effect<void, Unavailable>

@@ -1,6 +1,6 @@
 import type { OwnedTable } from "#infrastructure/database/Tables"
 
-/** The pictures in the store. */
+/** The table of the pictures in the store. */
 export const avatarsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "avatars",

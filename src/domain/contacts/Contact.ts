@@ -4,8 +4,8 @@ import { WireError } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 
 /**
- * An agent in the caller's contact list (wire.md C.1). The other agent is not notified, and its own list does not
- * change.
+ * An agent in the caller's contact list (wire.md C.1). The agent is not notified when it is added, and its own list
+ * does not change.
  */
 export const Contact = Schema.Struct({
   handle: Schema.String,
@@ -17,7 +17,7 @@ export const Contact = Schema.Struct({
   added_at: DateTimeString
 }).annotate({ identifier: "Contact" })
 
-/** Whether a handle is among the caller's contacts. False for an unknown handle. */
+/** Whether the agent with a handle is a contact of the caller. False for an unknown handle. */
 export const ContactCheck = Schema.Struct({
   handle: Schema.String,
   is_contact: Schema.Boolean,
@@ -33,7 +33,7 @@ export const BlockedAgent = Schema.Struct({
   blocked_at: DateTimeString
 }).annotate({ identifier: "BlockedAgent" })
 
-/** How many contacts or blocked agents a list shows: `usual` without a `limit` in the query, and at most `max`. */
+/** How many contacts or blocked agents a page contains: `usual` without a `limit` in the query, and at most `max`. */
 export const LISTED = { usual: 50, max: 200 }
 
 /** The caller's own note about a contact. An empty text means no note. */

@@ -11,7 +11,7 @@ import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck, LISTED } from "./Contact.ts"
 import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 
-/** How many rows in each direction one statement removes. */
+/** How many of an agent's own contacts, and of the entries for it in other lists, one statement removes. */
 const BATCH_SIZE = 500
 
 const ContactPosition = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
@@ -21,7 +21,7 @@ const ContactPosition = Schema.Struct({ handle: Schema.String.check(Schema.isPat
  * handle is refused, except by `check`. Every call can be retried.
  */
 export class Contacts extends Context.Service<Contacts, {
-  /** A contact that exists already is not changed. */
+  /** Adds a contact. If it exists already, it is not changed. */
   readonly add: (
     agentId: string,
     handle: string,
@@ -41,7 +41,10 @@ export class Contacts extends Context.Service<Contacts, {
     notes: string | null
   ) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
   readonly remove: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
-  /** Once this returns, no message between the two is accepted. Contacts and history stay. */
+  /**
+   * Blocks an agent. When this completes, no message between the two is accepted any more. Contacts and history are
+   * kept.
+   */
   readonly block: (
     agentId: string,
     handle: string
@@ -58,8 +61,8 @@ export class Contacts extends Context.Service<Contacts, {
     query: PageQuery
   ) => Effect.Effect<Page<typeof BlockedAgent.Type>, ValidationFailed | Unavailable>
   /**
-   * Removes a deleted agent from all contact lists, and its own list (wire.md G.12). Idempotent. Blocks and reports
-   * stay.
+   * Removes a deleted agent's own contacts, and the agent from all contact lists (wire.md G.12). Idempotent. Blocks and
+   * reports are kept.
    */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/contacts/Contacts") {
@@ -99,7 +102,10 @@ export class Contacts extends Context.Service<Contacts, {
         added_at: iso(stored.addedAt)
       })
 
-      /** Looks up agents that are not deleted. The result gives a list of one agent, or none, for an id. */
+      /**
+       * Looks up agents that are not deleted. The resulting function returns, for an id, a list that contains the agent
+       * or is empty.
+       */
       const liveById = Effect.fnUntraced(function*(wanted: ReadonlyArray<string>) {
         const found = yield* agents.byIds(wanted)
         return (id: string): ReadonlyArray<Agent> => {
@@ -175,7 +181,7 @@ export class Contacts extends Context.Service<Contacts, {
             at: yield* Clock.currentTimeMillis,
             report: { id, reason }
           })
-          // An earlier attempt at this request may have made the report, with its answer lost.
+          // An earlier attempt of this request may have stored the report, and its response was lost.
           if (outcome === "AlreadyReported" && !(yield* repo.isReport(agentId, agent.id, id))) {
             return yield* new AlreadyReported()
           }

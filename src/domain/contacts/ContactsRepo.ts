@@ -32,7 +32,7 @@ SELECT notes, added_at, true AS created FROM added
 UNION ALL
 SELECT notes, added_at, false FROM contacts WHERE agent_id = $1 AND contact_id = $2`
 
-/** Uses a lateral, because otherwise the planner would scan an index of all live agents. */
+/** Uses a lateral join, because otherwise the planner would scan an index of all live agents. */
 const LISTED = `
 FROM contacts k
 CROSS JOIN LATERAL (SELECT * FROM agents WHERE id = k.contact_id OFFSET 0) a
@@ -79,11 +79,11 @@ interface ContactColumns {
 }
 
 /**
- * The SQL of contacts, and the reads of blocks and reports. DirectRepo writes blocks and reports, in order with
- * the pair's messages.
+ * The SQL of contacts, and the reads of blocks and reports. DirectRepo writes blocks and reports, because their order
+ * relative to the pair's messages matters.
  */
 export class ContactsRepo extends Context.Service<ContactsRepo, {
-  /** Adds a contact, and returns the new or existing one. If the result is undefined, the caller retries. */
+  /** Adds a contact, and returns the new or existing contact. If the result is undefined, the caller retries. */
   readonly add: (
     agentId: string,
     contactId: string,
@@ -91,7 +91,7 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
     now: number
   ) => Effect.Effect<StoredContact & { readonly created: boolean } | undefined, Unavailable>
   readonly find: (agentId: string, contactId: string) => Effect.Effect<StoredContact | undefined, Unavailable>
-  /** Ordered by handle, starting after `after`. Deleted accounts are left out. */
+  /** Returns contacts in the order of handles, starting after `after`. Deleted accounts are left out. */
   readonly list: (
     agentId: string,
     range: PageRange<{ readonly handle: string }>
@@ -109,13 +109,13 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
    * Removes an agent from up to `most` lists, and up to `most` of its own contacts. Returns the number of rows removed.
    */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, Unavailable>
-  /** Newest first, starting after `before`. Deleted accounts are left out. */
+  /** Returns blocked agents, newest block first, starting after `before`. Deleted accounts are left out. */
   readonly blocks: (
     agentId: string,
     range: PageRange<TimePosition>
   ) => Effect.Effect<ReadonlyArray<ListedBlock>, Unavailable>
   readonly countBlocks: (agentId: string) => Effect.Effect<number, Unavailable>
-  /** Whether an agent's report of another is the one with this id. */
+  /** Whether the report of `reportedId` by `agentId` has this id. */
   readonly isReport: (agentId: string, reportedId: string, id: string) => Effect.Effect<boolean, Unavailable>
 }>()("parley/contacts/ContactsRepo") {
   static readonly layer = Layer.effect(

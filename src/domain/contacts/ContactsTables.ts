@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** The contacts, blocks and reports of agents. */
+/** The tables of contacts, blocks and reports. */
 export const contactsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "contacts",

@@ -29,17 +29,19 @@ export interface HistoryQuery {
   readonly around: string | null
 }
 
-/** Reads an agent's conversations and hides parts of them from it. Works directly on storage, without the actors. */
+/**
+ * Reads an agent's conversations and hides parts of them from the agent. Works directly on storage, without the actors.
+ */
 export interface ConversationQueries {
-  /** Messages as JSON texts, in the order of the query (wire.md C.6). */
+  /** Returns messages as JSON texts, in the order of the query (wire.md C.6). */
   readonly history: (
     agentId: string,
     conversationId: string,
     query: HistoryQuery
   ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | GroupDeleted | MessageNotFound | Unavailable>
   /**
-   * The messages at these positions that `history` would show the agent now, as stored and as JSON texts, in any order.
-   * Others are left out.
+   * Returns the messages at these positions that `history` would show the agent now, as stored and as JSON texts, in
+   * any order. Leaves out all other messages.
    */
   readonly visible: (
     agentId: string,
@@ -81,7 +83,7 @@ export const makeConversationQueries = Effect.gen(function*() {
     return found ?? (yield* new ConversationNotFound())
   })
 
-  /** Shows messages to an agent as JSON texts. */
+  /** Renders messages as JSON texts for an agent. */
   const jsonOf = Effect.fnUntraced(function*(agentId: string, rows: ReadonlyArray<HistoryRow>) {
     const senders = yield* agents.byIds([...new Set(rows.map(({ message }) => message.senderId))])
     const contextOf = yield* groupReads.contexts(rows.map(({ message }) => message))
@@ -187,7 +189,7 @@ export const makeConversationQueries = Effect.gen(function*() {
     if (facts.counterpartyId === null) {
       const card = (yield* groupReads.cards([conversationId])).get(conversationId)
       const role = yield* groupReads.role(conversationId, agentId)
-      // The agent has left meanwhile.
+      // The agent has left the group in the meantime.
       if (card === undefined || role === undefined) return yield* new ConversationNotFound()
       return {
         conversation_id: conversationId,

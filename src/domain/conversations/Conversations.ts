@@ -19,24 +19,24 @@ import { Context, Effect, Layer } from "effect"
 import { type ConversationQueries, makeConversationQueries } from "./ConversationQueries.ts"
 import { makeTyping, type Typing } from "./Typing.ts"
 
-/** The sender as it was authenticated: its messages show the name that it had then. */
+/** The sender of a request, read when the request was authenticated. Messages show the name from that moment. */
 export interface Sender {
   readonly id: string
   readonly handle: string
-  /** `null` if the agent has set none. Its handle is shown then. */
+  /** `null` if the agent has set no name. The handle is shown instead. */
   readonly displayName: string | null
 }
 
-/** The addressee of a send. */
+/** The recipient of a send. */
 export type SendTarget =
   | { readonly _tag: "Direct"; readonly handle: string }
   | { readonly _tag: "Conversation"; readonly id: string }
 
-/** The answer to a send. */
+/** The result of a send. */
 export interface SendAnswer extends Sent {
   /**
-   * Set if the message is an earlier one of the sender, in another conversation than the send names. The send stored
-   * nothing.
+   * Set if the send stored nothing because the sender has used the key before, in another conversation than the one
+   * that the send names. The message is the earlier one.
    */
   readonly isElsewhere?: true
 }
@@ -57,18 +57,21 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
 /** How many messages an agent may send, direct and group together. */
 export const SENDS: Rate = { name: "send", setting: "LIMITS_SENDS_PER_SECOND", ...SECOND }
 
-/** Sends to direct conversations and to groups, reads and hides both, and blocks agents. */
+/** Sends to direct conversations and to groups, reads and hides conversations of both kinds, and blocks agents. */
 export class Conversations extends Context.Service<
   Conversations,
   ConversationQueries & Pick<Typing, "typing"> & {
-    /** Sends a message and answers after its commit. `Sent.body` is the JSON text of the Message. */
+    /** Sends a message. Completes after the commit. `Sent.body` is the JSON text of the Message. */
     readonly send: (sender: Sender, target: SendTarget, draft: Draft) => Effect.Effect<SendAnswer, SendError>
-    /** The message that this sender has stored under this id, in its present state, or undefined if there is none. */
+    /**
+     * Returns the message that this sender has stored with this client_msg_id, in its current state, or undefined if
+     * there is none.
+     */
     readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
-    /** Blocks one agent for another (`DirectConversations.block`). */
+    /** Makes one agent block another (`DirectConversations.block`). */
     readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
     readonly unblock: (pair: BlockPair) => Effect.Effect<UnblockOutcome, Unavailable>
-    /** Completes once every accepted send is committed or refused. */
+    /** Completes when every accepted send is committed or refused. */
     readonly settled: Effect.Effect<void>
   }
 >()("parley/conversations/Conversations") {
@@ -86,7 +89,8 @@ export class Conversations extends Context.Service<
       const directs = yield* DirectConversations
       const rate = ruleOf(config, SENDS)
       /**
-       * Fails with `failure` unless the key is stored already: a replay always gets the original message (wire.md C.6).
+       * Fails with `failure` unless the key is already stored, because a replay always gets the original message
+       * (wire.md C.6).
        */
       const unlessReplay = <E>(sender: Sender, draft: Draft, failure: E): Effect.Effect<Sent, E | Unavailable> =>
         Effect.flatMap(
@@ -94,7 +98,7 @@ export class Conversations extends Context.Service<
           (sent): Effect.Effect<Sent, E> => sent === undefined ? Effect.fail(failure) : Effect.succeed(sent)
         )
 
-      /** Whether a send to this target goes to the conversation of a message that the sender has sent before. */
+      /** Whether a send to this target goes to a conversation in which the sender has sent an earlier message. */
       const leadsTo = Effect.fnUntraced(function*(sender: Sender, target: SendTarget, conversationId: string) {
         if (target._tag === "Conversation") return target.id === conversationId
         const recipient = yield* agents.byHandle(target.handle)
@@ -174,7 +178,7 @@ export class Conversations extends Context.Service<
                 },
                 onSuccess: (sent): Effect.Effect<SendAnswer, Unavailable> => {
                   if (sent.created) return Effect.succeed(sent)
-                  // A replay does not count, and only now is it clear that the send is a replay.
+                  // A replay does not count against the limit. It is known only now that the send is a replay.
                   limits.refund(rate, sender.id, state)
                   return replayed(sender, target, sent)
                 }

@@ -11,7 +11,7 @@ import { ConversationContext, ConversationListItem, ConversationNotFound, Party 
 import { context, counterparty, directRow, groupRow } from "./ConversationsExamples.ts"
 import { Listing } from "./Listing.ts"
 
-/** The list as a page, for callers other than first-party clients (wire.md B1). */
+/** The conversation list as a page, for callers other than first-party clients (wire.md B1). */
 export const ConversationPage = Schema.Struct({
   conversations: Schema.Array(ConversationListItem),
   total: Schema.Int,
@@ -42,7 +42,7 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       params,
       success: ConversationContext,
       error: ConversationNotFound
-      // The answer is small, but it counts the unread messages.
+      // The response is small, but the server must count the unread messages for it.
     }).annotate(LargeAnswer, { usual: 1, max: 1, bytes: 4_096 }).annotateMerge(documented({
       summary: "Get a conversation's context",
       description:

@@ -9,7 +9,7 @@ import { HttpServerResponse } from "effect/http"
 import { Conversations } from "./Conversations.ts"
 import { ConversationsApi } from "./ConversationsApi.ts"
 
-/** First-party clients read the list as a bare array; everybody else gets a page (wire.md B1). */
+/** First-party clients get the list as a plain array. All other clients get a page (wire.md B1). */
 const wantsArray = (headers: Readonly<Record<string, string | undefined>>, query: PageQuery): boolean => {
   if (query.cursor !== undefined) return false
   if (query.offset !== undefined) return true

@@ -6,7 +6,7 @@ DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
 )
 RETURNING seq`
 
-/** The single messages that agents have hidden from themselves. */
+/** The table of single messages that agents have hidden from themselves. */
 export const hiddenMessagesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "hidden_messages",

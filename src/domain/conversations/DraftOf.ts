@@ -5,7 +5,8 @@ import { Effect } from "effect"
 import type { SendBody } from "./MessagesApi.ts"
 
 /**
- * Encodes content and metadata for storage. Fails if the content is empty or both together are too large (wire.md C.6).
+ * Encodes content and metadata for storage. Fails if the content is empty, or if content and metadata together are too
+ * large (wire.md C.6).
  */
 export const draftOf = (
   body: Pick<typeof SendBody.Type, "client_msg_id" | "type" | "content" | "metadata">,

@@ -11,14 +11,14 @@ import type { PageRange } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** A message with the progress that its reader may see; `inboxNo` is the number of the reader's own envelope. */
+/** A message with the progress that its reader may see. `inboxNo` is the number of the reader's own envelope. */
 export interface HistoryRow {
   readonly message: StoredMessage
   readonly progress: Progress
   readonly inboxNo: number | null
 }
 
-/** A range of seqs, both bounds exclusive; a null bound is open. */
+/** A range of seqs. Both bounds are exclusive. A null bound is open. */
 export interface HistoryRange {
   readonly before: number | null
   readonly after: number | null
@@ -35,9 +35,9 @@ export interface ListedConversation {
   readonly unreadCount: number
   readonly oldestUnread: number | null
   readonly newestUnread: number | null
-  /** Whether the conversation, or the other side of a direct one, was muted when this was read. */
+  /** Whether the conversation, or the other agent of a direct conversation, was muted at the time of the read. */
   readonly muted: boolean
-  /** The newest message visible to the caller. */
+  /** The newest message that the caller may see. */
   readonly last: { readonly senderId: string; readonly type: MessageType; readonly content: string } | null
 }
 
@@ -55,7 +55,7 @@ export interface ContextFacts {
 }
 
 /**
- * Selects messages of a direct conversation as one side sees them. The progress comes from the envelope of the
+ * Selects messages of a direct conversation as one of its agents sees them. The progress comes from the envelope of the
  * message's recipient. `no` is set only for the reader's own envelopes.
  */
 const history = (bound: string, order: string) => `
@@ -75,8 +75,9 @@ WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
 ORDER BY m.seq ${order} LIMIT $6`
 
 /**
- * Selects messages of a group as one member sees them. The progress of the member's own message is complete once all of
- * its recipients have got that far. The progress of other messages comes from the member's own envelope.
+ * Selects messages of a group as one member sees them. The member's own message counts as delivered when it was
+ * delivered to all its recipients, and as read when all of them have read it. The progress of other messages comes from
+ * the member's own envelope.
  */
 const groupHistory = (bound: string, order: string) => `
 SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no
@@ -125,7 +126,7 @@ LEFT JOIN LATERAL (
     )
 ) u ON true`
 
-/** Newest activity first; the id breaks ties, so that the order is total. */
+/** Newest activity first. Equal times are ordered by id, so that the order is total. */
 const LIST = `
 SELECT l.id, l.kind, l.counterparty_id, l.created_at, l.last_message_at, l.activity_at,
   u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content,
@@ -178,9 +179,9 @@ ${UNREAD}
 WHERE p.agent_id = $1 AND p.conversation_id = $2`
 
 /**
- * Locks the inbox first, as every statement does. The last update reads `held` too, so that the lock is taken before
- * anything else is evaluated, because a statement cannot lock a row that it has already changed. The agent's
- * undelivered envelope of the hidden message becomes delivered (wire.md F).
+ * Locks the inbox first, as every statement does. The last update also reads `held`, so that the lock is taken first,
+ * because a statement cannot lock a row that it has already changed. If the agent's envelope of the hidden message is
+ * undelivered, it is marked as delivered (wire.md F).
  */
 const HIDE_MESSAGE = `
 WITH held AS MATERIALIZED (
@@ -217,21 +218,21 @@ interface UnreadColumns {
   readonly newest: number | null
 }
 
-/** The SQL with which a participant reads its conversations and hides parts of them. */
+/** The SQL for a participant's reads of its conversations, and for hiding parts of them. */
 export class HistoryRepo extends Context.Service<HistoryRepo, {
-  /** Rows are newest first, or oldest first if `after` is set. */
+  /** Returns the newest messages first, or the oldest first if `after` is set. */
   readonly history: (
     agentId: string,
     participation: Participation,
     range: HistoryRange
   ) => Effect.Effect<ReadonlyArray<HistoryRow>, Unavailable>
-  /** The messages at these seqs that are visible to the agent. */
+  /** Returns the messages at these seqs that the agent may see. */
   readonly at: (
     agentId: string,
     participation: Participation,
     seqs: ReadonlyArray<number>
   ) => Effect.Effect<ReadonlyArray<HistoryRow>, Unavailable>
-  /** The seq of a message, if it is visible to the agent in this conversation. */
+  /** Returns the seq of a message, if the agent may see the message in this conversation. */
   readonly anchor: (
     agentId: string,
     participation: Participation,

@@ -15,7 +15,7 @@ const PREVIEW_LENGTH = 140
 export const Listing = {
   LIMIT: 50,
   MAX: 200,
-  /** Where a page ends: the activity time and the id of its last row. */
+  /** The end of a page: the activity time and the id of its last row. */
   Position: Schema.Struct({ activityAt: Schema.Int, id: CursorId }),
   /** The text of a text message with white space collapsed, up to 140 characters. For other types, a label. */
   preview: (type: MessageType, content: string): string => {

@@ -6,7 +6,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 
 const DAY_MS = 86_400_000
-/** Conversations in a batch, and about how many envelopes are removed from each. */
+/** How many conversations a batch contains, and about how many envelopes it removes from each. */
 const BATCH_CONVERSATIONS = 20
 const BATCH_ENVELOPES = 100
 
@@ -22,12 +22,13 @@ const alsoRemoved = (tables: ReadonlyArray<OwnedTable>): string =>
 
 /**
  * Removes the oldest messages of some conversations, with their envelopes, their reply claims and the rows of tables
- * that declare `withMessage`. A conversation loses messages only at its beginning. `last_seq` stays, so the numbering
- * continues.
+ * that declare `withMessage`. Messages are removed only at the beginning of a conversation. `last_seq` does not change,
+ * so the numbering continues.
  *
- * Takes locks in the order of a send: conversations, skipping those that are locked, then inboxes, then envelopes.
- * Counters are reduced by the number of envelopes actually deleted, so two processes at once, or one with an old
- * snapshot, count no envelope twice. Each pass moves `oldest_at` forward or removes messages, so the job ends.
+ * The statement takes locks in the order of a send: conversations, then inboxes, then envelopes. It skips conversations
+ * that are locked. It reduces counters by the number of envelopes that were actually deleted. So two concurrent
+ * processes, or a process with an old snapshot, count no envelope twice. Each pass raises `oldest_at` or removes
+ * messages, so the job ends.
  */
 export const removeStatement = (tables: ReadonlyArray<OwnedTable>): string => `
 WITH held AS MATERIALIZED (
@@ -102,8 +103,8 @@ SELECT (SELECT count(*) FROM removed) AS removed, (SELECT count(*) FROM held) AS
 
 /**
  * Deletes messages that are older than RETENTION_MESSAGES_DAYS (wire.md G.17a). Without this setting, messages are kept
- * for ever. A deleted message is unknown to everybody, and its `client_msg_id` is free again, so a repeat that comes so
- * late is a new message. The conversation stays listed.
+ * for ever. After that, the message does not exist for any agent. Its `client_msg_id` is free again, so a repeat after
+ * the deletion is a new message. The conversation stays in the list.
  */
 export class MessageRetention extends Context.Service<MessageRetention, {
   /** Removes one batch of messages that are old enough. */

@@ -34,16 +34,16 @@ export const SendBody = Schema.Struct({
   metadata: Schema.optionalKey(JsonObject)
 })
 
-/** How many times larger than a message the body of a send may be, because JSON may escape each byte as six. */
+/** How many times larger than a message the body of a send may be, because JSON may escape each byte with six bytes. */
 const ESCAPED = 6
 const sendBody: BodyBytes = (config) =>
   Math.min(config.LIMITS_BODY_BYTES, ESCAPED * config.LIMITS_MESSAGE_BYTES + SMALL_BODY)
 
-/** How many messages an answer holds: `usual` without a `limit` in the query, and at most `max`. */
+/** How many messages a response contains: `usual` without a `limit` in the query, and at most `max`. */
 export const HISTORY: LargeAnswer = { usual: 50, max: 200, bytes: "message" }
 export const SYNC: LargeAnswer = { usual: 200, max: 500, bytes: "message" }
 
-/** A seq; clients also write an absent one as empty or `null` (wire.md C.6). */
+/** A seq in a query. Instead of omitting the parameter, clients also send an empty text or `null` (wire.md C.6). */
 const SeqCursor = Schema.Union([Offset, Schema.Literals(["", "null"])])
 
 /** Sends, history, the pull inbox, reads and hides (wire.md C.6). */
@@ -61,8 +61,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       body: newMessage,
       answer: message
     })),
-    // OpenAPI calls paths identical that differ in the name of a parameter alone. So the parameter has the name that it
-    // has in the others.
+    // OpenAPI treats paths that differ only in the name of a parameter as identical. So the parameter has the same name
+    // as in the other paths.
     HttpApiEndpoint.get("history", "/v1/messages/:id", {
       params: { id: Schema.String },
       query: {

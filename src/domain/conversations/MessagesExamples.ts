@@ -39,7 +39,7 @@ export const messageWhenRead: typeof Message.Type = {
   read_at: "2026-11-02T09:30:20.000Z"
 }
 
-/** The answer of grace, undelivered in the inbox of ada. */
+/** The reply of grace, undelivered in the inbox of ada. */
 export const reply: typeof SyncRow.Type = {
   ...message,
   id: REPLY_ID,

@@ -12,7 +12,7 @@ import { Conversations, type SendAnswer, type SendTarget } from "./Conversations
 import { draftOf } from "./DraftOf.ts"
 import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
 
-/** Responds with a text that is JSON already. */
+/** Responds with a text that is already JSON. */
 const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
   HttpServerResponse.text(text, {
     status,
@@ -29,7 +29,7 @@ const targetOf = (body: typeof SendBody.Type): SendTarget | ValidationFailed => 
   return ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id")
 }
 
-/** Says that the message of the answer is in another conversation than the send names (wire.md C.6). */
+/** The header of a response whose message is in another conversation than the one that the send names (wire.md C.6). */
 const CONFLICT = { "x-client-msg-id-conflict": "conversation" }
 
 const sentJson = (payload: typeof SendBody.Type, { backlog, body, created, isElsewhere }: SendAnswer) => {
@@ -41,7 +41,7 @@ const sentJson = (payload: typeof SendBody.Type, { backlog, body, created, isEls
     : jsonText(body, 200, { ...REPLAYED, ...(isElsewhere ? CONFLICT : {}), ...warning })
 }
 
-/** An absent cursor may also be written as empty or `null`. */
+/** Returns the seq, or `null` if the parameter is missing, empty or the text `null`. */
 const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
 
 export const MessagesHttp = Endpoints.group(

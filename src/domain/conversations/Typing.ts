@@ -27,7 +27,8 @@ export interface Typing {
 }
 
 /**
- * Makes the part of `Conversations` that relays typing events. Their receivers are cached, because they come in bursts.
+ * Makes the part of `Conversations` that relays typing events. The receivers are cached, because typing events come in
+ * bursts.
  */
 export const makeTyping = Effect.fnUntraced(function*(participation: ConversationQueries["participation"]) {
   const repo = yield* DirectRepo

@@ -6,40 +6,41 @@ import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
 
 const LANES = 1
 /**
- * How long an acknowledgement waits for others to share its commit, in milliseconds. No client waits for this commit.
+ * How long an acknowledgement waits for other acknowledgements to share its commit, in milliseconds. No client waits
+ * for this commit.
  */
 const LINGER_MS = 10
-/** How many acknowledgements may wait for their first commit, and how many for a retry. */
+/** How many acknowledgements may wait for their first commit. The same number may wait for a retry. */
 const MAX_QUEUED = 200_000
 /** How long the first page of an inbox waits for acknowledgements of its agent that are under way, in milliseconds. */
 const BEFORE_PAGE_MS = 250
 /** How long after a failure an acknowledgement is retried. */
 export const AGAIN_AFTER = "1 second"
 /**
- * How long a try waits for PostgreSQL's answer, in milliseconds. The time is shorter than for other statements, because
- * all other acknowledgements wait behind the try, and a dead connection never answers. Storing an acknowledgement twice
- * changes nothing.
+ * How long an attempt waits for the response of PostgreSQL, in milliseconds. The time is shorter than for other
+ * statements, because a dead connection never responds and all other acknowledgements wait until the attempt ends.
+ * Storing an acknowledgement twice changes nothing.
  */
 export const ANSWER_MS = 5_000
 /**
- * How often an acknowledgement is tried in total. After a network failure, the connections of a node need some seconds
- * to recover.
+ * How many attempts an acknowledgement gets in total. After a network failure, the connections of a node need several
+ * seconds to recover.
  */
 const MAX_TRIES = 10
 
 export interface Acknowledgements {
-  /** Marks one envelope as delivered, soon and without an answer. */
+  /** Marks one envelope as delivered. The call returns before the commit and reports no result. */
   readonly acknowledge: (agentId: string, inboxNo: number) => void
-  /** Completes once the acknowledgements of an agent that are under way are committed, or after 250 ms. */
+  /** Completes when the acknowledgements of an agent that are under way are committed, or after 250 ms. */
   readonly underWay: (agentId: string) => Effect.Effect<void>
-  /** Completes once no acknowledgement is waiting or being committed. Pending retries start at once. */
+  /** Completes when no acknowledgement is waiting or being committed. Starts pending retries immediately. */
   readonly idle: Effect.Effect<void>
 }
 
 /**
  * Commits the acknowledgements of single envelopes in batches. While the database is unavailable, an acknowledgement is
- * tried ten times, a second apart, because its client gets no answer and would not repeat it. If the acknowledgement is
- * lost nevertheless, the envelope is shown again when the agent connects (wire.md E.2).
+ * tried ten times, a second apart, because the client gets no response and would not repeat the acknowledgement. If the
+ * acknowledgement is still lost, the envelope is shown again when the agent connects (wire.md E.2).
  */
 export const makeAcknowledgements = (
   commit: DeliveriesRepo["Service"]["acknowledge"],
@@ -69,7 +70,7 @@ export const makeAcknowledgements = (
       locks
     })
 
-    /** For each agent with acknowledgements under way, the callers that wait for the latest one. */
+    /** For each agent with acknowledgements under way, the callers that wait for the latest of them. */
     const latest = new Map<string, Array<() => void>>()
 
     interface Late {

@@ -25,17 +25,17 @@ import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { toReadReceipt } from "./ReadReceipt.ts"
 
 const READ_LANES = 1
-/** Marks in one statement. They share SLICE_ROWS, so each has 100 rows at least. */
+/** How many marks one statement executes. They share SLICE_ROWS, so each mark gets at least 100 rows. */
 const READ_MARKS = 20
 /**
- * How often the look-up of an acknowledged message is tried while the database is unavailable. The socket waits
- * meanwhile.
+ * How often the look-up of an acknowledged message is tried while the database is unavailable. The socket waits for the
+ * look-up.
  */
 const MAX_LOOK_UP_TRIES = 3
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
 
-/** Bytes of contents after which a page of an inbox ends. While the process renders a page, it does nothing else. */
+/** After how many bytes of contents a page of an inbox ends. While the process renders a page, it does nothing else. */
 const PAGE_BYTES = 262_144
 
 /** Wraps the query for a page. */
@@ -43,12 +43,15 @@ export type Within = (
   query: Effect.Effect<InboxPage | undefined, Unavailable>
 ) => Effect.Effect<InboxPage | undefined, Unavailable>
 
-/** Reads inboxes, and stores acknowledgements and reads. Each envelope has a number in its recipient's inbox. */
+/**
+ * Reads inboxes, and stores acknowledgements and reads. An envelope is identified by its number in the recipient's
+ * inbox.
+ */
 export class Deliveries extends Context.Service<Deliveries, {
   readonly ids: DeliveryIds
   /**
-   * Reads undelivered envelopes above a number, up to `limit` of them or 256 kB. Undefined for an unknown agent.
-   * `within` wraps the query, but not the wait for acknowledgements before it.
+   * Reads undelivered envelopes above a number, up to `limit` envelopes or 256 kB. Returns undefined for an unknown
+   * agent. `within` wraps the query, but not the wait for acknowledgements before the query.
    */
   readonly page: (
     agentId: string,
@@ -57,20 +60,20 @@ export class Deliveries extends Context.Service<Deliveries, {
     within?: Within
   ) => Effect.Effect<InboxPage | undefined, Unavailable>
   /**
-   * Reads up to `limit` undelivered envelopes above a number, without the texts of their messages. Undefined for an
-   * unknown agent.
+   * Reads up to `limit` undelivered envelopes above a number, without the texts of their messages. Returns undefined
+   * for an unknown agent.
    */
   readonly waiting: (
     agentId: string,
     after: number,
     limit: number
   ) => Effect.Effect<WaitingPage | undefined, Unavailable>
-  /** Reads those of these envelopes that are still undelivered, in order, with their texts: 256 kB at most. */
+  /** Reads those of these envelopes that are still undelivered, in order, with their texts, up to 256 kB. */
   readonly chosen: (
     agentId: string,
     numbers: ReadonlyArray<number>
   ) => Effect.Effect<Pick<InboxPage, "isLast" | "rows">, Unavailable>
-  /** The pull inbox: SyncRows as JSON texts, oldest first (wire.md C.6). */
+  /** Reads the pull inbox: SyncRows as JSON texts, oldest first (wire.md C.6). */
   readonly sync: (
     agentId: string,
     after: string | undefined,
@@ -79,16 +82,17 @@ export class Deliveries extends Context.Service<Deliveries, {
   /** Renders each undelivered envelope of a page as the JSON text of its SyncRow, split at the delivery id. */
   readonly render: (page: Pick<InboxPage, "rows">) => Effect.Effect<ReadonlyArray<RenderedPending>, Unavailable>
   /**
-   * Marks all envelopes up to and including this one as delivered, and returns how many changed. This may take several
-   * statements. After a failure, a repeated call continues where they ended.
+   * Marks all envelopes up to and including this one as delivered, and returns how many changed. This can take several
+   * statements. After a failure, a repeated call continues after the last successful statement.
    */
   readonly acknowledgeThrough: (agentId: string, deliveryId: string) => Effect.Effect<number, Unavailable>
   /**
-   * Marks one envelope as delivered, soon and without an answer. While the database is unavailable, this is retried for
-   * ten seconds. If the acknowledgement is lost nevertheless, the envelope is shown again.
+   * Marks one envelope as delivered. The call returns before the commit and reports no result. While the database is
+   * unavailable, the mark is retried for ten seconds. If the acknowledgement is still lost, the envelope is shown
+   * again.
    */
   readonly acknowledge: (agentId: string, inboxNo: number) => void
-  /** Does the same for a message whose inbox number the caller does not know. */
+  /** Like `acknowledge`, for a message whose inbox number the caller does not know. */
   readonly acknowledgeMessage: (agent: LiveAgent, messageId: string) => Effect.Effect<void, Unavailable>
   /** Marks one received message as read, and returns the message as the reader sees it, as JSON text. */
   readonly read: (
@@ -96,7 +100,7 @@ export class Deliveries extends Context.Service<Deliveries, {
     handle: string,
     messageId: string
   ) => Effect.Effect<string, MessageNotFound | Forbidden | Unavailable>
-  /** Marks everything received up to a seq as read (wire.md E.6). */
+  /** Marks all messages of a conversation that the agent received up to a seq as read (wire.md E.6). */
   readonly readThrough: (
     agentId: string,
     handle: string,
@@ -107,12 +111,13 @@ export class Deliveries extends Context.Service<Deliveries, {
   /** The newest inbox number of each of these agents. */
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
   /**
-   * Whether the agent's inbox still has the envelope with this number, delivered or not. Retention removes old ones.
+   * Whether the agent's inbox still contains the envelope with this number, delivered or not. Retention removes old
+   * envelopes.
    */
   readonly has: (agentId: string, inboxNo: number) => Effect.Effect<boolean, Unavailable>
   /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12). Idempotent. */
   readonly closeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
-  /** Completes once every accepted acknowledgement and read is committed. */
+  /** Completes when every accepted acknowledgement and read is committed. */
   readonly settled: Effect.Effect<void>
 }>()("parley/deliveries/Deliveries") {
   static readonly layer = Layer.effect(
@@ -224,8 +229,8 @@ export class Deliveries extends Context.Service<Deliveries, {
           if (from === undefined) return []
           // Clients treat a page that is shorter than requested as the last one, so this page has no bound in bytes.
           let page = yield* pageOf(agentId, from, limit, Number.MAX_SAFE_INTEGER)
-          // A number above the newest was assigned before a backup was restored. Then every undelivered envelope is
-          // listed again.
+          // A number above the newest one was assigned before a backup was restored. In this case, list every
+          // undelivered envelope again.
           if (page !== undefined && from > page.lastInboxNo)
             page = yield* pageOf(agentId, 0, limit, Number.MAX_SAFE_INTEGER)
           if (page === undefined) return []

@@ -13,7 +13,7 @@ export interface Pending {
   readonly message: StoredMessage
 }
 
-/** An undelivered envelope with what is known about its message without its content and metadata. */
+/** An undelivered envelope and its message, without the message's content and metadata. */
 export interface Waiting {
   readonly inboxNo: number
   readonly message: Pick<StoredMessage, "conversationId" | "createdAt" | "seq" | "senderId" | "type">
@@ -21,24 +21,24 @@ export interface Waiting {
 
 export interface WaitingPage {
   /**
-   * The newest number when the page was read. This page and later ones have every undelivered envelope up to that
+   * The newest number when the page was read. This page and later ones contain every undelivered envelope up to that
    * number.
    */
   readonly lastInboxNo: number
   readonly rows: ReadonlyArray<Waiting>
-  /** Whether no envelope above the page was undelivered. */
+  /** Whether there was no undelivered envelope above the page. */
   readonly isLast: boolean
 }
 
 export interface InboxPage {
   /**
-   * The newest number when the page was read. This page and later ones have every undelivered envelope up to that
+   * The newest number when the page was read. This page and later ones contain every undelivered envelope up to that
    * number.
    */
   readonly lastInboxNo: number
   readonly undelivered: number
   readonly rows: ReadonlyArray<Pending>
-  /** Whether no envelope above the page was undelivered. */
+  /** Whether there was no undelivered envelope above the page. */
   readonly isLast: boolean
 }
 
@@ -51,10 +51,10 @@ export interface Ack {
 export interface ReadMark {
   readonly agentId: string
   readonly conversationId: string
-  /** First and last seq to mark. */
+  /** The first and the last seq to mark. */
   readonly from: number
   readonly through: number
-  /** Whether it is known that nothing before `from` is unread, so that the statement skips that part. */
+  /** Whether it is known that there is no unread message before `from`. The statement then skips that part. */
   readonly isClear: boolean
   readonly at: number
   /** The id of the request that caused the read, for webhooks. */
@@ -75,7 +75,7 @@ export interface ReadChange {
   readonly hooked: boolean
 }
 
-/** The part of a mark that one statement has carried out. */
+/** The part of a mark that one statement has executed. */
 export interface ReadSlice {
   readonly changes: ReadonlyArray<ReadChange>
   /** The seq at which the mark continues, or undefined if it is complete. */
@@ -83,13 +83,14 @@ export interface ReadSlice {
 }
 
 /**
- * How many envelopes one statement marks as delivered or read. Further statements mark the rest, with turns of the
- * event loop between them. On PGlite, 2,000 take 15 to 45 ms, during which the process does nothing else.
+ * How many envelopes one statement marks as delivered or read. Further statements mark the rest, and the event loop
+ * runs other work between them. On PGlite, 2,000 envelopes take 15 to 45 ms, during which the process does nothing
+ * else.
  */
 export const SLICE_ROWS = 2_000
 
 /**
- * How many of the next unread envelopes a statement searches for messages of a sender, before it makes the sender's
+ * How many of the next unread envelopes a statement searches for messages of a sender before it creates the sender's
  * receipt.
  */
 const AHEAD_ROWS = 500
@@ -107,8 +108,8 @@ LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
 WHERE b.agent_id = $1`
 
 /**
- * PostgreSQL knows the length of a text that is stored outside its row without reading the text, so `octet_length` is
- * cheap.
+ * `octet_length` is cheap, because PostgreSQL knows the length of a text that is stored outside its row without reading
+ * the text.
  */
 const PAGE = `
 SELECT p.*
@@ -121,7 +122,7 @@ FROM (
 WHERE p.bytes_before IS NULL OR p.bytes_before < $4
 ORDER BY p.no`
 
-/** Reads as few bytes of each envelope as possible, so that a statement can go through many of them. */
+/** Reads as few bytes of each envelope as possible, so that one statement can read many envelopes. */
 const WAITING = `
 SELECT b.last_no, b.delivered_through, e.no, e.conversation_id, e.seq, m.sender_id, m.type, m.created_at
 FROM inboxes b
@@ -143,9 +144,9 @@ WHERE p.bytes_before IS NULL OR p.bytes_before < $3
 ORDER BY p.no`
 
 /**
- * Locks the inbox rows first, as every statement does, so that the counters change under one lock with the envelopes
- * that they count. `delivered_through` moves only if the acknowledged numbers continue it without a gap. Gaps that
- * acknowledgements out of order leave are skipped when a page is read.
+ * Locks the inbox rows first, as every statement does, so that the counters and the envelopes that they count change
+ * under one lock. `delivered_through` is raised only if the acknowledged numbers follow it without a gap. If
+ * acknowledgements out of order leave gaps, a read of a page raises it later.
  */
 const ACKNOWLEDGE = `
 WITH input AS MATERIALIZED (${inputOf("agent text, no bigint, at bigint", "$2")}
@@ -168,13 +169,13 @@ UPDATE inboxes n SET
 FROM (SELECT recipient_id, count(*) AS n, min(no) AS first, max(no) AS last FROM done GROUP BY recipient_id) w
 WHERE n.agent_id = w.recipient_id`
 
-/** Records up to where a page found everything delivered, so that the next page begins there. */
+/** Records the number up to which a page found all envelopes delivered, so that the next page begins there. */
 const DELIVERED_THROUGH = `UPDATE inboxes SET delivered_through = GREATEST(delivered_through, $2) WHERE agent_id = $1`
 
 /**
- * Marks the undelivered ones among the next $4 + 1 envelopes as delivered. `edge` is the number of the last of these
+ * Marks those of the next $4 + 1 envelopes that are undelivered as delivered. `edge` is the number of the last of these
  * envelopes, or null if there are fewer. Envelopes outside the snapshot have higher numbers than `last_no`, because
- * numbers are assigned under the row's lock.
+ * numbers are assigned under the lock of the inbox row.
  */
 const ACKNOWLEDGE_THROUGH = `
 WITH held AS MATERIALIZED (
@@ -214,8 +215,8 @@ const unread = (which: string, most: "$3" | "$4"): string => `
 
 /**
  * Marks the first $3 unread envelopes of each mark as read. `edge` is the seq of the last of these, if there may be
- * more. A sender that has a message among the next $4 envelopes gets its receipt from the statement that marks this
- * message. If that statement fails, the repeated mark makes the receipt.
+ * more. If one of the next $4 envelopes has a message of the same sender, the statement that marks that envelope
+ * creates the sender's receipt. If that statement fails, the repeated mark creates the receipt.
  */
 const READ = `
 WITH input AS MATERIALIZED (${
@@ -322,7 +323,9 @@ LEFT JOIN LATERAL (
 ) e ON true
 WHERE m.id = $2 AND (e.no IS NOT NULL OR m.sender_id = $1)`
 
-/** A message as its sender or a recipient finds it. `inboxNo` is `null` for the sender. */
+/**
+ * A message and its number in the inbox of the agent that looked it up. `inboxNo` is `null` if the agent is the sender.
+ */
 export interface FoundMessage {
   readonly message: StoredMessage
   readonly inboxNo: number | null
@@ -333,8 +336,8 @@ export interface FoundMessage {
 /** All SQL of inbox numbers, envelopes and acknowledgements. */
 export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   /**
-   * Reads undelivered envelopes above a number, in order. Undefined for an unknown agent. The page ends with the
-   * message that reaches `maxBytes` of contents and metadata.
+   * Reads undelivered envelopes above a number, in order. The page ends with the message that reaches `maxBytes` of
+   * contents and metadata. Returns undefined for an unknown agent.
    */
   readonly page: (
     agentId: string,
@@ -342,14 +345,16 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
     limit: number,
     maxBytes: number
   ) => Effect.Effect<InboxPage | undefined, Unavailable>
-  /** Reads undelivered envelopes above a number, in order, without their texts. Undefined for an unknown agent. */
+  /**
+   * Reads undelivered envelopes above a number, in order, without their texts. Returns undefined for an unknown agent.
+   */
   readonly waiting: (
     agentId: string,
     after: number,
     limit: number
   ) => Effect.Effect<WaitingPage | undefined, Unavailable>
   /**
-   * Reads those of these envelopes that are still undelivered, in order. The answer ends with the message that reaches
+   * Reads those of these envelopes that are still undelivered, in order. The result ends with the message that reaches
    * `maxBytes` of contents and metadata.
    */
   readonly chosen: (
@@ -359,8 +364,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   ) => Effect.Effect<Pick<InboxPage, "isLast" | "rows">, Unavailable>
   readonly acknowledge: (batch: ReadonlyArray<Ack>, lockMs: number) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Marks the undelivered envelopes up to and including a number as delivered, among the next `most` envelopes. Returns
-   * how many changed, and whether no more are left.
+   * Marks those of the next `most` envelopes that are undelivered as delivered, up to and including a number. Returns
+   * how many changed, and whether none are left.
    */
   readonly acknowledgeThrough: (
     agentId: string,
@@ -369,8 +374,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
     most: number
   ) => Effect.Effect<{ readonly acked: number; readonly isLast: boolean }, Unavailable>
   /**
-   * Marks SLICE_ROWS envelopes at most, shared evenly by the marks. Returns one slice for each mark, in the order of
-   * the batch.
+   * Marks at most SLICE_ROWS envelopes, divided evenly among the marks. Returns one slice for each mark, in the order
+   * of the batch.
    */
   readonly read: (
     batch: ReadonlyArray<ReadMark>,
@@ -381,7 +386,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
   /** Whether an envelope exists, delivered or not. */
   readonly has: (agentId: string, inboxNo: number) => Effect.Effect<boolean, Unavailable>
-  /** A message by id, if this agent sent or received it. */
+  /** Finds a message by its id, if this agent has sent or received it. */
   readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
 }>()("parley/deliveries/DeliveriesRepo") {
   static readonly layer = Layer.effect(
@@ -411,8 +416,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       const chosen = database.prepared<MessageRow & { no: number; found: number }>("inbox_chosen", CHOSEN)
       const deliveredThrough = database.prepared("delivered_through", DELIVERED_THROUGH)
       /**
-       * Moves `delivered_through` to the envelope before the first undelivered one, if a read had to skip many
-       * delivered ones.
+       * Raises `delivered_through` to the envelope before the first undelivered one, if a read had to skip many
+       * delivered envelopes.
        */
       const catchUp = (
         agentId: string,

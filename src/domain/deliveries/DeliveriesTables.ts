@@ -1,7 +1,7 @@
 import { shownColumns } from "#domain/messages/MessagesTables"
 import { LARGE, type OwnedTable, SAME, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** Inboxes, and the envelopes in them. */
+/** The tables of inboxes and of the envelopes in them. */
 export const deliveriesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "envelopes",

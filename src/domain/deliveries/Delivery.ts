@@ -1,13 +1,13 @@
 import { createHmac } from "node:crypto"
 
 /**
- * Converts a recipient's inbox numbers to delivery ids and back. A delivery id is `del_` and 32 hex digits: 20 belong
- * to the recipient, and 12 hold the masked number. Ids are stable and opaque. An id of another agent is recognised
- * without a query.
+ * Converts a recipient's inbox numbers to delivery ids and back. A delivery id is `del_` and 32 hex digits: 20 are
+ * derived from the recipient, and 12 contain the masked number. Ids are stable and opaque. The id of another agent's
+ * delivery is recognised without a query.
  */
 export interface DeliveryIds {
   readonly encode: (agentId: string, inboxNo: number) => string
-  /** The number, or undefined for a text that is not a delivery id of this agent. */
+  /** Returns the number, or undefined for a text that is not a delivery id of this agent. */
   readonly decode: (agentId: string, deliveryId: string) => number | undefined
 }
 

@@ -2,8 +2,8 @@ import { DateTimeString, iso } from "#infrastructure/wire/Text"
 import { Schema } from "effect"
 
 /**
- * The receipt for a sender whose messages a recipient has read (wire.md E.5): the payload of
- * `message.read` over the socket and by webhook. `reader` and `at` repeat `read_by` and `read_at` (B25).
+ * The receipt for a sender whose messages a recipient has read (wire.md E.5): the payload of `message.read` over the
+ * socket and by webhook. `reader` and `at` have the same values as `read_by` and `read_at` (B25).
  */
 export const ReadReceipt = Schema.Struct({
   message_id: Schema.String,

@@ -26,7 +26,7 @@ import { decideSend, type DirectAppend, type DirectAppended, type DirectState } 
 import type { SendCommand, SendFailure } from "./DirectEntity.ts"
 import type { BlockChange, LoadedDirect, OutreachFacts } from "./DirectRepo.ts"
 
-/** The services that a conversation calls. */
+/** The functions and settings that the actor of a conversation uses. */
 export interface DirectDependencies extends SendQueueDependencies<DirectAppend, DirectAppended> {
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
   readonly facts: (
@@ -40,8 +40,8 @@ export interface DirectDependencies extends SendQueueDependencies<DirectAppend, 
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
   readonly release: (senderId: string, conversationId: string) => Effect.Effect<void>
   /**
-   * Checks that this file may be sent to this recipient. The first use of a file asks the file store: `asks` is called
-   * with true before the request and with false after it.
+   * Checks that this file may be sent to this recipient. The first use of a file sends a request to the file store:
+   * `asks` is called with true before the request and with false after it.
    */
   readonly useAttachment: (
     senderId: string,
@@ -49,18 +49,18 @@ export interface DirectDependencies extends SendQueueDependencies<DirectAppend, 
     attachmentId: string,
     asks: (isAsked: boolean) => void
   ) => Effect.Effect<void, SendFailure>
-  /** The sender's earlier message under this id, in its present state. */
+  /** Returns the sender's earlier message with this client_msg_id, in its current state. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
   readonly backlogSoft: number
   readonly backlogHard: number
 }
 
-/** The row of the conversation and the pair's blocks, as this owner last knew them. */
+/** The cached row of the conversation and the pair's blocks. */
 export interface CachedDirect {
   readonly epoch: number
   readonly version: number
   readonly state: DirectState
-  /** Whether this owner has written, so that the row has its epoch. */
+  /** Whether this owner has written, so that the row contains the owner's epoch. */
   readonly claimed: boolean
 }
 
@@ -179,8 +179,8 @@ const backlogged = (recipientHandle: string, undelivered: number): RecipientBack
   new RecipientBacklogged({ details: { recipient_handle: recipientHandle, undelivered_count: undelivered } })
 
 /**
- * Decides what storage says about a refused send. The look-up of the key comes first, because a replay is never refused
- * (wire.md C.6).
+ * Decides with facts from storage whether to refuse a send that the cached state refuses. A replay is tested first,
+ * because a replay is never refused (wire.md C.6).
  */
 export const confirmDirect = (
   failure: SendFailure,
@@ -200,7 +200,7 @@ export const confirmDirect = (
   return { _tag: "Refuse", failure }
 }
 
-/** Decides a first message by the guards of wire.md C.6, in their order, up to the cold slot. */
+/** Decides a first message with the guards of wire.md C.6, in their order, up to the cold slot. */
 export const decideOpening = (
   facts: OutreachFacts | undefined,
   { recipient }: SendCommand
@@ -208,7 +208,7 @@ export const decideOpening = (
   const refused = (failure: SendFailure) => ({ _tag: "Refuse", failure }) as const
   if (facts?.senderStatus === "suspended") return refused(new AgentSuspended())
   if (facts !== undefined && facts.replayOf !== null) return REPLAY
-  // Another owner has stored the first message meanwhile.
+  // Another owner has stored the first message in the meantime.
   if (facts?.opened === true) return RELOAD
   if (facts === undefined || facts.recipientDeleted) return refused(new AgentNotFound())
   if (facts.blocked) return refused(new Blocked())
@@ -225,7 +225,7 @@ const inboxRestricted = (recipientHandle: string): InboxRestricted =>
 
 const makeDirectSends = (deps: DirectDependencies): SendKind<DirectSends> => {
   const { backlogHard, backlogSoft, facts, load, original, release, reserve, useAttachment } = deps
-  /** Reserves the cold slot after all other guards, and releases it if the message cannot be written after all. */
+  /** Reserves the cold slot after all other guards. Releases the slot if the message cannot be written after all. */
   const open = ({ attach, command, conversationId, isAbandoned }: Opening<DirectSends>) =>
     Effect.gen(function*() {
       const known = yield* facts(command, conversationId)
@@ -269,9 +269,10 @@ const makeDirectSends = (deps: DirectDependencies): SendKind<DirectSends> => {
 
 /**
  * One direct conversation on this node: the single writer of its order and of whether it is cold or established.
- * `SendQueue` states what it shares with groups. It is rebuilt from its row and the pair's blocks, and each write tests
- * the row's epoch and version. A first message, the first write of a new owner and a change of the blocks are barriers.
- * Sends are safe to retry: equal client_msg_ids in flight share one result, and later ones find the stored key.
+ * `SendQueue` documents what direct conversations share with groups. The actor is rebuilt from the conversation's row
+ * and the pair's blocks. Each write tests the epoch and the version of the row. A first message, the first write of a
+ * new owner and a change of the blocks are barriers. Sends are safe to retry: sends in flight with equal client_msg_ids
+ * share one result, and a later send finds the stored key.
  */
 export class DirectActor extends SendQueue<DirectSends> {
   /** Returns the function that makes the actor of a conversation. */
@@ -286,7 +287,7 @@ export class DirectActor extends SendQueue<DirectSends> {
       const known = this.state
       if (fence !== null && known !== undefined) {
         const isNext = fence.epoch === known.epoch && fence.version === known.version + 1
-        // Otherwise the row has changes that this actor has not seen.
+        // If it is not the next version, the row contains changes that this actor has not seen.
         this.state = isNext ? { ...known, state: { ...known.state, blocked: true }, version: fence.version } : undefined
       }
       return outcome

@@ -19,17 +19,17 @@ import type { DirectAppend, DirectAppended } from "./DirectConversation.ts"
 import { makePlainAppend, type PlainStored } from "./PlainAppend.ts"
 
 /**
- * The batch statement: stores any number of sends over any conversations, all or nothing.
+ * The batch statement: stores any number of sends to any conversations, all or nothing.
  *
- * Locks are taken in one order everywhere, conversation rows by id, then cold slots, then inboxes by id, so batches
- * cannot deadlock. Epoch and version are tested on the locked rows, because the statement's snapshot may be older than
- * the lock. A key that is in the snapshot is a replay. If another conversation stores the same key after the snapshot,
- * the index `messages_once` refuses the statement, and the batch is retried with a newer snapshot. Inbox numbers are
- * assigned under the inbox's lock. There, `inboxes.undelivered` also decides about the recipient's backlog: `fresh`
- * has the sends that are stored, and leaves out those above the bound (wire.md G.4).
+ * All statements take locks in the same order, so batches cannot deadlock: conversation rows by id, then cold slots,
+ * then inboxes by id. Epoch and version are tested on the locked rows, because the statement's snapshot may be older
+ * than the lock. A key that is in the snapshot is a replay. If another conversation stores the same key after the
+ * snapshot, the index `messages_once` refuses the statement, and the batch is retried with a newer snapshot. Inbox
+ * numbers are assigned under the inbox's lock. Under the same lock, `inboxes.undelivered` decides about the recipient's
+ * backlog: `fresh` contains the sends that are stored, without those above the bound (wire.md G.4).
  *
- * Tables are read through `= ANY (ARRAY(…))` and laterals, for which the planner can only use indexes. The statement is
- * planned once, often while the tables are empty, and a plan with joins would scan whole tables from then on.
+ * Tables are read with `= ANY (ARRAY(…))` and laterals, for which the planner can only use indexes. The statement is
+ * planned once, often while the tables are empty. A plan with joins would scan whole tables from then on.
  */
 const appendStatement = (kinds: "continuing" | "any"): string => {
   // These parts are needed only for first messages and first replies. Without them, the statement costs half as much to
@@ -155,18 +155,21 @@ interface Row {
   readonly seq: number | null
   readonly no: number | null
   /**
-   * The recipient's undelivered envelopes before the batch, or `null` if the send was refused for anything but the
-   * backlog.
+   * How many undelivered envelopes the recipient had before the batch, or `null` if the send was refused for another
+   * reason than the backlog.
    */
   readonly waiting: number | null
   /** The position of this envelope among the recipient's new ones in the batch, from 1. */
   readonly position: number | null
   readonly backlogged: boolean | null
-  /** The newest number in the sender's inbox, from the statement's snapshot: without the messages of this batch. */
+  /**
+   * The newest number in the sender's inbox in the statement's snapshot, which does not contain the messages of this
+   * batch.
+   */
   readonly sender_last_no: number | null
   /**
-   * Another transaction wrote to the conversation while the statement waited for its lock, so the
-   * snapshot is too old.
+   * Whether another transaction wrote to the conversation while the statement waited for its lock, so that the snapshot
+   * is too old.
    */
   readonly overtaken: boolean
   /** Whether the recipient may have webhooks for the message. */
@@ -197,13 +200,13 @@ const outcome = (
   }
 }
 
-/** How many recipients with webhooks are remembered. Sends to them skip the statement for plain sends. */
+/** How many recipients with webhooks are cached. Sends to them skip the statement for plain sends. */
 const MAX_CACHED_HOOKED = 10_000
 
 /**
- * Makes the function that commits a batch of appends: with the statement for plain sends, and with the general
- * statement if the first declines. Results are in the order of the batch. Calls `onHooked` with each agent whose outbox
- * has grown.
+ * Makes the function that commits a batch of appends. It runs the statement for plain sends and, if that declines the
+ * batch, the general statement. Results are in the order of the batch. The function calls `onHooked` with each agent
+ * that got new rows in the outbox.
  */
 export const makeDirectAppend = Effect.fnUntraced(function*(backlogHard: number, onHooked: (agentId: string) => void) {
   const database = yield* Database
@@ -219,7 +222,7 @@ export const makeDirectAppend = Effect.fnUntraced(function*(backlogHard: number,
     lastInboxNos: ReadonlyMap<string, number>
   ) => {
     const next = nextInConversation(batch, rows)
-    // The newest inbox number of each recipient after the sends of this batch so far.
+    // For each recipient, the newest inbox number after the sends of this batch that the loop has visited.
     const reached = new Map<string, number>()
     const stored = new Map<string, number>()
     for (const { i, position } of rows) if (position !== null) stored.set(batch[i]!.recipientId, position)

@@ -4,9 +4,9 @@ import { createHmac } from "node:crypto"
 const MAX_CACHED_IDS = 50_000
 
 /**
- * Makes the function that computes the id of a pair's only direct conversation. The id is an HMAC of the sorted pair,
- * so it needs no look-up, is unique by construction and cannot be computed without the secret. Ids of recent pairs are
- * cached, because the HMAC is a large part of a send's cost.
+ * Makes the function that computes the id of the only direct conversation of two agents. The id is an HMAC of the
+ * sorted pair, so it needs no look-up, is unique by construction and cannot be computed without the secret. Ids of
+ * recent pairs are cached, because computing the HMAC is a large part of the cost of a send.
  */
 export const makeDirectIds = (secret: Uint8Array): (one: string, other: string) => string => {
   const known = new Map<string, string>()
@@ -21,11 +21,11 @@ export const makeDirectIds = (secret: Uint8Array): (one: string, other: string) 
   }
 }
 
-/** The state of a direct conversation, as far as a decision needs it. */
+/** The part of a direct conversation's state that decisions need. */
 export interface DirectState {
-  /** `null` while no message has been stored. */
+  /** The agent that sent the first message; `null` if no message is stored. */
   readonly initiatorId: string | null
-  /** When the first message was stored, in milliseconds. */
+  /** When the first message was stored, in milliseconds; `null` if no message is stored. */
   readonly createdAt: number | null
   readonly established: boolean
   /** Whether either agent has blocked the other. */
@@ -36,8 +36,7 @@ export type SendDecision =
   | { readonly _tag: "Blocked" }
   | { readonly _tag: "AwaitingReply"; readonly since: number }
   /**
-   * The first message. It needs a free cold slot, and if the recipient accepts contacts only, the sender must be one of
-   * them.
+   * The first message. It needs a free cold slot. If the recipient accepts only contacts, the sender must be a contact.
    */
   | { readonly _tag: "Open" }
   /** The first message from the other side. */
@@ -53,11 +52,11 @@ export const decideSend = (state: DirectState, senderId: string): SendDecision =
   return { _tag: "Establish" }
 }
 
-/** A send that its conversation has accepted, based on the state in its memory. */
+/** A send that its conversation has accepted, based on the cached state. */
 export interface DirectAppend {
   readonly conversationId: string
   /**
-   * The row must have this epoch and version. Otherwise the outcome is `Fenced`. The write sets the epoch to
+   * The row must have this epoch and this version. Otherwise the outcome is `Fenced`. The write sets the epoch to
    * `nextEpoch`.
    */
   readonly epoch: number
@@ -76,21 +75,22 @@ export interface DirectAppend {
   readonly requestId: string | null
 }
 
-/** The database's outcome. Only `Stored` has changed anything. */
+/** The outcome of an append in the database. Only `Stored` means that something was written. */
 export type DirectAppended =
   | {
     readonly _tag: "Stored"
     readonly seq: number
     /** The envelope's number in the recipient's inbox. */
     readonly inboxNo: number
-    /** Undelivered envelopes of the recipient, this one included. */
+    /** The number of the recipient's undelivered envelopes, including this one. */
     readonly undelivered: number
     /**
      * The highest number in the sender's own inbox, or `null` if unknown. The sender's echo is shown after that number.
      */
     readonly senderLastInboxNo: number | null
     /**
-     * The number under which the sender's inbox got the next message of this conversation, if the same batch stored it.
+     * The number that the next message of this conversation has in the sender's inbox, if the same batch stored that
+     * message; otherwise `null`.
      */
     readonly senderNextInboxNo: number | null
   }

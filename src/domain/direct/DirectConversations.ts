@@ -41,22 +41,22 @@ const MAX_UNBLOCK_TRIES = 5
 
 /** Direct conversations. Sends and blocks run on the node that owns the conversation. */
 export class DirectConversations extends Context.Service<DirectConversations, {
-  /** The id of the direct conversation of two agents, whether it exists or not. */
+  /** Returns the id of the direct conversation of two agents, whether or not the conversation exists. */
   readonly idOf: (one: string, other: string) => string
-  /** Sends a message to another agent and answers after its commit. */
+  /** Sends a message to another agent. Completes after the commit. */
   readonly send: (command: SendCommand) => Effect.Effect<Sent, SendFailure>
   /**
-   * The message that this sender has stored under this id, in a direct conversation or in a group, in its present
-   * state, or undefined if there is none.
+   * Returns the message that this sender has stored with this client_msg_id, in a direct conversation or in a group.
+   * The message is in its current state. Returns undefined if there is none.
    */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
   /**
-   * Blocks one agent for another, in the order of their conversation: messages accepted before the block are
+   * Makes one agent block another, in the order of their conversation. Messages that were accepted before the block are
    * committed before it, and every later send is refused.
    */
   readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
   readonly unblock: (pair: BlockPair) => Effect.Effect<UnblockOutcome, Unavailable>
-  /** Completes once every accepted send is committed or refused. */
+  /** Completes when every accepted send is committed or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/direct/DirectConversations") {
   static readonly layer = Layer.effect(
@@ -81,8 +81,8 @@ export class DirectConversations extends Context.Service<DirectConversations, {
           now,
           monotonic: monotonicMillis(clock),
           newMessageId: () => ids.make("msg"),
-          // All later commands of the conversation wait for this read. It must not wait on a dead connection for
-          // longer than callers wait.
+          // All later commands of the conversation wait for this read. So the read must not wait on a dead connection
+          // for longer than callers wait.
           load: (conversationId, one, other) =>
             Effect.provideService(repo.load(conversationId, one, other), AnswerTimeout, HELD_MS),
           facts: ({ draft, recipient, sender }, conversationId) =>
@@ -158,7 +158,7 @@ const makeAppends = Effect.gen(function*() {
   return appends
 })
 
-/** Makes the look-up of a sender's earlier message under a client_msg_id. */
+/** Makes the function that looks up a sender's earlier message with a client_msg_id. */
 const makeOriginal = Effect.gen(function*() {
   const repo = yield* DirectRepo
   const agents = yield* Agents
@@ -166,7 +166,7 @@ const makeOriginal = Effect.gen(function*() {
   const groupReads = yield* GroupReads
   const participations = yield* Participations
 
-  /** Finds the envelope of a direct message in the other side's inbox. */
+  /** Finds the envelope of a direct message in the inbox of the other agent. */
   const receivedBy = Effect.fnUntraced(function*(senderId: string, conversationId: string, messageId: string) {
     const participation = yield* participations.of(senderId, conversationId)
     return participation === undefined || participation.counterpartyId === null

@@ -5,7 +5,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { makeDirectIds } from "./DirectConversation.ts"
 
-/** A conversation, and optionally one of its messages, whose progress is requested. */
+/** A conversation whose progress is requested, and optionally one of its messages. */
 export interface Place {
   readonly conversationId: string
   readonly recipientId: string
@@ -20,7 +20,7 @@ export interface PlaceProgress {
   readonly deliveredAt: number | null
 }
 
-/** Metadata after which the messages of one statement end, in bytes. */
+/** After how much metadata a statement returns no further messages, in bytes. */
 const FOLLOWING_BYTES = 262_144
 
 const FOLLOWING = `
@@ -53,7 +53,7 @@ LEFT JOIN LATERAL (
   SELECT delivered_at FROM envelopes WHERE recipient_id = x.recipient AND conversation_id = x.conv AND seq = x.seq OFFSET 0
 ) e ON true`
 
-/** Tests the newest seq on the locked row, as a send does. */
+/** Like a send, tests the newest seq on the locked row. */
 const AMEND = `
 WITH held AS MATERIALIZED (
   SELECT id FROM conversations WHERE id = $1 AND last_seq = $2 FOR NO KEY UPDATE
@@ -74,28 +74,32 @@ export interface Following {
  * caller must check access.
  */
 export class DirectFeed extends Context.Service<DirectFeed, {
-  /** The id of the direct conversation of two agents, whether it exists or not. */
+  /** Returns the id of the direct conversation of two agents, whether or not the conversation exists. */
   readonly direct: (one: string, other: string) => string
-  /** Up to `limit` messages above a seq, in order, without their contents. They end early after 256 kB of metadata. */
+  /**
+   * Returns up to `limit` messages above a seq, in order, without their contents. Returns fewer after 256 kB of
+   * metadata.
+   */
   readonly following: (conversationId: string, after: number, limit: number) => Effect.Effect<Following, Unavailable>
   /**
-   * The first message above a seq whose client_msg_id begins with `prefix`, and the newest seq in the same snapshot.
+   * Returns the seq of the first message above `after` whose client_msg_id begins with `prefix`, and the newest seq in
+   * the same snapshot.
    */
   readonly nextWithKey: (
     conversationId: string,
     after: number,
     prefix: string
   ) => Effect.Effect<{ readonly lastSeq: number; readonly seq: number | null }, Unavailable>
-  /** The messages at these seqs that still exist, in order. */
+  /** Returns the messages with these seqs that still exist, in order. */
   readonly at: (
     conversationId: string,
     seqs: ReadonlyArray<number>
   ) => Effect.Effect<ReadonlyArray<StoredMessage>, Unavailable>
-  /** The progress of each place, in the order of `places`. */
+  /** Returns the progress of each place, in the order of `places`. */
   readonly progress: (places: ReadonlyArray<Place>) => Effect.Effect<ReadonlyArray<PlaceProgress>, Unavailable>
   /**
-   * Replaces a message's metadata, and locks the conversation until the end of the transaction. Returns false and
-   * changes nothing if `lastSeq` is no longer the newest message or the message no longer exists.
+   * Replaces a message's metadata, and locks the conversation until the transaction ends. Changes nothing and returns
+   * false if `lastSeq` is no longer the newest seq or the message no longer exists.
    */
   readonly amend: (
     conversationId: string,

@@ -8,20 +8,20 @@ import { Clock, Context, Effect, Layer } from "effect"
 import type { DirectState } from "./DirectConversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./DirectEntity.ts"
 
-/** A direct conversation as committed, with the epoch and version that a write based on this state must carry. */
+/** A direct conversation as committed, with the epoch and the version that a write based on this state must contain. */
 export interface LoadedDirect {
   readonly epoch: number
   readonly version: number
   readonly state: DirectState
 }
 
-/** The facts behind a refusal or a first message, from one indexed read. */
+/** The facts on which a refusal or a first message is decided, from one indexed read. */
 export interface OutreachFacts {
-  /** The id of the message that this sender has stored under this client_msg_id. */
+  /** The id of the message that this sender has stored with this client_msg_id; `null` if there is none. */
   readonly replayOf: string | null
-  /** Whether the conversation has its first message. */
+  /** Whether the first message of the conversation is stored. */
   readonly opened: boolean
-  /** Whether the other side has answered. */
+  /** Whether the other agent has replied. */
   readonly established: boolean
   readonly senderStatus: AgentStatus | null
   readonly recipientDeleted: boolean
@@ -69,18 +69,18 @@ WHERE m.sender_id = $1 AND m.client_msg_id = $2 AND m.type <> 'system'
   AND (SELECT status FROM agents WHERE id = $1) IS DISTINCT FROM 'suspended'`
 
 /**
- * A block locks its pair's conversation row and raises its version, so that a send is either committed before the block
- * or finds the new version. If there is no row yet, the block inserts an empty one. A first message would insert the
- * same row, so only one of the two succeeds. `ON CONFLICT` updates the newest row, even if the statement's snapshot has
- * an older one.
+ * A block locks the row of the pair's conversation and raises the row's version, so that a send is either committed
+ * before the block or finds the new version. If there is no row yet, the block inserts an empty one. A first message
+ * would insert the same row, so only one of the two succeeds. `ON CONFLICT` updates the newest version of the row, even
+ * if the statement's snapshot contains an older one.
  */
 const RAISE = `
   ON CONFLICT (id) DO UPDATE SET version = conversations.version + 1
   RETURNING epoch, version, initiator_id`
 
 /**
- * A block against the agent that began the conversation counts towards its standing and schedules a recount (wire.md
- * G.8).
+ * A block against the agent that began the conversation counts towards that agent's restriction and suspension, and
+ * schedules a recount (wire.md G.8).
  */
 const NEW_BLOCK = `
   INSERT INTO blocks (agent_id, blocked_id, created_at, counts)
@@ -88,7 +88,7 @@ const NEW_BLOCK = `
   ON CONFLICT DO NOTHING
   RETURNING agent_id, counts`
 
-/** Writes `contact.blocked` to the outbox for the blocked agent, if it has a webhook for it. */
+/** Writes `contact.blocked` to the outbox for the blocked agent, if the agent has a webhook for this event. */
 const blockedPosted = (request: string): string =>
   intoOutbox(
     "contact.blocked",
@@ -98,13 +98,13 @@ const blockedPosted = (request: string): string =>
   )
 
 /**
- * A block that arrives too late has no effect. The agent may have made and removed the same block since, and the late
- * statement would make the block again. The time is tested on the database's clock, which all nodes follow.
+ * A block that arrives too late has no effect. The agent may have made and removed the same block in the meantime, and
+ * the late statement would restore the block. The time is compared with the database's clock, which all nodes follow.
  */
 const inTime = (until: string): string =>
   `(${until}::bigint IS NULL OR extract(epoch FROM clock_timestamp()) * 1000 < ${until}::bigint)`
 
-/** The largest difference between a node's clock and the database's, which it follows, in milliseconds. */
+/** How far a node's clock may differ from the database's clock, which the node follows, in milliseconds. */
 const CLOCKS_DIFFER_MS = 1_000
 
 /** Returns no row if the block is too late. */
@@ -117,7 +117,7 @@ WITH held AS (
 ), posted AS (${blockedPosted("$5")})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
-/** Returns no row and changes nothing if the report is too late or there is one already. */
+/** Changes nothing and returns no row if the report is too late or exists already. */
 const REPORT = `
 WITH reported AS (
   INSERT INTO reports (agent_id, reported_id, created_at, id, reason, conversation_id)
@@ -133,9 +133,10 @@ WITH reported AS (
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /**
- * Together with the pair's last block, deletes the conversation's row if it is empty, so that a first message finds
- * none. Every block raises the version, so the pair's blocks are unchanged while the row has the snapshot's version. If
- * `was` is true and `done` is false, the row has changed since the snapshot, and the caller retries.
+ * Removes a block. With the pair's last block, also deletes the conversation's row if the conversation has no messages,
+ * so that a first message finds no row. Every block raises the version, so the pair's blocks are unchanged as long as
+ * the row has the version of the snapshot. If `was` is true and `done` is false, the row has changed since the
+ * snapshot, and the caller retries.
  */
 const UNBLOCK = `
 WITH seen AS MATERIALIZED (
@@ -163,7 +164,7 @@ SELECT
 
 const BLOCKED_SINCE = `SELECT created_at FROM blocks WHERE agent_id = $1 AND blocked_id = $2`
 
-/** A committed block, and the epoch and version of the conversation's row after it. */
+/** The outcome of a block, and the epoch and version of the conversation's row after it. */
 export interface BlockChange {
   readonly outcome: BlockOutcome
   /** `null` if nothing was changed. */
@@ -171,8 +172,8 @@ export interface BlockChange {
 }
 
 /**
- * The SQL with which sends and blocks are decided and committed. The batch statement is in Append.ts, and the SQL of
- * reads in HistoryRepo.ts.
+ * The SQL that decides sends, and that decides and commits blocks. The batch statement of sends is in DirectAppend.ts,
+ * and the SQL of reads in HistoryRepo.ts.
  */
 export class DirectRepo extends Context.Service<DirectRepo, {
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
@@ -183,12 +184,14 @@ export class DirectRepo extends Context.Service<DirectRepo, {
     conversationId: string,
     at: number
   ) => Effect.Effect<OutreachFacts | undefined, Unavailable>
-  /** The message that a sender has stored under this id. */
+  /** Returns the id of the message that a sender has stored with this client_msg_id. */
   readonly byKey: (senderId: string, clientMsgId: string) => Effect.Effect<string | undefined, Unavailable>
   readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange | "TooLate", Unavailable>
-  /** When the block was made, in milliseconds, or undefined if there is none. */
+  /** Returns when the block was made, in milliseconds, or undefined if there is none. */
   readonly blockedSince: (agentId: string, blockedId: string) => Effect.Effect<number | undefined, Unavailable>
-  /** Returns undefined and changes nothing if the pair's blocks changed meanwhile. The caller then retries. */
+  /**
+   * Changes nothing and returns undefined if the pair's blocks have changed in the meantime. The caller then retries.
+   */
   readonly unblock: (
     conversationId: string,
     command: UnblockCommand

@@ -5,20 +5,23 @@ import { Effect } from "effect"
 import type { DirectAppend } from "./DirectConversation.ts"
 
 /**
- * A plain send is one in an established conversation, by an owner that has written before. Nearly all sends are plain.
- * The statements here make the same tests as the general statement, on the same locked rows and in the same order of
- * locks, but they store all sends of a batch or none. They decline if any send meets another owner, a block, a replay,
- * a suspended or deleted agent, a full inbox, a webhook of the recipient, or a conversation that was written to while
- * the statement waited for its lock. Then the general statement decides the batch.
+ * A plain send goes to an established conversation whose owner has written before. Nearly all sends are plain. The
+ * statements here make the same tests as the general statement, on the same locked rows and in the same order of locks,
+ * but they store either all sends of a batch or none. They decline if they find, for any send, another owner, a block,
+ * a replay, a suspended or deleted agent, a full inbox, a webhook of the recipient, or a write to the conversation
+ * while the statement waited for its lock. Then the general statement decides the batch.
  */
 const isPlain = (append: DirectAppend): boolean =>
   !append.opens && !append.establishes && append.epoch === append.nextEpoch
 
-/** A plain send as it was stored. */
+/** The result of a plain send that was stored. */
 export interface PlainStored {
   readonly seq: number
   readonly no: number
-  /** The recipient's undelivered envelopes before the batch. `position` counts the new ones up to this one, from 1. */
+  /**
+   * How many undelivered envelopes the recipient had before the batch. `position` counts the recipient's new envelopes
+   * up to this one, from 1.
+   */
   readonly waiting: number
   readonly position: number
   /** The newest number in the sender's own inbox before the batch. */
@@ -28,7 +31,7 @@ export interface PlainStored {
 /** SQL condition on a row of `agents`: the agent may send and receive. */
 const active = (agents: string): string => `${agents}.deleted_at IS NULL AND ${agents}.status <> 'suspended'`
 
-/** Stores one send. The statement has few parts, because starting a part costs more than running it. */
+/** Stores one send. The statement consists of few parts, because the start of a part costs more than its execution. */
 const ONE = `
 WITH held AS MATERIALIZED (
   SELECT c.last_seq
@@ -60,8 +63,9 @@ SELECT ARRAY[s.seq, n.last_no, n.undelivered, (SELECT own.last_no FROM inboxes o
 FROM stored s, inbox n`
 
 /**
- * Stores many sends, all or none. Therefore the caller can number the sends of each conversation (`s`) and recipient
- * (`n`). `c` and `r` are positions in the caller's arrays, which are sorted like the statement's.
+ * Stores many sends, all or none. Therefore the caller can number the sends of each conversation (`s`) and of each
+ * recipient (`n`). `c` and `r` are positions in the caller's arrays, which have the same order as those of the
+ * statement.
  */
 const MANY = `
 WITH input AS MATERIALIZED (${
@@ -125,13 +129,13 @@ class Tally {
 
   constructor(names: Iterable<string>) {
     const unique = [...new Set(names)]
-    // Sorted by code unit, as in the database.
+    // The names are sorted by code unit, as in the database.
     this.names = unique.length === 1 ? unique : unique.sort()
     this.#places = new Map(this.names.map((name, place) => [name, place]))
     this.counts = new Array<number>(this.names.length).fill(0)
   }
 
-  /** Returns undefined for an unknown name. */
+  /** Returns the position of a name, or undefined for an unknown name. */
   placeOf(name: string): number | undefined {
     return this.#places.get(name)
   }
@@ -206,7 +210,7 @@ export const makePlainAppend = (backlogHard: number) =>
           at
         }
       })
-      // Some sends were decided on another state of their conversation than the rest.
+      // The sends to one conversation were decided on different states of it.
       if (!alike) return undefined
       return Effect.map(
         many([

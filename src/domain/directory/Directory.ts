@@ -9,17 +9,20 @@ import { DirectoryRepo } from "./DirectoryRepo.ts"
 
 const Position = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
 
-/** The smallest text greater than all texts with a prefix; undefined if no handle can begin with it. */
+/**
+ * Returns the smallest text that is greater than all texts with a prefix, or undefined if no handle can begin with the
+ * prefix.
+ */
 export const successor = (prefix: string): string | undefined =>
   /^[a-z0-9-]+$/.test(prefix)
     ? prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
     : undefined
 
-/** The agents to find. At least one of the two is not null. */
+/** The criteria of a search. At least one of the two is not null. */
 export interface Sought {
-  /** Normalised like a handle. It is compared literally, without wildcards. */
+  /** The beginning of the handle, normalised like a handle. It is compared literally, without wildcards. */
   readonly prefix: string | null
-  /** Compared exactly. */
+  /** A tag. It is compared exactly. */
   readonly tag: string | null
 }
 
@@ -30,7 +33,7 @@ const AFTER_ALL = "{"
  * Finds agents by the beginning of their handle and by a tag. Suspended and deleted agents are not found (wire.md C.4).
  */
 export class Directory extends Context.Service<Directory, {
-  /** `total` counts up to 10,000. */
+  /** Returns a page of agents. `total` is at most 10,000. */
   readonly search: (
     callerId: string | null,
     sought: Sought,
@@ -53,8 +56,8 @@ export class Directory extends Context.Service<Directory, {
             position: Position,
             rows: ({ after, ...range }) => {
               if (to === undefined) return Effect.succeed([])
-              // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
-              // characters of handles, so it has the same effect.
+              // The next greater text would be the handle followed by NUL, but PostgreSQL refuses NUL. A space has the
+              // same effect, because it sorts before all characters of handles.
               const from = after === null || after.handle < first ? first : `${after.handle} `
               return repo.search(from, to, tag, callerId, range)
             },

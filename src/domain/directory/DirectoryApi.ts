@@ -36,7 +36,7 @@ export const LIMIT = 20
 export const MAX = 50
 export const MAX_OFFSET = 10_000
 
-/** The beginning of a handle, as callers write it. */
+/** The beginning of a handle, as a parameter of a search. */
 export const Prefix = HandleInput.check(
   Schema.makeFilter((text) => {
     const length = codePoints(text)

@@ -23,8 +23,8 @@ const ANONYMOUS: Rate = { name: "anonymous_directory", setting: "LIMITS_ANONYMOU
 export const directoryRates = [PER_MINUTE, PER_DAY, ANONYMOUS]
 
 /**
- * How often an agent may search the directory per minute and per 24 hours, and how often an IP address may per minute
- * without a key. Runs before the query is decoded, so that every call counts (wire.md C.4).
+ * Limits how often an agent may search the directory per minute and per 24 hours, and how often an IP address may
+ * search it without a key per minute. Runs before the query is decoded, so that every call counts (wire.md C.4).
  */
 export class DirectoryBudget extends HttpApiMiddleware.Service<DirectoryBudget, { requires: CurrentCaller }>()(
   "parley/directory/DirectoryBudget",

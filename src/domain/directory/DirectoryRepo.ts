@@ -3,17 +3,17 @@ import type { PageRange } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** The highest `total` that is counted. */
+/** The largest number that `total` counts. */
 export const MAX_COUNTED = 10_000
 
-/** Handles are compared by their bytes, as in the index agents_listed, so the handles with a prefix are a range. */
+/** Handles are compared by their bytes, as in the index agents_listed, so all handles with a prefix form a range. */
 const LISTED = `a.deleted_at IS NULL AND a.status <> 'suspended' AND a.handle >= $1 AND a.handle < $2`
 
 const AGENTS = `SELECT a.id, a.handle FROM agents a WHERE ${LISTED}`
 
 /**
- * The agents that have a tag, which is a parameter of the statement. They are found in the index of tags, which has the
- * order of handles. `OFFSET 0` keeps the planner from reading all agents first.
+ * Selects the agents that have a tag. `tag` is a parameter of the statement. The agents are found in the index of tags,
+ * which is in the order of handles. `OFFSET 0` prevents the planner from reading all agents first.
  */
 const tagged = (tag: string): string => `
 SELECT a.id, t.handle FROM agent_tags t CROSS JOIN LATERAL (
@@ -22,8 +22,8 @@ SELECT a.id, t.handle FROM agent_tags t CROSS JOIN LATERAL (
 WHERE t.tag = ${tag} AND t.handle >= $1 AND t.handle < $2`
 
 /**
- * A page of found agents. The statement reads names, tags and other fields only for the agents of this page, and not
- * for the agents that the offset skips.
+ * Selects a page of the found agents. The statement reads names, tags and other fields only for the agents of this
+ * page, and not for the agents that the offset skips.
  */
 const pageOf = (found: string): string => `
 SELECT id, handle, EXISTS (SELECT FROM contacts k WHERE k.agent_id = $3 AND k.contact_id = page.id) AS in_contacts,
@@ -48,15 +48,15 @@ interface Row {
 export interface Found {
   readonly id: string
   readonly handle: string
-  /** False if the caller has no key. */
+  /** Whether the agent is a contact of the caller. False if the caller has no key. */
   readonly inContacts: boolean
-  /** In the order of their bytes. */
+  /** The agent's tags, in the order of their bytes. */
   readonly tags: ReadonlyArray<string>
 }
 
 /**
- * All SQL of the directory. Each statement covers the handles in [from, to), of the agents that have `tag` if it is not
- * null.
+ * All SQL of the directory. Each statement covers the agents with handles in [from, to) and, if `tag` is not null, with
+ * this tag.
  */
 export class DirectoryRepo extends Context.Service<DirectoryRepo, {
   readonly search: (

@@ -11,7 +11,7 @@ import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
 /** The close code and text for the sockets of a suspended agent. */
 export const SUSPENDED: CloseReason = { code: 1008, text: "account suspended" }
 
-/** An operator's decision about an agent. */
+/** An operator's decision to suspend or restore an agent. */
 export interface Decision {
   readonly agentId: AgentId
   /** The operator's name, for the audit log. */
@@ -26,24 +26,30 @@ const groundsText = (grounds: Grounds, thresholds: Thresholds): string => {
     : `${thresholds.suspendReports} counted reports ${within}`
 }
 
-/** How often an evaluation is tried if others are committed meanwhile. After that, its recount stays due. */
+/**
+ * How often an evaluation is tried if other evaluations of the agent are committed first. After that, the recount stays
+ * due.
+ */
 const MAX_TRIES = 20
-/** How many recounts a sweep reads at once. Several may be for the same agent. */
+/** How many recounts a sweep reads at once. Several of them may be for the same agent. */
 const BATCH_SIZE = 200
 
 /**
  * Restricts and suspends agents (wire.md G.8). Each evaluation of an agent is made on one snapshot, and committed only
- * if no other one was committed since. So the last evaluation takes all blocks, reports, their reversals and operators'
- * decisions into account, in whatever order and on whichever nodes they come. Each block and report leaves a recount in
- * the database, which stays due until an evaluation has covered it. So a node that dies in between only delays the
- * evaluation. Independent of rate limits.
+ * if no other evaluation was committed since. So the last evaluation takes all blocks, reports, their reversals and
+ * operators' decisions into account, in any order and from any node. Each block and report stores a recount in the
+ * database, which stays due until an evaluation has covered it. So a crash of a node only delays the evaluation.
+ * Enforcement is independent of rate limits.
  */
 export class Enforcement extends Context.Service<Enforcement, {
-  /** Evaluates an agent after a block or report of it was committed or undone. If this fails, the recount stays due. */
+  /**
+   * Evaluates an agent after a block or report against the agent was committed or undone. If this fails, the recount
+   * stays due.
+   */
   readonly recount: (agentId: AgentId) => Effect.Effect<void>
   /** Evaluates one batch of the agents whose recounts are due. */
   readonly sweep: Effect.Effect<Batch, Unavailable>
-  /** Returns false if the agent is suspended already, or deleted. */
+  /** Suspends an agent. Returns false if the agent is already suspended, or deleted. */
   readonly suspend: (decision: Decision) => Effect.Effect<boolean, Unavailable>
   /**
    * Ends a suspension or restriction. Earlier blocks and reports no longer count. Returns false if the agent is
@@ -51,8 +57,8 @@ export class Enforcement extends Context.Service<Enforcement, {
    */
   readonly restore: (decision: Decision) => Effect.Effect<boolean, Unavailable>
   /**
-   * The numbers of blocks and reports that count against an agent now. Those from `from` or before are left out, unless
-   * it is `null`.
+   * Returns how many blocks and reports count against an agent now. If `from` is not `null`, leaves out those from that
+   * time or before.
    */
   readonly tally: (agentId: AgentId, from: number | null) => Effect.Effect<Tally, Unavailable>
   readonly thresholds: Thresholds
@@ -71,8 +77,8 @@ export class Enforcement extends Context.Service<Enforcement, {
       }
 
       /**
-       * Drops the account from caches and closes its sockets, on all nodes that this process reaches. EnforcementWatch
-       * does it on the others.
+       * Removes the account from caches and closes its sockets, on all nodes that this process can reach. On other
+       * nodes, EnforcementWatch does the same.
        */
       const expel = (agentId: AgentId) =>
         Effect.suspend(() => {
@@ -91,7 +97,7 @@ export class Enforcement extends Context.Service<Enforcement, {
           const now = yield* Clock.currentTimeMillis
           const found = yield* repo.load(agentId, now - longest, limits)
           if (found === undefined) return yield* repo.dismiss(agentId)
-          // No recount is due, because another evaluation has covered all committed blocks and reports.
+          // If no recount is due, another evaluation has covered all committed blocks and reports.
           if (found.due.length === 0) return
           const verdict = judge(found, thresholds, now)
           const grounds = found.status === "suspended" ? null : verdict.suspend

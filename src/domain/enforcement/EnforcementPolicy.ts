@@ -19,25 +19,28 @@ export const thresholdsOf = (settings: Settings): Thresholds => ({
   suspendWindowMs: settings.LIMITS_SUSPEND_WINDOW_SECONDS * 1_000
 })
 
-/** The times of the counted blocks and reports, newest first: at least as many as the highest threshold needs. */
+/**
+ * The times of the counted blocks and reports, newest first. Times beyond the number that the highest threshold needs
+ * may be left out.
+ */
 export interface Counted {
   readonly blocks: ReadonlyArray<number>
   readonly reports: ReadonlyArray<number>
 }
 
-/** Which threshold was reached. */
+/** The kind of the threshold that was reached. */
 export type Grounds = "blocks" | "reports"
 
 export interface Verdict {
-  /** `null` if there is no ground to suspend. */
+  /** The reason to suspend the agent, or `null` if there is none. */
   readonly suspend: Grounds | null
-  /** When too few blocks will be left in the window for a restriction, or `null` if they are too few already. */
+  /** When the window will contain too few blocks for a restriction, or `null` if it already contains too few. */
   readonly restrictedUntil: number | null
 }
 
 /**
- * When the `n`th newest time leaves the window, or `null` if it is not in the window. A time exactly as old as the
- * window is outside.
+ * Returns when the `n`th newest time leaves the window, or `null` if it is not in the window. A time that is exactly as
+ * old as the window is outside.
  */
 const leaves = (times: ReadonlyArray<number>, n: number, windowMs: number, now: number): number | null => {
   const made = times[n - 1]

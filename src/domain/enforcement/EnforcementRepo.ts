@@ -3,7 +3,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { Counted } from "./EnforcementPolicy.ts"
 
-/** The data of an agent for an evaluation, from one snapshot. */
+/** The data for the evaluation of an agent, from one snapshot. */
 export interface Case extends Counted {
   readonly status: "active" | "suspended"
   readonly judged: number
@@ -13,16 +13,16 @@ export interface Case extends Counted {
 
 export interface Evaluation {
   readonly agentId: string
-  /** `Case.judged` of the snapshot. If another evaluation was committed since, this one is not written. */
+  /** `Case.judged` of the snapshot. If another evaluation has been committed since, this evaluation is not written. */
   readonly judged: number
   readonly due: ReadonlyArray<number>
   readonly restrictedUntil: number | null
-  /** The reason why this evaluation suspends the agent, or `null` if it does not. */
+  /** The reason why this evaluation suspends the agent, or `null` if it does not suspend the agent. */
   readonly suspension: string | null
   readonly at: number
 }
 
-/** An operator's decision, and when it was made. */
+/** An operator's decision, with its time. */
 export interface Decree {
   readonly agentId: string
   readonly operator: string
@@ -35,7 +35,7 @@ export interface Suspended {
   readonly suspendedAt: number
 }
 
-/** How many counted blocks and reports each window holds. */
+/** How many counted blocks and reports are in each window. */
 export interface Tally {
   readonly blocksToRestrict: number
   readonly blocksToSuspend: number
@@ -44,7 +44,7 @@ export interface Tally {
 
 /**
  * SQL condition: the account is not deleted. With `deleted_at IS NULL`, the planner would read an index of all live
- * accounts if the table seems empty.
+ * accounts when its statistics say that the table is empty.
  */
 const live = (alias = ""): string => `COALESCE(${alias}deleted_at, 0) = 0`
 
@@ -70,8 +70,8 @@ SELECT a.status, a.judged,
 FROM agents a WHERE a.id = $1 AND ${live("a.")}`
 
 /**
- * Queues the handover of a suspended agent's groups. Where the agent is the last admin, a job makes another member
- * admin.
+ * Queues the handover of a suspended agent's groups. In each group in which the agent is the last admin, a job makes
+ * another member admin.
  */
 const announced = (source: string, at: string): string => `
   INSERT INTO handovers (agent_id, since) SELECT id, ${at} FROM ${source}
@@ -139,15 +139,18 @@ const HANDED_OVER = `DELETE FROM handovers WHERE agent_id = $1 AND since = $2`
 
 /** The statements that restrict, suspend and restore agents. Each change and its audit row are one statement. */
 export class EnforcementRepo extends Context.Service<EnforcementRepo, {
-  /** The data of an agent, with the newest blocks and reports after `since`. Undefined for a deleted account. */
+  /**
+   * Returns the data of an agent, with the newest blocks and reports after `since`. Returns undefined for a deleted
+   * account.
+   */
   readonly load: (
     agentId: string,
     since: number,
     limits: { readonly blocks: number; readonly reports: number }
   ) => Effect.Effect<Case | undefined, Unavailable>
-  /** Returns false if another evaluation came first. */
+  /** Writes an evaluation. Returns false if another evaluation was committed first. */
   readonly judge: (evaluation: Evaluation) => Effect.Effect<boolean, Unavailable>
-  /** Returns false if the agent is suspended already, or deleted. */
+  /** Returns false if the agent is already suspended, or deleted. */
   readonly suspend: (decree: Decree) => Effect.Effect<boolean, Unavailable>
   /** Returns false if the agent is deleted. */
   readonly restore: (decree: Decree) => Effect.Effect<boolean, Unavailable>
@@ -156,16 +159,16 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
     from: number | null,
     since: { readonly restrict: number; readonly suspend: number }
   ) => Effect.Effect<Tally, Unavailable>
-  /** The agents of the oldest recounts that are due. */
+  /** Returns the agents of the oldest recounts that are due. */
   readonly due: (limit: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** Deletes the recounts of a deleted account. */
   readonly dismiss: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** The suspended agents after one of them, in the order of their suspension. */
+  /** Returns the suspended agents after `after`, in the order of their suspension. */
   readonly suspendedSince: (after: Suspended, limit: number) => Effect.Effect<ReadonlyArray<Suspended>, Unavailable>
   readonly handovers: (
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly agentId: string; readonly since: number }>, Unavailable>
-  /** Deletes a handover that is done. The handover of a later suspension stays. */
+  /** Deletes a handover that is done. Keeps the handover of a later suspension. */
   readonly handedOver: (agentId: string, since: number) => Effect.Effect<void, Unavailable>
 }>()("parley/enforcement/EnforcementRepo") {
   static readonly layer = Layer.effect(

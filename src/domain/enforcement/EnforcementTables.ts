@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** Agents whose groups or counts enforcement has still to look at. */
+/** The tables of handovers and recounts that are still due. */
 export const enforcementTables: ReadonlyArray<OwnedTable> = [
   {
     table: "handovers",

@@ -8,27 +8,27 @@ import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
 
 /**
- * How often a node polls: at least twice within the second after which a suspension must be in effect on every node
- * (wire.md G.8b).
+ * How often a node polls. A suspension must be in effect on every node within a second (wire.md G.8b), so a node polls
+ * at least twice in a second.
  */
 const LOOK = "400 millis"
 /**
- * Each poll also covers this time before the last one, in milliseconds, because the nodes' clocks differ and a commit
- * takes time.
+ * How far each poll reaches back before the last poll, in milliseconds. The polls overlap because the clocks of nodes
+ * differ and a commit takes time.
  */
 const OVERLAP_MS = 30_000
 const BATCH_ROWS = 500
 
 /**
- * Applies the suspensions that another node or an operator's command made: removes the account from the cache (Agents)
- * and closes its sockets. The watch polls the rows, which hold an agent's status (AgentEntity). So no notification can
- * be lost, and a restart misses nothing.
+ * Applies suspensions by other nodes and by operators' commands: removes the account from the cache (Agents) and closes
+ * its sockets. The watch polls the rows with the status of agents (AgentEntity), so no suspension is missed, even after
+ * a lost notification or a restart.
  */
 export class EnforcementWatch extends Context.Service<EnforcementWatch, {
-  /** Applies the suspensions since the last poll, and those shortly before. */
+  /** Applies the suspensions since the last poll, and those from shortly before it. */
   readonly look: Effect.Effect<void, Unavailable>
   /**
-   * Handles one batch of suspended agents: wherever one of them is the last admin of a group, another member becomes
+   * Handles one batch of suspended agents. In each group in which one of them is the last admin, another member becomes
    * admin.
    */
   readonly handOver: Effect.Effect<Batch, Unavailable>
@@ -86,9 +86,9 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   )
 
   /**
-   * Polls for as long as the node runs. `handOver` runs as a job, on one node only, because it changes stored groups.
-   * The job is here and not in Jobs.ts because it runs as often as the polls, which is too often for tests that move
-   * their clock far.
+   * Polls as long as the node runs. `handOver` runs as a job, on one node only, because it changes stored groups. The
+   * job is here and not in Jobs.ts, because it runs as often as the polls. That would be too often for tests that move
+   * their clock far ahead.
    */
   static readonly layerRunning = Layer.mergeAll(
     Layer.effectDiscard(Effect.gen(function*() {

@@ -5,7 +5,7 @@ import { Schema } from "effect"
 
 export type GroupId = string
 /**
- * The window of the invite budget (wire.md G.6, C.8), and the time within which a request may be repeated, in
+ * The window of the invite budget (wire.md G.6, C.8) and the shortest time for which a request can be repeated, in
  * milliseconds.
  */
 export const DAY_MS = 86_400_000
@@ -20,7 +20,7 @@ export const GroupMember = Schema.Struct({
 
 export const GroupSettings = Schema.Struct({ who_can_invite: Schema.Literal("admin") })
 
-/** A group as one of its members sees it (wire.md C.1). */
+/** A group as its members see it (wire.md C.1). */
 export const Group = Schema.Struct({
   id: Schema.String,
   name: Schema.String,
@@ -35,7 +35,7 @@ export const Group = Schema.Struct({
   your_role: RoleSchema
 }).annotate({ identifier: "Group" })
 
-/** An agent that may be invited, and its relations to the inviter. */
+/** An agent that is to be invited, and its relations to the inviter. */
 export const Candidate = Schema.Struct({
   id: Schema.String,
   handle: Schema.String,
@@ -47,7 +47,7 @@ export const Candidate = Schema.Struct({
 })
 export type Candidate = typeof Candidate.Type
 
-/** The result of adding one handle. `joined` is reserved and never emitted (wire.md B8). */
+/** The result of adding one handle. The outcome `joined` is reserved and never returned (wire.md B8). */
 export const AddResult = Schema.Struct({
   handle: Schema.String,
   outcome: Schema.Literals(["joined", "invited", "already_member"]),
@@ -98,8 +98,8 @@ export interface Member {
   readonly role: Role
   readonly joinedAt: number
   /**
-   * Whether this member is the creator and has never left. A creator that leaves loses its rights for good (wire.md
-   * G.7).
+   * Whether this member is the creator and has never left. A creator that leaves loses the creator's rights for good
+   * (wire.md G.7).
    */
   readonly founder: boolean
   /** Whether the account is suspended. A suspended account cannot act, so it does not count as an admin. */
@@ -112,7 +112,7 @@ export interface Profile {
   readonly avatarUrl: string | null
 }
 
-/** A group as committed under one version. Members are in order of joining. */
+/** The committed state of a group at one version. Members are in the order in which they joined. */
 export interface GroupState {
   readonly id: GroupId
   readonly version: number
@@ -149,17 +149,17 @@ export interface SystemMessage {
   readonly recipients: ReadonlyArray<string>
 }
 
-/** One change of a group: what its statement writes, and its system messages. */
+/** One change of a group: the rows that its statement writes, and its system messages. */
 export interface Change {
   readonly profile: Profile
   readonly joins: ReadonlyArray<{ readonly agentId: string; readonly role: Role }>
   readonly leaves: ReadonlyArray<string>
   readonly roles: ReadonlyArray<{ readonly agentId: string; readonly role: Role }>
-  /** The agent that deletes the group with this change, or `null` if the group stays. */
+  /** The agent that deletes the group with this change, or `null` if the change does not delete the group. */
   readonly deletedBy: string | null
-  /** Ids of the invites that this change removes, because they were answered or cancelled. */
+  /** Ids of the invites that this change removes, because they were accepted, rejected or cancelled. */
   readonly closes: ReadonlyArray<string>
-  /** Agents that refused an invite and cannot be invited again for a while. */
+  /** Ids of the agents that reject an invite with this change. For a while they cannot be invited again. */
   readonly refuses: ReadonlyArray<string>
   readonly messages: ReadonlyArray<SystemMessage>
 }
@@ -186,8 +186,8 @@ const idsWithout = (members: ReadonlyArray<Member>, ...out: ReadonlyArray<string
 const acts = (member: Member): boolean => member.role === "admin" && !member.suspended
 
 /**
- * The member that becomes admin if no admin can act: among those that can act, or else among all, the first to have
- * joined.
+ * Returns the member that becomes admin if no admin can act: the one that joined first among the members that can act.
+ * If no member can act, the one that joined first among the members that are not admins.
  */
 const successor = (members: ReadonlyArray<Member>): Member | undefined =>
   members.some(acts)
@@ -201,8 +201,8 @@ export interface Departure {
 }
 
 /**
- * Decides that a member leaves. If it is the last admin, another member becomes admin. If it is the last member, the
- * group is deleted (wire.md G.7).
+ * Decides that a member leaves. If the leaver is the last admin, another member becomes admin. If the leaver is the
+ * last member, the group is deleted (wire.md G.7).
  */
 export const decideLeave = (state: GroupState, leaver: Member): Departure => {
   const rest = state.members.filter((member) => member.agentId !== leaver.agentId)
@@ -233,8 +233,8 @@ const automatic = (from: Named, to: Named, told: ReadonlyArray<Member>): SystemM
 })
 
 /**
- * If a suspended member was the last admin, makes another member admin. The suspended one stays a member (wire.md
- * G.8b).
+ * If a suspended member was the last admin, makes another member admin. The suspended member stays in the group
+ * (wire.md G.8b).
  */
 export const decideReplacement = (state: GroupState, suspended: Member): Change | undefined => {
   if (suspended.role !== "admin") return undefined
@@ -267,7 +267,7 @@ export const decideRemove = (state: GroupState, actor: Named, targetId: string):
   }
 }
 
-/** Returns undefined if the target is an admin already. */
+/** Decides that a member becomes admin. Returns undefined if the target is already an admin. */
 export const decidePromote = (state: GroupState, actor: Named, targetId: string): Change | undefined | "NotMember" => {
   const target = memberOf(state, targetId)
   if (target === undefined) return "NotMember"
@@ -302,8 +302,8 @@ const roleChange = (state: GroupState, actor: Named, target: Member, role: Role)
 })
 
 /**
- * Decides that an agent joins. All other members get a message. If no admin can act, the joiner becomes one. If the
- * agent is a member already, only the invite is closed.
+ * Decides that an agent joins. All other members get a message. If no admin can act, the joiner becomes an admin. If
+ * the agent is already a member, only the invite is removed.
  */
 export const decideJoin = (state: GroupState, joiner: Named, inviteId: string, maxMembers: number): Change | "Full" => {
   if (memberOf(state, joiner.agentId) !== undefined) return { ...nothing(state), closes: [inviteId] }
@@ -322,7 +322,7 @@ export const decideJoin = (state: GroupState, joiner: Named, inviteId: string, m
   }
 }
 
-/** Closes an invite that is refused by its invitee, or cancelled (`refusedBy` is null). */
+/** Removes an invite that `refusedBy` has rejected. `refusedBy` is null if the invite was cancelled. */
 export const closeInvite = (state: GroupState, inviteId: string, refusedBy: string | null): Change => ({
   ...nothing(state),
   closes: [inviteId],
@@ -347,8 +347,8 @@ export const decideProfile = (state: GroupState, actor: Named, wanted: Partial<P
 }
 
 /**
- * While the creator is a member and can act, only it may delete the group; otherwise any admin may
- * (wire.md G.7).
+ * Decides a deletion of the group. While the creator is a member and can act, only the creator may delete the group.
+ * Otherwise any admin may (wire.md G.7).
  */
 export const decideDelete = (state: GroupState, actor: Member): Change | "Forbidden" => {
   const reserved = state.members.some((member) => member.founder && !member.suspended)
@@ -367,7 +367,8 @@ export const decideDelete = (state: GroupState, actor: Member): Change | "Forbid
 }
 
 /**
- * Returns the group after a change that was decided on `state` and committed. `handleOf` gives the handle of a joiner.
+ * Returns the state of the group after a change that was decided on `state` and committed. `handleOf` returns the
+ * handle of an agent that joined.
  */
 export const evolve = (
   state: GroupState,

@@ -38,7 +38,7 @@ import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
 import type { CommittedChange, GroupsRepo, Invited, NewInvite, SystemNotice } from "./GroupsRepo.ts"
 import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
-/** The services that a group calls. */
+/** The functions and settings that the actor of a group uses. */
 export interface GroupDependencies
   extends
     SendQueueDependencies<GroupAppend, GroupAppended>,
@@ -51,8 +51,8 @@ export interface GroupDependencies
     agentId: string
   ) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
   /**
-   * Checks that the sender may send this file to the group. The first use of a file asks the file store: `asks` is
-   * called with true before the request and with false after it.
+   * Checks that the sender may send this file to the group. The first use of a file sends a request to the file store:
+   * `asks` is called with true before the request and with false after it.
    */
   readonly useAttachment: (
     senderId: string,
@@ -74,12 +74,12 @@ export interface GroupDependencies
   /** The URL of a picture on this server. */
   readonly avatarUrl: (key: string) => string
   readonly inviteLimit: number
-  /** How long after a refusal the group cannot invite the agent again. */
+  /** How long after a rejected invite the group cannot invite the agent again, in milliseconds. */
   readonly refusalMs: number
   readonly maxMembers: number
   /**
-   * Takes a slot in the group's own rate window and returns the function that gives the slot back. Undefined if there
-   * is no limit.
+   * Takes a slot in the group's own rate window and returns the function that releases the slot. Undefined if groups
+   * have no rate limit.
    */
   readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
 }
@@ -113,9 +113,9 @@ export interface GroupSends {
 
 const MAX_ATTEMPTS = 50
 
-/** Decides a send: members of a group that is not deleted may write. */
+/** Decides a send. Members of a group that is not deleted may send. */
 export const decideInGroup = (state: GroupState | null, { sender }: GroupSendCommand): Decision<GroupSendFailure> => {
-  // The group may be created later.
+  // Forget the state, because a group with this id may be created later.
   if (state === null) return { _tag: "Refuse", failure: new GroupNotFound(), forget: true }
   if (state.deleted !== null || memberOf(state, sender.id) === undefined) {
     return { _tag: "Refuse", failure: new GroupNotFound(), forget: false }
@@ -142,7 +142,8 @@ const writeInGroup = (
 })
 
 /**
- * Decides what follows from the outcome of a write. The message shows the group as it was when the write was decided.
+ * Decides what follows from the outcome of a write. The message shows the group in the state on which the write was
+ * decided.
  */
 export const settleInGroup = (
   current: GroupState | null | undefined,
@@ -188,22 +189,22 @@ const makeGroupSends = ({ admit, load, outside, status, useAttachment }: GroupDe
   release: () => undefined,
   confirm: ({ attempts, command: { sender } }, failure, state) => {
     if (failure._tag !== "GroupNotFound") return Effect.succeed({ _tag: "Refuse", failure })
-    // The agent may have joined through another owner, so the rows are read before it is refused.
+    // The agent may have joined through another owner, so read the rows before refusing the send.
     if (state !== null && attempts === 0) return Effect.succeed(RELOAD)
     return Effect.map(outside(state ?? undefined, sender.id), (failure) => ({ _tag: "Refuse", failure }))
   },
-  // The caller looks the message up.
+  // The caller of the send looks up the earlier message.
   original: () => Effect.succeed(null),
   isSenderDeleted: (_groupId, { sender }) => Effect.map(status(sender.id), (found) => found === undefined),
   useAttachment: (groupId, { sender }, attachmentId, asks) => useAttachment(sender.id, groupId, attachmentId, asks)
 })
 
 /**
- * One group on this node: the single writer of its members, roles, invites and order. `SendQueue` states what it shares
- * with direct conversations. Every decision is made on the rows of one version and committed only if the group still
- * has that version. So a second owner does no harm. Changes read the rows, and run one at a time between sends. Calls
- * are safe to retry: a send finds its key, and a change finds its earlier commit. The result of a send is `null` for a
- * replay, which the caller looks up.
+ * One group on this node: the single writer of its members, roles, invites and order. `SendQueue` documents what groups
+ * share with direct conversations. Every decision is made on the rows of one version and committed only if the group
+ * still has that version. So a second owner does no harm. Changes of the group read the rows, and run one at a time
+ * between sends. Calls are safe to retry: a send finds its key, and a change finds its earlier commit. The result of a
+ * send is `null` for a replay, which the caller looks up.
  */
 export class GroupActor extends SendQueue<GroupSends> {
   private readonly services: GroupDependencies
@@ -350,11 +351,11 @@ export class GroupActor extends SendQueue<GroupSends> {
   replace({ agentId, messageIds }: PayloadOf<typeof Entity.Replace>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.suspend(() => {
-        // A membership without its group is an error in the rows. After this failure, the handover is kept and retried
-        // later.
+        // A membership without its group is an error in the rows. After this failure, the handover stays pending and is
+        // retried later.
         if (loaded === undefined) return Effect.fail(new Unavailable())
         const member = memberOf(loaded, agentId)
-        // The account may have been restored meanwhile.
+        // The suspension may have ended in the meantime.
         if (loaded.deleted !== null || member?.suspended !== true) return Effect.succeed(undefined)
         const change = decideReplacement(loaded, member)
         return Effect.succeed(change === undefined ? undefined : { change })
@@ -406,8 +407,8 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   /**
-   * Reads the rows and runs an attempt on them, one attempt at a time. Repeats this while the attempt returns
-   * undefined, because another owner changed the group first.
+   * Reads the rows and runs an attempt on them, one attempt at a time. An attempt returns undefined if another owner
+   * changed the group first. It is then repeated on new rows.
    */
   private inTurn<A, E>(
     attempt: (loaded: GroupState | undefined) => Effect.Effect<A | undefined, E>
@@ -425,8 +426,8 @@ export class GroupActor extends SendQueue<GroupSends> {
 
   /**
    * Commits a decision with its messages, or nothing if the decision is undefined. If `decide` fails, the same call may
-   * have succeeded before, on a node that has ended or in a commit whose answer was lost. In that case, returns the
-   * earlier result.
+   * have succeeded before: on a node that has stopped, or in a commit whose response was lost. In that case, returns
+   * the earlier result.
    */
   private change<E>(
     messageIds: ReadonlyArray<string>,
@@ -442,7 +443,7 @@ export class GroupActor extends SendQueue<GroupSends> {
     )
   }
 
-  /** The acting member; any other agent gets the failure of `outside`. */
+  /** Returns the acting member, or fails with the failure of `outside` if the agent is not a member. */
   private member(
     state: GroupState | undefined,
     agentId: string
@@ -464,7 +465,10 @@ export class GroupActor extends SendQueue<GroupSends> {
     )
   }
 
-  /** Returns undefined if another owner changed the group first. The caller then decides again. */
+  /**
+   * Commits a step and publishes its messages. Returns undefined if another owner changed the group first. The caller
+   * then decides again.
+   */
   private carryOut(
     loaded: GroupState | undefined,
     step: Step | undefined,
@@ -550,8 +554,8 @@ export const adminsOnly = (): Forbidden => new Forbidden({ message: "Only an adm
 export const noAvatar = (): NotFound => new NotFound({ message: "The group has no avatar." })
 
 /**
- * Returns why this candidate cannot be invited: the first reason in the order of wire.md C.8 and G.8a. Undefined if it
- * can.
+ * Returns why this candidate cannot be invited: the first reason in the order of wire.md C.8 and G.8a. Returns
+ * undefined if the candidate can be invited.
  */
 export const obstacleTo = (
   candidate: {

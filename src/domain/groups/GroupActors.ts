@@ -47,7 +47,9 @@ const makeAppends = Effect.gen(function*() {
   return appends
 })
 
-/** The rate limit of each group. The owner handles all sends of a group, so the windows are only in its memory. */
+/**
+ * The rate limit of each group. All sends of a group run on its owner, so the windows are only in the owner's memory.
+ */
 const makeAdmit = Effect.gen(function*() {
   const config = yield* Config
   const windows = new SlidingWindows(monotonicMillis(yield* Clock.Clock))
@@ -66,8 +68,8 @@ const makeAdmit = Effect.gen(function*() {
 })
 
 /**
- * Makes the actors of the groups that this node owns, and the calls to those on any node. Agents hear of a change by
- * `push`.
+ * Makes the actors of the groups that this node owns, and the client that calls the owner of a group on any node.
+ * Agents are notified of changes through `push`.
  */
 export const makeGroupActors = Effect.fnUntraced(function*({ outside }: Pick<GroupQueries, "outside">) {
   const clock = yield* Clock.Clock
@@ -92,8 +94,8 @@ export const makeGroupActors = Effect.fnUntraced(function*({ outside }: Pick<Gro
     now,
     monotonic: monotonicMillis(clock),
     newMessageId: () => ids.make("msg"),
-    // All later commands of the group wait for this read. It must not wait on a dead connection for longer than
-    // callers wait.
+    // All later commands of the group wait for this read. So the read must not wait on a dead connection for longer
+    // than callers wait.
     load: (groupId) => Effect.provideService(repo.load(groupId), AnswerTimeout, HELD_MS),
     outside,
     useAttachment: (senderId, groupId, id, asks) => attachments.use(senderId, { _tag: "Group", groupId }, id, asks),
@@ -110,7 +112,7 @@ export const makeGroupActors = Effect.fnUntraced(function*({ outside }: Pick<Gro
         })),
     earlier: repo.earlier,
     displayNames: (agentIds) =>
-      // Sends wait for these names too.
+      // Sends wait for this read too.
       Effect.map(Effect.provideService(agents.byIds(agentIds), AnswerTimeout, HELD_MS), (found) =>
         new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
     publish: yield* makePublish,

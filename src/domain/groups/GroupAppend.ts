@@ -17,12 +17,12 @@ import { Database } from "#infrastructure/database/Sql"
 import { countStored } from "#infrastructure/platform/Metrics"
 import { Effect } from "effect"
 
-/** A send to a group that its actor has accepted, based on the members in its memory. */
+/** A send to a group that the group's actor has accepted, based on the cached members. */
 export interface GroupAppend {
   readonly groupId: string
-  /** The version that the row must have. It proves that the members are the current ones. */
+  /** The version that the row must have. If it has this version, the cached members are the current ones. */
   readonly version: number
-  /** The approximate number of envelopes. */
+  /** About how many envelopes the message gets. */
   readonly size: number
   readonly senderId: string
   readonly messageId: string
@@ -39,7 +39,10 @@ export type GroupAppended =
     readonly envelopes: ReadonlyArray<Numbered>
     /** The highest number in the sender's own inbox. The sender's echo is shown after that number. */
     readonly senderLastInboxNo: number
-    /** The number under which the sender's inbox got the next message of this group, if the same batch stored it. */
+    /**
+     * The number that the next message of this group has in the sender's inbox, if the same batch stored that message;
+     * otherwise `null`.
+     */
     readonly senderNextInboxNo: number | null
   }
   | { readonly _tag: "Replayed" }
@@ -48,10 +51,10 @@ export type GroupAppended =
   | { readonly _tag: "SenderGone" }
 
 /**
- * The batch statement of group sends. Like the one of direct sends (Append.ts), it locks conversations first, then
- * inboxes by agent. Recipients are the active members in the snapshot. The version on the locked row proves that they
- * are the current members. The members of each group are read as one array. For a join of messages with members, the
- * planner would expect few rows and choose a nested loop.
+ * The batch statement of group sends. Like the statement of direct sends (DirectAppend.ts), it locks conversations
+ * first, then inboxes by agent. The recipients are the active members in the snapshot. The version on the locked row
+ * proves that these are the current members. The members of each group are read as one array, because for a join of
+ * messages with members the planner would expect few rows and choose a nested loop.
  */
 const APPEND = `
 WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2")}
@@ -126,15 +129,15 @@ interface Row {
   readonly checked: ReadonlyArray<readonly [number, boolean, boolean]> | null
   readonly stored: ReadonlyArray<readonly [number, number]> | null
   readonly fan: ReadonlyArray<readonly [number, string, number]> | null
-  /** The newest inbox numbers before the batch. */
+  /** The newest inbox number of each agent before the batch. */
   readonly reached: ReadonlyArray<readonly [string, number]> | null
-  /** Members with webhooks for the message. */
+  /** Members that may have webhooks for the message. */
   readonly hooked: ReadonlyArray<string> | null
 }
 
 /**
- * Makes the function that commits a batch of group sends in one statement. Results are in the order of the batch. Calls
- * `onHooked` with each agent whose outbox may have grown.
+ * Makes the function that commits a batch of group sends in one statement. Results are in the order of the batch. The
+ * function calls `onHooked` with each agent that may have new rows in the outbox.
  */
 export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
   Effect.map(Database, (database) => {
@@ -149,7 +152,10 @@ export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
     return (batch: ReadonlyArray<GroupAppend>, lockMs: number) => onceEach(batch, (once) => commit(once, lockMs))
   })
 
-/** The sends of a group wait while the inbox of any member is locked. */
+/**
+ * Finds the locks for which sends of groups wait. A send waits while the group's row or the inbox of any member is
+ * locked.
+ */
 const HELD = `
 WITH members AS MATERIALIZED (
   SELECT conversation_id, agent_id FROM participants WHERE conversation_id = ANY ($1::text[])
@@ -161,9 +167,7 @@ SELECT m.conversation_id AS name, min(i.holder) AS holder
 FROM inbox i JOIN members m ON m.agent_id = i.name
 GROUP BY m.conversation_id`
 
-/**
- * The locks of the batch statement. A locked inbox is reported under the names of its groups, whose sends wait for it.
- */
+/** The locks of the batch statement. A locked inbox is reported with the ids of the groups whose sends wait for it. */
 export const makeGroupAppendLocks = Effect.map(Database, (database): Locks<GroupAppend> => {
   const held = database.raw<LockHolder>("append_group_held", HELD)
   return {

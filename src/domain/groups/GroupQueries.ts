@@ -14,21 +14,21 @@ import { type GroupInvite, toGroupInvite } from "./Invite.ts"
 const PENDING_LIMIT = 50
 const MAX_PENDING = 200
 
-/** The failures of what only members may read or do. */
+/** The failures of reads and actions that are reserved for members. */
 export type Denied = GroupNotFound | GroupDeleted | Unavailable
 
-/** The part of `Groups` that only reads. It works directly on storage, without the actors. */
+/** The reads of `Groups`. They query storage directly, without the actors. */
 export interface GroupQueries {
   readonly get: (agentId: string, groupId: string) => Effect.Effect<typeof Group.Type, Denied>
-  /** The invites that an agent has not answered. */
+  /** The pending invites of an agent. */
   readonly invites: (agentId: string) => Effect.Effect<ReadonlyArray<typeof GroupInvite.Type>, Unavailable>
-  /** The invites of a group that are not answered, for an admin. */
+  /** The pending invites of a group. The agent must be an admin. */
   readonly pending: (
     agentId: string,
     groupId: string,
     query: PageQuery
   ) => Effect.Effect<Page<typeof PendingInvite.Type>, Denied | Forbidden | ValidationFailed>
-  /** The state of the group, if the agent is one of its admins. */
+  /** The state of the group. Fails if the agent is not one of its admins. */
   readonly asAdmin: (agentId: string, groupId: string) => Effect.Effect<GroupState, Denied | Forbidden>
   /** The failure for an agent that is not a member, given the state of the group. */
   readonly outside: (

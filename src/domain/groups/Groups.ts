@@ -61,19 +61,19 @@ const LEAVING = 100
 
 /**
  * Manages groups: members, roles, invites and sends to all members (wire.md C.8, G.6, G.7). For agents that are not
- * members, a group does not exist; former members of a deleted group learn that it was deleted.
+ * members, a group seems not to exist. Former members of a deleted group are informed that it was deleted.
  */
 export class Groups extends Context.Service<
   Groups,
   Pick<GroupQueries, "get" | "invites" | "pending"> & {
-    /** Creates a group with all its first invites, or nothing if they exceed the invite budget. */
+    /** Creates a group with all its first invites. Creates nothing if the invites exceed the invite budget. */
     readonly create: (creator: Actor, group: NewGroup) => Effect.Effect<Created, RateLimited | Unavailable>
     readonly update: (
       agentId: string,
       groupId: string,
       profile: Partial<Profile>
     ) => Effect.Effect<typeof Group.Type, NotAllowed>
-    /** Sets the picture, as an admin. The image is read after the permission is checked. */
+    /** Sets the picture. The agent must be an admin. The image is read after the permission is checked. */
     readonly setAvatar: <E>(
       agentId: string,
       groupId: string,
@@ -125,7 +125,7 @@ export class Groups extends Context.Service<
     readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
     /** Removes a deleted account from its groups, and the invites to and from it (wire.md G.12). Idempotent. */
     readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
-    /** Completes once every accepted send is committed or refused. */
+    /** Completes when every accepted send is committed or refused. */
     readonly settled: Effect.Effect<void>
   }
 >()("parley/groups/Groups") {
@@ -144,8 +144,8 @@ export class Groups extends Context.Service<
       const { client, push, settled } = yield* makeGroupActors(queries)
 
       /**
-       * Ids for the system messages of a change of a group, or of an answer to an invite. A repeat of the same request
-       * gets the same ids.
+       * Makes the ids of the system messages of a change. `id` is the id of the group. For an invite that is accepted
+       * or rejected, it is the id of the invite. A repeat of the same request gets the same ids.
        */
       const messageIdsOf = (id: string, change: keyof typeof client) =>
         Effect.forEach(MESSAGES, (n) => idempotentIds.make("msg", `${id} ${change} ${n}`))
@@ -160,7 +160,7 @@ export class Groups extends Context.Service<
       const send = (groupId: string, command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> =>
         inGroup(groupId, client.SendToGroup(groupId, { command }))
 
-      /** Keeps a picture on this server from being deleted before the group refers to it. */
+      /** Prevents the deletion of a picture on this server before the group refers to it. */
       const deferPicture = (url: string | null | undefined) =>
         url === null || url === undefined ? Effect.void : avatars.defer(url)
 
@@ -213,7 +213,7 @@ export class Groups extends Context.Service<
           }
         }
         const group = yield* Effect.catchTags(get(creator.id, id), {
-          // Another request deleted the group before this one answered.
+          // Another request deleted the group before this request completed.
           GroupNotFound: () => Effect.fail(new Unavailable()),
           GroupDeleted: () => Effect.fail(new Unavailable())
         })
@@ -223,8 +223,8 @@ export class Groups extends Context.Service<
       const targetOf = (handle: string) => Effect.map(agents.byHandle(handle), (agent) => agent?.id ?? null)
 
       /**
-       * Returns the group of an agent's invite. If the invite does not exist, an earlier attempt at this request may
-       * have answered it.
+       * Returns the group of an agent's invite. If the invite does not exist, an earlier attempt of this request may
+       * have accepted or rejected it.
        */
       const groupOfInvite = Effect.fnUntraced(function*(
         agentId: string,
@@ -243,7 +243,7 @@ export class Groups extends Context.Service<
           const invites = yield* repo.invitesAbout(agentId, LEAVING)
           if (memberships.length === 0 && invites.length === 0) return
           const left = JSON.stringify([memberships, invites])
-          // The last round changed nothing: fail instead of repeating it for ever.
+          // The last round changed nothing, so fail instead of repeating it for ever.
           if (left === before) return yield* new Unavailable()
           before = left
           for (const groupId of memberships) {

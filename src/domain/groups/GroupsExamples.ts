@@ -32,7 +32,7 @@ export const group: typeof Group.Type = {
   your_role: "admin"
 }
 
-/** The same group if grace had created it, as seen by a caller that has just joined. */
+/** The same group, created by grace, as seen by a caller that has just joined. */
 export const groupOfGrace: typeof Group.Type = {
   ...group,
   created_by: grace.handle,

@@ -31,13 +31,13 @@ export interface NewInvite {
 export interface SystemNotice {
   readonly id: string
   readonly senderId: string
-  /** JSON text. */
+  /** The content as JSON text. */
   readonly content: string
   readonly recipients: ReadonlyArray<string>
 }
 
 export interface CommittedChange {
-  /** The last seq before the change. The nth message of the change has `base + n`. */
+  /** The last seq before the change. The nth message of the change has the seq `base + n`. */
   readonly base: number
   /** The envelopes of each message. */
   readonly envelopes: ReadonlyArray<ReadonlyArray<Numbered>>
@@ -65,8 +65,8 @@ ORDER BY m.joined_seq`
 const WAS_MEMBER = `SELECT agent_id FROM group_members WHERE group_id = $1 AND agent_id = $2`
 
 /**
- * Looks up all candidates at once, because a group may start with up to 255 of them. The subquery looks up handles
- * first. Otherwise the planner would scan an index of all agents that are not deleted.
+ * Looks up all candidates together, because a group may be created with up to 255 of them. The subquery looks up
+ * handles first. Without it, the planner would scan an index of all agents that are not deleted.
  */
 const CANDIDATES = `
 SELECT a.id, a.handle, a.group_invite_policy AS policy,
@@ -79,12 +79,15 @@ FROM (SELECT * FROM agents WHERE handle = ANY ($2::text[]) OFFSET 0) a WHERE a.d
 
 const STATUS = `SELECT status, restricted_until, deleted_at FROM agents WHERE id = $1`
 
-/** Whether a charge at `t` counts. A charge older than a day, or from before the clock was set back, does not count. */
+/**
+ * SQL condition: whether a charge at time `t` counts. A charge older than a day does not count. Neither does a charge
+ * in the future, because it was written before the clock was set back.
+ */
 const charged = (at: string): string => `t > ${at}::bigint - ${DAY_MS} AND t <= ${at}::bigint + ${SET_BACK_MS}`
 
 /**
- * Charges `n` invites to an inviter, or does nothing if they exceed the limit. The row's lock makes the count exact.
- * `source` yields a row if there is anything to charge.
+ * Charges `n` invites to an inviter, or does nothing if they exceed the limit. The lock on the row makes the count
+ * exact. `source` returns a row if there is anything to charge.
  */
 const charge = (inviter: string, at: string, n: string, limit: string, source: string) => `
   INSERT INTO invite_budgets (agent_id, spent)
@@ -95,12 +98,12 @@ const charge = (inviter: string, at: string, n: string, limit: string, source: s
     <= ${limit}::integer
   RETURNING agent_id`
 
-/** The time of the newest invite that has to leave the window before at most `$3` remain. */
+/** The time of the newest invite that must leave the window so that at most `$3` invites remain in it. */
 const IN_THE_WAY = `
 SELECT t AS made_at FROM invite_budgets b, unnest(b.spent) t
 WHERE b.agent_id = $1 AND ${charged("$2")} ORDER BY t DESC OFFSET $3 LIMIT 1`
 
-/** Writes `group.invite.received` to the outbox for invitees with webhooks, from new rows of invites. */
+/** Writes `group.invite.received` to the outbox for the invitees of new invites that have webhooks for this event. */
 const invitesPosted = (invites: string, request: string): string =>
   intoOutbox(
     "group.invite.received",
@@ -111,8 +114,7 @@ const invitesPosted = (invites: string, request: string): string =>
   )
 
 /**
- * Creates the group, its creator's membership and its first invites, or nothing if the invites exceed the
- * budget.
+ * Creates the group, the creator's membership and the first invites. Creates nothing if the invites exceed the budget.
  */
 const create = (invites: boolean) => `
 WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$10", "$11", "(SELECT 1) one")})` : `charged AS (SELECT 1)`}
@@ -133,7 +135,8 @@ WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$10", "$11", "(SELECT 
 SELECT id FROM made`
 
 /**
- * Tests and raises the version. The version proves that the invites and members in the snapshot are the current ones.
+ * Creates an invite. Tests and raises the version. The version proves that the invites and members in the snapshot are
+ * the current ones.
  */
 const INVITE = `
 WITH held AS (
@@ -163,7 +166,7 @@ SELECT EXISTS (SELECT FROM held) AS held, (SELECT id FROM found) AS found,
 
 const INVITE_BY_ID = `SELECT * FROM group_invites WHERE id = $1`
 
-/** Finds an earlier change by its messages or, if it had none, by its row in silent_group_changes. */
+/** Finds an earlier change by the ids of its messages or, if it had no messages, by its row in silent_group_changes. */
 const EARLIER = `
 SELECT conversation_id AS group_id, created_at, content::json #>> '{data,event}' AS event,
   content::json #>> '{data,agent_handle}' AS handle
@@ -184,10 +187,11 @@ ORDER BY created_at, id OFFSET $4 LIMIT $5`
 const COUNT_PENDING = `SELECT count(*) AS total FROM group_invites WHERE group_id = $1`
 
 /**
- * Any change of a group with its messages, in one statement. It locks the conversation's row first and tests its
- * version. If members leave, the snapshot must show all their undelivered envelopes. Therefore the caller decides again
- * if a send was committed while the statement waited for the lock. Then it locks the inboxes by agent, closes the
- * undelivered envelopes of the members that leave, and stores the messages.
+ * Any change of a group with its messages, in one statement. The statement first locks the conversation's row and tests
+ * its version. If members leave, the snapshot must contain all their undelivered envelopes. Therefore, if a send was
+ * committed while the statement waited for the lock, it changes nothing and the caller decides again. Otherwise the
+ * statement locks the inboxes by agent, marks the undelivered envelopes of the leaving members as delivered, and stores
+ * the messages.
  */
 const CHANGE = `
 WITH input AS MATERIALIZED (
@@ -340,7 +344,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     handles: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<Candidate>, Unavailable>
   readonly status: (agentId: string, at: number) => Effect.Effect<AgentStatus | undefined, Unavailable>
-  /** Returns false and creates nothing if the invites exceed the inviter's budget. */
+  /** Creates nothing and returns false if the invites exceed the inviter's budget. */
   readonly create: (group: {
     readonly id: string
     readonly creatorId: string
@@ -355,15 +359,15 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     readonly invite: NewInvite
     readonly at: number
     readonly limit: number
-    /** Refusals before this time no longer count, in milliseconds. */
+    /** The time before which rejected invites no longer count, in milliseconds. */
     readonly refusedAfter: number
   }) => Effect.Effect<Invited, Unavailable>
-  /** When the inviter's budget will have room for `n` more, in milliseconds. */
+  /** When the inviter's budget will have room for `n` more invites, in milliseconds. */
   readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, Unavailable>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
   /**
-   * The group and the time of the change with these message ids, and which member became admin because the last admin
-   * left.
+   * Returns the group and the time of the change with these message ids, and the handle of the member that became admin
+   * because the last admin left.
    */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<
     { readonly groupId: string; readonly at: number; readonly promotedHandle: string | null } | undefined,
@@ -375,15 +379,15 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     ReadonlyArray<StoredInvite & { readonly profile: Profile; readonly memberCount: number }>,
     Unavailable
   >
-  /** Oldest first. */
+  /** The pending invites of a group, oldest first. */
   readonly pending: (
     groupId: string,
     range: PageRange<TimePosition>
   ) => Effect.Effect<ReadonlyArray<StoredInvite>, Unavailable>
   readonly countPending: (groupId: string) => Effect.Effect<number, Unavailable>
   /**
-   * Returns undefined and changes nothing if the group has changed since. A repeat finds a change without notices by
-   * `silentId`. With `null`, it cannot be found.
+   * Commits a change. Changes nothing and returns undefined if the group has changed since `state` was read. A repeat
+   * finds a change without notices by its `silentId`, unless this is `null`.
    */
   readonly change: (
     state: GroupState,
@@ -393,7 +397,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     silentId: string | null
   ) => Effect.Effect<CommittedChange | undefined, Unavailable>
   readonly memberships: (agentId: string, limit: number) => Effect.Effect<ReadonlyArray<string>, Unavailable>
-  /** Pending invites of an agent, received and made. */
+  /** Pending invites that an agent has received or made. */
   readonly invitesAbout: (
     agentId: string,
     limit: number

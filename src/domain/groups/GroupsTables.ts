@@ -2,11 +2,11 @@ import { type OwnedTable, SAME, SELF, SMALL, WHOLE } from "#infrastructure/datab
 import type { Settings } from "#infrastructure/platform/Config"
 import { DAY_MS } from "./Group.ts"
 
-/** How long a request with an Idempotency-Key may be repeated. */
+/** How long a request with an Idempotency-Key can be repeated, in milliseconds. */
 const repeatableMs = ({ IDEMPOTENCY_RETENTION_HOURS }: Settings): number =>
   Math.max(DAY_MS, IDEMPOTENCY_RETENTION_HOURS * 3_600_000)
 
-/** Groups, who is in them, and invites. The messages of groups are in the tables of `messages/`. */
+/** The tables of groups, their members and invites. The messages of groups are in the tables of `messages/`. */
 export const groupsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "groups",

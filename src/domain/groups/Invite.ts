@@ -2,7 +2,10 @@ import type { GroupCard } from "#domain/memberships/GroupReads"
 import { DateTimeString, iso } from "#infrastructure/wire/Text"
 import { Schema } from "effect"
 
-/** How many invites an agent is shown, oldest first. The others follow when the agent has answered some of these. */
+/**
+ * How many invites an agent gets in its list, oldest first. Newer invites follow when the agent has accepted or
+ * rejected some of these.
+ */
 export const MOST_INVITES = 1_000
 
 /**

@@ -35,25 +35,26 @@ export class IdempotencyKeyConflict extends WireError<IdempotencyKeyConflict>()(
 type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConflict | Unavailable
 
 /**
- * Annotates an endpoint with the status of a refusal that is not stored, because a repeated request may succeed a
- * moment later.
+ * Annotates an endpoint with the status of a refusal that is not stored, because a repeated request may succeed soon
+ * afterwards.
  */
 export const UnstoredStatus = Context.Reference<number | undefined>("parley/idempotency/Idempotency/UnstoredStatus", {
   defaultValue: () => undefined
 })
 
 /**
- * How long the last statement of a handler that was cut off may still be under way: on the network, and then running.
+ * How long the last statement of an interrupted handler may still be under way, on the network and in the database, in
+ * milliseconds.
  */
 const LAST_STATEMENT_MILLIS = 5_000 + STATEMENT_TIMEOUT_MILLIS
 
-/** The time after which the handler of a request with a key is interrupted. */
+/** After which time the handler of a request with a key is interrupted, in milliseconds. */
 const deadlineMillis = (config: Settings): number => config.IDEMPOTENCY_DEADLINE_SECONDS * 1_000
 
-/** The time after which an attempt that has not ended counts as abandoned. */
+/** After which time an attempt that has not ended counts as abandoned, in milliseconds. */
 export const lapseMillis = (config: Settings): number => deadlineMillis(config) + LAST_STATEMENT_MILLIS
 
-/** The longest time that an answer is delayed while it is being stored. */
+/** How long a response is delayed at most while it is being stored, in milliseconds. */
 const FINISH_MILLIS = 5_000
 
 const HOUR_MILLIS = 3_600_000
@@ -61,16 +62,13 @@ const HOUR_MILLIS = 3_600_000
 const KEY = /^[ -~]{1,255}$/
 
 /**
- * The bytes of an answer's body: `null` if there is no body, undefined if the body is a stream or another form that
- * cannot be stored.
+ * Returns the bytes of a response's body, `null` if there is no body, or undefined if the body is a stream or has
+ * another form that cannot be stored.
  */
 const bytesOf = ({ body }: HttpServerResponse.HttpServerResponse): Buffer | null | undefined =>
   body._tag === "Empty" ? null : body._tag === "Uint8Array" ? Buffer.from(body.body) : undefined
 
-/**
- * The header of an answer to a request that repeats an earlier one, which has had its effect (wire.md C.0,
- * Idempotency).
- */
+/** The header of a response to a repeated request whose effect had already taken place (wire.md C.0, Idempotency). */
 export const REPLAYED = { "idempotent-replay": "true" }
 
 const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.HttpServerResponse => {
@@ -79,16 +77,16 @@ const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.Htt
 }
 
 /**
- * Gives repeated requests with the same Idempotency-Key one effect and one answer (wire.md C.0, Idempotency). Put it
- * on every endpoint that changes something for an agent, before the group's `Authorization`, except where the answer
- * contains an API key, which must not be stored.
+ * Gives repeated requests with the same Idempotency-Key one effect and one response (wire.md C.0, Idempotency). Put
+ * this middleware on every endpoint that changes something for an agent, before the group's `Authorization`. The
+ * exception is an endpoint whose response contains an API key, because keys must not be stored.
  *
- * A claimed request runs to its end even if the client disconnects, so that the client's repetition finds the answer.
- * If the process dies, the same request may be attempted again after `lapseMillis`. So handlers must tolerate a second
- * attempt: they take the ids of what they create from `IdempotentIds`.
+ * A claimed request runs to its end even if the client disconnects, so that a repeat finds the response. If the process
+ * crashes, the same request may be attempted again after `lapseMillis`. So handlers must tolerate a second attempt:
+ * they take the ids of created rows from `IdempotentIds`.
  *
- * The body of a request with a key is read here first. So the handler of an endpoint with a RawBody must use
- * `request.arrayBuffer`, which caches it, and not the stream.
+ * The middleware reads the body of a request with a key before the handler does. So the handler of an endpoint with a
+ * RawBody must use `request.arrayBuffer`, which caches the body, and not the stream.
  */
 export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requires: CurrentAgent }>()(
   "parley/idempotency/Idempotency",
@@ -106,7 +104,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
 
       /**
-       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429, and the status of
+       * Ends a claim: stores the response, releases the claim (5xx), or removes the key (401, 429, and the status of
        * `UnstoredStatus`). If this fails, the claim lapses.
        */
       const settle = (
@@ -152,7 +150,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
             }),
             Effect.catchCause((cause) => answer(cause))
           )
-          // An interrupted handler may still have a statement under way, so its claim is left to lapse.
+          // An interrupted handler may still have a statement under way, so do not end its claim before it lapses.
           if (!late) yield* settle(attempt, response, unstored)
           return response
         })

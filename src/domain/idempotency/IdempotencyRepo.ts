@@ -3,23 +3,23 @@ import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** Identifies one attempt at a request. */
+/** Identifies one attempt of a request. */
 export interface AttemptId {
   readonly agentId: string
   readonly key: string
   readonly nonce: Buffer
 }
 
-/** An answer as it was sent. */
+/** A response as it was sent. */
 export interface StoredAnswer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
-  /** `null` if there is no body, which differs from an empty one. */
+  /** `null` if there is no body. This is different from an empty body. */
   readonly body: Buffer | null
 }
 
 export type Claim =
-  /** This attempt has the claim; `createdAt` is when the first attempt began. */
+  /** This attempt holds the claim. `createdAt` is when the first attempt began. */
   | { readonly _tag: "Claimed"; readonly createdAt: number }
   | { readonly _tag: "Running" }
   | { readonly _tag: "Conflict" }
@@ -43,31 +43,32 @@ interface AnswerColumns {
 interface AnsweredRow extends AttemptId, AnswerColumns {}
 
 /**
- * The table idempotency_keys. Claiming is one statement: of any number of attempts at the same request, in any number
- * of processes, one holds the claim until the attempt ends or the claim lapses. `finish`, `release` and `forget` do
- * nothing once another attempt has taken over.
+ * All SQL on the table idempotency_keys. A claim is one statement. Of any number of attempts of the same request, in
+ * any number of processes, one holds the claim until the attempt ends or the claim lapses. `finish`, `release` and
+ * `forget` do nothing after another attempt has taken over.
  */
 export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
   readonly claim: (attempt: AttemptId, request: {
     readonly fingerprint: Buffer
     readonly now: number
     readonly lapsesAt: number
-    /** Rows created at this time or earlier are expired and count as absent. */
+    /** Rows that were created at this time or earlier are expired and count as absent. */
     readonly expired: number
   }) => Effect.Effect<Claim, Unavailable>
   readonly finish: (attempt: AttemptId, answer: StoredAnswer) => Effect.Effect<void, Unavailable>
   /**
-   * Allows another attempt at the same request at once, but no other request with this key, because it is not known
+   * Immediately allows another attempt of the same request, but no other request with this key, because it is unknown
    * whether the request had an effect.
    */
   readonly release: (attempt: AttemptId) => Effect.Effect<void, Unavailable>
-  /** Removes the key, for a request that had no effect. */
+  /** Removes the key of a request that had no effect. */
   readonly forget: (attempt: AttemptId) => Effect.Effect<void, Unavailable>
   /**
-   * The end of the slice of rows that were created after this time, in milliseconds; `null` if there are no more rows.
+   * Returns the end of the next slice of rows that were created after `after`, both in milliseconds, or `null` if there
+   * are no more rows.
    */
   readonly slice: (after: number, size: number) => Effect.Effect<number | null, Unavailable>
-  /** The answers of a slice whose body contains these bytes, each with the attempt that stored it. */
+  /** Returns the responses in a slice whose bodies contain these bytes, each with the attempt that stored it. */
   readonly mentioning: (
     bytes: Buffer,
     after: number,
@@ -127,21 +128,19 @@ const answerOf = ({ body, headers, status }: AnswerColumns): StoredAnswer => ({
   body
 })
 
-/**
- * An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request.
- */
+/** An expired row counts as absent. A lapsed row without a response can be taken over, but only by the same request. */
 const EXPIRED = "k.created_at <= $7"
 const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
 
 /**
- * When a claim that is not taken over lapses. A claim that would lapse later than a new one was made before the clock
- * was set back, or by a node whose clock is ahead. Its request may be under way, so the claim gets the lifetime of a
- * new one.
+ * The new time of lapse of a claim that is not taken over. If a claim would lapse later than a new one, it was made
+ * before the clock was set back, or by a node whose clock is ahead. The request may still be under way, so the claim
+ * gets the lifetime of a new claim.
  */
 const LAPSES = `CASE WHEN k.lapses_at > $6 + ${SET_BACK_MS} THEN excluded.lapses_at ELSE k.lapses_at END`
 
-// Updates an existing row even if nothing changes. Otherwise the statement would not return the row, nor a row that
-// another session has just committed.
+// Updates an existing row even if nothing changes, so that the statement returns the row, even if another session has
+// just committed it.
 const CLAIM = `
   INSERT INTO idempotency_keys AS k (agent_id, key, fingerprint, nonce, created_at, lapses_at)
   VALUES ($1, $2, $3::bytea, $4::bytea, $5::bigint, $6::bigint)
@@ -160,8 +159,8 @@ const FINISH = `
   WHERE agent_id = $1 AND key = $2 AND nonce = $3::bytea`
 
 /**
- * Follows the index on `created_at`, which is the order of insertion, so that neighbours in a slice are neighbours on
- * disk.
+ * Reads in the order of the index on `created_at`. This is the order of insertion, so the rows of a slice are next to
+ * each other on disk.
  */
 const SLICE = `
   SELECT max(created_at) AS last FROM (

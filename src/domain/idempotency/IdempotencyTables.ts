@@ -3,7 +3,7 @@ import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 const ERASE = `
 DELETE FROM idempotency_keys WHERE agent_id = $1 AND key IN (SELECT key FROM idempotency_keys WHERE agent_id = $1 LIMIT $2) RETURNING key`
 
-/** The stored answers to requests with an `Idempotency-Key`. */
+/** The table of the stored responses to requests with an `Idempotency-Key`. */
 export const idempotencyTables: ReadonlyArray<OwnedTable> = [
   {
     table: "idempotency_keys",

@@ -2,19 +2,19 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 
-/** Rows that one statement reads. */
+/** How many rows one statement reads. */
 const BATCH_ROWS = 1_000
 
 /**
- * The fields of an answer with texts about the agent whose `handle` stands beside them. `notes` are the caller's notes
- * about this agent.
+ * The fields of a response with texts about the agent whose `handle` is in the same object. `notes` are the caller's
+ * notes about this agent.
  */
 const TEXTS: ReadonlySet<string> = new Set(["display_name", "description", "avatar_url", "notes"])
 
-/** Fields with JSON that agents wrote. The JSON belongs to a message, which stays as it is. */
+/** Fields with JSON that agents wrote. The JSON belongs to a message, which must not change. */
 const WRITTEN: ReadonlySet<string> = new Set(["content", "metadata"])
 
-/** Whether a text about the agent became null somewhere in the value. */
+/** Sets each text about the agent in the value to null. Returns whether there was one. */
 const clear = (value: unknown, handle: string): boolean => {
   if (typeof value !== "object" || value === null) return false
   const fields = value as Record<string, unknown>
@@ -29,11 +29,12 @@ const clear = (value: unknown, handle: string): boolean => {
   return cleared
 }
 
-/** The bytes that every answer of this server contains if it shows the agent. */
+/** The bytes that every response of this server contains if it shows the agent. */
 const mentionOf = (handle: string): Buffer => Buffer.from(`"handle":${JSON.stringify(handle)}`)
 
 /**
- * Returns the answer with null in place of each text about the agent, or `undefined` if the answer has no such text.
+ * Returns the response with null in place of each text about the agent, or `undefined` if the response contains no such
+ * text.
  */
 export const withoutTexts = (answer: StoredAnswer, handle: string): StoredAnswer | undefined => {
   if (answer.body === null || !answer.body.includes(mentionOf(handle))) return undefined
@@ -48,11 +49,12 @@ export const withoutTexts = (answer: StoredAnswer, handle: string): StoredAnswer
   }
 }
 
-/** The answers that are stored for repeated requests. */
+/** The responses that are stored for repeated requests. */
 export class StoredAnswers extends Context.Service<StoredAnswers, {
   /**
-   * Removes the texts about an erased agent from the answers to other agents. The rows stay, so that a repeated request
-   * has no second effect. Reads all stored answers in slices, each in a statement of its own. Safe to repeat.
+   * Removes the texts about an erased agent from the responses to other agents. The rows are kept, so that a repeated
+   * request has no second effect. Reads all stored responses in slices, each with a statement of its own. Safe to
+   * repeat.
    */
   readonly eraseTexts: (agentId: string, handle: string) => Effect.Effect<void, Unavailable>
 }>()("parley/idempotency/StoredAnswers") {

@@ -8,7 +8,7 @@ import { GroupNotFound } from "./GroupDeletion.ts"
 import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
 import { groupPictures } from "./GroupPictures.ts"
 
-/** A member's role in its group: an admin may change the group (wire.md G.6). */
+/** A member's role in its group. An admin may change the group (wire.md G.6). */
 export type Role = "admin" | "member"
 
 export const RoleSchema = Schema.Literals(["admin", "member"])
@@ -36,25 +36,25 @@ const CARDS =
 
 const ROLE = `SELECT role FROM group_members WHERE group_id = $1 AND agent_id = $2 AND left_at IS NULL`
 
-/** Whether an agent is or was a member, and whether the group was deleted, when and by whom. */
+/** Selects whether an agent is or was a member, and when and by whom the group was deleted. */
 const PART = `
 SELECT m.left_at, g.deleted_at, a.handle FROM group_members m
 JOIN groups g ON g.id = m.group_id
 LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = g.deleted_by OFFSET 0) a ON true
 WHERE m.group_id = $1 AND m.agent_id = $2`
 
-/** Which of these handles are those of active members of these groups. */
+/** Selects those of these handles that belong to active members of these groups. */
 const MENTIONED = `
 SELECT m.group_id, a.handle FROM group_members m
 JOIN agents a ON a.id = m.agent_id
 WHERE m.group_id = ANY ($1::text[]) AND m.left_at IS NULL AND a.handle = ANY ($2::text[])`
 
-/** The active members, in order of joining. */
+/** The active members, in the order in which they joined. */
 const MEMBERS = `SELECT agent_id FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq`
 
 /**
- * When the message was delivered to the last of its recipients, and when the last of them read it. `null` until then
- * (wire.md F).
+ * Selects when the message was delivered to the last of its recipients, and when the last recipient read it. A time is
+ * `null` until all recipients have got that far (wire.md F).
  */
 const PROGRESS = `
 SELECT
@@ -68,17 +68,17 @@ WHERE g.group_id = $1`
 
 /** Reads groups for the modules that show messages and conversations. Caches nothing. */
 export class GroupReads extends Context.Service<GroupReads, {
-  /** The groups among these conversations, by id. One query at most. */
+  /** Returns the groups among these conversations, by id. Takes at most one query. */
   readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>
-  /** The contexts that these messages are shown with, by message and sender. Two queries at most. */
+  /** Returns the function that gives the context with which a message is shown. Takes at most two queries. */
   readonly contexts: (
     messages: ReadonlyArray<Shown>
   ) => Effect.Effect<(message: Shown, sender: Sender | undefined) => ShownContext, Unavailable>
-  /** Undefined if the agent is not an active member. */
+  /** Returns undefined if the agent is not an active member. */
   readonly role: (groupId: string, agentId: string) => Effect.Effect<Role | undefined, Unavailable>
   /**
-   * Succeeds for active members. Fails with GroupDeleted for anybody who was a member of a deleted group,
-   * and with GroupNotFound for everybody else.
+   * Succeeds for active members. Fails with GroupDeleted for former members of a deleted group, and with GroupNotFound
+   * for all other agents.
    */
   readonly admit: (groupId: string, agentId: string) => Effect.Effect<void, GroupNotFound | GroupDeleted | Unavailable>
   readonly members: (groupId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
@@ -124,7 +124,7 @@ export class GroupReads extends Context.Service<GroupReads, {
           }])))
       }
 
-      /** The mentioned members of each of these messages that is in a group and mentions anybody. */
+      /** Returns the mentioned members for each of these messages that is in a group and contains a mention. */
       const mentionsOfMembers = (
         messages: ReadonlyArray<Shown>
       ): Effect.Effect<ReadonlyMap<Shown, ReadonlyArray<string>>, Unavailable> => {

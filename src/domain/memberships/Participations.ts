@@ -2,7 +2,10 @@ import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** An agent's part in a conversation. `counterpartyId` is null in a group. */
+/**
+ * An agent's participation in a conversation. `counterpartyId` is the other agent of a direct conversation, and null in
+ * a group.
+ */
 export interface Participation {
   readonly conversationId: string
   readonly counterpartyId: string | null
@@ -28,11 +31,14 @@ const toParticipation = (row: ParticipationColumns): Participation => ({
   hiddenThrough: row.hidden_through
 })
 
-/** Reads who takes part in which conversation, direct ones and groups alike. Caches nothing. */
+/** Reads which agents take part in which direct conversations and groups. Caches nothing. */
 export class Participations extends Context.Service<Participations, {
-  /** Undefined if the agent takes no part in the conversation. */
+  /** Returns undefined if the agent does not take part in the conversation. */
   readonly of: (agentId: string, conversationId: string) => Effect.Effect<Participation | undefined, Unavailable>
-  /** The agent's parts in these conversations, without those in which it takes none. */
+  /**
+   * Returns the agent's participations in these conversations. Leaves out conversations in which the agent does not
+   * take part.
+   */
   readonly among: (
     agentId: string,
     conversationIds: ReadonlyArray<string>

@@ -1,10 +1,10 @@
 /**
- * The one rule of what a mention is (wire.md I): `@handle` in the prose of a text. Code, URLs, addresses and names of
- * packages are no prose. Code is found as CommonMark finds it: fenced blocks, indented blocks outside of lists, and
- * spans. Each character is read a bounded number of times, whatever the text holds, because strangers choose the texts.
+ * The only definition of a mention (wire.md I): `@handle` in the prose of a text. Code, URLs, addresses and package
+ * names are not prose. Code is recognised as in CommonMark: fenced blocks, indented blocks outside of lists, and spans.
+ * For any text, each character is read a bounded number of times, because the texts are not trusted.
  */
 
-/** The most mentions of a text. */
+/** How many mentions of a text count. */
 const MAX_MENTIONS = 50
 
 const TAB = 9
@@ -42,7 +42,7 @@ const isWidePunctuation = (code: number): boolean =>
   (code >= 0xff01 && code <= 0xff0f) || (code >= 0xff1a && code <= 0xff20) || (code >= 0xff3b && code <= 0xff40) ||
   (code >= 0xff5b && code <= 0xff65)
 
-/** A part of a text: from, and up to but without. */
+/** A range of a text. `from` is inclusive and `to` is exclusive. */
 interface Range {
   readonly from: number
   readonly to: number
@@ -51,13 +51,13 @@ interface Range {
 interface Fence {
   readonly mark: number
   readonly length: number
-  /** The number of quotes that the fence is in. The fence ends with the innermost of them. */
+  /** How many quotes contain the fence. The fence ends when the innermost quote ends. */
   readonly quotes: number
-  /** Whether the fence is in a list. Then its end may have any indentation. */
+  /** Whether the fence is in a list. If it is, the closing line may have any indentation. */
   readonly inList: boolean
 }
 
-/** The end of the run of one character that begins here. */
+/** Returns the end of the run of equal characters that begins at `from`. */
 const runEnd = (text: string, from: number, to: number): number => {
   const code = text.charCodeAt(from)
   let at = from
@@ -65,7 +65,7 @@ const runEnd = (text: string, from: number, to: number): number => {
   return at
 }
 
-/** Whether a line has nothing but blanks from here on. */
+/** Whether a line contains only blanks from `from` on. */
 const isEmpty = (text: string, from: number, to: number): boolean => {
   for (let at = from; at < to; at++) if (!isBlank(text.charCodeAt(at))) return false
   return true
@@ -76,7 +76,7 @@ const has = (text: string, code: number, from: number, to: number): boolean => {
   return false
 }
 
-/** The place after the mark of a list item that begins here, or -1 if none does. */
+/** Returns the position after the marker of a list item that begins at `from`, or -1 if no list item begins there. */
 const afterListMark = (text: string, from: number, to: number): number => {
   const code = text.charCodeAt(from)
   let at = from
@@ -90,8 +90,8 @@ const afterListMark = (text: string, from: number, to: number): number => {
 }
 
 /**
- * The place after up to `most` marks of quotes and the blanks beside them, the number of the marks, and the columns
- * that follow.
+ * Skips up to `most` markers of quotes and the blanks around them. Returns the position after them, the number of
+ * markers, and the columns of indentation that follow.
  */
 const unquoted = (text: string, from: number, to: number, most: number) => {
   let at = from
@@ -111,7 +111,8 @@ const unquoted = (text: string, from: number, to: number, most: number) => {
 }
 
 /**
- * Calls `visit` with each paragraph, heading, item, row or other run of lines that is no code and begins up to `last`.
+ * Calls `visit` with each paragraph, heading, item, row or other run of lines that is not code and begins at or before
+ * `last`.
  */
 const eachBlock = (text: string, last: number, visit: (block: Range) => void): void => {
   let fence: Fence | undefined
@@ -141,7 +142,7 @@ const eachBlock = (text: string, last: number, visit: (block: Range) => void): v
       close()
       continue
     }
-    // A line without the marks of a quote may continue the quote's paragraph.
+    // A line without the markers of a quote may continue the quote's paragraph.
     if (line.quotes > quoted || (line.quotes < quoted && begin < 0)) {
       close()
       inList = false
@@ -155,11 +156,11 @@ const eachBlock = (text: string, last: number, visit: (block: Range) => void): v
       inList = true
       const item = unquoted(text, next, to, 0)
       at = item.at
-      // One space belongs to the mark of the item.
+      // One space belongs to the marker of the item.
       isCode = item.columns > 4
     }
     if (isCode) continue
-    // A line that is indented further continues its paragraph. Items of lists indent their own lines.
+    // A line with more indentation continues its paragraph. The lines of list items are indented anyway.
     const first = at < to && (line.columns < 4 || inList) ? text.charCodeAt(at) : NEWLINE
     if (first === BACKTICK || first === TILDE) {
       const stop = runEnd(text, at, to)
@@ -177,9 +178,12 @@ const eachBlock = (text: string, last: number, visit: (block: Range) => void): v
   close()
 }
 
-/** Finds the ends of code spans in a block, from its first backtick. The starts that are asked for must rise. */
+/**
+ * Makes the function that finds the end of a code span in a block. `from` is the first backtick of the block. Calls
+ * must be made with ascending starts.
+ */
 const makeSpans = (text: string, from: number, to: number): (start: number, length: number) => number => {
-  /** The starts of the runs of backticks of each length, and how many of them lie behind. */
+  /** For each length, the starts of the runs of backticks, and how many of these runs have been passed. */
   const runs = new Map<number, { readonly starts: Array<number>; passed: number }>()
   for (let at = from, stop = from; at >= 0 && at < to; at = text.indexOf("`", stop)) {
     stop = runEnd(text, at, to)
@@ -196,7 +200,10 @@ const makeSpans = (text: string, from: number, to: number): (start: number, leng
   }
 }
 
-/** The end of the URL that goes on here. A bracket that was not opened in the URL ends it. */
+/**
+ * Returns the end of the URL that continues at `from`. A closing bracket without an opening one in the URL ends the
+ * URL.
+ */
 const urlEnd = (text: string, from: number, to: number): number => {
   let round = 0
   let square = 0
@@ -214,16 +221,14 @@ const urlEnd = (text: string, from: number, to: number): number => {
   return to
 }
 
-/**
- * Whether a name of letters, digits and hyphens, a dot and a further name follow, as in the address `@bob:example.com`.
- */
+/** Whether a host name with a dot follows, as in the address `@bob:example.com`. */
 const isHostAt = (text: string, from: number, to: number): boolean => {
   let at = from
   while (at < to && (isAlphanumeric(text.charCodeAt(at)) || text.charCodeAt(at) === HYPHEN)) at++
   return at > from && at + 1 < to && text.charCodeAt(at) === DOT && isAlphanumeric(text.charCodeAt(at + 1))
 }
 
-/** Whether an `@` that follows this place can begin a mention. */
+/** Whether an `@` after this position can begin a mention. */
 const mayPrecede = (text: string, before: number): boolean => {
   if (before < 0) return true
   const code = text.charCodeAt(before)
@@ -243,7 +248,7 @@ const mayFollow = (text: string, at: number, to: number): boolean => {
   return code !== COLON || !isHostAt(text, at + 1, to)
 }
 
-/** The end of the letters, digits and single hyphens between them that begin here. */
+/** Returns the end of the name that begins at `from`: letters, digits, and single hyphens between them. */
 const nameEnd = (text: string, from: number, to: number): number => {
   let at = from
   while (at < to) {
@@ -256,7 +261,10 @@ const nameEnd = (text: string, from: number, to: number): number => {
   return at
 }
 
-/** Finds a character at or after a place; infinite if there is none. The places that are asked for must rise. */
+/**
+ * Makes the function that finds a character at or after a position. It returns Infinity if there is none. Calls must be
+ * made with ascending positions.
+ */
 const makeFinder = (text: string, character: string): (from: number) => number => {
   let found = -1
   return (from) => {
@@ -266,14 +274,14 @@ const makeFinder = (text: string, character: string): (from: number) => number =
 }
 
 /**
- * Makes the function that adds the mentions in a block to `found`, up to `MAX_MENTIONS`. The blocks must be given in
- * their order.
+ * Makes the function that adds the mentions in a block to `found`, up to `MAX_MENTIONS`. Calls must be made in the
+ * order of the blocks.
  */
 const makeSearch = (text: string, found: Set<string>): (block: Range) => void => {
   const nextAt = makeFinder(text, "@")
   const nextBacktick = makeFinder(text, "`")
 
-  /** The beginning of the next word with `@` or a backtick, or `to` if the block has no further `@`. */
+  /** Returns the beginning of the next word with `@` or a backtick, or `to` if the block contains no further `@`. */
   const nextWord = (from: number, to: number): number => {
     const mention = nextAt(from)
     if (mention >= to) return to
@@ -284,7 +292,7 @@ const makeSearch = (text: string, found: Set<string>): (block: Range) => void =>
 
   return ({ from, to }) => {
     let spanEnd: ReturnType<typeof makeSpans> | undefined
-    /** Whether the word before this place has a dot, as a host has. */
+    /** Whether the word before this position contains a dot, like a host name. */
     let dotted = false
     let at = nextWord(from, to)
     while (at < to && found.size < MAX_MENTIONS) {
@@ -329,7 +337,7 @@ const makeSearch = (text: string, found: Set<string>): (block: Range) => void =>
   }
 }
 
-/** The handles that a text mentions: lower-cased, without repeats, in order, at most 50. */
+/** Returns the handles that a text mentions: in lower case, without repeats, in order, at most 50. */
 export const mentionsOf = (text: string | undefined): ReadonlyArray<string> => {
   if (text === undefined || !text.includes("@")) return []
   const found = new Set<string>()
@@ -337,6 +345,6 @@ export const mentionsOf = (text: string | undefined): ReadonlyArray<string> => {
   return [...found]
 }
 
-/** The handles that a message with this content, as JSON, mentions. */
+/** Returns the handles that a message mentions. `content` is JSON text. */
 export const mentionsIn = (content: string): ReadonlyArray<string> =>
   content.includes("@") ? mentionsOf((JSON.parse(content) as { readonly text?: string }).text) : []

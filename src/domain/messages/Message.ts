@@ -46,8 +46,8 @@ const messageFields = {
 }
 
 /**
- * A message as one agent sees it (wire.md C.1). `delivery_id` names that agent's own envelope, or is `null` if it has
- * none.
+ * A message as one agent sees it (wire.md C.1). `delivery_id` is the id of that agent's own envelope, or `null` if the
+ * agent has no envelope.
  */
 export const Message = Schema.Struct({
   ...messageFields,
@@ -60,7 +60,7 @@ export const SyncRow = Schema.Struct({
   delivery_id: Schema.String
 }).annotate({ identifier: "SyncRow" })
 
-/** A validated send. Content and metadata are serialised already, as they will be stored. */
+/** A validated send. Content and metadata are already serialised in the form in which they are stored. */
 export const Draft = Schema.Struct({
   clientMsgId: Schema.String,
   type: Schema.Literals(["text", "structured", "file"]),
@@ -72,14 +72,14 @@ export const Draft = Schema.Struct({
 })
 export type Draft = typeof Draft.Type
 
-/** The sender, with the names that its message will show. */
+/** The sender, with the names that the message shows. */
 export const MessageSender = Schema.Struct({
   id: Schema.String,
   handle: Schema.String,
   displayName: Schema.NullOr(Schema.String)
 })
 
-/** A message and its place in the order of its conversation, as committed. */
+/** A committed message, with its position in the order of its conversation. */
 export interface StoredMessage {
   readonly id: string
   readonly conversationId: string
@@ -87,9 +87,9 @@ export interface StoredMessage {
   readonly senderId: string
   readonly clientMsgId: string
   readonly type: MessageType
-  /** JSON text. */
+  /** JSON text, as it was stored. */
   readonly content: string
-  /** JSON text. */
+  /** JSON text, as it was stored. */
   readonly metadata: string
   readonly createdAt: number
 }
@@ -136,8 +136,8 @@ export const storedMessage = (row: MessageRow): StoredMessage => ({
 })
 
 /**
- * When a message was delivered and read, as the agent that it is shown to may see it, in milliseconds. `null` if not
- * yet.
+ * When a message was delivered and read, in milliseconds, as far as the reader may see it. `null` if it is not
+ * delivered or not read yet.
  */
 export interface Progress {
   readonly deliveredAt: number | null
@@ -145,17 +145,18 @@ export interface Progress {
 }
 
 /**
- * The data shown with a message besides its own fields: its sender's names and, in a group, the group's name and size.
+ * The data that is shown with a message in addition to its own fields: the sender's names and, in a group, the group's
+ * name and size.
  */
 export interface ShownContext {
   readonly senderHandle: string
   readonly senderDisplayName: string | null
   readonly group: { readonly name: string; readonly memberCount: number } | null
-  /** Set for a message of a group: the mentioned agents that are members. */
+  /** For a message of a group, the handles of the mentioned members. */
   readonly mentions?: ReadonlyArray<string> | undefined
 }
 
-/** The context of a direct message. Of a deleted sender, only the handle is shown (wire.md G.12). */
+/** The context of a direct message. If the sender is deleted, only the handle is shown (wire.md G.12). */
 export const directContext = (
   sender:
     | { readonly handle: string; readonly displayName: string | null; readonly deletedAt: number | null }
@@ -183,7 +184,7 @@ export interface Rendered extends MessagePosition {
   readonly after: string
 }
 
-/** Renders a message. Content and metadata are stored as JSON and are pasted in without being parsed. */
+/** Renders a message. Content and metadata are stored as JSON text and are inserted without being parsed. */
 export const renderMessage = (
   message: StoredMessage,
   context: ShownContext,

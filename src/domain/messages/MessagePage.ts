@@ -1,15 +1,15 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 
-/** Bytes of JSON that are encoded in one turn of the event loop. */
+/** How many bytes of JSON one tick of the event loop encodes. */
 const SLICE_BYTES = 262_144
-/** The most UTF-8 bytes that one UTF-16 code unit can need. */
+/** How many UTF-8 bytes one UTF-16 code unit can need at most. */
 const BYTES_PER_UNIT = 3
 
 const waiting: Array<() => void> = []
 /**
- * Resumes the fiber that waits longest. `next` is scheduled once while fibers wait. It schedules itself before it
- * resumes the fiber, because the fiber may wait again at once.
+ * Resumes the fiber that has waited longest. While fibers wait, `next` is scheduled exactly once. It schedules itself
+ * before it resumes the fiber, because the fiber may wait again immediately.
  */
 const next = (): void => {
   const first = waiting.shift()
@@ -18,8 +18,7 @@ const next = (): void => {
 }
 
 /**
- * Completes in a later turn of the event loop. Each turn completes one of the fibers that wait, in the order of their
- * arrival.
+ * Completes in a later tick of the event loop. Each tick resumes one of the waiting fibers, in the order of arrival.
  */
 export const turn: Effect.Effect<void> = Effect.callback((resume) => {
   if (waiting.length === 0) setImmediate(next)
@@ -27,8 +26,9 @@ export const turn: Effect.Effect<void> = Effect.callback((resume) => {
 })
 
 /**
- * Responds with an array of messages, given as JSON texts. A large array is encoded in slices. Each turn of the event
- * loop encodes one slice over all requests, so that several large answers at once do not delay the small ones.
+ * Responds with an array of messages, given as JSON texts. A large array is encoded in slices. Each tick of the event
+ * loop encodes one slice, of one of the requests, so that several large responses at the same time do not delay the
+ * small ones.
  */
 export const messagePage = (rows: ReadonlyArray<string>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
   let units = 1
@@ -40,7 +40,7 @@ export const messagePage = (rows: ReadonlyArray<string>): Effect.Effect<HttpServ
     let end = 0
     let encoded = 0
     for (const [i, row] of rows.entries()) {
-      // Most texts have one byte for each unit, so the buffer rarely grows.
+      // Most texts have one byte for each code unit, so the buffer rarely grows.
       const most = row.length * BYTES_PER_UNIT + 2
       if (end + most > bytes.length && end + Buffer.byteLength(row) + 2 > bytes.length) {
         bytes = Buffer.concat([bytes.subarray(0, end)], 2 * bytes.length + most)

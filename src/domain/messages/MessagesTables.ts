@@ -1,6 +1,9 @@
 import { LARGE, type OwnedTable, SAME, SELF, SMALL, WHOLE } from "#infrastructure/database/Tables"
 
-/** Only direct conversations, because a group's `hidden_through` also says where its history begins for a member. */
+/**
+ * Shows hidden direct conversations again. Groups are excluded, because in a group `hidden_through` also records where
+ * the history begins for a member.
+ */
 const SHOW_AGAIN = `
 UPDATE participants SET hidden_through = 0 WHERE agent_id = $1 AND conversation_id IN (
   SELECT conversation_id FROM participants WHERE agent_id = $1 AND counterparty_id IS NOT NULL AND hidden_through > 0 LIMIT $2
@@ -8,10 +11,10 @@ UPDATE participants SET hidden_through = 0 WHERE agent_id = $1 AND conversation_
 RETURNING conversation_id`
 
 const ORDER = "nodes use it to keep their writes in order"
-/** The columns of `messages` that are in every file with messages. */
+/** The columns of `messages` that every exported file with messages contains. */
 export const shownColumns = ["type", "content", "metadata", "created_at"]
 
-/** Conversations of both kinds, who takes part in them, and their messages. */
+/** The tables of conversations of both kinds, their participants and their messages. */
 export const messagesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "participants",

@@ -12,11 +12,14 @@ export interface Published {
   readonly message: StoredMessage
   readonly rendered: Rendered
   readonly envelopes: ReadonlyArray<Numbered>
-  /** The highest number in the sender's inbox, which the echo may not overtake. `null` if it is unknown. */
+  /** The highest number in the sender's inbox, after which the echo is shown. `null` if it is unknown. */
   readonly senderLastInboxNo: number | null
-  /** The number of the next message of this conversation in the sender's inbox, if the same batch stored it. */
+  /**
+   * The number that the next message of this conversation has in the sender's inbox, if the same batch stored that
+   * message; otherwise `null`.
+   */
   readonly senderNextInboxNo: number | null
-  /** As `performance.now()`. Undefined if not measured. */
+  /** When the message was committed, as `performance.now()`. Undefined if the time is not measured. */
   readonly committedAt: number | undefined
   readonly trace: TraceContext | undefined
 }

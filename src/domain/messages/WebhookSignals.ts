@@ -1,8 +1,8 @@
 import { Context, Layer } from "effect"
 
 /**
- * Notifies the webhooks of an agent after a commit that wrote to their outbox. A lost signal only delays the posts,
- * because a job sweeps the outbox too. `raise` returns at once.
+ * Notifies the webhooks of an agent after a commit that wrote to the outbox. A lost signal only delays the posts,
+ * because a job also sweeps the outbox. `raise` returns immediately.
  */
 export class WebhookSignals extends Context.Service<WebhookSignals, {
   readonly raise: (agentId: string) => void

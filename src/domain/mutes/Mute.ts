@@ -42,7 +42,8 @@ export class SelfMute extends WireError<SelfMute>()("SelfMute", {
 }) {}
 
 /**
- * An agent's active mutes are in memory while it has sockets, so their number is limited and a further one is refused.
+ * The agent has as many active mutes as allowed. The number is limited because the mutes are in memory while the agent
+ * has sockets.
  */
 export class TooManyMutes extends WireError<TooManyMutes>()("TooManyMutes", {
   code: "LIMIT_REACHED",

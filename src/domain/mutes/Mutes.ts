@@ -16,18 +16,18 @@ const BATCH_SIZE = 1_000
 
 const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: CursorId })
 
-/** The target of a mute, as the caller names it. */
+/** The target of a mute, as given by the caller. */
 export type MuteTarget =
   | { readonly kind: "agent"; readonly handle: string }
   | { readonly kind: "agent"; readonly id: string }
   | { readonly kind: "conversation"; readonly id: string }
 
 /**
- * Mutes agents and conversations, whose messages are then not pushed (wire.md G.11). A mute is a row, whose end is
+ * Mutes agents and conversations, so that their messages are not pushed (wire.md G.11). A mute is a row. Its end is
  * compared with the clock. The mutes of an agent with sockets are also in memory (LiveAgent), and a change is in that
- * memory before the call returns. A muted message is stored, listed by sync and counted as unread like any other. The
- * sockets' cursors move past it. So the same socket does not push it later, even after the mute has ended. Sync lists
- * it, and it is in the backlog of the next socket.
+ * memory before the call returns. A muted message is stored, listed by sync and counted as unread like any other
+ * message. The cursors of open sockets move past it. So these sockets do not show it later, even after the mute has
+ * ended. It is in the backlog of the next socket.
  */
 export class Mutes extends Context.Service<Mutes, {
   /** Mutes a target until a time in milliseconds, or for good (`null`). Muting again changes the end. */
@@ -49,7 +49,10 @@ export class Mutes extends Context.Service<Mutes, {
     muterId: string,
     target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
   ) => Effect.Effect<void, NotFound | Unavailable>
-  /** Removes an agent's mutes and the mutes of it, for open sockets too (wire.md G.12). Idempotent. */
+  /**
+   * Removes the mutes that an agent has set, and the mutes of which it is the target (wire.md G.12). Open sockets apply
+   * the change. Idempotent.
+   */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/mutes/Mutes") {
   static readonly layer = Layer.effect(
@@ -65,7 +68,7 @@ export class Mutes extends Context.Service<Mutes, {
 
       const notMuted = () => new NotFound({ message: "You have not muted this agent or conversation." })
 
-      /** The id of the target that a path names. Undefined for an unknown handle. */
+      /** Returns the id of the target in a path, or undefined for an unknown handle. */
       const idOf = (
         target: { readonly kind: "agent"; readonly handle: string } | {
           readonly kind: "conversation"

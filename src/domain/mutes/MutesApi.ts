@@ -13,7 +13,10 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Mute, MuteKindSchema, SelfMute, TooManyMutes } from "./Mute.ts"
 
-/** A new mute: of an agent by handle or id, or of a conversation by id, until a time in the future or for good. */
+/**
+ * A new mute. It names an agent by handle or id, or a conversation by id. It lasts until a time in the future, or for
+ * good.
+ */
 export const NewMute = Schema.Struct({
   target_kind: MuteKindSchema,
   target_handle: Schema.optionalKey(Schema.NullOr(HandleInput)),

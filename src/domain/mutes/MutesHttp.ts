@@ -38,7 +38,7 @@ const untilOf = Effect.fnUntraced(function*(text: string | null | undefined) {
   return at
 })
 
-/** How often an agent may set or lift mutes. */
+/** How often an agent may set or remove mutes. */
 export const MUTE_WRITES: Rate = { name: "mute_writes", setting: "LIMITS_MUTE_WRITES_PER_SECOND", ...SECOND }
 
 export const MutesHttp = Endpoints.group(

@@ -5,7 +5,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { StoredMute } from "./Mute.ts"
 
-/** Where a page of the list ended. */
+/** The position at which a page of the list ended. */
 export interface MutePosition {
   readonly createdAt: number
   readonly kind: MuteKind
@@ -30,7 +30,7 @@ const storedMute = (row: MuteRow): StoredMute => ({
   createdAt: row.created_at
 })
 
-/** Muting again after a mute has ended begins a new one, with its own `created_at`, in the same row. */
+/** If the target's mute has ended, the new mute replaces it in the same row, with a new `created_at`. */
 const PUT = `
 WITH made AS (
   INSERT INTO mutes (muter_id, kind, target_id, muted_until, created_at)
@@ -74,9 +74,9 @@ DELETE FROM mutes WHERE (muter_id, kind, target_id) IN (
 )
 RETURNING muter_id`
 
-/** All SQL on mutes. The methods that take `at` treat a mute that has ended by then as if it did not exist. */
+/** All SQL on mutes. The methods with a parameter `at` ignore mutes that have ended by that time. */
 export class MutesRepo extends Context.Service<MutesRepo, {
-  /** Creates a mute or updates its expiry. Returns undefined if the muter has `most` active mutes already. */
+  /** Creates a mute or updates its expiry. Returns undefined if the muter already has `most` active mutes. */
   readonly put: (
     mute: {
       readonly muterId: string
@@ -93,7 +93,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     targetId: string,
     at: number
   ) => Effect.Effect<StoredMute | undefined, Unavailable>
-  /** Newest first. */
+  /** The muter's mutes, newest first. */
   readonly list: (
     muterId: string,
     kind: MuteKind | null,
@@ -108,7 +108,10 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     targetId: string,
     at: number
   ) => Effect.Effect<boolean, Unavailable>
-  /** Removes up to `most` mutes by an agent and up to `most` mutes of it, and returns how many. */
+  /**
+   * Removes up to `most` mutes that an agent has set and up to `most` mutes of which it is the target. Returns the
+   * number of removed mutes.
+   */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/mutes/MutesRepo") {
   static readonly layer = Layer.effect(

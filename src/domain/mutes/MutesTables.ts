@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** What agents have muted. */
+/** The table of mutes. */
 export const mutesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "mutes",

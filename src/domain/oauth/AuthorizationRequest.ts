@@ -2,20 +2,23 @@ import { isOwnResource } from "./Discovery.ts"
 import { redirectTo, type RedirectUri } from "./RedirectUri.ts"
 import { type OAuthScope, scopesOf } from "./Scopes.ts"
 
-/** A client as `/authorize` knows it. */
+/** A client of `/authorize`. */
 export interface Client {
   readonly id: string
-  /** Whether the client has registered at this server, or is described by a document at a URL of its own. */
+  /**
+   * Where the description of the client comes from: a registration at this server, or a document at the client's own
+   * URL.
+   */
   readonly source: "registered" | "document"
   readonly redirectUris: ReadonlyArray<string>
   readonly name: string | null
 }
 
-/** The parameters of a request for authorization that is valid (P, `GET /authorize`). */
+/** The parameters of a valid request for authorization (wire.md P, `GET /authorize`). */
 export interface AuthorizationRequest {
   readonly client: Client
   readonly redirect: RedirectUri
-  /** SHA-256 of the client's verifier, as base64url. */
+  /** The SHA-256 of the client's verifier, as base64url. */
   readonly challenge: string
   readonly state: string | null
   readonly scopes: ReadonlyArray<OAuthScope>
@@ -28,7 +31,10 @@ export type AuthorizationError =
   | "login_required"
   | "access_denied"
 
-/** The answer of `/authorize`: a page that says what is wrong, a redirect with an error, or a page to sign in on. */
+/**
+ * The response of `/authorize`: a page with an error message, a redirect with an error, or the page on which a person
+ * signs in.
+ */
 export type Reading =
   | { readonly _tag: "Page"; readonly message: string }
   | {
@@ -55,14 +61,14 @@ const SINGLE = [
 
 /**
  * Whether an error may be sent to the redirect URI before a person has decided. Anybody can register a client for any
- * site. So a redirect without a decision would let a link to this server lead to any site. A loopback address leads to
- * the person's own machine.
+ * site. So with a redirect before a decision, a link to this server could lead to any site. A loopback address is safe,
+ * because it leads to the person's own machine.
  */
 const mayRedirect = ({ source }: Client, { kind }: RedirectUri): boolean => source === "document" || kind === "loopback"
 
 /**
- * Reads the query of `/authorize`. `client` is the client that `client_id` names, if there is one; `base` is
- * PUBLIC_URL; `schemes` are the permitted private schemes.
+ * Reads the query of `/authorize`. `client` is the client that `client_id` names, if there is one. `base` is
+ * PUBLIC_URL. `schemes` are the permitted private schemes.
  */
 export const readAuthorization = (
   query: URLSearchParams,
@@ -96,7 +102,7 @@ export const readAuthorization = (
   if (type === null) return refuse("invalid_request", "response_type is missing.")
   if (type !== "code") return refuse("unsupported_response_type", "response_type must be code.")
   const challenge = query.get("code_challenge") ?? ""
-  // Without a method, the specification takes the challenge for the verifier itself (plain).
+  // If the method is missing, the specification assumes `plain`: the challenge is the verifier itself.
   if (query.get("code_challenge_method") !== "S256" || !CHALLENGE.test(challenge)) {
     return refuse("invalid_request", "code_challenge must have 43 characters, and code_challenge_method must be S256.")
   }
@@ -110,7 +116,7 @@ export const readAuthorization = (
   }
 }
 
-/** The URL that ends a request, with the response's parameters beside those that the redirect URI has. */
+/** The URL of the redirect that ends a request: the redirect URI with its own parameters and those of the response. */
 export const responseUrl = (
   base: string,
   redirect: RedirectUri,

@@ -10,7 +10,7 @@ import { Refusals } from "./Refusals.ts"
 import { RequestsRepo, type StoredRequest } from "./RequestsRepo.ts"
 import { type OAuthScope, scopesOf, scopeText } from "./Scopes.ts"
 
-/** How long a request waits for a person, in milliseconds. */
+/** How long a request waits for a person's decision, in milliseconds. */
 export const REQUEST_MS = 900_000
 
 /** A request as its page refers to it: by its id, and by the cookie of the browser in which it began. */
@@ -20,8 +20,8 @@ export interface Reference {
 }
 
 /**
- * Requests for authorization, from `/authorize` to a person's answer (wire.md P). A request belongs to the browser in
- * which it began: its id alone opens nothing. It is answered once.
+ * Requests for authorization, from `/authorize` to a person's decision (wire.md P). A request belongs to the browser in
+ * which it began, so its id is of no use without the cookie of that browser. A request can be decided only once.
  */
 export class AuthorizationRequests extends Context.Service<AuthorizationRequests, {
   readonly begin: (request: AuthorizationRequest) => Effect.Effect<Reference, Unavailable>
@@ -29,14 +29,18 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
   /** Records who has signed in on the request's page. Returns `false` if there is no such request. */
   readonly signIn: (reference: Reference, agentId: string) => Effect.Effect<boolean, Unavailable>
   /**
-   * Makes the connection with these scopes, of those that were asked for, and returns the URL for the browser. Returns
-   * `undefined` if there is no such request, nobody has signed in, or operators have refused the client since.
+   * Creates the grant with those of these scopes that the client asked for, and returns the URL for the browser.
+   * Returns `undefined` if there is no such request, nobody has signed in, or operators have refused the client in the
+   * meantime.
    */
   readonly allow: (
     reference: Reference,
     scopes: ReadonlyArray<OAuthScope>
   ) => Effect.Effect<string | undefined, Unauthorized | Unavailable>
-  /** Returns the URL that tells the host of the refusal, or `undefined` if there is no such request. */
+  /**
+   * Returns the URL that redirects the browser to the host with the refusal, or `undefined` if there is no such
+   * request.
+   */
   readonly deny: (reference: Reference) => Effect.Effect<string | undefined, Unavailable>
 }>()("parley/oauth/AuthorizationRequests") {
   static readonly layer = Layer.effect(
@@ -53,7 +57,7 @@ export class AuthorizationRequests extends Context.Service<AuthorizationRequests
 
       const answer = ({ redirectUri, state }: StoredRequest, parameters: Readonly<Record<string, string>>): string => {
         const redirect = redirectUriOf(redirectUri, config.OAUTH_REDIRECT_SCHEMES)
-        // Another release may permit other schemes than the one in which the request began.
+        // If the server was upgraded since the request began, it may permit other schemes.
         return responseUrl(
           publicUrl(config),
           redirect ?? { uri: redirectUri, kind: "private", shown: "" },

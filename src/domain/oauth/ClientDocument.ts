@@ -4,16 +4,16 @@ import type { Client } from "./AuthorizationRequest.ts"
 import { ClientName } from "./ClientMetadata.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 
-/** The most bytes of a document. */
+/** The largest size of a document, in bytes. */
 export const MAX_DOCUMENT_BYTES = 5_120
-/** For how long a document is cached, at least and at most, in milliseconds. */
+/** How long a document is cached at least and at most, in milliseconds. */
 const [LEAST_AGE_MS, MOST_AGE_MS] = [300_000, 86_400_000]
 const MAX_URIS = 50
 
 /**
- * The URL of a client's document (P, "Client id metadata documents"), if the client id is one: https on port 443 with a
- * path, and in exactly one spelling. Anything that URL parsers change, such as a dot segment or a default port, is
- * refused.
+ * Returns the URL of a client's document (wire.md P, "Client id metadata documents") if the client id is such a URL:
+ * https on port 443, with a path, in its normal spelling. A URL that a parser changes, for example one with a dot
+ * segment or a default port, is refused.
  */
 export const documentUrl = (clientId: string): URL | undefined => {
   const url = clientId.length > 2_048 || !clientId.startsWith("https://") ? undefined : absoluteUrl(clientId)
@@ -33,16 +33,16 @@ const Document = Schema.fromJsonString(Schema.Struct({
 const decode = Schema.decodeUnknownOption(Document)
 
 /**
- * Whether the client can do without a secret: the document is public, so nobody could keep one. ChatGPT's document
- * prefers another method, and lists `none` beside it.
+ * Whether the client can authenticate without a secret. A client with a document must, because the document is public
+ * and cannot contain a secret. ChatGPT's document prefers another method and lists `none` as an alternative.
  */
 const isPublic = (
   { token_endpoint_auth_method: method, token_endpoint_auth_methods_supported: methods }: typeof Document.Type
 ): boolean => method === undefined || method === null || method === "none" || methods?.includes("none") === true
 
 /**
- * Reads a client's document. Returns `undefined` if it is no document of this client: another `client_id`, no redirect
- * URI that this server would use, or no method `none`.
+ * Reads a client's document. Returns `undefined` if the text is not a usable document of this client: it has another
+ * `client_id`, no redirect URI that this server accepts, or no method `none`.
  */
 export const readDocument = (clientId: string, text: string, schemes: ReadonlyArray<string>): Client | undefined => {
   const document = Option.getOrUndefined(decode(text))
@@ -53,7 +53,7 @@ export const readDocument = (clientId: string, text: string, schemes: ReadonlyAr
     : { id: clientId, source: "document", redirectUris, name: document.client_name ?? null }
 }
 
-/** For how long a document may be cached, by its `Cache-Control`, in milliseconds. */
+/** How long a document may be cached according to its `Cache-Control`, in milliseconds. */
 export const cacheMs = (cacheControl: string | undefined): number => {
   const directives = cacheControl?.toLowerCase() ?? ""
   if (/\b(?:no-store|no-cache)\b/.test(directives)) return LEAST_AGE_MS

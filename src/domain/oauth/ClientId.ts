@@ -2,11 +2,11 @@ import { plainName } from "#infrastructure/wire/Name"
 import { Schema } from "effect"
 import { createHmac, timingSafeEqual } from "node:crypto"
 
-/** How a client shows at `/token` that it is the client. `none`: by PKCE alone. */
+/** How a client authenticates at `/token`. With `none`, PKCE is the only proof. */
 export const AuthMethod = Schema.Literals(["none", "client_secret_post", "client_secret_basic"])
 export type AuthMethod = typeof AuthMethod.Type
 
-/** The metadata that a client registers about itself. Nobody has checked it. */
+/** The metadata that a client registers about itself. It is not verified. */
 export interface Registered {
   readonly redirectUris: ReadonlyArray<string>
   readonly name: string | null
@@ -15,9 +15,12 @@ export interface Registered {
 
 const MAX_NAME = 60
 
-/** The first 60 characters of a client's name, without characters that a name may not have; null if nothing is left. */
+/**
+ * The first 60 characters of a client's name, without the characters that are not allowed in names. `null` if nothing
+ * is left.
+ */
 export const shownName = (name: string): string | null => {
-  // The cut can leave a blank or a joiner at the end, so the rule for names comes last.
+  // Cutting can leave a blank or a joiner at the end, so `plainName` is applied again.
   const shown = plainName(Array.from(plainName(name)).slice(0, MAX_NAME).join(""))
   return shown === "" ? null : shown
 }
@@ -37,23 +40,23 @@ const mac = (key: Buffer, purpose: string, data: string | Buffer): Buffer =>
   createHmac("sha256", key).update(purpose).update("\0").update(data).digest()
 
 /**
- * Makes the id of a registered client. The id holds the metadata, so that the server stores nothing: hosts keep dead
- * ids for ever, and an endpoint that is open to everybody must not fill a database. `salt` are `SALT_BYTES` random
- * bytes.
+ * Makes the id of a registered client. The id contains the metadata, so that the server stores nothing. Hosts keep
+ * unused ids for ever, and an endpoint that is open to everybody must not fill the database. `salt` contains
+ * `SALT_BYTES` random bytes.
  */
 export const clientIdOf = (key: Buffer, { method, name, redirectUris }: Registered, salt: Buffer): string => {
   const data = Buffer.concat([salt, Buffer.from(encode([redirectUris, name, method]))])
   return `occ_${Buffer.concat([mac(key, "client", data), data]).toString("base64url")}`
 }
 
-/** A client that one of the server's keys vouches for. */
+/** A registered client whose id was made with one of the server's keys. */
 export interface KnownClient extends Registered {
-  /** The key that the id was made with; its secret is made with the same one. */
+  /** The key with which the id was made. The client's secret is made with the same key. */
   readonly key: Buffer
 }
 
 /**
- * Reads an id that this server has made, with its present key or a former one. Returns `undefined` for any other text.
+ * Reads an id that this server has made with its current key or an earlier one. Returns `undefined` for any other text.
  */
 export const registeredOf = (keys: ReadonlyArray<Buffer>, clientId: string): KnownClient | undefined => {
   if (!CLIENT_ID.test(clientId)) return undefined
@@ -64,12 +67,13 @@ export const registeredOf = (keys: ReadonlyArray<Buffer>, clientId: string): Kno
   const stored = decode(data.subarray(SALT_BYTES).toString())
   if (stored._tag === "None") return undefined
   const [redirectUris, name, method] = stored.value
-  // An id from an earlier release may hold any name.
+  // An id from an earlier release may contain any name.
   return { redirectUris, name: name === null ? null : shownName(name), method, key }
 }
 
 /**
- * The secret of a client that authenticates with one: `ocs_` and 43 url-safe base64 characters. It is made of the id.
+ * The secret of a client that authenticates with one: `ocs_` and 43 url-safe base64 characters. The secret is derived
+ * from the id.
  */
 export const secretOf = (key: Buffer, clientId: string): string =>
   `ocs_${mac(key, "secret", clientId).toString("base64url")}`

@@ -4,13 +4,16 @@ import { Option, Schema, SchemaTransformation } from "effect"
 import { AuthMethod, type Registered, shownName } from "./ClientId.ts"
 import { redirectUriOf } from "./RedirectUri.ts"
 
-/** The most bytes of a registration, and of its redirect URIs together: the id holds them, and travels in URLs. */
+/**
+ * The largest size of a registration, and of all its redirect URIs together, in bytes. The sizes are limited because
+ * the client id contains the metadata and is sent in URLs.
+ */
 export const MAX_REGISTRATION_BYTES = 8_192
 const MAX_URI_BYTES = 1_200
 
 /**
- * The name that a client gives itself, by the rule for names (wire.md C.2); null if it is empty. A long name is cut and
- * not refused, because Claude Code makes names of any length.
+ * The name that a client gives itself, with the rule for names (wire.md C.2). `null` if the name is empty. A long name
+ * is cut and not refused, because Claude Code makes names of any length.
  */
 export const ClientName = Name(0, MAX_REGISTRATION_BYTES).pipe(
   Schema.decodeTo(
@@ -32,8 +35,8 @@ export type RegistrationError = {
 }
 
 /**
- * Reads the metadata of a registration (RFC 7591; P, `POST /register`). Fields that the server has no use for are
- * ignored.
+ * Reads the metadata of a registration (RFC 7591; wire.md P, `POST /register`). Ignores fields that the server does not
+ * use.
  */
 export const readRegistration = (body: unknown, schemes: ReadonlyArray<string>): Registered | RegistrationError => {
   const metadata = Option.getOrUndefined(decode(body))

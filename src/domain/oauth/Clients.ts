@@ -19,10 +19,10 @@ import { DocumentFailed, DocumentFetch } from "./DocumentFetch.ts"
 import { knownClient } from "./KnownClients.ts"
 import { Refusals } from "./Refusals.ts"
 
-/** How a client shows at `/token` who it is. */
+/** The credentials with which a client authenticates at `/token`. */
 export interface Credentials {
   readonly clientId: string
-  /** `null` if the request has no secret. */
+  /** `null` if the request contains no secret. */
   readonly secret: string | null
   readonly method: AuthMethod
 }
@@ -34,23 +34,24 @@ INSERT INTO oauth_documents (client_id, body, expires_at) VALUES ($1, $2, $3)
 ON CONFLICT (client_id) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at`
 
 /**
- * The clients of the sign-in (wire.md P). A registered client is not stored, because its id holds its metadata. A
- * client with a document is read from the document's host, and cached for all nodes.
+ * The clients of the sign-in (wire.md P). A registered client is not stored, because its id contains its metadata. The
+ * document of any other client is fetched from the document's host, and cached in the database for all nodes.
  */
 export class Clients extends Context.Service<Clients, {
-  /** Registers a client. The secret is `null` if the client has asked for none. */
+  /** Registers a client. The secret is `null` if the client uses the method `none`. */
   readonly register: (metadata: Registered) => { readonly id: string; readonly secret: string | null }
   /**
-   * The client with this id, without the redirect URIs that operators have refused; `undefined` if there is no such
-   * client, or none of its redirect URIs is left. Fails with `DocumentFailed` if its document cannot be read.
-   * `beforeFetch` runs before a document is fetched, and can refuse this.
+   * Returns the client with this id, without the redirect URIs that operators have refused. Returns `undefined` if
+   * there is no such client, or if none of its redirect URIs is left. Fails with `DocumentFailed` if the client's
+   * document cannot be read. `beforeFetch` runs before a document is fetched. If it fails, the document is not fetched.
    */
   readonly find: <E = never>(
     id: string,
     beforeFetch?: Effect.Effect<unknown, E>
   ) => Effect.Effect<Client | undefined, DocumentFailed | Unavailable | E>
   /**
-   * Whether the credentials are those of a client that has registered, or of one with a document, which has no secret.
+   * Whether the credentials are correct: those of a registered client, or the id of a client with a document and no
+   * secret.
    */
   readonly authenticate: (credentials: Credentials) => boolean
 }>()("parley/oauth/Clients") {

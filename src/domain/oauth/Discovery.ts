@@ -6,7 +6,7 @@ import { SCOPES, scopeText } from "./Scopes.ts"
 
 /**
  * Whether this server offers sign in by OAuth (wire.md P). Its PUBLIC_URL must be https, or http on this machine, and
- * have no path. If it does not, the paths of P do not exist, and `/mcp` knows keys alone.
+ * have no path. Otherwise the paths of P do not exist, and `/mcp` accepts only keys.
  */
 export const offersOAuth = (config: Settings): boolean => {
   const { hash, hostname, pathname, protocol, search } = new URL(config.PUBLIC_URL ?? "http://localhost")
@@ -14,13 +14,13 @@ export const offersOAuth = (config: Settings): boolean => {
     (protocol === "https:" || isLoopback(hostname))
 }
 
-/** The metadata documents, and the path of the one about `/mcp`. */
+/** The path of the metadata document about `/mcp`. */
 const RESOURCE_METADATA = "/.well-known/oauth-protected-resource/mcp"
 const MAX_QUERY_LENGTH = 256
 
 /**
- * The query of a URL as the metadata repeats it, with its question mark, because a host compares the metadata's
- * `resource` with the URL that its user typed. Empty if there is none, or if it is very long.
+ * Returns the query of a URL with its question mark, for the metadata's `resource`. Hosts compare this `resource` with
+ * the URL that their user typed. Returns an empty text if there is no query or if it is very long.
  */
 const queryOf = (url: string): string => {
   const at = url.indexOf("?")
@@ -28,7 +28,7 @@ const queryOf = (url: string): string => {
   return new URL(`http://parley/${url.slice(at)}`).search.replaceAll("\\", "%5C")
 }
 
-/** The metadata of the resource `/mcp` (RFC 9728), for a request to this URL. */
+/** The metadata of the resource `/mcp` (RFC 9728) for a request to `url`. */
 export const resourceMetadata = (config: Settings, url: string) => ({
   resource: `${publicUrl(config)}/mcp${queryOf(url)}`,
   authorization_servers: [publicUrl(config)],
@@ -65,9 +65,9 @@ const normal = (text: string): string | undefined => {
 }
 
 /**
- * Whether all given `resource` parameters name this server (P, "resource"). Hosts omit the parameter, repeat it, and
- * write the URL as their user typed it: with or without `/mcp`, a trailing slash or the query of a tool set. `base` is
- * PUBLIC_URL.
+ * Whether all given `resource` parameters name this server (wire.md P, "resource"). Hosts may omit the parameter or
+ * repeat it. They write the URL as their user typed it: with or without `/mcp`, a trailing slash or the query of a tool
+ * set. `base` is PUBLIC_URL.
  */
 export const isOwnResource = (base: string, resources: ReadonlyArray<string>): boolean =>
   resources.every((resource) => {
@@ -76,9 +76,9 @@ export const isOwnResource = (base: string, resources: ReadonlyArray<string>): b
   })
 
 /**
- * The header `WWW-Authenticate` of a refusal at `/mcp`. It tells a host where to learn how to sign in. `error` is
- * `invalid_token` if the request had a credential, and `insufficient_scope` if its token does not permit what it asks
- * for.
+ * The header `WWW-Authenticate` of a refusal at `/mcp`. It names the metadata document from which a host learns how to
+ * sign in. `error` is `invalid_token` if the request had a credential that is not valid, and `insufficient_scope` if
+ * the scopes of its token do not permit the request.
  */
 export const challenge = (config: Settings, url: string, error?: "invalid_token" | "insufficient_scope"): string =>
   `Bearer ${error === undefined ? "" : `error="${error}", `}resource_metadata="${

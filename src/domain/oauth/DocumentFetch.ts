@@ -3,10 +3,10 @@ import { checkedAddresses } from "#infrastructure/http/PrivateAddressGuard"
 import { Context, Data, Effect } from "effect"
 import { MAX_DOCUMENT_BYTES } from "./ClientDocument.ts"
 
-/** A client's document could not be read. `reason` is for the person who signs in. */
+/** A client's document could not be read. `reason` is shown to the person who signs in. */
 export class DocumentFailed extends Data.TaggedError("DocumentFailed")<{ readonly reason: string }> {}
 
-/** A document as its host sent it. */
+/** A document as its host returned it. */
 export interface Fetched {
   readonly text: string
   readonly cacheControl: string | undefined
@@ -29,7 +29,7 @@ const fetched = Effect.fnUntraced(function*(url: URL) {
     }))
 })
 
-/** Reads a client's document once, and reaches no address that is not public. Tests replace it. */
+/** Fetches a client's document with one attempt. Connects only to public addresses. Tests replace this function. */
 export const DocumentFetch = Context.Reference<(url: URL) => Effect.Effect<Fetched, DocumentFailed>>(
   "parley/oauth/DocumentFetch",
   {

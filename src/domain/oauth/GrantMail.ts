@@ -14,13 +14,13 @@ export interface GrantMail {
   readonly clientHost: string | null
   readonly redirectUri: string
   readonly scopes: ReadonlyArray<OAuthScope>
-  /** When the connection was made, in milliseconds. */
+  /** When the grant was created, in milliseconds. */
   readonly at: number
   /** The base URL of the API. */
   readonly base: string
 }
 
-/** The program in words: by the host that describes it, or by the name that it has given itself. */
+/** The program in words: the host of its document, or the name that it has given itself. */
 const program = ({ clientHost, clientName }: GrantMail): string => {
   if (clientHost !== null) return clientHost
   const name = plainName(clientName ?? "")
@@ -39,7 +39,7 @@ const destination = ({ redirectUri }: GrantMail): string => {
   }
 }
 
-/** The mail that tells the owner of an agent of a new connection. Its subject has no words of the client. */
+/** The e-mail that notifies the owner of an agent of a new grant. The subject contains no text from the client. */
 export const connectionMail = (mail: GrantMail): Mail => ({
   to: mail.to,
   subject: `A program may now act for @${mail.handle}`,

@@ -16,7 +16,7 @@ import { Refusals } from "./Refusals.ts"
 import { type OAuthScope, scopesOf, scopeText } from "./Scopes.ts"
 import { codeOf, fits, isAccessToken, isCode, isRefreshToken, pairOf, refreshOutcome } from "./Tokens.ts"
 
-/** The answer of `/token`: the pair, the seconds until the access token expires, and the scopes. */
+/** The response of `/token`: the pair of tokens, the seconds until the access token expires, and the scopes. */
 export interface Issued {
   readonly access: string
   readonly refresh: string
@@ -25,8 +25,8 @@ export interface Issued {
 }
 
 /**
- * Why `/token` answers `invalid_grant`. `reused`: somebody has used the code or token before, and its connection has
- * ended.
+ * Why `/token` responds with `invalid_grant`. `Unknown`: the code or token is not valid. `Reused`: the code or token
+ * had been used before, so the server has ended its grant.
  */
 export type NotIssued = { readonly _tag: "Unknown" } | { readonly _tag: "Reused"; readonly connection: StoredGrant }
 
@@ -41,31 +41,31 @@ export interface Redeemed {
 const CODE_MS = 60_000
 const DAY_MS = 86_400_000
 const MAX_CONNECTIONS = 50
-/** Exchanged tokens of a connection that are kept, to notice the reuse of one. */
+/** How many exchanged tokens of a grant are kept, so that the reuse of one is noticed. */
 const MAX_EXCHANGED = 20
 const BATCH_SIZE = 1_000
-/** How long a node keeps the grant of a token, as it keeps accounts. */
+/** How long a node caches the grant of a token, in milliseconds. Accounts are cached for the same time. */
 const MAX_AGE_MS = 1_000
 const MAX_GRANTS = 50_000
-/** How old the recorded last use of a connection may become while it is in use. */
+/** How old the recorded last use of a grant may become while the grant is in use, in milliseconds. */
 const USE_MS = 60_000
 
 /**
- * Connections of hosts to agents by OAuth (wire.md P). A connection gives a host an access token and a refresh token,
- * which act for the agent at `/mcp`. Rows have the hashes of codes and tokens alone. All decisions are in the database,
- * so any node can answer any request.
+ * Grants of OAuth (wire.md P, where they are called connections). A grant gives a host an access token and a refresh
+ * token, with which the host acts for the agent at `/mcp`. The rows contain only hashes of codes and tokens. All
+ * decisions are based on rows, so any node can handle any request.
  *
- * A connection ends with the key that its agent had when it was made. So the statement of a rotation, of a recovery or
- * of the end of the account ends the connection too.
+ * A grant is valid as long as the key that its agent had when the grant was created. So the statement that rotates the
+ * key, recovers the account or ends the account also ends the grant.
  *
- * The statement that stores a connection, or ends a live one for another reason, writes a row of the audit log. The
- * owner of the agent gets a mail about each new connection.
+ * The statement that stores a grant, or ends a live one for another reason, writes a row of the audit log. The owner of
+ * the agent gets an e-mail about each new grant.
  */
 export class Grants extends Context.Service<Grants, {
   /**
-   * Stores a connection that a person has allowed, begins the mail to the agent's owner, and returns the code for the
-   * host. Beyond 50 connections of the agent, the one that was unused longest is removed. Fails with `Unauthorized` if
-   * the account has ended.
+   * Stores a grant that a person has allowed, starts sending the e-mail to the agent's owner, and returns the code for
+   * the host. If the agent then has more than 50 grants, the one that was not used for the longest time is removed.
+   * Fails with `Unauthorized` if the account has ended.
    */
   readonly connect: (
     connection: Omit<NewGrant, "id" | "scopes"> & {
@@ -73,14 +73,14 @@ export class Grants extends Context.Service<Grants, {
       readonly challenge: string
     }
   ) => Effect.Effect<string, Unauthorized | Unavailable>
-  /** Exchanges a code for the first pair of tokens. A code that was exchanged before ends its connection. */
+  /** Exchanges a code for the first pair of tokens. If the code was exchanged before, its grant ends. */
   readonly redeem: (redeemed: Redeemed) => Effect.Effect<Issued | NotIssued, Unavailable>
   /**
-   * Exchanges a refresh token for the next pair. A repeat gives the same pair, until another party may have it
-   * (`refreshOutcome`).
+   * Exchanges a refresh token for the next pair. A repeated exchange returns the same pair, until the repeat shows that
+   * a second party has the token (`refreshOutcome`).
    */
   readonly refresh: (token: string, clientId: string) => Effect.Effect<Issued | NotIssued, Unavailable>
-  /** The account, the connection and the scopes of a live access token. The account may be suspended. */
+  /** Returns the account, the grant and the scopes of a live access token. The account may be suspended. */
   readonly authenticate: (
     token: string
   ) => Effect.Effect<
@@ -88,25 +88,25 @@ export class Grants extends Context.Service<Grants, {
     Unauthorized | Unavailable
   >
   /**
-   * Ends the connection of an access or refresh token, if there is one, and returns it. `clientId` must be its client,
-   * if it is given.
+   * Ends the grant of an access or refresh token, if there is one, and returns it. If `clientId` is given, it must be
+   * the client of the grant.
    */
   readonly revoke: (token: string, clientId: string | undefined) => Effect.Effect<StoredGrant | undefined, Unavailable>
-  /** The live connections of an agent, the newest first. */
+  /** Returns the live grants of an agent, the newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
-  /** Ends a connection of the agent and returns it. */
+  /** Ends a grant of the agent and returns it. */
   readonly end: (agentId: string, id: string) => Effect.Effect<StoredGrant | undefined, Unavailable>
-  /** Ends all live connections of an agent for an operator, and returns how many. */
+  /** Ends all live grants of an agent for an operator, and returns their number. */
   readonly endAllOf: (agentId: string, operator: string) => Effect.Effect<number, Unavailable>
   /**
-   * Ends the live connections of all agents that `selects` selects, for an operator, and returns how many. Reads all
-   * connections.
+   * Ends the live grants for which `selects` returns true, for an operator, and returns their number. Reads the live
+   * grants of all agents.
    */
   readonly endWhere: (
     selects: (connection: StoredGrant) => boolean,
     operator: string
   ) => Effect.Effect<number, Unavailable>
-  /** Removes all connections of an agent. Idempotent. */
+  /** Removes all grants of an agent. Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/oauth/Connections") {
   static readonly layer = Layer.effect(
@@ -115,7 +115,8 @@ export class Grants extends Context.Service<Grants, {
       const agents = yield* Agents
       const clock = yield* Clock.Clock
       const config = yield* Config
-      // Access tokens are valid for a week, because hosts do not refresh dependably, and every use asks the database.
+      // Access tokens are valid for a week, because some hosts do not refresh reliably. A long validity is safe,
+      // because the database is asked whether a token is still valid.
       const { OAUTH_ACCESS_SECONDS: accessSeconds, OAUTH_REFRESH_DAYS: refreshDays } = config
       const mails = yield* MailQueue
       const { transaction } = yield* Database
@@ -146,7 +147,7 @@ export class Grants extends Context.Service<Grants, {
       const end = (agentId: string, id: string, why: Ending["why"]) =>
         repo.end(id, agentId, now(), { operator: "server", why })
 
-      /** Ends connections for an operator. */
+      /** Ends grants for an operator. */
       const endThese = (connections: ReadonlyArray<StoredGrant>, operator: string) =>
         Effect.map(
           repo.endThese(connections.map(({ id }) => id), now(), { operator, why: "ended by an operator" }),
@@ -168,7 +169,7 @@ export class Grants extends Context.Service<Grants, {
         return notIssued
       })
 
-      /** Begins the mail about a new connection. An agent without an e-mail address gets none. */
+      /** Starts sending the e-mail about a new grant. Sends none for an agent without an e-mail address. */
       const announce = Effect.fnUntraced(
         function*(connection: Omit<NewGrant, "scopes">, scopes: ReadonlyArray<OAuthScope>, at: number) {
           const agent = (yield* agents.byIds([connection.agentId])).get(connection.agentId)
@@ -189,8 +190,8 @@ export class Grants extends Context.Service<Grants, {
       )
 
       /**
-       * Exchanges under the lock of the connection, so of two exchanges at once, the second finds what the first has
-       * done.
+       * Decides on an exchange while it holds the lock of the grant. So the second of two concurrent exchanges sees the
+       * result of the first.
        */
       const exchange = (
         token: string,

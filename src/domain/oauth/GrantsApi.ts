@@ -10,7 +10,7 @@ import { lastUsedAt, type StoredGrant } from "./GrantsRepo.ts"
 import { shownOf } from "./RedirectUri.ts"
 import { scopesOf } from "./Scopes.ts"
 
-/** A connection as its agent sees it (wire.md P). */
+/** A grant as its agent sees it (wire.md P). The wire calls it a connection. */
 export const Connection = Schema.Struct({
   id: Schema.String,
   client_name: Schema.NullOr(Schema.String),
@@ -45,7 +45,7 @@ const example: typeof Connection.Type = {
   last_used_at: "2026-11-06T08:00:00.000Z"
 }
 
-/** The caller's connections: the programs that may act for it after a sign-in by OAuth (wire.md P). */
+/** The caller's grants: the programs that may act for the agent after a sign-in by OAuth (wire.md P). */
 export class GrantsApi extends HttpApiGroup.make("connections")
   .add(
     HttpApiEndpoint.get("list", "/v1/connections", { success: ConnectionList }).annotateMerge(documented({

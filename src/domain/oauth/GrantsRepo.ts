@@ -2,7 +2,7 @@ import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** A connection that a person has allowed, before it is stored. */
+/** A grant that a person has allowed, before it is stored. */
 export interface NewGrant {
   readonly id: string
   readonly agentId: string
@@ -15,18 +15,18 @@ export interface NewGrant {
 }
 
 export interface StoredGrant extends NewGrant {
-  /** The hash of the key that the agent had when the connection was made. */
+  /** The hash of the key that the agent had when the grant was created. */
   readonly keyHash: Buffer
   readonly createdAt: number
-  /** When a token was last used; `createdAt` if none was. */
+  /** When a token of the grant was last used; `createdAt` if none was. */
   readonly usedAt: number
 }
 
-/** When a token of the connection was last used; `null` if none was. */
+/** When a token of the grant was last used; `null` if none was. */
 export const lastUsedAt = ({ createdAt, usedAt }: Pick<StoredGrant, "createdAt" | "usedAt">): number | null =>
   usedAt > createdAt ? usedAt : null
 
-/** Why a connection ends before its time, and who ends it, for the audit log. */
+/** Why a grant ends before it expires, and who ends it, for the audit log. */
 export interface Ending {
   /** An operator, or `server` if no operator ends it. */
   readonly operator: string
@@ -39,7 +39,7 @@ export interface Ending {
     | "a refresh token was used again"
 }
 
-/** A code or a refresh token, with its connection, both locked until the transaction ends. */
+/** A code or a refresh token with its grant. Both rows are locked until the transaction ends. */
 export interface Presented extends StoredGrant {
   readonly kind: "code" | "refresh"
   readonly challenge: string | null
@@ -47,7 +47,7 @@ export interface Presented extends StoredGrant {
   readonly exchanged: boolean
 }
 
-/** A connection, as an access token finds it. */
+/** The columns of an access token and its grant that a request with the token needs. */
 export interface Grant {
   readonly connectionId: string
   readonly keyHash: Buffer
@@ -62,12 +62,15 @@ const COLUMNS =
   `c.id, c.agent_id AS "agentId", c.key_hash AS "keyHash", c.client_id AS "clientId", c.client_name AS "clientName",
   c.client_host AS "clientHost", c.redirect_uri AS "redirectUri", c.scopes, c.created_at AS "createdAt", c.used_at AS "usedAt"`
 
-/** A connection lives as long as the key that its agent had when it was made, and so never longer than the account. */
+/**
+ * A grant is live while the agent still has the key that it had when the grant was created. So no grant outlives the
+ * account.
+ */
 const LIVE = `JOIN agents a ON a.id = c.agent_id AND a.key_hash = c.key_hash`
 
 /**
- * The connection takes the key of this moment, so a rotation that is committed later ends it. Returns no row if the
- * account has ended.
+ * The grant stores the key that the agent has when the statement runs, so a rotation that is committed later ends the
+ * grant. Returns no row if the account has ended.
  */
 const INSERT = `
 WITH made AS (
@@ -87,7 +90,7 @@ WITH gone AS (DELETE FROM oauth_connections c WHERE ${which} RETURNING ${COLUMNS
 SELECT * FROM gone`
 
 /**
- * Removes connections, and notes the end of those that were live. $1 is the time, $2 the operator, and $3 the reason.
+ * Removes grants, and writes an audit row for each that was live. $1 is the time, $2 the operator, and $3 the reason.
  */
 const end = (which: string): string =>
   remove(
@@ -101,7 +104,8 @@ const end = (which: string): string =>
   )
 
 /**
- * Locks the rows first, so that two requests that remove some of them at once do not wait for each other in a circle.
+ * Locks the rows first and skips locked ones, so that two concurrent requests that remove some of the same rows cannot
+ * deadlock.
  */
 const someOf = (which: string): string =>
   `c.id IN (SELECT id FROM oauth_connections WHERE ${which} FOR UPDATE SKIP LOCKED)`
@@ -116,8 +120,8 @@ const LIST = `
 SELECT ${COLUMNS} FROM oauth_connections c ${LIVE} WHERE c.agent_id = $1 ORDER BY c.created_at DESC, c.id`
 
 /**
- * The live connections of all agents, in the order of ids. A join instead of the subquery could read all agents for
- * each page.
+ * The live grants of all agents, in the order of ids. With a join instead of the subquery, the planner might read all
+ * agents for each page.
  */
 const PAGE = `
 SELECT ${COLUMNS} FROM oauth_connections c
@@ -131,7 +135,8 @@ WHERE t.hash = $1 AND t.kind IN ('code', 'refresh') FOR UPDATE OF c, t`
 const SUCCESSOR = `SELECT min(used_at) AS "usedAt" FROM oauth_tokens WHERE connection_id = $1 AND parent = $2`
 
 /**
- * A repeat finds its pair and prolongs it, because the pair is of use only from the moment in which an answer arrives.
+ * If the exchange is repeated, the pair is stored already. The statement then extends its expiry, because the client
+ * can use the pair only after a response with it has arrived.
  */
 const EXCHANGE = `
 WITH exchanged AS (
@@ -147,7 +152,8 @@ FROM exchanged, (VALUES ($2::bytea, 'access', $3::bigint), ($4::bytea, 'refresh'
 ON CONFLICT (hash) DO UPDATE SET expires_at = excluded.expires_at`
 
 /**
- * A refresh token that was exchanged long ago says nothing new: the newest $2 show whether one is used by two parties.
+ * Removes refresh tokens that were exchanged long ago. The newest $2 are enough to detect that two parties use the same
+ * token.
  */
 const FORGET_OLD = `
 DELETE FROM oauth_tokens WHERE hash IN (
@@ -167,12 +173,9 @@ const FIND_REVOKED = `
 SELECT c.id, c.agent_id AS "agentId", c.client_id AS "clientId" FROM oauth_tokens t JOIN oauth_connections c ON c.id = t.connection_id
 WHERE t.hash = $1 AND t.kind IN ('access', 'refresh')`
 
-/** All SQL on connections and their tokens. Tokens are passed as SHA-256, times in milliseconds. */
+/** All SQL on grants and their tokens. Tokens are passed as SHA-256 hashes, times in milliseconds. */
 export class GrantsRepo extends Context.Service<GrantsRepo, {
-  /**
-   * Stores a connection and the code that it begins with, and notes it in the audit log. Returns `false` if the account
-   * has ended.
-   */
+  /** Stores a grant and its code, and writes an audit row. Returns `false` if the account has ended. */
   readonly insert: (
     connection: NewGrant,
     at: number,
@@ -181,7 +184,10 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
     codeExpiresAt: number,
     note: string
   ) => Effect.Effect<boolean, Unavailable>
-  /** Ends the connections of an agent that were unused longest, beyond `most` besides this one, and returns them. */
+  /**
+   * Keeps this grant and `most` others of the agent, and ends the rest: those that were not used for the longest time.
+   * Returns the ended grants.
+   */
   readonly endBeyond: (
     agentId: string,
     id: string,
@@ -189,18 +195,19 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
     at: number,
     ending: Ending
   ) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
-  /** The live connections of an agent, the newest first. */
+  /** The live grants of an agent, the newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
-  /** Up to `most` live connections of all agents with ids after this one, in the order of ids. */
+  /** Up to `most` live grants of all agents with ids after `after`, in the order of ids. */
   readonly page: (after: string, most: number) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
   /**
-   * Locks a code or refresh token of a live connection, and the connection. Run it in the transaction that exchanges
-   * it.
+   * Locks a code or refresh token of a live grant, and the grant. Run it in the transaction that exchanges the token.
    */
   readonly lock: (hash: Buffer) => Effect.Effect<Presented | undefined, Unavailable>
-  /** When a token that this one gave was first used; `null` if none was. Run it after `lock`. */
+  /**
+   * When one of the tokens for which this token was exchanged was first used; `null` if none was. Run it after `lock`.
+   */
   readonly successorUsedAt: (connectionId: string, hash: Buffer) => Effect.Effect<number | null, Unavailable>
-  /** Marks a code or refresh token as exchanged, and stores or prolongs its pair. */
+  /** Marks a code or refresh token as exchanged, and stores its pair or extends the expiry of the stored pair. */
   readonly exchange: (
     hash: Buffer,
     access: Buffer,
@@ -209,19 +216,19 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
     refreshExpiresAt: number,
     at: number
   ) => Effect.Effect<void, Unavailable>
-  /** Removes all but the newest `most` exchanged tokens of a connection. */
+  /** Removes all but the newest `most` exchanged tokens of a grant. */
   readonly forgetOld: (connectionId: string, most: number) => Effect.Effect<void, Unavailable>
   /** The grant of a live access token. */
   readonly grant: (hash: Buffer, at: number) => Effect.Effect<Grant | undefined, Unavailable>
   /** Records a use of an access token. */
   readonly used: (hash: Buffer, at: number) => Effect.Effect<void, Unavailable>
-  /** The connection of an access or refresh token, whether or not either is live. */
+  /** The grant of an access or refresh token, whether or not the token and the grant are live. */
   readonly ofToken: (
     hash: Buffer
   ) => Effect.Effect<Pick<NewGrant, "id" | "agentId" | "clientId"> | undefined, Unavailable>
   /**
-   * Ends a connection of the agent: removes it with its tokens, and returns it. Returns `undefined` if there is no such
-   * connection.
+   * Ends a grant of the agent: removes it with its tokens, and returns it. Returns `undefined` if there is no such
+   * grant.
    */
   readonly end: (
     id: string,
@@ -230,14 +237,15 @@ export class GrantsRepo extends Context.Service<GrantsRepo, {
     ending: Ending
   ) => Effect.Effect<StoredGrant | undefined, Unavailable>
   /**
-   * Ends the connections with these ids. Waits for exchanges of their tokens. Returns the connections that were there.
+   * Ends the grants with these ids, after exchanges of their tokens that are under way. Returns the grants that
+   * existed.
    */
   readonly endThese: (
     ids: ReadonlyArray<string>,
     at: number,
     ending: Ending
   ) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
-  /** Removes up to `most` connections of an agent, and returns them. */
+  /** Removes up to `most` grants of an agent, and returns them. */
   readonly removeAll: (agentId: string, most: number) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
 }>()("parley/oauth/GrantsRepo") {
   static readonly layer = Layer.effect(

@@ -3,8 +3,9 @@ import type { Client } from "./AuthorizationRequest.ts"
 const LOOPBACK = ["http://127.0.0.1/callback", "http://localhost/callback"]
 
 /**
- * Clients whose documents are often not readable for a server, because their hosts refuse programs. Each entry has the
- * name and the redirect URIs that the document had in several public captures of August and September 2026.
+ * Clients whose documents a server often cannot fetch, because the documents' hosts refuse programs. Each entry
+ * contains the name and the redirect URIs of the document, taken from several public captures of August and September
+ * 2026.
  */
 const KNOWN: Readonly<Record<string, readonly [name: string, redirectUris: ReadonlyArray<string>]>> = {
   "https://claude.ai/oauth/mcp-oauth-client-metadata": ["Claude", ["https://claude.ai/api/mcp/auth_callback"]],
@@ -19,7 +20,7 @@ const KNOWN: Readonly<Record<string, readonly [name: string, redirectUris: Reado
   "https://opencode.ai/oauth/opencode/client.json": ["opencode", LOOPBACK]
 }
 
-/** The client whose document has this URL, as the server knows it without reading the document. */
+/** Returns the known client whose document has this URL, without fetching the document. */
 export const knownClient = (id: string): Client | undefined => {
   if (!Object.hasOwn(KNOWN, id)) return undefined
   const [name, redirectUris] = KNOWN[id]!

@@ -3,13 +3,13 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { shownOf } from "./RedirectUri.ts"
 
-/** A client, by its id, or the host of redirects, as `shownOf` writes it, that operators can refuse. */
+/** What operators can refuse: a client, given by its id, or a host of redirects, as `shownOf` returns it. */
 export interface RefusedClient {
   readonly kind: "client" | "redirect_host"
   readonly value: string
 }
 
-/** Whether a refusal concerns a client that is redirected to this URI. */
+/** Whether a refusal applies to this client with this redirect URI. */
 export const concerns = ({ kind, value }: RefusedClient, clientId: string, redirectUri: string): boolean =>
   value === (kind === "client" ? clientId : shownOf(redirectUri))
 
@@ -18,13 +18,12 @@ SELECT kind, value FROM oauth_refusals
 WHERE (kind = 'client' AND value = $1) OR (kind = 'redirect_host' AND value = ANY($2::text[]))`
 
 /**
- * The clients and the hosts of redirects that operators have refused. Every call reads the table, so a refusal holds
- * from its commit.
+ * The clients and the hosts of redirects that operators have refused. Every call reads the table, so a refusal takes
+ * effect when it is committed.
  */
 export class Refusals extends Context.Service<Refusals, {
   /**
-   * Those of the redirect URIs that operators have not refused to this client. There are none if the client itself is
-   * refused.
+   * Returns those of the redirect URIs that operators have not refused. Returns none if the client itself is refused.
    */
   readonly permitted: (
     clientId: string,

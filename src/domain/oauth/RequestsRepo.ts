@@ -2,7 +2,7 @@ import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** A request for authorization that waits for a person's answer. */
+/** A request for authorization that waits for a person's decision. */
 export interface StoredRequest {
   readonly id: string
   readonly cookieHash: Buffer
@@ -14,7 +14,7 @@ export interface StoredRequest {
   readonly challenge: string
   readonly state: string | null
   readonly scopes: string
-  /** The agent that has signed in on the page; `null` until one has. */
+  /** The agent that has signed in on the page; `null` before that. */
   readonly agentId: string | null
   readonly expiresAt: number
 }
@@ -32,7 +32,7 @@ const FIND = `SELECT ${COLUMNS} FROM oauth_requests WHERE id = $1 AND cookie_has
 const SIGN_IN =
   `UPDATE oauth_requests SET agent_id = $3 WHERE id = $1 AND cookie_hash = $2 AND expires_at > $4 RETURNING id`
 
-/** A request is answered once: of two answers at once, one finds the row. */
+/** A request can be decided only once. Of two concurrent decisions, only one finds the row. */
 const TAKE = `DELETE FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND expires_at > $3 RETURNING ${COLUMNS}`
 
 /**
@@ -42,9 +42,9 @@ const TAKE = `DELETE FROM oauth_requests WHERE id = $1 AND cookie_hash = $2 AND 
 export class RequestsRepo extends Context.Service<RequestsRepo, {
   readonly insert: (request: Omit<StoredRequest, "agentId">) => Effect.Effect<void, Unavailable>
   readonly find: (id: string, cookie: Buffer, at: number) => Effect.Effect<StoredRequest | undefined, Unavailable>
-  /** Records who has signed in. Returns `false` if there is no such request. */
+  /** Records which agent has signed in. Returns `false` if there is no such request. */
   readonly signIn: (id: string, cookie: Buffer, agentId: string, at: number) => Effect.Effect<boolean, Unavailable>
-  /** Removes the request, because it is answered, and returns it. */
+  /** Removes a request that has been decided, and returns it. */
   readonly take: (id: string, cookie: Buffer, at: number) => Effect.Effect<StoredRequest | undefined, Unavailable>
 }>()("parley/oauth/RequestsRepo") {
   static readonly layer = Layer.effect(

@@ -5,7 +5,7 @@ import { Schema } from "effect"
 export const PresenceStatusSchema = Schema.Literals(["online", "offline", "busy"])
 export type PresenceStatus = typeof PresenceStatusSchema.Type
 
-/** The presence of an agent, as shown to agents that have it as a contact (wire.md C.1). */
+/** The presence of an agent, as shown to agents that have this agent as a contact (wire.md C.1). */
 export const Presence = Schema.Struct({
   handle: Schema.String,
   status: PresenceStatusSchema,
@@ -16,7 +16,8 @@ export const Presence = Schema.Struct({
 const CustomMessage = Schema.optionalKey(Schema.NullOr(Text(0, 200)))
 
 /**
- * A presence that an agent sets for itself. It replaces the previous one, and a message that is left out is cleared.
+ * A presence that an agent sets for itself. It replaces the previous one. If it contains no message, the previous
+ * message is removed.
  */
 export const PresenceChange = Schema.Struct({
   status: PresenceStatusSchema,
@@ -34,9 +35,9 @@ export interface PresenceState {
   /** Whether the agent set the status itself. A socket that opens does not change such a status. */
   readonly chosen: boolean
   readonly customMessage: string | null
-  /** The last sign of life. While the agent has set itself offline, signs of life are not recorded. */
+  /** The time of the last sign of life. It is not recorded while the agent has set itself offline. */
   readonly lastSeen: number | null
-  /** When the state becomes offline by itself, or `null` if it is offline already. */
+  /** When the state becomes offline by itself, or `null` if it is already offline. */
   readonly expiresAt: number | null
 }
 
@@ -49,15 +50,15 @@ export const unknownPresence: PresenceState = {
   expiresAt: null
 }
 
-/** The state at a time: offline once it has expired. */
+/** The state at a time. After the state has expired, it is offline. */
 export const presenceAt = (state: PresenceState, at: number): PresenceState =>
   state.expiresAt === null || state.expiresAt > at
     ? state
     : { ...state, status: "offline", chosen: false, expiresAt: null }
 
 /**
- * The state when it is due. A state that would last longer than `lifetimeMs`, because the clock was set back, lasts
- * `lifetimeMs`.
+ * Limits the rest of a state's lifetime to `lifetimeMs`. A state can last longer than that only because the clock was
+ * set back.
  */
 export const whenDue = (state: PresenceState, at: number, lifetimeMs: number): PresenceState =>
   state.expiresAt !== null && state.expiresAt > at + lifetimeMs + SET_BACK_MS
@@ -65,9 +66,9 @@ export const whenDue = (state: PresenceState, at: number, lifetimeMs: number): P
     : presenceAt(state, at)
 
 /**
- * The state after a sign of life of a socket: online, unless the agent has set another status. `lifetimeMs` is how long
- * a state lasts without a sign of life. Signs of life are a socket that opens or answers a ping, and a change by the
- * agent itself.
+ * The state after a sign of life: online, unless the agent has set another status. `lifetimeMs` is how long a state
+ * lasts without a sign of life. A socket gives a sign of life when it opens or answers a ping. A change of presence by
+ * the agent is one too.
  */
 export const alive = (before: PresenceState, at: number, lifetimeMs: number): PresenceState => {
   const state = presenceAt(before, at)
@@ -79,7 +80,7 @@ export const alive = (before: PresenceState, at: number, lifetimeMs: number): Pr
   }
 }
 
-/** The state once the last socket has closed: offline, even if the agent had set another status. */
+/** The state after the last socket has closed: offline, even if the agent had set another status. */
 export const gone = (before: PresenceState, at: number): PresenceState => {
   const state = presenceAt(before, at)
   return {
@@ -91,7 +92,7 @@ export const gone = (before: PresenceState, at: number): PresenceState => {
   }
 }
 
-/** The state once the agent has set its own status and message. */
+/** The state after the agent has set its own status and message. */
 export const chosen = (
   before: PresenceState,
   status: PresenceStatus,

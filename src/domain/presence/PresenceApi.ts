@@ -23,7 +23,7 @@ const ofGrace: typeof Presence.Type = {
   last_seen: "2026-11-05T10:02:00.000Z"
 }
 
-/** Presence of the caller and of its contacts (wire.md C.9). */
+/** The presence of the caller and of its contacts (wire.md C.9). */
 export class PresenceApi extends HttpApiGroup.make("presence")
   .add(
     HttpApiEndpoint.get("get", "/v1/presence/:handle", {

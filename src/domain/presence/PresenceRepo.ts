@@ -21,8 +21,8 @@ interface KeptRow {
 
 /**
  * Selects the agents that a viewer may see: itself, and its contacts without a block in either direction (wire.md G.14,
- * G.9). Each handle is looked up by itself. The other conditions are outside the lateral, so that the planner uses no
- * other index.
+ * G.9). Each handle is looked up separately. The other conditions are outside the lateral, so that the planner uses
+ * only the index of handles.
  */
 const VISIBLE = `
 SELECT a.id, a.handle, p.custom_message, p.last_seen
@@ -39,7 +39,7 @@ WHERE a.deleted_at IS NULL AND (
 
 const KEPT = `SELECT custom_message, last_seen FROM presences WHERE agent_id = $1`
 
-/** Writes no row for a deleted account, because its sockets may close after the deletion. */
+/** Writes no row for a deleted account, because the account's sockets may close after the deletion. */
 const KEEP = `
 INSERT INTO presences (agent_id, custom_message, last_seen)
 SELECT id, message, seen FROM json_to_recordset($1::json) AS x(id text, message text, seen bigint)
@@ -48,8 +48,8 @@ ORDER BY id
 ON CONFLICT (agent_id) DO UPDATE SET custom_message = EXCLUDED.custom_message, last_seen = EXCLUDED.last_seen`
 
 /**
- * Selects the next slice of the agents that have an agent as a contact. Blocked pairs are included and marked, so that
- * only the last slice is short.
+ * Selects the next slice of the agents that have this agent as a contact. Blocked pairs are included and marked, so
+ * that only the last slice is short.
  */
 const HOLDERS = `
 SELECT h.agent_id AS holder,
@@ -72,7 +72,7 @@ ORDER BY h.agent_id`
 
 /** All SQL on presence. */
 export class PresenceRepo extends Context.Service<PresenceRepo, {
-  /** The agents with these handles that the viewer may see, in any order. */
+  /** Returns the agents with these handles that the viewer may see, in any order. */
   readonly visible: (
     viewerId: string,
     handles: ReadonlyArray<string>
@@ -83,8 +83,8 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
   ) => Effect.Effect<void, Unavailable>
   readonly remove: (agentId: string) => Effect.Effect<void, Unavailable>
   /**
-   * Agents with ids above `above` that have this one as a contact, in order of id. `hooked` says whether the holder has
-   * a webhook for presence.
+   * Returns agents with ids above `above` that have this agent as a contact, in the order of ids. `hooked` is whether
+   * such a holder has a webhook for presence.
    */
   readonly holders: (
     agentId: string,

@@ -10,39 +10,42 @@ export interface PresenceUpdate {
 }
 
 /**
- * The presence of agents that are online or have just gone offline. PresenceRepo has the presence of all others in the
- * database.
+ * The presence of agents that are online or have just gone offline. The presence of all other agents is in the database
+ * (PresenceRepo).
  */
 export class PresenceStore extends Context.Service<PresenceStore, {
-  /** The states of the given agents, as far as they are in the store. */
+  /** Returns the states of those of these agents that are in the store. */
   readonly get: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, PresenceState>>
-  /** Changes one state atomically, starting with `otherwise` if the store has none. `change` may run several times. */
+  /**
+   * Changes one state atomically. Starts from `otherwise` if the store contains no state. `change` may run several
+   * times.
+   */
   readonly update: (
     agentId: string,
     otherwise: PresenceState,
     change: (state: PresenceState) => PresenceState
   ) => Effect.Effect<PresenceUpdate>
-  /** Removes an agent that is offline, if its state is still this one. */
+  /** Removes an agent that is offline, if the state is still this one. */
   readonly release: (agentId: string, state: PresenceState) => Effect.Effect<void>
   /**
-   * Agents whose states have expired by a time, or would last longer than a lifetime because the clock was set back.
+   * Returns the agents whose states have expired at time `at`, or would last longer than `lifetimeMs` because the clock
+   * was set back.
    */
   readonly due: (at: number, lifetimeMs: number) => Effect.Effect<ReadonlyArray<string>>
 }>()("parley/presence/PresenceStore") {
-  /** For one process. A restart loses the states, and the sockets that reconnect restore them. */
+  /** For one process. A restart loses the states. Sockets restore the states when they reconnect. */
   static readonly layerMemory = Layer.sync(PresenceStore, () => inMemory(new Map()))
 
   /**
-   * For all nodes, in Redis. While Redis does not answer, each node keeps the changes that it makes in memory, and
-   * writes them to Redis once it answers again. A state that Redis has lost is restored by the agent's next sign of
-   * life.
+   * For all nodes, in Redis. While Redis does not respond, each node keeps its changes in memory, and writes them to
+   * Redis when Redis responds again. If Redis loses a state, the agent's next sign of life restores it.
    */
   static readonly layerRedis = Layer.effect(
     PresenceStore,
     Effect.gen(function*() {
       const redis = (yield* Redis).channel("presence")
       const clock = yield* Clock.Clock
-      /** States changed on this node since Redis stopped answering; undefined while it answers. */
+      /** States that have changed on this node since Redis stopped responding; undefined while Redis responds. */
       let meanwhile: Map<string, PresenceState> | undefined
       let alone = inMemory(new Map())
 
@@ -140,17 +143,18 @@ export class PresenceStore extends Context.Service<PresenceStore, {
   )
 }
 
-// The hash tag keeps all keys in one slot of a Redis cluster: a script writes a state and the list of expiry times.
+// The hash tag keeps all keys in one slot of a Redis cluster, because a script writes both a state and the list of
+// expiry times.
 const keyOf = (agentId: string): string => `{parley:presence}:${agentId}`
 const ENDING = "{parley:presence}:ending"
-/** How long Redis keeps a state after its expiry, if no node releases it. */
+/** How long Redis keeps a state after its expiry if no node removes it, in milliseconds. */
 const KEPT_MS = 3_600_000
 const MAX_DUE = 500
 
 // Safe without a check: only `update` writes these values.
 const parse = (text: string): PresenceState => JSON.parse(text) as PresenceState
 
-/** Compare and set: stores a state if the present one is still the one that was read. */
+/** Compare and set: stores a state if the current state is still the one that was read. */
 const REPLACE = redisScript(`
 local state = redis.call('GET', KEYS[1]) or ''
 if state ~= ARGV[2] then return {0, state} end
@@ -163,7 +167,9 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
 
 const inMemory = (states: Map<string, PresenceState>): PresenceStore["Service"] => {
-  /** Expiry times, earliest first. All states last equally long, so the order of insertion is the order of expiry. */
+  /**
+   * Expiry times, earliest first. All states have the same lifetime, so the order of insertion is the order of expiry.
+   */
   const ending = new Map<string, number>()
   return PresenceStore.of({
     get: (agentIds) =>

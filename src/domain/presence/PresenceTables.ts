@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** Status messages, and when agents were last seen. */
+/** The table of status messages, and of when agents were last seen. */
 export const presenceTables: ReadonlyArray<OwnedTable> = [
   {
     table: "presences",

@@ -20,28 +20,29 @@ import {
 import { type KeptPresence, PresenceRepo, type VisiblePresence } from "./PresenceRepo.ts"
 import { PresenceStore } from "./PresenceStore.ts"
 
-/** Holders (agents that have an agent as a contact) that are notified in one turn of the event loop. */
+/** How many holders (agents that have the changed agent as a contact) are notified in one tick of the event loop. */
 const BATCH_SIZE = 100
 /**
- * Pause between slices, so that an agent with many holders that changes all the time does not use the whole process.
+ * The pause between slices. Because of it, an agent with many holders that changes constantly does not use all
+ * processor time.
  */
 const PAUSE = "1 millis"
-/** Rows written by one statement. */
+/** How many rows one statement writes. */
 const KEEP_ROWS = 500
 const SWEEP = "1 second"
 
 /**
  * Keeps the presence of agents (wire.md G.14). The states of live agents are in the store. The message and the last
- * sign of life are also written to the database, at most a second later, to outlive the process. A crash loses at most
- * that second of connects, closes and changes. Events go to the holders: the agents that have the changed agent as a
- * contact. One fiber notifies them, slice by slice with a pause in between. So an agent with ten thousand holders
- * delays the sends of others by one slice, and the presence events of others by some 200 ms. If an agent changes again
- * before its holders are notified, they are notified once, of the latest state.
+ * sign of life are also written to the database at most a second later, so that they survive a restart. A crash loses
+ * the connects, closes and changes of at most that second. Events go to the holders: the agents that have the changed
+ * agent as a contact. One fiber notifies the holders in slices, with pauses in between. So an agent with ten thousand
+ * holders delays the sends of other agents by one slice, and the presence events of other agents by about 200 ms. If an
+ * agent changes again before its holders are notified, they are notified only once, with the latest state.
  */
 export class Presences extends Context.Service<Presences, {
-  /** The presence of the viewer or of one of its contacts. For any other agent, it fails with NotFound. */
+  /** Returns the presence of the viewer or of one of its contacts. Fails with NotFound for any other agent. */
   readonly get: (viewerId: string, handle: string) => Effect.Effect<typeof Presence.Type, NotFound | Unavailable>
-  /** The presences in the order of the handles, without those that the viewer may not see. */
+  /** Returns the presences in the order of the handles. Leaves out agents that the viewer may not see. */
   readonly getMany: (
     viewerId: string,
     handles: ReadonlyArray<string>
@@ -52,16 +53,16 @@ export class Presences extends Context.Service<Presences, {
     change: typeof PresenceChange.Type
   ) => Effect.Effect<typeof Presence.Type, Unavailable>
   /**
-   * Updates the state after a socket of the agent opened, closed or showed life. Takes the agent's sockets on all nodes
-   * into account.
+   * Updates the state after a socket of the agent opened, closed or answered a ping. Takes the agent's sockets on all
+   * nodes into account.
    */
   readonly sockets: (agentId: string) => Effect.Effect<void, Unavailable>
   /**
-   * Sets a deleted account offline and removes its stored presence (wire.md G.12). Idempotent. When this returns, the
+   * Sets a deleted account offline and removes its stored presence (wire.md G.12). Idempotent. When this completes, the
    * account's holders have been notified.
    */
   readonly end: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Completes once no notifications are waiting. */
+  /** Completes when no notifications are waiting. */
   readonly told: Effect.Effect<void>
 }>()("parley/presence/Presences") {
   static readonly layer = Layer.effect(
@@ -76,9 +77,9 @@ export class Presences extends Context.Service<Presences, {
       const store = yield* PresenceStore
       const now = () => clock.currentTimeMillisUnsafe()
 
-      /** Agents whose row is to be written because their state is newer. */
+      /** Agents whose rows must be written because their states are newer. */
       const unkept = new Set<string>()
-      /** Agents whose holders are still to be notified. */
+      /** Agents whose holders must still be notified. */
       const untold = new Set<string>()
       /** The agent whose holders are being notified right now. */
       let notifying: string | undefined
@@ -113,7 +114,7 @@ export class Presences extends Context.Service<Presences, {
       })
 
       /**
-       * Reads `isConnected` when the change is applied, because a socket may have closed since the change was
+       * `isConnected` is read when the change is applied, because a socket may have closed since the change was
        * requested.
        */
       const sockets = (agentId: string) =>
@@ -170,7 +171,7 @@ export class Presences extends Context.Service<Presences, {
         if (untold.size === 0) idle.openUnsafe()
       }).pipe(Effect.forever, Effect.forkScoped)
 
-      /** Writes the rows of changed states, and releases the agents that are offline. */
+      /** Writes the rows of changed states, and removes the agents that are offline from the store. */
       const keep = Effect.gen(function*() {
         while (unkept.size > 0) {
           const ids = [...unkept.keys().take(KEEP_ROWS)]
@@ -218,7 +219,7 @@ export class Presences extends Context.Service<Presences, {
           yield* Effect.gen(function*() {
             const otherwise = yield* loaded(agentId)
             const { after, before } = yield* store.update(agentId, otherwise, (state) => gone(state, now()))
-            // Notify the holders here. The fiber above might read them only after the deletion has removed the
+            // Notify the holders here, because the fiber above might read them only after the deletion has removed the
             // contacts.
             if (before.status !== after.status || untold.delete(agentId) || notifying === agentId) yield* tell(agentId)
             unkept.delete(agentId)
@@ -232,7 +233,7 @@ export class Presences extends Context.Service<Presences, {
   )
 }
 
-/** Waits for the event loop's next turn, so that pending input and output is handled first. */
+/** Waits for the next tick of the event loop, so that pending input and output is handled first. */
 const nextTurn: Effect.Effect<void> = Effect.callback((resume) => {
   const handle = setImmediate(() => resume(Effect.void))
   return Effect.sync(() => clearImmediate(handle))

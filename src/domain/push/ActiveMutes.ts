@@ -11,15 +11,15 @@ const ONE = `SELECT m.muted_until FROM mutes m WHERE m.muter_id = $1 AND ${ACTIV
 
 /**
  * Reads the mutes that are active at a given time, so that sockets do not show muted messages. The module `mutes`
- * writes them.
+ * writes the rows.
  */
 export class ActiveMutes extends Context.Service<ActiveMutes, {
-  /** The target and the end of each mute, in milliseconds. A `null` end means that the mute has no end. */
+  /** The target of each mute and its end in milliseconds. The end is `null` for a mute without an end. */
   readonly all: (
     muterId: string,
     at: number
   ) => Effect.Effect<ReadonlyArray<{ readonly target_id: string; readonly muted_until: number | null }>, Unavailable>
-  /** The end of one mute, or undefined if the target is not muted. */
+  /** The end of one mute in milliseconds, or undefined if the target is not muted. */
   readonly one: (
     muterId: string,
     kind: MuteKind,

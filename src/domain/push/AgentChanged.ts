@@ -6,9 +6,9 @@ const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 100
  * A change of one agent that every node applies. The sender waits until every reachable node has applied the notice.
  */
 export const AgentChanged = Schema.Union([
-  /** The agent's account has changed, so caches drop it. */
+  /** The agent's account has changed. Each node removes the account from its cache. */
   Schema.TaggedStruct("Changed", { agentId: Schema.String }),
-  /** Like `Changed`, and the agent's sockets are closed. */
+  /** Like `Changed`. In addition, each node closes the agent's sockets. */
   Schema.TaggedStruct("Disconnect", { agentId: Schema.String, reason: CloseReasonSchema }),
   /** One of the agent's mutes was changed in storage. */
   Schema.TaggedStruct("MuteChanged", {

@@ -7,21 +7,25 @@ import { iso } from "#infrastructure/wire/Text"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** How long a reservation waits for its message, in milliseconds. A commit takes a few milliseconds. */
+/**
+ * How long a reservation waits for its message, in milliseconds. Normally the message is committed within a few
+ * milliseconds.
+ */
 const RESERVATION_MS = 60_000
 
 /**
- * A slot counts while its conversation is unanswered and within the window, or while its first message is under way. A
- * slot from before the clock was set back does not count.
+ * A slot counts if its unanswered conversation began within the window, or if its first message is under way. A slot
+ * with a time in the future does not count, because it was written before the clock was set back.
  */
 const COUNTED = `
   agent_id = $1 AND ((claimed_at > $2 AND claimed_at <= $4) OR (claimed_at IS NULL AND reserved_at > $3 AND reserved_at <= $4))`
 
 /**
- * Reserves a slot. The count is exact without a lock that outlives the statement: it counts the rows of the snapshot,
- * and `turned` proves that no other reservation was made since. Without `turned`, nothing was reserved, and the caller
- * runs the statement again. An expired reservation is deleted before the count excludes it, so a message that arrives
- * late finds no reservation. A slot that a message is claiming now is locked. Such a slot is not deleted, and counts.
+ * Reserves a slot. The count is exact, although no lock outlives the statement. The statement counts the rows of its
+ * snapshot, and a row in `turned` proves that no other reservation was made after the snapshot. If `turned` has no row,
+ * nothing was reserved, and the caller runs the statement again. An expired reservation is deleted before the count
+ * excludes it, so a message that arrives late finds no reservation. A slot that a message is claiming at the moment is
+ * locked, so the statement does not delete it and counts it.
  */
 const RESERVE = `
 WITH lapsed AS (
@@ -53,8 +57,8 @@ const USED =
 const RELEASE = `DELETE FROM cold_slots WHERE conversation_id = $1 AND agent_id = $2 AND claimed_at IS NULL`
 
 /**
- * How often a reservation is tried. A reservation by another node may come first, or a reply may free a slot during a
- * refusal.
+ * How often a reservation is tried. A retry is needed if another node reserves at the same time, or if a reply frees a
+ * slot while the reservation is being refused.
  */
 const MAX_TRIES = 20
 
@@ -64,8 +68,8 @@ const MAX_TRIES = 20
  */
 export class ColdSlots extends Context.Service<ColdSlots, {
   /**
-   * Reserves a slot. The count is exact even if other nodes reserve for this agent. The agent's actor makes one call at
-   * a time, which saves retries.
+   * Reserves a slot. The count is exact even if other nodes reserve for the same agent. The agent's actor makes one
+   * call at a time, which avoids retries.
    */
   readonly reserve: (
     agentId: string,
@@ -99,10 +103,10 @@ export class ColdSlots extends Context.Service<ColdSlots, {
               if (tries === MAX_TRIES) return yield* new Unavailable()
               const [done] = yield* reserve([...window, conversationId, now, limit])
               // `turned` without `taken` means that a message has claimed the slot, so the conversation is open. The
-              // write will find that.
+              // statement of the send will find that.
               if (done?.taken === true || done?.turned === true) return
               if (done?.free === true) continue
-              // A reply may have freed a slot since, so only a new count can refuse.
+              // A reply may have freed a slot in the meantime, so count again before refusing.
               const [counted] = yield* used([...window, now + SET_BACK_MS])
               if (counted !== undefined && counted.used >= limit) row = counted
             }

@@ -8,24 +8,21 @@ import type { MuteSet } from "./MuteSet.ts"
 
 /** A push to an agent's sockets. No caller waits for it. */
 export type Push =
-  /**
-   * Envelope `inboxNo` is committed. This is a hint: a session that has not seen `inboxNo - 1` reads the gap from
-   * storage first.
-   */
+  /** Envelope `inboxNo` is committed. A session that has not shown `inboxNo - 1` first reads the gap from storage. */
   | {
     readonly _tag: "Hint"
     readonly inboxNo: number
     readonly messageId: string
     readonly senderId: string
     readonly rendered: Rendered
-    /** When this node committed it, as `performance.now()`. Undefined if another node committed it. */
+    /** When this node committed the message, as `performance.now()`. Undefined if another node committed it. */
     readonly committedAt?: number | undefined
-    /** The trace of its send. */
+    /** The trace of the send. */
     readonly trace?: TraceContext | undefined
   }
   /**
-   * The agent's own message. Shown only after its sockets have shown the inbox up to `after`, and dropped
-   * once they have shown `before`, the number of the next message of the same conversation.
+   * The agent's own message. A socket shows it after it has shown the inbox up to `after`. A socket drops it if it has
+   * already shown `before`, the number of the next message of the same conversation.
    */
   | {
     readonly _tag: "Echo"
@@ -35,8 +32,8 @@ export type Push =
     readonly rendered: Rendered
   }
   /**
-   * Any other event, as a whole frame. With `about`, the frame is dropped if the sender or the conversation is muted.
-   * With `after`, it is held until the inbox has been shown up to that number.
+   * Any other event, as a complete frame. With `about`, the frame is dropped if the sender or the conversation is
+   * muted. With `after`, a socket shows the frame only after it has shown the inbox up to that number.
    */
   | { readonly _tag: "Event"; readonly frame: string; readonly about?: About; readonly after?: number }
 
@@ -48,13 +45,16 @@ export interface About {
 
 /** A socket of an agent, as its LiveAgent sees it. */
 export interface LiveSession {
-  /** A muted message is not shown, and this socket never shows it later. */
+  /** Passes a committed envelope to the socket. A muted message is not shown, neither now nor later by this socket. */
   readonly hint: (inboxNo: number, messageId: string, rendered: Rendered, muted: boolean) => void
-  /** `place` is given if the frame shows a message. */
+  /**
+   * Shows a frame after the inbox has been shown up to `after`. `place` is the position of the message that the frame
+   * shows; undefined if the frame shows no message.
+   */
   readonly echo: (after: number, before: number | null, frame: string, place?: MessagePosition) => void
   readonly event: (frame: string) => void
   readonly close: (reason: CloseReason) => void
-  /** The state of the socket, for operators. Absent for a wait over HTTP. */
+  /** The state of the socket, for operators. Absent for a long poll over HTTP. */
   readonly state?: () => SocketState
 }
 
@@ -67,32 +67,32 @@ export interface SocketState {
   readonly cursor: number
   readonly unsentBytes: number
   readonly unacknowledged: number
-  /** False while the socket reads its backlog. */
+  /** Whether the socket has finished reading its backlog. */
   readonly isLive: boolean
 }
 
 const MAX_CACHED_OWN = 256
 
 /**
- * One agent on this node: its sockets here and, on the node that owns its shard, its reservations of cold slots, one at
- * a time (AgentEntity documents what the agent owns). All of its data is in storage too: sessions continue from their
- * cursors, slots are rows, and mutes are a cache of rows. Removed from memory once it has neither sessions nor
- * reservations.
+ * One agent on this node: its sockets on this node and, if this node owns the agent's shard, its reservations of cold
+ * slots, one at a time. AgentEntity documents what the agent owns. The actor contains nothing that is not in storage:
+ * sessions continue from their cursors, slots are rows, and mutes are a cache of rows. It is removed from memory when
+ * it has neither sessions nor reservations.
  */
 export class LiveAgent {
   readonly id: string
   readonly sessions = new Set<LiveSession>()
   /**
-   * Reservations of one agent run one at a time, so that each counts the one before. The first one creates the
-   * semaphore.
+   * Makes the reservations of the agent run one at a time, so that each counts the earlier ones. The first reservation
+   * creates the semaphore.
    */
   private outreach: Semaphore.Semaphore | undefined
   private reserving = 0
   /** The agent's mutes. Undefined until they are read, which happens before the agent's first session goes live. */
   mutes: MuteSet | undefined
-  /** Reads of the agent's mutes run one at a time, so that the last one wins. */
+  /** Makes reads of the agent's mutes run one at a time, so that the last read wins. */
   readonly muting = Semaphore.makeUnsafe(1)
-  /** The ids of the agent's newest own messages. Undefined until there is one. */
+  /** The ids of the newest messages that the agent itself has sent. Undefined until there is one. */
   private own: Set<string> | undefined
   /**
    * The times at which the latest look-ups for frames of the agent's sockets on this node began
@@ -142,14 +142,16 @@ export class LiveAgent {
     }
   }
 
-  /** Whether this is a recent message by the agent itself. An acknowledgement of it has no effect (wire.md E.4). */
+  /**
+   * Whether the agent itself sent this message recently. Acknowledgements of own messages have no effect (wire.md E.4).
+   */
   isOwn(messageId: string): boolean {
     return this.own?.has(messageId) === true
   }
 
   /**
-   * Runs one reservation at a time, and keeps the actor in memory meanwhile. (A second actor would not wait for this
-   * one.)
+   * Runs one reservation at a time. The actor stays in memory until the reservation ends, because a second actor of the
+   * same agent would not wait for it.
    */
   reserve<A, E>(reservation: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.suspend(() => {
@@ -159,7 +161,7 @@ export class LiveAgent {
     })
   }
 
-  /** Whether the actor can be removed from memory without losing or doubling anything. */
+  /** Whether the actor can be removed from memory. */
   get idle(): boolean {
     return this.sessions.size === 0 && this.reserving === 0
   }

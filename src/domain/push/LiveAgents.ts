@@ -16,10 +16,10 @@ import type { SocketSlot } from "./SocketPlaces.ts"
 /**
  * The agents that are active on this node, and calls to agents on other nodes. The node that owns an agent's shard
  * counts the agent's cold slots. Each socket is on the node that accepted it. AgentEntity documents what an agent owns
- * and what is a cache here.
+ * and what a node only caches.
  */
 export class LiveAgents extends Context.Service<LiveAgents, {
-  /** Pushes to the agent's live sockets on all nodes, if it has any. Creates no actor and returns at once. */
+  /** Pushes to the agent's live sockets on all nodes, if it has any. Creates no actor and returns immediately. */
   readonly push: (agentId: string, push: Push) => void
   /** Reserves a cold slot, or fails with the reason. */
   readonly reserveOutreach: (
@@ -27,14 +27,14 @@ export class LiveAgents extends Context.Service<LiveAgents, {
     conversationId: string,
     at: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
-  /** Takes a place for one more socket, before the socket is attached: see `PushRouter.enter`. */
+  /** Takes a place for one more socket. Call it before the socket is attached: see `PushRouter.enter`. */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
   readonly leave: (place: SocketSlot) => void
   readonly attach: (agentId: string, session: LiveSession) => LiveAgent
   readonly detach: (agentId: string, session: LiveSession) => void
   /**
-   * Closes the agent's sockets and drops its cached account, on every node. Unreachable nodes follow when they are
-   * back.
+   * Closes the agent's sockets and drops its cached account, on every node. A node that is unreachable now does the
+   * same after it is reachable again.
    */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
   /** Drops the agent's account from the caches of all nodes. */
@@ -42,33 +42,39 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   /** Whether the agent has a socket, on any node. */
   readonly isConnected: (agentId: string) => boolean
   /**
-   * Completes once other nodes push to the sockets that have places here by now, and it is decided which of these
-   * places are kept: see `PushRouter.reachable`.
+   * Completes when other nodes push to the sockets that already have places on this node, and when it is decided which
+   * of these places are kept: see `PushRouter.reachable`.
    */
   readonly reachable: Effect.Effect<void>
-  /** Whether notices of other nodes arrive here: see `PushRouter.hearsAll`. */
+  /** Whether this node receives the notices of all other nodes: see `PushRouter.hearsAll`. */
   readonly hearsAll: () => boolean
-  /** The listener is called when hints for sockets on this node may have been lost. */
+  /** Registers a listener that is called when hints for sockets on this node may have been lost. */
   readonly onMissed: (listener: () => void) => void
   /**
-   * The listener is called when a node is gone or was unreachable, with the agents that had sockets there. Notices may
-   * be lost, so keys and mutes of agents with sockets on this node may have changed.
+   * Registers a listener that is called with the agents that had sockets on a node, when this node is gone or was
+   * unreachable. Notices of that node may be lost, so keys and mutes of agents with sockets on this node may have
+   * changed.
    */
   readonly onParted: (listener: (agentIds: ReadonlyArray<string>) => void) => void
   /** Reloads the mutes of all agents with sockets on this node. */
   readonly reloadMutes: Effect.Effect<void, Unavailable>
-  /** Reads an agent's mutes unless they are loaded. Call it before a session of the agent starts. */
+  /** Reads an agent's mutes if they are not in memory yet. Call it before a session of the agent starts. */
   readonly loadMutes: (actor: LiveAgent) => Effect.Effect<void, Unavailable>
   /**
-   * Call it after a mute was changed in storage. When it returns, the agent's sockets on all reachable nodes apply the
-   * change.
+   * Call it after a mute was changed in storage. When it completes, the agent's sockets on all reachable nodes apply
+   * the change.
    */
   readonly muteChanged: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
-  /** Call it after all mutes on an agent were deleted for good. It does the same for the sockets of all agents. */
+  /**
+   * Call it after all mutes of which an agent is the target were deleted for good. When it completes, the sockets of
+   * all agents on all reachable nodes apply this.
+   */
   readonly unmuted: (agentId: string) => Effect.Effect<void>
-  /** The agent's actor on this node, created if needed. For a socket that is about to be attached. */
+  /**
+   * Returns the agent's actor on this node, and creates it if there is none. For a socket that is about to be attached.
+   */
   readonly here: (agentId: string) => LiveAgent
-  /** The agent's actor on this node if it has sockets here. Creates none. */
+  /** Returns the agent's actor if the agent has sockets on this node. Creates none. */
   readonly live: (agentId: string) => LiveAgent | undefined
 }>()("parley/push/LiveAgents") {
   static readonly layer = Layer.effect(
@@ -105,8 +111,8 @@ export class LiveAgents extends Context.Service<LiveAgents, {
           return actor.muting.withPermits(1)(Effect.suspend(() =>
             actor.mutes === undefined ? Effect.void : Effect.match(mutes.one(agentId, kind, targetId, now()), {
               onFailure: () => {
-                // A mute that cannot be read invalidates all of them. The sockets are closed, and the mutes are read
-                // again when they reconnect.
+                // A mute that cannot be read invalidates all of them. The sockets are closed. When they reconnect, the
+                // mutes are read again.
                 actor.mutes = undefined
                 actor.disconnect({ code: 1011, text: "the mutes cannot be read right now" })
               },

@@ -5,7 +5,7 @@ import { LiveAgents } from "./LiveAgents.ts"
 
 /**
  * Makes the function that pushes a committed message to sockets: a hint to each recipient and, unless `ECHO_OWN` is
- * off, an echo to the sender. The echo is dropped if the message's place in the sender's inbox is unknown.
+ * off, an echo to the sender. No echo is pushed if it is unknown after which number of the sender's inbox it belongs.
  */
 export const makePublish = Effect.gen(function*() {
   const liveAgents = yield* LiveAgents

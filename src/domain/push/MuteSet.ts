@@ -1,6 +1,6 @@
 export type MuteKind = "agent" | "conversation"
 
-/** The mutes of one agent, in memory. Every look-up compares their ends with the clock. */
+/** The mutes of one agent, in memory. Every look-up compares the end of the mute with the clock. */
 export class MuteSet {
   private readonly now: () => number
   /**
@@ -22,7 +22,7 @@ export class MuteSet {
     this.until?.delete(targetId)
   }
 
-  /** Whether there is certainly no mute. A mute that has ended may still count as one. */
+  /** Whether the set contains no mute. A mute that has ended may still be in the set. */
   get isEmpty(): boolean {
     return this.until === undefined || this.until.size === 0
   }

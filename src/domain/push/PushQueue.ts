@@ -5,12 +5,12 @@ import type { About, Push } from "./LiveAgent.ts"
 import type { SocketPlace } from "./SocketPlaces.ts"
 
 /**
- * Bounds for one other node: pushes that wait to be sent, and their characters. Beyond these, all waiting pushes are
- * dropped, and the node gets one `missed` entry instead.
+ * How many pushes to one other node may wait to be sent, and how many characters they may have together. When a bound
+ * is reached, all waiting pushes are dropped, and the node gets one `missed` entry instead.
  */
 const MAX_WAITING = 20_000
 const MAX_WAITING_CHARS = 16_000_000
-/** The most agents in one announcement. */
+/** How many agents one announcement may contain. */
 const MAX_ANNOUNCED = 10_000
 
 /** One push on its way to the sockets of one or more agents. */
@@ -26,7 +26,7 @@ class PushEntry {
     this.chars = push._tag === "Event" ? push.frame.length : push.rendered.before.length + push.rendered.after.length
   }
 
-  /** Whether a push differs from this one only in its receiver. */
+  /** Whether a push differs from the push of this entry only in its receiver. */
   isLike(push: Push): boolean {
     const own = this.push
     if (own._tag === "Hint") return push._tag === "Hint" && push.rendered === own.rendered
@@ -64,14 +64,14 @@ type Parts = readonly [conversationId: string, seq: number, before: string, afte
 const parts = ({ after, before, conversationId, seq }: Rendered): Parts => [conversationId, seq, before, after]
 
 /**
- * The pushes and announcements to one other node, and the sockets that the other node has announced. It lives as long
- * as the line.
+ * The pushes and announcements to one other node, and the sockets that the other node has announced. A queue exists as
+ * long as the connection to that node.
  */
 export class PushQueue {
   readonly line: PeerConnection
   /** When each socket that an agent has on the other node was accepted, in milliseconds. */
   readonly sockets = new Map<string, ReadonlyArray<number>>()
-  /** Pushes that are not sent yet, one for each receiver. */
+  /** How many pushes are not sent yet. A push to several receivers counts once for each receiver. */
   waiting = 0
   private waitingChars = 0
   private last: PushEntry | undefined
@@ -82,7 +82,7 @@ export class PushQueue {
     this.line = line
   }
 
-  /** Queues an announcement of the sockets that the agent has on this node when the announcement is sent. */
+  /** Queues an announcement of the agent's sockets on this node. It lists the sockets that exist when it is sent. */
   announce(agentId: string, here: ReadonlyMap<string, ReadonlyArray<SocketPlace>>): void {
     if (this.announced === undefined || this.announced.size >= MAX_ANNOUNCED) {
       const agents = this.announced = new Set<string>()
@@ -142,8 +142,8 @@ const about = (value: unknown): About => {
 }
 
 /**
- * Reads an announcement: when each socket of an agent was accepted, in milliseconds. An empty list means that the agent
- * has no socket.
+ * Reads an announcement: for each agent, when each of its sockets was accepted, in milliseconds. An empty list means
+ * that the agent has no sockets on that node.
  */
 export const readSockets = (
   [, agents]: ReadonlyArray<unknown>
@@ -157,7 +157,7 @@ export const readSockets = (
 export interface Arrived {
   readonly push: Push
   readonly to: ReadonlyArray<readonly [agentId: string, no: number | null]>
-  /** When its message was committed, in milliseconds of the sender's clock. */
+  /** When the message was committed, in milliseconds on the clock of the node that sent the push. `null` if unknown. */
   readonly committedAt: number | null
 }
 
@@ -204,7 +204,7 @@ export const readPush = ([topic, receivers, ...rest]: ReadonlyArray<unknown>): A
   }
 }
 
-/** The push as one of its receivers gets it. */
+/** Returns the push with the number of one of its receivers. */
 export const pushTo = (push: Push, no: number | null): Push => {
   switch (push._tag) {
     case "Hint":

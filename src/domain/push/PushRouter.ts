@@ -10,58 +10,62 @@ import type { Push } from "./LiveAgent.ts"
 import { PushQueue, pushTo, readPush, readSockets } from "./PushQueue.ts"
 import { beyond, type Elsewhere, nextSince, type SocketSlot } from "./SocketPlaces.ts"
 
-/** Handles what other nodes send to this node. */
+/** Handles the pushes and notices that other nodes send to this node. */
 export interface RemoteListener {
   readonly push: (agentId: string, push: Push) => void
   readonly notice: (notice: AgentChanged) => Effect.Effect<void>
-  /** Pushes for sockets on this node may have been lost. The messages are in storage. */
+  /** Called when pushes for sockets on this node may have been lost. The messages are in storage. */
   readonly missed: () => void
   /**
-   * A node is gone, or was unreachable, and these agents had sockets there. Its notices may be lost. Storage has the
-   * changes.
+   * Called when a node is gone, or was unreachable, with the agents that had sockets on it. Notices of that node may be
+   * lost. The changes are in storage.
    */
   readonly parted: (agentIds: ReadonlyArray<string>) => void
 }
 
 /**
- * A cache of the sockets that agents have on other nodes, and the limit on how many an agent may have (AgentEntity
- * documents what an agent owns). Each node announces to the others which agents have sockets on it. So a push goes
- * straight from the node that committed to the nodes that show it, whichever node owns the agent, and sockets stay when
- * shards move. Announcements, pushes and calls to a node are in one order (PeerConnection.ts), and all of them are lost
- * when the node's line breaks. When a line begins, each side announces all its sockets. Once the other side has
- * received them, it reads from storage what it may have missed: messages, keys and mutes.
+ * Caches the sockets that agents have on other nodes, and enforces the limit of sockets for each agent. AgentEntity
+ * documents what an agent owns. Each node announces to the others which agents have sockets on it. So a push goes
+ * directly from the node that committed the message to the nodes with the sockets, whichever node owns the agent, and
+ * sockets stay when shards move. Announcements, pushes and calls to a node are in one order (PeerConnection.ts), and
+ * all of them are lost when the connection to that node breaks. When a connection begins, each side announces all its
+ * sockets. After the other side has received them, the announcing side reads from storage what it may have missed:
+ * messages, keys and mutes.
  *
- * A place is assigned at once, from what this node knows. Nodes that assign the last places at the same time exceed the
- * limit together. Once they have received each other's announcements, each closes its own surplus, by an order that is
- * the same on all nodes (SocketPlaces). The limit holds as soon as all announcements have arrived, and no socket that
- * was known before loses its place to a new one.
+ * A node assigns a place immediately, based on the sockets that it knows. If several nodes assign the last places at
+ * the same time, they exceed the limit together. When they have received each other's announcements, each closes its
+ * own surplus sockets, in an order that is the same on all nodes (SocketPlaces). The limit holds as soon as all
+ * announcements have arrived. No socket that was known before loses its place to a new socket.
  */
 export class PushRouter extends Context.Service<PushRouter, {
-  /** The number of an agent's sockets on other nodes, as far as these have announced them. */
+  /** The number of an agent's sockets that other nodes have announced. */
   readonly count: (agentId: string) => number
   readonly push: (agentId: string, push: Push) => void
   /**
-   * Takes a place for one more socket of an agent on this node and announces it. Undefined if no free place is known.
+   * Takes a place for one more socket of an agent on this node and announces it. Returns undefined if, as far as this
+   * node knows, the agent has no free place.
    */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
   /** Releases the place. Idempotent. */
   readonly leave: (place: SocketSlot) => void
   /**
-   * Completes once every reachable node has received what this node has announced, and this node what those nodes had
-   * announced by then. After that, they push here what they commit, and a place that is still held is kept. Waits a
-   * second at most.
+   * Completes when every reachable node has received the announcements of this node, and this node has received those
+   * that the other nodes had made by then. From then on, the other nodes push to this node, and a place that is still
+   * assigned is kept. Waits for at most a second.
    */
   readonly reachable: Effect.Effect<void>
   /**
-   * Completes once `reachable` does for all listed nodes, or after three seconds. Until then, the nodes push nothing to
-   * this node's sockets.
+   * Completes when all listed nodes are connected and have received the announcements of this node, or after three
+   * seconds. Until then, other nodes may push nothing to this node's sockets.
    */
   readonly introduced: Effect.Effect<void>
-  /** Whether each listed node has sent something lately. Otherwise notices of a node may be missing on this node. */
+  /**
+   * Whether this node has recently received something from each listed node. If not, notices of a node may be missing.
+   */
   readonly hearsAll: () => boolean
   /**
-   * Applies a notice on the other nodes. If a listed node does not confirm, this takes a second, because the caches of
-   * that node have expired by then. That node reads keys and mutes again when its line begins.
+   * Applies a notice on the other nodes. If a listed node does not confirm, waits until a second has passed, because
+   * the caches of that node have expired by then. When that node connects again, it reads keys and mutes from storage.
    */
   readonly onOthers: (notice: AgentChanged) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
@@ -98,7 +102,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       const changed = new Set<string>()
       /** Wakes the callers of `reachable` that wait for the next announcement. */
       let waiting: Array<Effect.Effect<unknown>> = []
-      /** Answers the nodes that called `node/reach` before the changes were announced. */
+      /** Functions that respond to the nodes which called `node/reach` before the changes were announced. */
       let answers: Array<() => void> = []
       let isSpeaking = false
       let spokeAt = Number.NEGATIVE_INFINITY
@@ -120,9 +124,9 @@ export class PushRouter extends Context.Service<PushRouter, {
           : Effect.andThen(onAll("node/reach", null), Effect.all(waited, { discard: true }))
       })
       /**
-       * Each announcement is a frame for each other node, and so is each question whether it has arrived. So all
-       * announcements of a turn of the event loop go together. With many nodes, a pause follows, and those of the pause
-       * go together too. So announcements use at most 5 % of a node's CPU.
+       * Each announcement costs a frame to each other node, and so does each call that asks whether it has arrived.
+       * Therefore all announcements of one tick of the event loop are sent together. With many nodes, a pause follows,
+       * and the announcements of the pause are sent together too. So announcements use at most 5 % of a node's CPU.
        */
       const speakSoon = (): void => {
         if (isSpeaking) return
@@ -136,8 +140,8 @@ export class PushRouter extends Context.Service<PushRouter, {
         else here.delete(agentId)
         if (queues.size === 0) return
         changed.add(agentId)
-        // Announce at once if no pause is left. Sends that this node accepts later follow on the line, so that the
-        // socket gets their echoes.
+        // Announce immediately if no pause is left. Sends that this node accepts later follow on the same connection,
+        // so that the socket gets their echoes.
         if (pauseLeft() > 0) speakSoon()
         else announceChanged()
       }
@@ -192,8 +196,8 @@ export class PushRouter extends Context.Service<PushRouter, {
         })
       }
       lines.handle("missed", () => listener?.missed())
-      // The answer follows the announcement of all places that were assigned before it, so the asking node knows them
-      // when it goes on.
+      // The response follows the announcement of all places that were assigned before it. So the calling node knows
+      // these places when it continues.
       yield* calls.serve(
         "node/reach",
         () =>
@@ -210,7 +214,10 @@ export class PushRouter extends Context.Service<PushRouter, {
       yield* remotePushQueue.readsIn(() => queues.values().reduce((sum, { waiting }) => sum + waiting, 0))
       yield* lines.start
 
-      /** Calls a procedure on all reachable nodes and returns those that have executed it. Waits a second at most. */
+      /**
+       * Calls a procedure on all reachable nodes and returns the nodes that have executed it. Waits for at most a
+       * second.
+       */
       const onAll = (procedure: string, payload: unknown): Effect.Effect<ReadonlySet<string>> =>
         Effect.suspend(() => {
           const until = now() + ANNOUNCE_TIMEOUT_MS
@@ -222,7 +229,7 @@ export class PushRouter extends Context.Service<PushRouter, {
                   return
                 if (answer.ending === "done")
                   done.add(line.node)
-                // The node takes no more calls. With a new line, it reads from storage what it has missed.
+                // The node accepts no more calls. After it connects again, it reads from storage what it has missed.
                 else line.end("silence", new Error(`it did not take ${procedure}`))
               }), { concurrency: "unbounded", discard: true }),
             done
@@ -239,7 +246,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           const known = places.length + count(agentId)
           if (known >= limit) return undefined
           const contested = queues.size > 0 && known + 1 > limit * NEAR
-          // A contested place comes after those that another node assigns uncontested meanwhile.
+          // A contested place is ordered after the uncontested places that other nodes assign in the meantime.
           const time = clock.currentTimeMillisUnsafe() + (contested ? ANNOUNCE_TIMEOUT_MS : 0)
           const place: SocketSlot = {
             agentId,
@@ -291,7 +298,9 @@ const decodeNotice = Schema.decodeUnknownSync(AgentChanged)
 /** How long callers wait for other nodes, in milliseconds. */
 const ANNOUNCE_TIMEOUT_MS = 1_000
 const INTRODUCTION = "3 seconds"
-/** With more other nodes than this, there is a pause between announcements: PAUSE_MS for each further node. */
+/**
+ * If there are more other nodes than this, a pause follows each announcement. It has PAUSE_MS for each further node.
+ */
 const MAX_CONCURRENT_NODES = 2
 const PAUSE_MS = 0.5
 /**

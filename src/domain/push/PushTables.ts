@@ -1,6 +1,6 @@
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 
-/** The slots of the cold outreach cap. */
+/** The tables of the slots of the cold outreach cap. */
 export const pushTables: ReadonlyArray<OwnedTable> = [
   {
     table: "outreach_turns",

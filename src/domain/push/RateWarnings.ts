@@ -7,8 +7,8 @@ import { Clock, Effect } from "effect"
 import { LiveAgents } from "./LiveAgents.ts"
 
 /**
- * Makes the function that warns a sender's sockets once it has used most of its rate of sends. Over all nodes, a sender
- * gets one warning in `LIMITS_WARNING_SECONDS`.
+ * Makes the function that sends a warning to a sender's sockets when the sender has used most of its rate of sends. All
+ * nodes together send one warning to a sender in `LIMITS_WARNING_SECONDS`.
  */
 export const makeRateWarnings = Effect.gen(function*() {
   const clock = yield* Clock.Clock
@@ -20,7 +20,7 @@ export const makeRateWarnings = Effect.gen(function*() {
   const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
   const warnFrom = config.LIMITS_WARNING_PERCENT / 100
   const warningRate = { name: "warnings", limit: 1, windowMs: warnEveryMs, window: "10 seconds" }
-  /** When each sender was last warned, oldest first. Saves calls to the shared count. */
+  /** When this node last warned each sender, oldest first. This avoids calls to the shared count. */
   const warned = new Map<string, number>()
 
   return (senderId: string, { limit, remaining, resetMs }: RateState): void => {
@@ -42,7 +42,7 @@ export const makeRateWarnings = Effect.gen(function*() {
         message: "You have used most of the sends of this second: send more slowly."
       }
     })
-    // The count is shared: another node may have sent the warning.
+    // The count is shared by all nodes, because another node may have sent the warning.
     fork(Effect.match(limits.take(warningRate, senderId), {
       onFailure: () => undefined,
       onSuccess: () => liveAgents.push(senderId, { _tag: "Event", frame })

@@ -4,9 +4,9 @@ import type { RateRule } from "#infrastructure/rates/RateRule"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** Whether an attempt was counted, and how full the window is. */
+/** Whether an attempt was counted, and how many attempts the window still allows. */
 export interface Attempted {
-  /** 0 if the attempt was counted. If it was refused, the milliseconds until another attempt can succeed. */
+  /** 0 if the attempt was counted. If the attempt was refused, the milliseconds until another attempt can succeed. */
   readonly waitMs: number
   readonly remaining: number
   /** Milliseconds until the oldest attempt leaves the window. */
@@ -16,10 +16,10 @@ export interface Attempted {
 /** All SQL on the table address_attempts. */
 export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
   /**
-   * Counts an attempt, or refuses it and counts nothing, in one statement. The row is locked between the test and
-   * the count, so the limit holds for any number of concurrent attempts in any number of processes. If `now` is
-   * earlier than the newest attempt, that attempt's time is used instead. If that time is more than a window or
-   * more than `SET_BACK_MS` ahead, the clock was set back, and the attempts later than `now` do not count.
+   * Counts an attempt, or refuses it without counting it, in one statement. The row is locked between the test and the
+   * count, so the limit holds for any number of concurrent attempts in any number of processes. If `now` is earlier
+   * than the newest attempt, the time of that attempt is used instead. If that time is ahead by more than a window or
+   * more than `SET_BACK_MS`, the clock was set back, and attempts later than `now` do not count.
    */
   readonly attempt: (rule: RateRule, address: string, now: number) => Effect.Effect<Attempted, Unavailable>
 }>()("parley/registration/AddressAttemptsRepo") {
@@ -54,8 +54,8 @@ const read = (rule: RateRule, { attemptedAt, refused }: Row, now: number): Attem
   }
 }
 
-// Updates the row even when it refuses an attempt. Only an update returns the latest version of a row that others
-// change.
+// Updates the row even if it refuses the attempt, because only an update returns the latest version of a row that other
+// sessions change.
 const ATTEMPT = `
   INSERT INTO address_attempts AS a (route, address, attempted_at, refused, over_at)
   VALUES ($1, $2, ARRAY[$3::bigint], false, $3::bigint + $4::bigint)

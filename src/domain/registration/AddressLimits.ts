@@ -11,7 +11,7 @@ import { Clock, Context, Effect, Exit, Layer, Record } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { AddressAttemptsRepo, type Attempted } from "./AddressAttemptsRepo.ts"
 
-/** The rates of the routes that mail or check a code, by route. */
+/** The rates of the routes that send a code by e-mail or check a code, by route. */
 export const addressRates = {
   register: { name: "register", setting: "LIMITS_REGISTER_PER_HOUR", ...HOUR },
   register_verify: { name: "register_verify", setting: "LIMITS_REGISTER_VERIFY_PER_10_MINUTES", ...TEN_MINUTES },
@@ -26,11 +26,13 @@ export const addressRates = {
 export type LimitedRoute = keyof typeof addressRates
 
 /**
- * How often an IP address may try each route that mails or checks a code (wire.md G.15). No address is ever banned.
+ * Limits how often an IP address may use each route that sends a code by e-mail or checks a code (wire.md G.15). No
+ * address is ever banned.
  *
- * Attempts are counted in the database, in one row per address and route for all processes. These limits guard
- * mailboxes and codes, so they must hold even without Redis. During a flood, this process refuses attempts by its
- * own count and by the refusals that it has cached. Only attempts that may be allowed cost a statement.
+ * Attempts are counted in the database, in one row per address and route for all processes. These limits protect
+ * mailboxes and codes, so they must hold even without Redis. If an address makes very many attempts, the process
+ * refuses them according to its own count and to the refusals that it has cached. So only attempts that may be allowed
+ * cost a statement.
  */
 export class AddressLimits extends Context.Service<AddressLimits, {
   readonly take: (
@@ -50,14 +52,14 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       const now = monotonicMillis(clock)
       const windows = new SlidingWindows(now)
       /**
-       * Cached refusals by rule and address, oldest first. Until `until` (`now()`), the database refuses attempts by
-       * this limit.
+       * Cached refusals by rule and address, oldest first. The database refuses attempts over this limit until `until`,
+       * a time of `now()`.
        */
       const refused = new Map<string, { readonly until: number; readonly limit: number }>()
 
       /**
-       * Counts an attempt in the database, and also in this process's window. The window drops an attempt that was not
-       * counted.
+       * Counts an attempt in the database and in the window of this process. If the database does not count the
+       * attempt, it is removed from the window.
        */
       const attempt = (rule: RateRule, address: string) =>
         Effect.acquireUseRelease(
@@ -113,6 +115,9 @@ export class AddressLimits extends Context.Service<AddressLimits, {
   )
 }
 
-/** The most attempt times in one row of the table. A higher limit is counted like all other rates (RateLimits). */
+/**
+ * How many attempt times one row of the table contains at most. Attempts of a rule with a higher limit are counted like
+ * all other rates (RateLimits).
+ */
 const MOST_IN_A_ROW = 1_000
 const MAX_REFUSED = 100_000

@@ -7,7 +7,7 @@ export interface CodeMail {
   readonly code: string
   /** The requested handle for a registration, otherwise the account's handle. */
   readonly handle: string
-  /** The handle of the account that the address already has. Only for a registration. */
+  /** The handle of the account that already uses the address. Only for a registration. */
   readonly existing?: string | undefined
   /** The base URL of the API. */
   readonly base: string
@@ -68,7 +68,7 @@ const consequences: Readonly<Record<Purpose, string>> = {
   sign_in: "nobody is signed in"
 }
 
-/** The use of the code, for the log of a server that prints its mails. */
+/** The use of the code, for the log of a server that prints its e-mails instead of sending them. */
 const uses: Readonly<Record<Purpose, string>> = {
   register: "register",
   recover: "recover",
@@ -76,7 +76,7 @@ const uses: Readonly<Record<Purpose, string>> = {
   sign_in: "sign in as"
 }
 
-/** The mail that carries a one-time code, alone on a line. */
+/** The e-mail with a one-time code. The code stands alone on a line. */
 export const codeMail = (mail: CodeMail): Mail => ({
   to: mail.to,
   subject: subject(mail),

@@ -29,32 +29,32 @@ export type CodeRequest =
     readonly handle: string
     readonly displayName: string | null
     readonly description: string | null
-    /** The account that the e-mail address already has. The mail names this account, the answer never does. */
+    /** The account that already uses the e-mail address. The e-mail names this account. The response never does. */
     readonly existing: Recipient | undefined
   }
   | { readonly purpose: "rotate"; readonly email: string; readonly agent: Recipient }
 
 /**
- * One-time codes: six digits that prove access to a mailbox (wire.md D, OTP). Several
- * pending ids may stand for one code. Each pending id has its own number of wrong tries,
- * so an outsider who requests a code for an address does not use up the tries of its
- * owner. All pending ids of a code share a second limit, which bounds the guesses of a
- * caller who requests a code again and again.
+ * One-time codes: six digits that prove access to a mailbox (wire.md D, OTP). Several pending ids may stand for one
+ * code. Each pending id has its own count of wrong attempts. So an outsider who requests a code for an address does not
+ * use up the attempts of the address's owner. All pending ids of a code share a second limit, which bounds the guesses
+ * of a caller who requests a code again and again.
  *
- * Mails are sent in the background with a few retries. No request waits for its mail,
- * because the time would reveal what the mail server knows of the address. A registration
- * or rotation is refused at once if no mail can be sent at all. If its mail still fails
- * after the retries, its code is withdrawn and does not count for the cooldown and the
- * hourly cap.
+ * E-mails are sent in the background with a few retries. No request waits for its e-mail, because the time would reveal
+ * what the mail server knows about the address. A registration or rotation is refused immediately if no e-mail can be
+ * sent at all. If the e-mail still fails after the retries, the code is withdrawn and counts neither for the cooldown
+ * nor for the hourly cap.
  */
 export class Codes extends Context.Service<Codes, {
-  /** Returns a pending id for a code that is mailed in the background; `OtpFailed` if no mail can be sent right now. */
+  /**
+   * Returns a pending id for a code that is sent by e-mail in the background. Fails with `OtpFailed` if no e-mail can
+   * be sent right now.
+   */
   readonly send: (request: CodeRequest) => Effect.Effect<string, OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable>
   /**
-   * Returns a pending id for a recovery or a sign-in, whether or not the address has an account.
-   * Within the cooldown and above the hourly cap the id stands for the code that was
-   * mailed last. A mail that still fails after a few retries is logged. Its code stays
-   * valid, although it reached nobody.
+   * Returns a pending id for a recovery or a sign-in, whether or not the address has an account. During the cooldown
+   * and above the hourly cap, the id stands for the code that was sent last. An e-mail that still fails after a few
+   * retries is logged. The code stays valid, although nobody has received it.
    */
   readonly sendQuietly: (
     purpose: "recover" | "sign_in",
@@ -62,8 +62,8 @@ export class Codes extends Context.Service<Codes, {
     agent: Recipient | undefined
   ) => Effect.Effect<string, Unavailable>
   /**
-   * Checks a code and, if it is right, runs `use` in the same transaction. Of any number
-   * of concurrent attempts with the right code, one succeeds.
+   * Checks a code and, if the code is right, runs `use` in the same transaction. Of any number of concurrent attempts
+   * with the right code, exactly one succeeds.
    */
   readonly redeem: <A>(
     answer: {
@@ -75,7 +75,7 @@ export class Codes extends Context.Service<Codes, {
     },
     use: (code: RedeemedCode) => Effect.Effect<A, Unavailable>
   ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
-  /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
+  /** Whether a pending id stands for a code for this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
 }>()("parley/registration/Codes") {
   static readonly layer = Layer.effect(
@@ -98,14 +98,14 @@ export class Codes extends Context.Service<Codes, {
         const { decoy, ...rest } = fields
         const id = ids.make("pnd")
         const code = ids.code()
-        // The hash is computed for a decoy too, so that a decoy takes the same time.
+        // The hash is computed even for a decoy, so that a decoy takes the same time.
         const hash = hashOf(id, code)
         return { code, stored: { ...rest, id, pendingId: ids.make("pnd"), hash: decoy ? null : hash } }
       }
 
       /**
-       * Issues a code, then runs `then`. Uninterruptible, so that a caller that disconnects leaves no cooldown without
-       * a mail.
+       * Issues a code, then runs `then`. Uninterruptible, because otherwise the disconnection of a caller could leave a
+       * cooldown without an e-mail.
        */
       const issueWith = (code: NewCode, now: number, then: Effect.Effect<unknown>) =>
         Effect.uninterruptible(
@@ -115,11 +115,11 @@ export class Codes extends Context.Service<Codes, {
       const refusal = (email: string, purpose: Purpose, now: number) =>
         Effect.flatMap(repo.wait(email, purpose, allowance, now), ({ capMs, cooldownMs }) =>
           Effect.fail(
-            // Reports the longer of the two waits, after which both are over.
+            // Report the longer of the two waits, because both are over after it.
             capMs > cooldownMs
               ? new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
-              // Both waits are 0 if another request took the slot and returned it meanwhile. Then the answer has a wait
-              // of 1 ms.
+              // Both waits are 0 if another request took the slot and has returned it since. The response then contains
+              // a wait of 1 ms.
               : new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
           ))
 

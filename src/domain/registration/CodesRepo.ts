@@ -5,7 +5,7 @@ import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Purpose } from "./Code.ts"
 
-/** The data that a redeemed code was issued for. */
+/** The data with which a redeemed code was issued. */
 export interface RedeemedCode {
   readonly email: string
   readonly agentId: string | null
@@ -18,7 +18,7 @@ export interface NewCode extends RedeemedCode {
   readonly id: string
   readonly pendingId: string
   readonly purpose: Purpose
-  /** The salted hash of the code. Null makes a decoy. */
+  /** The salted hash of the code, or null for a decoy. */
   readonly hash: Buffer | null
 }
 
@@ -29,7 +29,8 @@ export interface Allowance {
 }
 
 /**
- * How long an address must wait for a code, in milliseconds, by the cooldown and by the hourly cap. 0 means no wait.
+ * How long an address must wait for a code because of the cooldown and because of the hourly cap, in milliseconds. 0
+ * means no wait.
  */
 export interface Wait {
   readonly cooldownMs: number
@@ -43,16 +44,14 @@ export interface Try {
   readonly digest: Buffer
   /** If given, only a code of this agent is accepted. */
   readonly agentId: string | undefined
-  /**
-   * The wrong tries that one pending id may have, and the wrong tries that a code may have over all its pending ids.
-   */
+  /** How many wrong attempts one pending id allows, and how many all pending ids of a code allow together. */
   readonly perPending: number
   readonly perCode: number
 }
 
 export type Tried =
   | { readonly outcome: "used"; readonly code: RedeemedCode }
-  /** `remaining`: the wrong tries that this pending id has left. */
+  /** `remaining` is the number of wrong attempts that this pending id still allows. */
   | { readonly outcome: "wrong"; readonly remaining: number }
   | { readonly outcome: "exhausted" }
   /** There is no open code with this pending id, for this purpose and agent. */
@@ -63,9 +62,10 @@ export const HOUR_MILLIS = 3_600_000
 /** All SQL on one-time codes. Each statement tests its rule and makes its changes atomically. */
 export class CodesRepo extends Context.Service<CodesRepo, {
   /**
-   * Takes the address's next slot and creates the code and its pending id. Returns false and creates nothing during the
-   * cooldown and above the hourly cap. Both limits are exact, because the address's row is locked between the test and
-   * the change. Mails from before the clock was set back do not count.
+   * Takes the next slot of the address and creates the code and its pending id. During the cooldown and above the
+   * hourly cap, creates nothing and returns false. Both limits are exact, because the row of the address is locked
+   * between the test and the change. E-mails with a time in the future do not count, because they were sent before the
+   * clock was set back.
    */
   readonly issue: (code: NewCode, allowance: Allowance, now: number) => Effect.Effect<boolean, Unavailable>
   /** Creates another pending id for the code that was last issued to an address. */
@@ -76,14 +76,14 @@ export class CodesRepo extends Context.Service<CodesRepo, {
     allowance: Allowance,
     now: number
   ) => Effect.Effect<Wait, Unavailable>
-  /** Closes a code whose mail could not be sent, and gives its slot back. */
+  /** Closes a code whose e-mail could not be sent, and releases its slot. */
   readonly withdraw: (id: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, Unavailable>
   /**
-   * Checks and counts an attempt in one statement. The right code is used up, and its cooldown ends. The statement
-   * locks the pending id before the code, so that both counts are exact.
+   * Checks and counts an attempt in one statement. If the code is right, it is used up, and its cooldown ends. The
+   * statement locks the pending id before the code, so that both counts are exact.
    */
   readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, Unavailable>
-  /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
+  /** Whether a pending id stands for a code for this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
 }>()("parley/registration/CodesRepo") {
   static readonly layer = Layer.effect(
@@ -209,6 +209,6 @@ export class CodesRepo extends Context.Service<CodesRepo, {
 const matches = (sql: SqlClient.SqlClient, digest: Buffer) =>
   sql`c.code_hash = sha256(convert_to(c.id, 'UTF8') || ${digest}::bytea)`
 
-/** Whether the tries of a pending id, or those of its code, were used up before this try. */
+/** SQL condition: whether the attempts of a pending id, or those of its code, were used up before this attempt. */
 const exhausted = (sql: SqlClient.SqlClient, { perCode }: Try) =>
   sql`(p.remaining < 0 OR c.attempts >= ${perCode}::integer)`

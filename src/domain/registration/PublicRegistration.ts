@@ -9,8 +9,9 @@ import { HandleInvalid } from "./Code.ts"
 import { type Answer, type Applicant, Registration } from "./Registration.ts"
 
 /**
- * Delays the outcome of an effect, failures included, to a multiple of `stepMs` after its start. Without the delay, the
- * time of the statements would reveal whether an address has an account, because it differs by some microseconds.
+ * Delays the outcome of an effect, including failures, to a multiple of `stepMs` after its start. Without the delay,
+ * the duration of the statements would reveal whether an address has an account, because it differs by some
+ * microseconds.
  */
 const inSteps = (stepMs: number) => <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   stepMs === 0 ? effect : Effect.gen(function*() {
@@ -20,7 +21,7 @@ const inSteps = (stepMs: number) => <A, E, R>(effect: Effect.Effect<A, E, R>): E
     return yield* Fiber.join(fiber)
   })
 
-/** The failures of an effect of `Registration`, and the refusal by the limit of the IP address. */
+/** The failures of a method of `Registration`, and the refusal because of the IP address's limit. */
 type Limited<
   Name extends "register" | "completeRegistration" | "recover" | "completeRecovery" | "signIn" | "completeSignIn"
 > =
@@ -29,11 +30,12 @@ type Limited<
   | Unavailable
 
 /**
- * `Registration` for callers without a key (wire.md C.2 and P). Each attempt counts for the caller's IP address, except
- * one with an invalid handle. The time of an answer does not reveal whether an e-mail address has an account.
+ * `Registration` for callers without a key (wire.md C.2 and P). Each attempt counts towards the limit of the caller's
+ * IP address, except attempts with an invalid handle. The time of a response does not reveal whether an e-mail address
+ * has an account.
  */
 export class PublicRegistration extends Context.Service<PublicRegistration, {
-  /** Mails a code and returns its pending id. */
+  /** Sends a code by e-mail and returns its pending id. */
   readonly register: (
     request: HttpServerRequest.HttpServerRequest,
     applicant: Applicant
@@ -42,7 +44,7 @@ export class PublicRegistration extends Context.Service<PublicRegistration, {
     request: HttpServerRequest.HttpServerRequest,
     answer: Answer
   ) => Effect.Effect<Issued, Limited<"completeRegistration">>
-  /** Mails a code for a new key if the address has an account, and returns a pending id in either case. */
+  /** If the address has an account, sends an e-mail with a code for a new key. Returns a pending id in either case. */
   readonly recover: (
     request: HttpServerRequest.HttpServerRequest,
     email: string
@@ -51,7 +53,7 @@ export class PublicRegistration extends Context.Service<PublicRegistration, {
     request: HttpServerRequest.HttpServerRequest,
     answer: Answer
   ) => Effect.Effect<Issued, Limited<"completeRecovery">>
-  /** Mails a code to sign in if the address has an account, and returns a pending id in either case. */
+  /** If the address has an account, sends an e-mail with a code to sign in. Returns a pending id in either case. */
   readonly signIn: (
     request: HttpServerRequest.HttpServerRequest,
     email: string

@@ -32,22 +32,31 @@ type NotSent = OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable
 type NotRedeemed = CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable
 
 /**
- * Creates accounts, replaces lost or leaked keys, and proves who owns an account. Whether an e-mail address has an
+ * Creates accounts, replaces lost or leaked keys, and verifies who owns an account. Whether an e-mail address has an
  * account is revealed only to those who have proved access to its mailbox.
  */
 export class Registration extends Context.Service<Registration, {
-  /** Mails a code and returns its pending id. The handle must be registrable. It is not reserved. */
+  /**
+   * Sends a code by e-mail and returns its pending id. The handle must be registrable. This call does not reserve the
+   * handle.
+   */
   readonly register: (applicant: Applicant) => Effect.Effect<string, HandleTaken | NotSent>
-  /** Creates the account. The code is used up even if the handle or the address was taken meanwhile. */
+  /** Creates the account. The code is used up even if the handle or the address has been taken in the meantime. */
   readonly completeRegistration: (
     answer: Answer
   ) => Effect.Effect<Issued, EmailTaken | EmailExhausted | HandleTaken | NotRedeemed>
-  /** Mails a code if the address has an account, suspended or not; returns a pending id in either case. */
+  /**
+   * If the address has an account, suspended or not, sends an e-mail with a code for a new key. Returns a pending id in
+   * either case.
+   */
   readonly recover: (email: string) => Effect.Effect<string, Unavailable>
   readonly completeRecovery: (answer: Answer) => Effect.Effect<Issued, NotRedeemed>
-  /** Mails a code to sign in if the address has an account, suspended or not; returns a pending id in either case. */
+  /**
+   * If the address has an account, suspended or not, sends an e-mail with a code to sign in. Returns a pending id in
+   * either case.
+   */
   readonly signIn: (email: string) => Effect.Effect<string, Unavailable>
-  /** The account whose owner has the code. Its key stays. */
+  /** Returns the account for which the code was issued. The account keeps its key. */
   readonly completeSignIn: (answer: Answer) => Effect.Effect<Agent, NotRedeemed>
   readonly rotate: (
     agent: { readonly id: AgentId; readonly handle: string; readonly email: string }
@@ -63,7 +72,7 @@ export class Registration extends Context.Service<Registration, {
 
       /**
        * After the commit, and before the new key is returned, drops the old key from the caches and closes its sockets.
-       * Callers run this uninterruptibly, so that the sockets close even if the client disconnects meanwhile.
+       * Callers run this uninterruptibly, so that the sockets are closed even if the client disconnects.
        */
       const issued = Effect.fnUntraced(function*(issue: Issued | undefined) {
         if (issue === undefined) return yield* new CodeExpired()
@@ -115,8 +124,8 @@ export class Registration extends Context.Service<Registration, {
 
         completeSignIn: Effect.fn("Registration.completeSignIn")(function*(answer: Answer) {
           const { agentId, email } = yield* codes.redeem({ ...answer, purpose: "sign_in" }, Effect.succeed)
-          // The account may have ended since, and its address may have another account, of which the code proves
-          // nothing.
+          // The account may have ended since the code was sent. If its address has another account now, the code proves
+          // nothing about that account.
           const agent = (yield* agents.byIds([agentId ?? ""])).get(agentId ?? "")
           return agent === undefined || agent.deletedAt !== null || agent.email !== email
             ? yield* new CodeExpired()

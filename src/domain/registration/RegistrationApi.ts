@@ -21,8 +21,7 @@ import {
 } from "./Code.ts"
 import type { Answer, Applicant } from "./Registration.ts"
 
-// A dot-atom, an @ and a host name with a dot. A mail header cannot read such a text as several addresses or anything
-// else.
+// A dot-atom, an @ and a host name with a dot. In the header of an e-mail, such a text can only be read as one address.
 const ADDRESS =
   /^[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 
@@ -48,12 +47,12 @@ const Code = Schema.String.annotate({ description: "Six digits." }).pipe(
   )
 )
 
-/** A pending id and the six digits that were mailed. */
+/** A pending id and the six digits from the e-mail. */
 export const CodeAnswer = Schema.Struct({ pending_id: Text(1, 128), code: Code })
 
 export const codeAnswer: typeof CodeAnswer.Type = { pending_id: PENDING_ID, code: "417025" }
 
-/** The fields of a code's answer, as `Registration` takes them. */
+/** Converts the body of a request with a code to the parameter of `Registration`. */
 export const toAnswer = ({ code, pending_id }: typeof CodeAnswer.Type): Answer => ({ pendingId: pending_id, code })
 
 /** The fields of a registration. */
@@ -66,7 +65,7 @@ export const NewAgent = Schema.Struct({
 
 const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
 
-/** The fields of a registration, as `Registration` takes them. */
+/** Converts the body of a registration to the parameter of `Registration`. */
 export const toApplicant = ({ description, display_name, email, handle }: typeof NewAgent.Type): Applicant => ({
   handle,
   email,
@@ -74,7 +73,7 @@ export const toApplicant = ({ description, display_name, email, handle }: typeof
   description: textOrNull(description)
 })
 
-/** Onboarding and recovery, without a key (wire.md C.2). */
+/** Registration and recovery, for callers without a key (wire.md C.2). */
 export class RegistrationApi extends HttpApiGroup.make("registration")
   .add(
     HttpApiEndpoint.post("register", "/v1/register", {

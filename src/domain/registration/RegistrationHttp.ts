@@ -6,7 +6,7 @@ import { Effect } from "effect"
 import { PublicRegistration } from "./PublicRegistration.ts"
 import { RegistrationApi, toAnswer, toApplicant } from "./RegistrationApi.ts"
 
-/** Registration and recovery, without a key. */
+/** Registration and recovery, for callers without a key. */
 export const RegistrationHttp = Endpoints.group(
   Endpoints.apiOf(RegistrationApi),
   "registration",

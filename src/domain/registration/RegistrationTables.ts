@@ -6,7 +6,7 @@ const HOUR_MS = 3_600_000
 
 const retentionMs = ({ RETENTION_CODES_HOURS }: Settings): number => RETENTION_CODES_HOURS * HOUR_MS
 
-/** One-time codes, and how often they were asked for and tried. */
+/** The tables of one-time codes, and of how often codes were requested and tried. */
 export const registrationTables: ReadonlyArray<OwnedTable> = [
   {
     table: "codes",

@@ -7,26 +7,26 @@ import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
 
 /**
  * How many claims and ends of leases this process runs in the database at once. Those of one agent wait for each other
- * there, so the bound leaves the other connections to sends.
+ * in the database. The bound keeps the other connections free for sends.
  */
 const MAX_CONCURRENT_LOOKUPS = 2
 const BATCH_SIZE = 1_000
 
-/** The session id of the nameless lease. No session has this name. */
+/** The session id that is stored for the nameless lease. No session can have this id. */
 const NAMELESS = ""
 
 /**
- * Decides which of an agent's processes answers a message (wire.md L). A session that works holds a lease. A process
- * that wants to answer claims the message. Leases and claims are rows with an end, so all nodes see them, and they
- * outlive any node.
+ * Decides which of an agent's processes answers a message (wire.md L). A session that is working holds a lease. A
+ * process that wants to answer claims the message. Leases and claims are rows with an expiry time, so all nodes see
+ * them, and they survive the crash of any node.
  *
- * Claims of one agent are made one after the other, under a lock in the database. Each reads the leases while it has
- * the lock, so it sees every lease whose call was answered before the claim. A lease that begins later removes no
- * claim. Leases end under the same lock. So if several leases end at once, only the end of the last one finds no other
- * lease.
+ * Claims of one agent run one at a time, under a lock in the database. A claim reads the leases while it holds the
+ * lock, so it sees every lease whose call completed before the claim. A lease that begins later removes no claim.
+ * Leases end under the same lock. So if several leases end at the same time, only the end of the last one finds no
+ * other lease.
  */
 export class Replies extends Context.Service<Replies, {
-  /** Begins the lease of a session, or of the nameless one, or renews it. */
+  /** Begins or renews the lease of a session, or the nameless lease if `sessionId` is null. */
   readonly begin: (agentId: string, sessionId: string | null, ms: number) => Effect.Effect<void, Unavailable>
   /** Ends this lease if it exists, and returns whether the agent has another lease. */
   readonly end: (agentId: string, sessionId: string | null) => Effect.Effect<boolean, Unavailable>
@@ -58,7 +58,10 @@ export class Replies extends Context.Service<Replies, {
       const signals = yield* WebhookSignals
       const turns = yield* Semaphore.make(MAX_CONCURRENT_LOOKUPS)
       const now = () => clock.currentTimeMillisUnsafe()
-      /** If the caller is interrupted, its turn ends when its statement has ended. */
+      /**
+       * Runs a statement when one of the permits is free. If the caller is interrupted, the permit is released after
+       * the statement has ended.
+       */
       const inTurn = <A>(statement: () => Effect.Effect<A, Unavailable>) =>
         turns.withPermit(Effect.uninterruptible(Effect.suspend(statement)))
 
@@ -78,7 +81,7 @@ export class Replies extends Context.Service<Replies, {
         end: Effect.fn("Replies.end")((agentId, sessionId) =>
           Effect.tap(
             inTurn(() => repo.endLease(agentId, sessionId ?? NAMELESS, now())),
-            // Webhooks that follow the inbox may have held back an event.
+            // Webhooks that follow the inbox may have held back an event because of the lease.
             (active) => Effect.sync(() => active ? undefined : signals.raise(agentId))
           )
         ),

@@ -4,7 +4,7 @@ import { Context, Effect, Layer } from "effect"
 
 export interface StoredLeases {
   readonly sessions: number
-  /** When the last of them ends, or `null` if there is none. */
+  /** When the last of these leases ends, or `null` if there is none. */
   readonly endsAt: number | null
 }
 
@@ -13,7 +13,7 @@ export interface ClaimRow {
   readonly deferred: boolean
   /** Whether the first message that was not claimed is missing from the agent's inbox. */
   readonly missing: boolean
-  /** When the claim ends. If nothing was claimed: when the other holder's claim, or the last lease, ends. */
+  /** When the claim ends. If nothing was claimed, when the claim of the other holder ends, or the last lease. */
   readonly endsAt: number | null
 }
 
@@ -41,7 +41,7 @@ RETURNING agent_id`
 export class RepliesRepo extends Context.Service<RepliesRepo, {
   /** Begins a lease, or changes when it ends. */
   readonly putLease: (agentId: string, sessionId: string, endsAt: number) => Effect.Effect<void, Unavailable>
-  /** Ends a lease if there is one, and returns whether another one exists. */
+  /** Ends a lease if it exists, and returns whether the agent has another lease. */
   readonly endLease: (agentId: string, sessionId: string, at: number) => Effect.Effect<boolean, Unavailable>
   readonly leases: (agentId: string, at: number) => Effect.Effect<StoredLeases, Unavailable>
   readonly claim: (

@@ -3,7 +3,7 @@ import { CLAIM_MS, LONGEST_LEASE_MS } from "./Reply.ts"
 
 const SWEEP = { job: "replies", every: "1 minute", column: "ends_at" } as const
 
-/** An agent's processes, and which of them answers which message. */
+/** The tables of leases, and of claims of messages. */
 export const repliesTables: ReadonlyArray<OwnedTable> = [
   {
     table: "reply_leases",

@@ -1,7 +1,7 @@
 import { Text } from "#infrastructure/wire/Text"
 
 /**
- * How long a claim lasts, in milliseconds. This is longer than an agent needs for one answer. A claim cannot be
+ * How long a claim lasts, in milliseconds. This is longer than an agent needs for one reply. A claim cannot be
  * released.
  */
 export const CLAIM_MS = 600_000
@@ -13,7 +13,7 @@ export const LONGEST_LEASE_MS = LEASE_SECONDS.max * 1_000
 export const leaseMs = (seconds: number | null | undefined): number =>
   Math.min(Math.max(seconds ?? LEASE_SECONDS.default, LEASE_SECONDS.min), LEASE_SECONDS.max) * 1_000
 
-/** Seconds until an end, rounded up. 0 if there is no end. */
+/** The seconds until `endsAt`, rounded up. 0 if there is no end. */
 export const secondsTo = (endsAt: number | null, now: number): number =>
   endsAt === null ? 0 : Math.max(0, Math.ceil((endsAt - now) / 1_000))
 
@@ -24,7 +24,7 @@ export const SessionId = Text(1, 128)
 /** The current leases of an agent. */
 export interface Leases {
   readonly sessions: number
-  /** Seconds until the last of them ends. */
+  /** The seconds until the last of these leases ends. */
   readonly expiresIn: number
 }
 
@@ -34,6 +34,9 @@ export interface ClaimOutcome {
   readonly claimed: number
   /** Whether nothing was claimed because a session is working. */
   readonly deferred: boolean
-  /** Seconds until the claim ends. If nothing was claimed: until the other holder's claim, or the last lease, ends. */
+  /**
+   * The seconds until the claim ends. If nothing was claimed, the seconds until the claim of the other holder ends, or
+   * the last lease.
+   */
   readonly expiresIn: number
 }

@@ -1,4 +1,4 @@
-/** A character of a folded text, and the UTF-16 range of the original text that it was made of. */
+/** A character of a folded text, and the UTF-16 range of the original text from which it was made. */
 export interface Folded {
   /** One code point. */
   readonly char: string
@@ -6,13 +6,13 @@ export interface Folded {
   to: number
 }
 
-/** A letter, a digit, or a vowel sign that belongs to a letter. Anything else separates words. */
+/** A letter, a digit, or a mark that belongs to a letter. Any other character separates words. */
 const IN_WORD = /^[\p{L}\p{N}\p{M}]$/u
 /** A character of a script that is written without spaces between words. */
 const UNSPACED = /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}\u30fc]$/u
 /**
- * Marks that are dropped: accents, which all scripts share, and the vowel points of Hebrew and Arabic. The vowel signs
- * of Indic scripts and the voiced marks of kana stay, because words without them are other words.
+ * Marks that are dropped: accents, which are common to all scripts, and the vowel points of Hebrew and Arabic. The
+ * vowel signs of Indic scripts and the voiced marks of kana are kept, because without them a word becomes another word.
  */
 const DROPPED_MARKS = /(?![\u3099\u309a])[\p{Script=Inherited}\u0591-\u05c7\u0610-\u061a\u06d6-\u06ed]/gu
 /** One code point, or the parts of one Hangul syllable. */
@@ -24,8 +24,8 @@ export const isUnspaced = (char: string): boolean => UNSPACED.test(char)
 const withoutMarks = (text: string): string => text.normalize("NFKD").replace(DROPPED_MARKS, "")
 
 /**
- * Folds a piece of text: compatibility forms (NFKC), lower case, no accents. The way by upper case also folds `ß` and
- * the final sigma.
+ * Folds a piece of text: compatibility forms (NFKC), lower case, no accents. The intermediate step to upper case also
+ * folds `ß` and the final sigma.
  */
 const folded = (piece: string): string =>
   withoutMarks(withoutMarks(piece).toLowerCase().toUpperCase().toLowerCase()).normalize("NFC")
@@ -44,14 +44,14 @@ const foldedPiece = (piece: string): string => {
 }
 
 /**
- * A text is folded up to this many characters. Some characters fold to 18 others, so that a text of 32 KiB could become
- * 200,000.
+ * After how many folded characters the folding of a text stops. Some characters fold to 18 characters, so a text of 32
+ * KiB could become 200,000 characters.
  */
 const MAX_FOLDED_LENGTH = 40_000
 
 /**
- * Folds a text for comparison. Each folded character has the range of the characters of `text` that it was made of. A
- * dropped mark belongs to the range of the character before it.
+ * Folds a text for comparison. Each folded character has the range of the characters of `text` from which it was made.
+ * A dropped mark belongs to the range of the character before it.
  */
 export const fold = (text: string): ReadonlyArray<Folded> => {
   const result: Array<Folded> = []

@@ -2,26 +2,27 @@ import type { Term } from "./SearchQuery.ts"
 import { lookupsOf } from "./SearchQuery.ts"
 
 /**
- * The lexemes of a message in the index. Each of its words begins with the month of the message, so that a prefix is
- * looked up among the words of one month. Further tokens say, by day and by month, who sent the message to whom. So one
- * look-up finds messages of the caller only, of the newest days first. An id is shortened to its random part.
- * Candidates of another id with the same part are left out later, when the candidates are compared with the history.
+ * The lexemes of a message in the index. The lexeme of a word begins with the month of the message, so that a prefix is
+ * looked up among the words of one month. Further tokens contain the sender, the recipient or the group of the message,
+ * each with the day and with the month. So one look-up finds only messages of the caller, and a search can begin with
+ * the newest days. Ids are shortened to their last eight characters, which are random. If another id ends with the same
+ * characters, its messages are dropped later, when the candidates are compared with the history.
  */
 
 const DAY_MS = 86_400_000
-/** Days in a month of the index. */
+/** The number of days in a month of the index. */
 export const MONTH = 30
 
 export const dayOf = (at: number): number => Math.floor(at / DAY_MS)
 export const monthOf = (day: number): number => Math.floor(day / MONTH)
 export const startOfDay = (day: number): number => day * DAY_MS
 
-/** `number` in `digits` digits of base 36. */
+/** The last `digits` digits of `number` in base 36. */
 const base36 = (number: number, digits: number): string => (number % 36 ** digits).toString(36).padStart(digits, "0")
 const monthName = (month: number): string => base36(month, 2)
 const dayName = (day: number): string => base36(day, 3)
 
-/** The roles that an agent or a group has in a message. */
+/** The roles of an agent or a group in a message. */
 const SENDER = "s"
 const RECIPIENT = "r"
 const GROUP = "g"
@@ -29,7 +30,7 @@ const SENDER_IN_GROUP = "m"
 
 const token = (part: string, period: string, id: string): string => `-${part}${period}${id.slice(-8)}`
 
-/** A message, as far as the index has it. */
+/** The part of a message that is indexed. */
 export interface Indexed {
   readonly conversationId: string
   readonly senderId: string
@@ -53,31 +54,31 @@ export const lexemesOf = (
   return [...tokens, ...Array.from(words, (word) => month + word)]
 }
 
-// Lexemes have letters, digits, marks, `-` and `_` only, so that none needs an escape.
+// Lexemes contain only letters, digits, marks, `-` and `_`, so no character needs an escape.
 const quoted = (lexeme: string): string => `'${lexeme}'`
 
-/** The value of a `tsvector`, as text. */
+/** The text of a `tsvector` with these lexemes. */
 export const vectorOf = (lexemes: ReadonlyArray<string>): string => lexemes.map(quoted).join(" ")
 
-/** Whose messages a search is for. */
+/** The messages to which a search is restricted. */
 export interface SearchScope {
   readonly callerId: string
-  /** The only other agent, for a search in a direct conversation, or `null`. */
+  /** The other agent of the conversation, for a search in one direct conversation; otherwise `null`. */
   readonly counterpartyId: string | null
   /** Whether direct messages are searched. */
   readonly direct: boolean
   readonly groupIds: ReadonlyArray<string>
-  /** The only sender, or `null`. */
+  /** The sender, for a search of one sender's messages; otherwise `null`. */
   readonly from: string | null
 }
 
-/** The days or the months of a part of a search, the newest first. */
+/** The days or the months of one window of a search, newest first. */
 export type Periods = { readonly days: ReadonlyArray<number> } | { readonly months: ReadonlyArray<number> }
 
 const anyOf = (parts: ReadonlyArray<string>): string => `(${parts.join(" | ")})`
 const allOf = (parts: ReadonlyArray<string>): string => `(${parts.join(" & ")})`
 
-/** The condition for one period; undefined if no message can match. */
+/** The condition on the tokens of one period; undefined if no message can match. */
 const within = (
   period: string,
   { callerId, counterpartyId, direct, from, groupIds }: SearchScope
@@ -100,7 +101,9 @@ const within = (
   return parts.length === 0 ? undefined : anyOf(parts)
 }
 
-/** The `tsquery` for the messages of some periods that have all terms, as text; undefined if no message can match. */
+/**
+ * The text of the `tsquery` for messages of these periods that contain all terms; undefined if no message can match.
+ */
 export const queryOf = (scope: SearchScope, terms: ReadonlyArray<Term>, periods: Periods): string | undefined => {
   const names = new Map<number, Array<string>>()
   for (

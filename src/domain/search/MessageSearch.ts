@@ -13,21 +13,24 @@ import { type Position, type Searched, SearchRepo } from "./SearchRepo.ts"
 import { split, type Window, windows } from "./Windows.ts"
 import { isBehind, TURN_MS, WordIndex } from "./WordIndex.ts"
 
-/** Conversations of the caller that one statement reads. */
+/** How many conversations of the caller one statement reads. */
 const BATCH_SIZE = 500
-/** One statement finds up to this many candidates. A part of a search with more is split. */
+/** How many candidates one statement finds at most. A window with more candidates is split. */
 const SOME = 1_000
-/** One statement finds this many candidates of a day with more than `SOME`, the newest first. */
+/** How many candidates one statement finds on a day with more than `SOME` of them. It finds the newest ones. */
 const NEWEST = 200
-/** Tokens of a look-up in one statement. A database takes very long to read a query of tens of thousands. */
+/**
+ * How many tokens a look-up in one statement may contain. The database needs very long to parse a query with tens of
+ * thousands of tokens.
+ */
 const TOKENS = 1_000
-/** Groups of a look-up in one statement. */
+/** How many groups a look-up in one statement may contain. */
 const MAX_GROUPS = 500
-/** Messages that are compared with the history at once. */
+/** How many messages are compared with the history in one step. */
 const MAX_COMPARED = 20
-/** How long a search indexes messages. */
+/** How long a search indexes messages before it looks them up, in milliseconds. */
 const INDEXING_MS = 1_200
-/** When a search stops and returns a cursor. This is below the deadline of reads. */
+/** After which time a search stops and returns a cursor, in milliseconds. This is below the deadline of reads. */
 const SEARCHING_MS = 2_500
 const DAY_MS = 86_400_000
 
@@ -36,15 +39,15 @@ export interface SearchQuery {
   readonly conversationId: string | null
   /** The handle of the sender. */
   readonly from: string | null
-  /** Milliseconds, exclusive. */
+  /** A time in milliseconds. Messages of exactly this time are excluded. */
   readonly after: number | null
-  /** Milliseconds, exclusive. */
+  /** A time in milliseconds. Messages of exactly this time are excluded. */
   readonly before: number | null
   readonly limit: number
   readonly cursor: string | null
 }
 
-/** A message that matches, as JSON text, and the ranges of its text that match. */
+/** A message that matches, as JSON text, and the ranges of its text that contain the words. */
 export interface Hit {
   readonly json: string
   readonly highlights: ReadonlyArray<Highlight>
@@ -64,10 +67,10 @@ const Cursor = Schema.Struct({
   seq: Schema.Int
 })
 
-/** The position that comes before all messages that are older than `at`, in the order of the results. */
+/** The position that precedes all messages older than `at` in the order of the results. */
 const before = (at: number): Position => ({ at, conversationId: "", seq: 0 })
 
-/** Whether a position comes after another one in the results. */
+/** Whether position `one` comes after position `other` in the results. */
 const isBelow = (one: Position, other: Position): boolean =>
   one.at !== other.at
     ? one.at < other.at
@@ -91,7 +94,7 @@ export class MessageSearch extends Context.Service<MessageSearch, {
       const repo = yield* SearchRepo
       const monotonic = monotonicMillis(yield* Clock.Clock)
 
-      /** The conversations that a search goes through, and what it may show of them. */
+      /** Returns the conversations that are searched, and the part of each that the agent may see. */
       const searchedBy = Effect.fnUntraced(function*(agentId: string, conversationId: string | null) {
         if (conversationId !== null) {
           const one = yield* repo.searchedOne(agentId, conversationId)
@@ -108,9 +111,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
       })
 
       /**
-       * The messages at some positions that the caller sees and that have all terms, in the order of the positions, and
-       * the last position that was compared. It is not the last one of all if the time is over, because the texts of
-       * others decide how long a comparison takes.
+       * Returns the messages at these positions that the caller may see and that contain all terms, in the order of the
+       * positions. Also returns the last position that was compared. The comparison stops early when the time is over,
+       * because the texts of other agents determine how long it takes.
        */
       const compare = Effect.fnUntraced(function*(
         agentId: string,
@@ -165,7 +168,7 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         const isHidden = ({ conversationId, seq }: Position) =>
           seq <= (hiddenThrough.get(conversationId) ?? Number.MAX_SAFE_INTEGER)
 
-        // A clock that was set back can have given a message a time outside the times of its conversation.
+        // If the clock was set back, the time of a message can be outside the times of its conversation.
         const oldest = Math.min(...searched.map(({ createdAt }) => createdAt)) - DAY_MS
         const newest = Math.max(...searched.map(({ lastMessageAt }) => lastMessageAt)) + DAY_MS
         const since = Math.max(oldest, query.after === null ? oldest : query.after + 1, 0)
@@ -174,7 +177,7 @@ export class MessageSearch extends Context.Service<MessageSearch, {
         const top = below
         const found: Array<{ readonly hit: Hit; readonly position: Position }> = []
 
-        /** Candidates of all scopes, newest first. They are fewer than `most`, or `most` of them. */
+        /** Returns up to `most` candidates of all scopes, newest first. */
         const candidates = Effect.fnUntraced(function*(
           how: "some" | "newest",
           texts: ReadonlyArray<string>,
@@ -191,9 +194,7 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           return rows.toSorted((one, other) => isBelow(one, other) ? 1 : -1).slice(0, most)
         })
 
-        /**
-         * Goes through a window. Returns true if the search has to stop, because the page is full or the time is over.
-         */
+        /** Searches a window. Returns true if the search must stop, because the page is full or the time is over. */
         const through = Effect.fnUntraced(function*(window: Window): Effect.fn.Return<boolean, Unavailable> {
           const texts = scopes.flatMap((scope) => queryOf(scope, terms, window.periods) ?? [])
           const from = Math.max(since, window.from)
@@ -240,8 +241,8 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           break
         }
         const page = found.slice(0, query.limit)
-        // While messages are not indexed, the next page begins after the last hit, because messages after it may be
-        // found by then.
+        // As long as some messages are not indexed, the next page begins after the last hit, because more messages
+        // after this hit may be found by then.
         const next = found.length > query.limit || !complete ? page.at(-1)?.position ?? top : below
         return {
           hits: page.map(({ hit }) => hit),

@@ -11,10 +11,13 @@ import { RateLimited } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 
-/** How many messages a page of results holds. */
+/** How many messages a page of results contains. */
 export const RESULTS: LargeAnswer = { usual: 20, max: 50, bytes: "message" }
 
-/** A message that was found, and where its text has the words: pairs of UTF-16 offsets, the end exclusive. */
+/**
+ * A message that was found, and the ranges of its text that contain the words. A range is a pair of UTF-16 offsets; the
+ * end is exclusive.
+ */
 export const FoundMessage = Schema.Struct({
   ...Message.fields,
   highlights: Schema.Array(Schema.Tuple([Schema.Int, Schema.Int]))

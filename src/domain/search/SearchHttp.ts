@@ -11,7 +11,7 @@ import { HttpServerResponse } from "effect/http"
 import { MessageSearch } from "./MessageSearch.ts"
 import { RESULTS, SearchApi } from "./SearchApi.ts"
 
-/** The milliseconds of an ISO time, or `null` if there is none. */
+/** Returns an ISO time in milliseconds, or `null` if the parameter is missing or empty. */
 const timeOf = (field: string, text: string | undefined): Effect.Effect<number | null, ValidationFailed> => {
   if (text === undefined || text === "") return Effect.succeed(null)
   const at = parseInstant(text)

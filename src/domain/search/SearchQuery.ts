@@ -6,26 +6,26 @@ export const MOST_TERMS = 8
 const SHORTEST_PREFIX = 3
 export const MOST_HIGHLIGHTS = 20
 
-/** A word of a query. A message matches the query if it has all of its words. */
+/** A word of a query. A message matches the query if it contains all words of the query. */
 export interface Term {
   /** The folded text. */
   readonly text: string
-  /** Whether longer words that begin with the text match too. */
+  /** Whether longer words that begin with this text match too. */
   readonly isPrefix: boolean
-  /** Whether the word is of a script without spaces. It may then occur anywhere in a run. */
+  /** Whether the word belongs to a script without spaces. Such a word matches anywhere in a run. */
   readonly isUnspaced: boolean
 }
 
-/** A look-up in the index: of one word, or of all words that begin with it. */
+/** A look-up in the index, for one word or for all words that begin with it. */
 export interface Lookup {
   readonly word: string
   readonly isPrefix: boolean
 }
 
-/** A range of UTF-16 offsets, the end exclusive. */
+/** A range of UTF-16 offsets. The end is exclusive. */
 export type Highlight = readonly [from: number, to: number]
 
-/** Reads the words of a query, or says what is wrong with the query. */
+/** Returns the words of a query, or an error message if the query is not valid. */
 export const termsOf = (q: string): ReadonlyArray<Term> | { readonly wrong: string } => {
   const terms = new Map<string, Term>()
   for (const { chars, isUnspaced, text } of runsOf(fold(q))) {
@@ -39,7 +39,7 @@ export const termsOf = (q: string): ReadonlyArray<Term> | { readonly wrong: stri
   return [...terms.values()]
 }
 
-/** The words of the index that every message with this term has. */
+/** The look-ups that find every message with this term. */
 export const lookupsOf = ({ isPrefix, isUnspaced, text }: Term): ReadonlyArray<Lookup> => {
   if (!isUnspaced) {
     const word = shortened(text)
@@ -76,8 +76,9 @@ const joined = (ranges: ReadonlyArray<Highlight>): ReadonlyArray<Highlight> => {
 }
 
 /**
- * Where the words of a query occur in a text: the first ranges, in order, without overlaps. Undefined if the text lacks
- * one of the words. Decides exactly which messages match; the index only finds candidates.
+ * Returns where the words of a query occur in a text: the first ranges, in order, without overlaps. Returns undefined
+ * if one of the words is missing from the text. This function decides which messages match. The index only finds
+ * candidates.
  */
 export const highlightsOf = (terms: ReadonlyArray<Term>, text: string): ReadonlyArray<Highlight> | undefined => {
   const runs = runsOf(fold(text))

@@ -2,13 +2,13 @@ import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** The messages of a conversation whose words are in the index: `from` < seq <= `through`. */
+/** The indexed messages of a conversation: `from` < seq <= `through`. */
 export interface Range {
   readonly from: number
   readonly through: number
 }
 
-/** A conversation of the caller, and how far its words are in the index. */
+/** A conversation of the caller, and the range of its messages that is indexed. */
 export interface Searched {
   readonly conversationId: string
   readonly counterpartyId: string | null
@@ -16,7 +16,7 @@ export interface Searched {
   readonly lastSeq: number
   readonly lastMessageAt: number
   readonly createdAt: number
-  /** `null` if no message of the conversation was indexed yet. */
+  /** `null` if no message of the conversation is indexed. */
   readonly range: Range | null
 }
 
@@ -34,12 +34,12 @@ export interface Unindexed {
   readonly senderId: string
   /** `null` in a group. */
   readonly recipientId: string | null
-  /** JSON text. */
+  /** The content as JSON text. */
   readonly content: string
   readonly createdAt: number
 }
 
-/** The words of a message; `words` is the text of a `tsvector`. */
+/** The words of a message. `words` is the text of a `tsvector`. */
 export interface WordsRow {
   readonly conversationId: string
   readonly seq: number
@@ -47,14 +47,16 @@ export interface WordsRow {
   readonly words: string
 }
 
-/** The new range of a conversation, and the one that it replaces. */
+/** The new range of a conversation, and the range that it replaces. */
 export interface Move {
   readonly conversationId: string
   readonly was: Range | null
   readonly range: Range
 }
 
-/** The place of a message in the order of results: newest first, then by conversation and seq, in descending order. */
+/**
+ * The position of a message in the order of the results: by time, then by conversation, then by seq, all descending.
+ */
 export interface Position {
   readonly at: number
   readonly conversationId: string
@@ -73,7 +75,10 @@ SELECT * FROM participants WHERE agent_id = $1 AND conversation_id > $2 ORDER BY
 
 const SEARCHED_ONE = SEARCHED_FROM(`SELECT * FROM participants WHERE agent_id = $1 AND conversation_id = $2`)
 
-/** The recipient of a direct message is the other participant. One of the two rows of participants can be gone. */
+/**
+ * Derives the recipient of a direct message from the row of either participant, because one of the two rows can be
+ * missing.
+ */
 const READ = `
 SELECT m.conversation_id, m.seq, m.sender_id, m.content, m.created_at,
   CASE WHEN m.sender_id = p.agent_id THEN p.counterparty_id ELSE p.agent_id END AS recipient_id
@@ -91,7 +96,7 @@ SELECT conv, seq, at, words FROM json_to_recordset($1::json) AS x(conv text, seq
 ON CONFLICT DO NOTHING`
 
 /**
- * Moves a range only if it is still the one that was read, so that ranges have no gaps although several processes
+ * Changes a range only if it is still the range that was read, so that ranges have no gaps although several processes
  * index.
  */
 const MOVE = `
@@ -114,12 +119,12 @@ SELECT conversation_id, seq, created_at FROM message_words
 WHERE words @@ $1::tsquery AND created_at >= $2 AND (created_at, conversation_id, seq) < ($3::bigint, $4::text, $5::bigint)`
 const NEWEST_FIRST = `ORDER BY created_at DESC, conversation_id DESC, seq DESC`
 
-/** Finds any matches up to a number, and sorts them. */
+/** Finds any `$6` matches, and sorts them. */
 const FIND_SOME = `SELECT * FROM (${MATCHING} LIMIT $6) m ${NEWEST_FIRST}`
 
 const FIND_NEWEST = `${MATCHING} ${NEWEST_FIRST} LIMIT $6`
 
-/** Messages are removed only at the beginning of a conversation. */
+/** Removes the words of removed messages. Messages are removed only at the beginning of a conversation. */
 const SWEEP = `
 WITH slice AS MATERIALIZED (
   SELECT conversation_id FROM message_word_ranges WHERE conversation_id > $1 ORDER BY conversation_id LIMIT $2
@@ -159,29 +164,30 @@ const searched = (row: SearchedRow): Searched => ({
 
 /** All SQL on the words of messages. */
 export class SearchRepo extends Context.Service<SearchRepo, {
-  /** A slice of the conversations that an agent takes part in, by id. */
+  /** The next slice of the conversations in which an agent takes part, in the order of ids. */
   readonly searched: (
     agentId: string,
     above: string,
     limit: number
   ) => Effect.Effect<ReadonlyArray<Searched>, Unavailable>
-  /** Undefined if the agent does not take part in this conversation. */
+  /** Returns undefined if the agent does not take part in this conversation. */
   readonly searchedOne: (agentId: string, conversationId: string) => Effect.Effect<Searched | undefined, Unavailable>
   readonly read: (
     pieces: ReadonlyArray<Piece & { readonly direct: boolean }>
   ) => Effect.Effect<ReadonlyArray<Unindexed>, Unavailable>
-  /** Adds words of messages, except of those that have their words already. */
+  /** Adds the words of messages. Skips messages whose words are already stored. */
   readonly add: (rows: ReadonlyArray<WordsRow>) => Effect.Effect<void, Unavailable>
-  /** Stores new ranges, except of conversations whose range has changed since it was read. */
+  /** Stores new ranges. Skips conversations whose range has changed since it was read. */
   readonly move: (moves: ReadonlyArray<Move>) => Effect.Effect<void, Unavailable>
-  /** A slice of the conversations whose first messages are not indexed yet, by id. */
+  /** The next slice of the conversations whose first messages are not indexed yet, in the order of ids. */
   readonly pending: (
     above: string,
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly conversationId: string; readonly range: Range }>, Unavailable>
   /**
-   * Messages from `since` on and below a position that match the text of a `tsquery`, the newest first. If there are
-   * more than `limit`, `newest` returns the newest ones, and `some` returns any of them, which is cheaper.
+   * Returns messages that match the text of a `tsquery`, newest first: those from `since` on that come after a position
+   * in the results. If there are more than `limit`, `newest` returns the newest ones. `some` returns any of them, which
+   * is cheaper.
    */
   readonly find: Record<
     "newest" | "some",
@@ -193,8 +199,8 @@ export class SearchRepo extends Context.Service<SearchRepo, {
     ) => Effect.Effect<ReadonlyArray<Position>, Unavailable>
   >
   /**
-   * Removes words of messages that no longer exist, up to `most` from each conversation of a slice. `last` is null
-   * after the last slice.
+   * Removes words of messages that no longer exist, up to `most` from each conversation of a slice. `last` is the
+   * conversation at which the slice ends, or null after the last slice.
    */
   readonly sweep: (
     above: string,

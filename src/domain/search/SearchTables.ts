@@ -1,6 +1,6 @@
 import type { OwnedTable } from "#infrastructure/database/Tables"
 
-/** The words of messages. Both tables are a cache of `messages`. */
+/** The tables of the words of messages. Both are a cache of `messages`. */
 export const searchTables: ReadonlyArray<OwnedTable> = [
   {
     table: "message_words",

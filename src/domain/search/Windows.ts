@@ -1,9 +1,9 @@
 import { dayOf, MONTH, monthOf, type Periods, startOfDay } from "./Lexemes.ts"
 
-/** A part of the time that a search goes through. A search takes its parts from the newest to the oldest. */
+/** A part of the time range of a search. A search handles its windows from the newest to the oldest. */
 export interface Window {
   readonly periods: Periods
-  /** Milliseconds: the beginning, and the end (exclusive). */
+  /** The beginning and the end of the window, in milliseconds. The end is exclusive. */
   readonly from: number
   readonly to: number
 }
@@ -24,15 +24,18 @@ const ofMonths = (last: number, first: number): Window => ({
   to: startOfDay((last + 1) * MONTH)
 })
 
-/** The newest days of a search, which are searched before its months: the last day alone, then the others together. */
+/**
+ * How many of the newest days are searched by day, before the rest by month. The last day is one window, and the other
+ * days are the next.
+ */
 const DAYS = 7
-/** The months of the parts after the days. The next part has all other months. */
+/** How many months each of the windows after the days contains. The windows after these contain all other months. */
 const MONTHS = [1, 3, 9]
 
 /**
- * The parts of a search between two times: the newest day, the days before it, and then longer and longer parts,
- * because a common word has enough hits in the newest day, and a rare one is found with few look-ups. A part has at
- * most `most` days or months.
+ * Returns the windows of a search between two times: the newest day, the days before it, and then longer and longer
+ * windows. So a common word has enough hits in the newest day, and a rare word is found with few look-ups. A window
+ * contains at most `most` days or months.
  */
 export function* windows(from: number, to: number, most: number): Generator<Window> {
   const lastDay = dayOf(to)
@@ -47,7 +50,7 @@ export function* windows(from: number, to: number, most: number): Generator<Wind
     day = first - 1
   }
   if (day < firstDay) return
-  // A month in which the days end is looked up without them, so that no day is looked up twice.
+  // If the days end within a month, the window of that month excludes them, so that no day is looked up twice.
   const startOfMonth = monthOf(day) * MONTH
   if (day !== startOfMonth + MONTH - 1) {
     yield { ...ofMonths(monthOf(day), monthOf(day)), to: startOfDay(day + 1) }
@@ -63,7 +66,10 @@ export function* windows(from: number, to: number, most: number): Generator<Wind
   }
 }
 
-/** Splits a part with too many hits into shorter ones, newest first; undefined for a day, which is not split. */
+/**
+ * Splits a window with too many hits into shorter windows, newest first. Returns undefined for a single day, which
+ * cannot be split.
+ */
 export const split = ({ from, periods, to }: Window): ReadonlyArray<Window> | undefined => {
   if ("days" in periods) return periods.days.length === 1 ? undefined : periods.days.map((day) => ofDays(day, day))
   if (periods.months.length > 1) return periods.months.map((month) => ofMonths(month, month))

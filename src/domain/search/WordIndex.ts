@@ -16,38 +16,39 @@ import {
 } from "./SearchRepo.ts"
 import { wordsIn } from "./Words.ts"
 
-/** A search indexes up to this many messages. The job indexes the rest. */
+/** How many messages one search indexes at most. The job indexes the rest. */
 export const MOST_FIRST = 2_000
-/** Messages that are read at once. */
+/** How many messages are read together. */
 const BATCH_SIZE = 50
-/** One statement adds about this many lexemes, because a statement blocks the event loop on PGlite. */
+/** About how many lexemes one statement adds. They are limited because a statement on PGlite blocks the event loop. */
 const MAX_LEXEMES = 400
-/** How long words of messages are computed, or compared, before other work gets a turn. */
+/** How long words of messages are computed or compared before the event loop runs other work, in milliseconds. */
 export const TURN_MS = 5
-/** The job reads this many conversations at once, `BATCH_SIZE` messages together. */
+/** How many conversations one step of the job reads, with `BATCH_SIZE` messages in total. */
 const MAX_CONVERSATIONS = 5
-/** The number of conversations that one statement adds to those of the job. */
+/** How many conversations one statement adds to the work of the job. */
 const LEFT = 200
 const SWEPT = { conversations: 50, messages: 20 }
 
-/** A piece to index, the range of its conversation now, and the range when the piece is indexed. */
+/** A piece to index, the current range of its conversation, and the range after the piece is indexed. */
 interface Work {
   readonly piece: Piece
   readonly was: Range | null
   readonly range: Range
   /**
-   * Whether the messages come after those that are indexed. Then the oldest of them is indexed first, and otherwise the
-   * newest.
+   * Whether the messages are newer than the indexed ones. Newer messages are indexed from the oldest to the newest, and
+   * older messages from the newest to the oldest.
    */
   readonly isNewer: boolean
 }
 
-/** Whether history may show the agent messages whose words are not in the index. */
+/** Whether the agent may see messages of the conversation that are not indexed. */
 export const isBehind = ({ hiddenThrough, lastSeq, range }: Searched): boolean =>
   lastSeq > hiddenThrough && (range === null || range.through < lastSeq || range.from > Math.max(hiddenThrough, 0))
 
 /**
- * The next messages of a conversation to index, up to `most`, and what the range will be. Newer messages come first.
+ * Returns the next messages of a conversation to index, up to `most`, and the range after that. Messages newer than the
+ * range come first.
  */
 export const nextWork = (
   conversationId: string,
@@ -56,8 +57,8 @@ export const nextWork = (
   most: number,
   budget: number
 ): Work => {
-  // If too many messages have come, the range begins again with the newest. Messages that are indexed already cost
-  // little the second time.
+  // If there are too many new messages, the range starts again at the newest message. Indexing a message a second time
+  // costs little.
   const known = range !== null && lastSeq - range.through <= budget ? range : null
   if (known !== null && known.through < lastSeq) {
     const through = Math.min(lastSeq, known.through + most)
@@ -81,23 +82,23 @@ export const nextWork = (
 const textOf = (content: string): string | undefined => (JSON.parse(content) as { readonly text?: string }).text
 
 /**
- * The words of messages in `message_words`, a cache that searches fill. A send does not write to it. Of each
+ * The words of messages in `message_words`, a cache that searches fill. A send does not write to it. In each
  * conversation, one range of messages is indexed. The end of the range follows the newest message, and its beginning
- * moves towards the first message. Several processes may index the same messages: words are added once, and a range
- * moves only if it has not changed since it was read.
+ * moves towards the first message. Several processes may index the same messages: words are added only once, and a
+ * range changes only if it is still the one that was read.
  */
 export class WordIndex extends Context.Service<WordIndex, {
   /**
-   * Indexes the newest messages of these conversations, up to `MOST_FIRST`, until `ms` are over, but one message at
-   * least. Returns the conversations with their new ranges.
+   * Indexes the newest messages of these conversations, up to `MOST_FIRST`, for at most `ms` milliseconds, but at least
+   * one message. Returns the conversations with their new ranges.
    */
   readonly follow: (
     conversations: ReadonlyArray<Searched>,
     ms: number
   ) => Effect.Effect<ReadonlyArray<Searched>, Unavailable>
-  /** Indexes some messages of conversations in which somebody has searched. */
+  /** Indexes a batch of messages of conversations in which somebody has searched. */
   readonly step: Effect.Effect<Batch, Unavailable>
-  /** Goes through a slice of the conversations and removes the words of messages that no longer exist. */
+  /** Removes the words of messages that no longer exist, in a slice of the conversations. */
   readonly sweep: Effect.Effect<Batch, Unavailable>
 }>()("parley/search/WordIndex") {
   static readonly layer = Layer.effect(
@@ -108,9 +109,9 @@ export class WordIndex extends Context.Service<WordIndex, {
 
       /**
        * Indexes pieces of conversations, in this order, and moves the ranges. Words are added in statements of a
-       * bounded size, with a turn for other work after each of them. Stops after the first message that ends at or
-       * after `until`. A range then moves as far as its messages are indexed, so that each call makes progress. Returns
-       * the new ranges by conversation.
+       * bounded size. After each statement, the event loop can run other work. Stops after the first message that is
+       * finished at or after `until`. A range then grows by the messages that are indexed, so each call makes progress.
+       * Returns the new ranges by conversation.
        */
       const index = Effect.fnUntraced(function*(work: ReadonlyArray<Work>, until = Number.POSITIVE_INFINITY) {
         const ordered = work.toSorted((one, other) => one.piece.conversationId < other.piece.conversationId ? -1 : 1)
@@ -161,7 +162,8 @@ export class WordIndex extends Context.Service<WordIndex, {
             )
             break
           }
-          // Messages are removed only at the beginning of a conversation, so a gap means that the rest is gone.
+          // Messages are removed only at the beginning of a conversation. So if messages of the piece are missing, all
+          // earlier messages are gone.
           const isFirst = piece.after === range.from && own.length < piece.through - piece.after
           if (!ranges.has(conversationId)) ranges.set(conversationId, isFirst ? { ...range, from: 0 } : range)
         }
@@ -175,8 +177,8 @@ export class WordIndex extends Context.Service<WordIndex, {
       })
 
       /**
-       * Adds empty ranges for conversations of which nothing is indexed yet, so that the job indexes them: some at
-       * least, and others until `until`.
+       * Adds empty ranges for conversations without indexed messages, so that the job indexes them. Adds ranges for one
+       * batch at least, and for further batches until `until`.
        */
       const leave = Effect.fnUntraced(function*(conversations: ReadonlyArray<Searched>, until: number) {
         for (let at = 0; at < conversations.length; at += LEFT) {
@@ -192,7 +194,10 @@ export class WordIndex extends Context.Service<WordIndex, {
         }
       })
 
-      /** Kept in memory. A job that moves to another node starts over. */
+      /**
+       * The conversation ids after which the next slices begin. They are only in memory, so a job that moves to another
+       * node starts over.
+       */
       let aboveStep = ""
       let aboveSweep = ""
 
@@ -234,7 +239,7 @@ export class WordIndex extends Context.Service<WordIndex, {
         }),
         sweep: Effect.gen(function*() {
           const { last, removed, slice } = yield* repo.sweep(aboveSweep, SWEPT.conversations, SWEPT.messages)
-          // A slice with something to remove is read again, because one statement removes only a part of it.
+          // A slice from which rows were removed is read again, because one statement removes only a part of them.
           if (removed === 0) aboveSweep = slice < SWEPT.conversations || last === null ? "" : last
           return { rows: removed, more: removed > 0 || aboveSweep !== "" }
         })

@@ -1,13 +1,13 @@
 import { fold, type Folded, isInWord, isUnspaced } from "./Folding.ts"
 
-/** The index has this many characters of a word. */
+/** How many characters of a word are indexed. */
 export const LONGEST = 32
-/** A message is found by its first words, up to this many different ones. */
+/** How many different words of a message are indexed. These are the first ones of its text. */
 export const MOST_WORDS = 1_000
 
 /**
- * A run of characters without a separator: a word, or characters of a script without spaces (`unspaced`), in which
- * every place can begin a word.
+ * A run of characters without a separator: a word, or characters of a script without spaces (`isUnspaced`). In such a
+ * script, a word can begin at every character.
  */
 export interface Run {
   readonly chars: ReadonlyArray<Folded>
@@ -41,12 +41,10 @@ export const runsOf = (folded: ReadonlyArray<Folded>): ReadonlyArray<Run> => {
 /** The first characters of a text. */
 export const shortened = (text: string): string => text.length <= LONGEST ? text : [...text].slice(0, LONGEST).join("")
 
-/**
- * The pairs of neighbours in an unspaced run, and its last character. So a pair begins at each character but the last.
- */
+/** The pairs of adjacent characters in an unspaced run, and the last character alone. */
 const pairs = ({ chars }: Run): ReadonlyArray<string> => chars.map(({ char }, i) => char + (chars[i + 1]?.char ?? ""))
 
-/** The different words by which a text is found, in the order of their first occurrence. */
+/** The different words by which a text is found, in the order of their first occurrences. */
 export const wordsOf = (runs: ReadonlyArray<Run>): ReadonlySet<string> => {
   const words = new Set<string>()
   for (const run of runs) {

@@ -7,17 +7,17 @@ export const MESSAGE_COLUMNS =
   "request text"
 
 /**
- * Reads the rows of the batch from its JSON, `$1`. Also sets the lock timeout for this statement alone, in milliseconds
- * and without a round trip; SQLSTATE is 55P03 when it expires. The timeout is set first, because every lock is taken
- * for one of these rows.
+ * Reads the rows of the batch from the JSON in `$1`. Also sets the lock timeout for this statement alone, in
+ * milliseconds and without a round trip. When it expires, the SQLSTATE is 55P03. The timeout is in force before any
+ * lock is taken, because every lock is taken for one of these rows.
  */
 export const inputOf = (columns: string, lockMs: "$2" | "$3"): string => `
   SELECT x.*
   FROM (SELECT set_config('lock_timeout', ${lockMs}, true)) AS patience, json_to_recordset($1::json) AS x(${columns})`
 
 /**
- * Selects the rows of a table that another transaction has locked, with the id of that transaction. Never waits for a
- * lock, the disk or a replica, because until its commit it locks the rows that were free.
+ * Selects the rows of a table that another transaction has locked, with the id of that transaction. The statement
+ * itself locks the other rows until its commit. So it must not wait for a lock, the disk or a replica.
  */
 export const heldIn = (table: "conversations" | "cold_slots" | "inboxes", key: string, keys: string): string => `
   SELECT r.${key} AS name, r.xmax::text AS holder
@@ -58,16 +58,16 @@ export const messageColumns = (i: number, conversationId: string, message: {
   request: message.requestId
 })
 
-/** SQL condition on a row of the input: its sender has stored a message under this key already. */
+/** SQL condition on a row of the input: whether its sender has already stored a message with this key. */
 export const isKnown = (input: string): string =>
-  // This form is one look-up by key. The planner would turn an EXISTS into a join.
+  // In this form the planner looks the key up in the index. It would turn an EXISTS into a join.
   `(SELECT true FROM messages k
       WHERE k.sender_id = ${input}.sender AND k.client_msg_id = ${input}.key AND k.type <> 'system') IS TRUE`
 
 /**
- * Commits a batch without its repeats. A send is a repeat if an earlier send of the batch has the same key, which
- * happens only if one sender writes to several conversations. A repeat is a replay if the earlier send is stored.
- * Otherwise it is decided again.
+ * Commits a batch without its repeats. A send is a repeat if an earlier send of the batch has the same sender and key.
+ * This happens only if one sender uses a key in several conversations. If the earlier send is stored, its repeat is a
+ * replay. Otherwise the repeat is decided again.
  */
 export const onceEach = <
   In extends { readonly senderId: string; readonly draft: Draft },
@@ -108,8 +108,8 @@ const FENCED: Repeated = { _tag: "Fenced" }
 export const BY_KEY = `ORDER BY sender COLLATE "C", key COLLATE "C"`
 
 /**
- * The end of every batch statement: stores the messages of `fresh` and the envelopes of `envelopes`, and
- * raises the counters of the recipients' inboxes, which are locked already.
+ * The end of every batch statement. It stores the messages of `fresh` and the envelopes of `envelopes`, and raises the
+ * counters of the recipients' inboxes, which are already locked.
  */
 export const storing = (envelopes: "fresh" | "fan"): string => `
 stored AS (

@@ -72,10 +72,10 @@ export class AttachmentNotReady extends WireError<AttachmentNotReady>()("Attachm
   details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
 }) {}
 
-/** The failures of a send because of its sender. Endpoints have them from their `Authorization`. */
+/** The failures of a send that concern its sender. Endpoints declare them through `Authorization`. */
 const senderErrors = [Unauthorized, AgentSuspended] as const
 
-/** The failures of a send because of the agent to which it goes. */
+/** The failures of a send that concern its recipient. */
 const recipientErrors = [
   AgentNotFound,
   Blocked,
@@ -87,19 +87,21 @@ const recipientErrors = [
 ] as const
 
 /**
- * The failures for agents that are not members of a group: GroupDeleted for former members of a deleted group, else
- * GroupNotFound.
+ * The failures for agents that are not members of a group: GroupDeleted for former members of a deleted group,
+ * otherwise GroupNotFound.
  */
 export const outsiderErrors = [GroupNotFound, GroupDeleted] as const
 
-/** The failures of a send because of its file. */
+/** The failures of a send that concern its attachment. */
 export const fileErrors = [AttachmentNotFound, AttachmentNotReady, AttachmentWrongScope, StorageUnavailable] as const
 
-/** The failures of a send in its direct conversation, in its group, and at its endpoint. */
+/** The failures of a send to a direct conversation. */
 export const directSendErrors = [...senderErrors, ...recipientErrors, ...fileErrors, Unavailable] as const
+/** The failures of a send to a group. */
 export const groupSendErrors = [...senderErrors, ...outsiderErrors, ...fileErrors, RateLimited, Unavailable] as const
+/** The failures that the endpoint of sends declares itself. Its middleware declares the others. */
 export const endpointSendErrors = [...recipientErrors, ...outsiderErrors, ...fileErrors, ContentTooLarge] as const
 
-/** Whether a failure is about the sender. Such a failure refuses the repeat of a stored send too. */
+/** Whether a failure concerns the sender. With such a failure, even the repeat of a stored send is refused. */
 export const isOfSender = (failure: { readonly _tag: string }): boolean =>
   failure._tag === "AgentSuspended" || failure._tag === "Unauthorized"

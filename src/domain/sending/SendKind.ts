@@ -14,20 +14,20 @@ export interface SendTypes {
   /** The result of the batch statement for one item. */
   readonly outcome: unknown
   readonly failure: unknown
-  /** `null` if callers look up replays themselves, otherwise `never`. */
+  /** `null` if the callers of a send look up replays themselves, otherwise `never`. */
   readonly replay: null
 }
 
-/** The decision on a send. The queue carries the decision out. */
+/** The decision on a send, which the queue executes. */
 export type Decision<Failure> =
   /** Write the message. If `alone`, later commands wait for the result. */
   | { readonly _tag: "Append"; readonly alone: boolean }
   /** Run `SendKind.open` first, because the send is the first message of its conversation. */
   | { readonly _tag: "Open" }
-  /** Refuse the send, if `SendKind.confirm` agrees. If `forget`, the next send reads the state. */
+  /** Refuse the send if `SendKind.confirm` confirms the refusal. If `forget`, the next send reads the state again. */
   | { readonly _tag: "Refuse"; readonly failure: Failure; readonly forget: boolean }
 
-/** The consequence of the result of a write. `state` is the cached state from now on. */
+/** What the queue does after the result of a write. `state` becomes the cached state. */
 export type Settlement<State, Failure> =
   | Stored & { readonly _tag: "Stored"; readonly state: State | undefined }
   /** Decide the send again. If `state` is undefined, the queue reads the state first. */
@@ -35,7 +35,7 @@ export type Settlement<State, Failure> =
   /** The sender has used the client_msg_id before. */
   | { readonly _tag: "Replay" }
   | { readonly _tag: "Refuse"; readonly failure: Failure }
-  /** Refuse the send because its sender was suspended or deleted meanwhile. */
+  /** Refuse the send because its sender has been suspended or deleted. */
   | { readonly _tag: "RefuseSender" }
 
 /** The result of a look-up in storage, for a send that the cached state refuses or that opens a conversation. */
@@ -48,10 +48,10 @@ export type Verdict<Failure> =
 export const REPLAY = { _tag: "Replay" } as const
 export const RELOAD = { _tag: "Reload" } as const
 
-/** A message as its batch stored it. */
+/** The result of a write that stored its message. */
 export interface Stored extends Pick<Published, "envelopes" | "senderLastInboxNo" | "senderNextInboxNo"> {
   readonly seq: number
-  /** The group that the message shows; `null` for a direct message. */
+  /** The group that is shown with the message; `null` for a direct message. */
   readonly group: ShownContext["group"]
   /** As in `ShownContext`. */
   readonly mentions?: ReadonlyArray<string>
@@ -72,7 +72,7 @@ export interface Stamp {
 export interface Checked<K extends SendTypes> {
   readonly conversationId: string
   readonly command: K["command"]
-  /** How often a decision on this send was outdated. */
+  /** How many decisions on this send turned out to be outdated. */
   readonly attempts: number
 }
 
@@ -85,8 +85,8 @@ export interface Opening<K extends SendTypes> extends Checked<K> {
 }
 
 /**
- * One kind of conversation, as its queue of sends needs it. `decide`, `write` and `settle` are pure. The effects read
- * storage. Only the queue changes anything in memory.
+ * What a queue of sends needs to know about one kind of conversation. `decide`, `write` and `settle` are pure. The
+ * effects read storage. Only the queue changes the state in memory.
  */
 export interface SendKind<K extends SendTypes> {
   /** How often a send may be decided. */
@@ -96,7 +96,10 @@ export interface SendKind<K extends SendTypes> {
   readonly decide: (state: K["state"], command: K["command"]) => Decision<K["failure"]>
   /** Makes the write of a send that `decide` or `open` allows. */
   readonly write: (conversationId: string, state: K["state"], command: K["command"], stamp: Stamp) => K["write"]
-  /** `current` is the cached state when the result arrives; `decidedOn` is the state on which the write was decided. */
+  /**
+   * Decides what to do after the result of a write. `current` is the cached state when the result arrives. `decidedOn`
+   * is the state on which the write was decided.
+   */
   readonly settle: (
     current: K["state"] | undefined,
     write: K["write"],
@@ -105,8 +108,8 @@ export interface SendKind<K extends SendTypes> {
     command: K["command"]
   ) => Settlement<K["state"], K["failure"]>
   /**
-   * Takes a slot in the conversation's own rate window, and returns the function that gives the slot back. Undefined if
-   * the conversation has no limit.
+   * Takes a slot in the conversation's own rate window, and returns the function that releases the slot. Undefined if
+   * this kind of conversation has no rate limit.
    */
   readonly admit: ((conversationId: string) => (() => void) | { readonly failure: K["failure"] }) | undefined
   /** Checks and reserves what a first message needs. Undefined if `decide` never returns `Open`. */
@@ -115,9 +118,12 @@ export interface SendKind<K extends SendTypes> {
       opening: Opening<K>
     ) => Effect.Effect<Verdict<K["failure"]> | { readonly _tag: "Append" }, K["failure"] | Unavailable>)
     | undefined
-  /** Releases what `open` reserved for a write that was not stored. Undefined if the write reserved nothing. */
+  /**
+   * Releases what `open` reserved for a write that was not stored. Returns undefined if `open` reserved nothing for the
+   * write.
+   */
   readonly release: (write: K["write"]) => Effect.Effect<void> | undefined
-  /** Confirms a refusal by storage, because another owner may have changed the rows. */
+  /** Checks a refusal against storage, because another owner may have changed the rows. */
   readonly confirm: (
     refused: Checked<K>,
     failure: K["failure"],
@@ -128,8 +134,8 @@ export interface SendKind<K extends SendTypes> {
   /** Whether the account of a sender that may not write is deleted. The account is suspended otherwise. */
   readonly isSenderDeleted: (conversationId: string, command: K["command"]) => Effect.Effect<boolean, Unavailable>
   /**
-   * Checks that the attachment may be sent. The first use of a file asks the file store: `asks` is called with true
-   * before the request and with false after it.
+   * Checks that the attachment may be sent. The first use of a file sends a request to the file store: `asks` is called
+   * with true before the request and with false after it.
    */
   readonly useAttachment: (
     conversationId: string,

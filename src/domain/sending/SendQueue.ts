@@ -17,19 +17,19 @@ import { Cause, Effect, Exit } from "effect"
 import type { Checked, Decision, SendKind, SendTypes, Settlement, Stored, Verdict } from "./SendKind.ts"
 import type { Sent } from "./Sent.ts"
 
-/** The services that every queue of sends calls. */
+/** The functions and services that every queue of sends uses. */
 export interface SendQueueDependencies<Append, Appended> {
   readonly appends: Pick<CommitQueue<Append, Appended>, "submit">
   readonly now: () => number
-  /** Milliseconds of a monotonic clock, to measure how long something has waited. */
+  /** Milliseconds of a monotonic clock, to measure how long callers have waited. */
   readonly monotonic: () => number
   readonly newMessageId: () => string
-  /** Pushes a committed message to the recipients' sockets, and its echo to the sender's. */
+  /** Pushes a committed message to the sockets of the recipients, and its echo to the sockets of the sender. */
   readonly publish: (published: Published) => void
   readonly fork: (effect: Effect.Effect<void>) => void
 }
 
-/** The failures that every send may have. */
+/** The failures that every send can have. */
 type Common = Unauthorized | AgentSuspended | Unavailable
 
 type Failure<K extends SendTypes> = K["failure"] | Common
@@ -40,29 +40,32 @@ export interface Sending<K extends SendTypes> {
   readonly _tag: "Send"
   readonly command: K["command"]
   readonly key: string
-  /** The request of this send: its id, its trace, and when it arrived (`traceTime`). */
+  /** The request that caused this send: its id, its trace and its time of arrival (`traceTime`). */
   readonly requestId: string | null
   readonly trace: TraceContext | undefined
   readonly arrived: number
-  /** Answers the callers of this send. Empty once they have timed out or disconnected. */
+  /**
+   * The callers of this send, each a function that takes the result. Empty after all of them have timed out or
+   * disconnected.
+   */
   readonly callers: Array<(result: Result<K>) => void>
   /**
-   * When the last caller came or the file store answered, in monotonic milliseconds. Infinity during a request to the
-   * file store.
+   * When the last caller joined or the file store responded, in monotonic milliseconds. Infinity during a request to
+   * the file store.
    */
   since: number
-  /** How often the decision on this send was outdated. */
+  /** How many decisions on this send turned out to be outdated. */
   attempts: number
   /** Whether the attachment has been checked. */
   attached: boolean
-  /** Gives the slot of the rate window back. Undefined if the send has taken none. */
+  /** Releases the slot in the rate window. Undefined if the send has taken none. */
   refund: (() => void) | undefined
 }
 
 /** A command that runs while no send is decided. */
 interface Exclusive {
   readonly _tag: "Exclusive"
-  /** Runs the command and answers its caller. */
+  /** Runs the command and passes the result to its caller. */
   readonly run: Effect.Effect<void>
   readonly fail: (exit: Exit.Exit<never, Unavailable>) => void
 }
@@ -71,51 +74,52 @@ interface Exclusive {
 const failureOf = <E>(cause: Cause.Cause<E>): E | Unavailable | undefined =>
   Cause.hasInterruptsOnly(cause) ? new Unavailable() : cause.reasons.find(Cause.isFailReason)?.error
 
-/** Returns the caller's result: the typed failure, or the defect. A defect is logged where its request ends. */
+/** Returns the result for the caller: the typed failure, or the defect. A defect is logged where the request ends. */
 export const exitOf = <E>(cause: Cause.Cause<E>): Exit.Exit<never, E | Unavailable> => {
   const failure = failureOf(cause)
   return failure === undefined ? Exit.failCause(cause) : Exit.fail(failure)
 }
 
-/** Returns what a later caller with the same key gets. */
+/** Returns the result for a later caller with the same key. */
 const asRepeat = <Replay extends null>(answer: Sent | Replay): Sent | Replay =>
   answer === null ? answer : { ...answer, created: false }
 
-/** Limits the log lines about commands that are answered with 503, over all conversations. */
+/** Limits the log lines of all conversations about commands that fail with 503. */
 const outdated = new LogThrottle()
 
-/** Logs why a command is answered with 503. */
+/** Logs why a command fails with 503. */
 export const logUnavailable = (why: string): Effect.Effect<void> =>
   outdated.log(Effect.logWarning(`${why}: the command is answered with 503`))
 
-/** The reason if each decision on a command was outdated when it was written. */
+/** The reason that is logged if every decision on a command turned out to be outdated. */
 export const CHANGED_EACH_TIME = "The conversation changed each time a command was decided"
 
 /**
  * The sends of one conversation on the node that owns it. The queue is the single writer of the conversation's order on
- * this node. `SendKind` says what direct conversations and groups decide; only the queue acts on these decisions:
+ * this node. `SendKind` defines how direct conversations and groups decide. Only the queue acts on these decisions:
  *
  * 1. `send` joins an equal send in flight, or dispatches a new one.
- * 2. `take` lets a send wait for a barrier, or for the state, and otherwise acts on `decide`: `append`, `open` or
+ * 2. `take` makes a send wait for a barrier or for the state. Otherwise it acts on `decide`: `append`, `open` or
  *    `refuse`.
  * 3. `append` checks the attachment and hands the write to the group commit.
- * 4. `committed` acts on `settle`: it publishes the message and answers the callers, or decides the send again, or
- *    refuses it.
+ * 4. `committed` acts on `settle`: it publishes the message and passes it to the callers, or decides the send again, or
+ *    refuses the send.
  *
  * Its rules:
  *
- * - Sends are decided on the cached state in order of arrival, and join the group commit in that order. They do not
- *   wait for the commits of others.
+ * - Sends are decided on the cached state in order of arrival, and join the group commit in that order. A send does not
+ *   wait for the commits of other sends.
  * - One command at a time may be a barrier: a read of the state, an exclusive command, a first message, or a write that
- *   the decision marks as `alone`. Commands that arrive meanwhile wait in the queue. Commits in flight go on.
+ *   the decision marks as `alone`. Commands that arrive during the barrier wait in the queue. Commits in flight
+ *   continue.
  * - The state is a cache. Each write tests it on the locked row (the fence), and a fenced send is decided again.
  * - Sends of one sender with the same client_msg_id that are in flight share one result. Later callers get
  *   `created: false`.
  * - A send whose callers have timed out or disconnected is dropped, unless it is being committed. An exclusive command
- *   whose caller has disconnected is dropped while it waits, and runs to its end once it has begun.
- * - A message is published after its commit and before its callers are answered.
- * - A defect ends only the command that met it, and the state is read again. If the state cannot be read, all commands
- *   in the queue fail.
+ *   whose caller has disconnected is dropped if it still waits. If it has begun, it runs to its end.
+ * - A message is published after its commit and before its callers get the result.
+ * - A defect ends only the command in which it occurred, and the state is read again. If the state cannot be read, all
+ *   commands in the queue fail.
  */
 export class SendQueue<K extends SendTypes> {
   readonly id: string
@@ -126,7 +130,7 @@ export class SendQueue<K extends SendTypes> {
   private readonly kind: SendKind<K>
   private readonly deps: SendQueueDependencies<K["write"], K["outcome"]>
   private barrier: Sending<K> | Exclusive | undefined
-  /** Whether a write was stored during a read of the state. The read may have missed it. */
+  /** Whether a write was stored during a read of the state. The read may have missed the write. */
   private overtaken = false
   private queue: Array<Sending<K> | Exclusive> = []
   private inFlight = new Map<string, Sending<K>>()
@@ -183,8 +187,8 @@ export class SendQueue<K extends SendTypes> {
   }
 
   /**
-   * Answers Unavailable to the callers of sends whose `since` is before this time. A send that is being committed goes
-   * on. A send that is not decided yet is dropped.
+   * Ends the wait of the callers of sends whose `since` is before this time, with Unavailable. A send that is being
+   * committed continues. A send that is not decided yet is dropped.
    */
   timeOutCallers(before: number): void {
     for (const sending of this.inFlight.values()) {
@@ -194,7 +198,7 @@ export class SendQueue<K extends SendTypes> {
 
   /**
    * Runs a command between two sends: earlier sends are decided before it, and later sends are decided on the state
-   * that it leaves. If it fails, the next send reads the state, because only the rows show what was committed.
+   * that it leaves. If the command fails, the next send reads the state, because only the rows show what was committed.
    */
   protected exclusive<A, E>(command: Effect.Effect<A, E>): Effect.Effect<A, E | Unavailable> {
     return Effect.withFiber((fiber) =>
@@ -222,7 +226,7 @@ export class SendQueue<K extends SendTypes> {
     if (at >= 0) this.queue.splice(at, 1)
   }
 
-  /** Ends the barrier of this command, if it is one, and dispatches the commands that waited for it. */
+  /** Ends the barrier if this command is the barrier, and dispatches the commands that waited for it. */
   private lift(command: Sending<K> | Exclusive): void {
     if (this.barrier !== command) return
     this.barrier = undefined
@@ -239,7 +243,7 @@ export class SendQueue<K extends SendTypes> {
     }
   }
 
-  /** Ends a command that met a defect, and lets the commands behind it go on. */
+  /** Ends a command in which a defect occurred. The commands after it continue. */
   private failed(command: Sending<K> | Exclusive, cause: Cause.Cause<never>): void {
     this.state = undefined
     this.unqueue(command)
@@ -310,7 +314,7 @@ export class SendQueue<K extends SendTypes> {
       sending.refund = admitted
     }
     if (sending.attached) return this.commit(sending, state, alone)
-    // Other sends go on meanwhile, so this one is decided again after the check.
+    // Other sends continue during the check, so this one is decided again after it.
     this.run(
       sending,
       Effect.matchCause(this.attach(sending), {
@@ -373,7 +377,7 @@ export class SendQueue<K extends SendTypes> {
 
   private committed(sending: Sending<K>, write: K["write"], state: K["state"], settled: Settled<K["outcome"]>): void {
     if (settled._tag === "Failed") {
-      // Only the row shows whether the message was stored. A retry finds its key.
+      // Only the row shows whether the message was stored. A retry finds the key of the message.
       this.state = undefined
       this.finish(sending, settled.exit)
       return this.lift(sending)
@@ -391,7 +395,7 @@ export class SendQueue<K extends SendTypes> {
     this.run(sending, Effect.map(released, () => this.unstored(sending, state, settlement)))
   }
 
-  /** Publishes a message that was stored, then answers its callers. */
+  /** Publishes a message that was stored, then passes it to the callers. */
   private stored(
     sending: Sending<K>,
     { at, messageId }: K["write"],
@@ -443,7 +447,7 @@ export class SendQueue<K extends SendTypes> {
     this.lift(sending)
   }
 
-  /** Answers a send with a failure that storage confirms. A replay gets the original message instead (wire.md C.6). */
+  /** Ends a send with a failure that storage confirms. A replay gets the original message instead (wire.md C.6). */
   private refuse(sending: Sending<K>, failure: K["failure"] | Unavailable, state: K["state"] | undefined): void {
     this.ask(
       sending,
@@ -468,7 +472,7 @@ export class SendQueue<K extends SendTypes> {
     }
   }
 
-  /** Answers a repeated send. It does not count for the conversation's rate. */
+  /** Ends a repeated send with the original message. The send does not count towards the conversation's rate. */
   private replay(sending: Sending<K>): void {
     sending.refund?.()
     this.ask(sending, this.kind.original(sending.command), (sent) => {
@@ -478,8 +482,8 @@ export class SendQueue<K extends SendTypes> {
   }
 
   /**
-   * Refuses a send because its sender was suspended or deleted meanwhile. Replays are refused for this reason only
-   * (wire.md C.6).
+   * Refuses a send because its sender has been suspended or deleted. This is the only reason for which replays are
+   * refused (wire.md C.6).
    */
   private refuseSender(sending: Sending<K>): void {
     this.ask(
@@ -489,21 +493,21 @@ export class SendQueue<K extends SendTypes> {
     )
   }
 
-  /** Decides a send again because its decision was outdated, `maxAttempts` times at most. */
+  /** Decides a send again because its decision was outdated. A send is decided at most `maxAttempts` times. */
   private retry(sending: Sending<K>): void {
     if (++sending.attempts >= this.kind.maxAttempts) this.giveUp(sending, CHANGED_EACH_TIME)
-    // The commands in the queue arrived after the send that they wait for.
+    // The commands in the queue arrived after this send, so it goes to the front.
     else if (this.barrier === sending) this.queue.unshift(sending)
     else this.dispatch(sending)
   }
 
-  /** Answers a send with Unavailable, and logs why. */
+  /** Ends a send with Unavailable, and logs why. */
   private giveUp(sending: Sending<K>, why: string): void {
     this.finish(sending, Exit.fail(new Unavailable()))
     this.deps.fork(forRequest(sending.requestId, logUnavailable(why)))
   }
 
-  /** Goes on with the answer to a question that a send waits for. If there is no answer, the send fails. */
+  /** Runs a query for which a send waits, and continues with its result. If the query fails, the send fails. */
   private ask<A>(sending: Sending<K>, question: Effect.Effect<A, Failure<K>>, then: (answer: A) => void): void {
     this.run(
       sending,
@@ -525,10 +529,10 @@ export class SendQueue<K extends SendTypes> {
     ))
   }
 
-  /** Ends a send and answers its callers. */
+  /** Ends a send and passes the result to its callers. */
   private finish(sending: Sending<K>, result: Result<K>): void {
     if (this.inFlight.get(sending.key) === sending) {
-      // Use a new map: the table of a long-lived map references old entries until a full garbage collection
+      // Use a new map, because the table of a long-lived map references old entries until a full garbage collection
       // (http/SlotList.ts).
       if (this.inFlight.size === 1) this.inFlight = new Map()
       else this.inFlight.delete(sending.key)

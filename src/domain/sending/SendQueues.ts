@@ -5,11 +5,12 @@ import { Clock, Effect, Schedule } from "effect"
 import type { SendTypes } from "./SendKind.ts"
 import type { SendQueue } from "./SendQueue.ts"
 
-/** How long an actor stays in memory after its last command. */
+/** How long an actor stays in memory after its last command, in milliseconds. */
 const IDLE_MS = 300_000
 
 /**
- * Makes the registry of the conversations of one kind. Once a second, callers that have waited for `HELD_MS` time out.
+ * Makes the registry of the conversations of one kind. A check once a second ends the wait of callers that have waited
+ * for `HELD_MS`.
  */
 export const makeSendQueues = Effect.fnUntraced(
   function*<Actor extends Pick<SendQueue<SendTypes>, "idle" | "lastUsed" | "timeOutCallers">>(

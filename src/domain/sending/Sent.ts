@@ -1,13 +1,13 @@
 import { Schema } from "effect"
 
-/** The answer to a send: the message as its sender sees it, already JSON. */
+/** The result of a send: the message as its sender sees it, as JSON text. */
 export const Sent = Schema.Struct({
-  /** False if `body` is the message that an earlier send stored. */
+  /** Whether this send stored the message. False if `body` is the message that an earlier send stored. */
   created: Schema.Boolean,
   body: Schema.String,
   /**
-   * The recipient's number of undelivered envelopes if it is so high that the sender is warned, else `null` (wire.md
-   * G.4).
+   * The number of the recipient's undelivered envelopes if it is so high that the sender is warned, otherwise `null`
+   * (wire.md G.4).
    */
   backlog: Schema.NullOr(Schema.Int)
 })

@@ -1,6 +1,6 @@
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 
-/** How many failures pause a webhook, and for how long (wire.md C.12). */
+/** How many failures open the circuit of a webhook, and how long the pause lasts (wire.md C.12). */
 export interface CircuitRules {
   readonly inARow: number
   readonly perMinute: number
@@ -9,10 +9,13 @@ export interface CircuitRules {
 
 const MINUTE_MS = 60_000
 
-/** The state of a webhook's circuit breaker. Only the pause is stored, so a restart sets the counts back to zero. */
+/**
+ * The state of a webhook's circuit breaker. Only the end of the pause is stored, so a restart resets the counts to
+ * zero.
+ */
 export interface Circuit {
   readonly inARow: number
-  /** Times of the failures of the last minute, oldest first. */
+  /** The times of the failures in the last minute, in milliseconds, oldest first. */
   readonly recent: ReadonlyArray<number>
   readonly pausedUntil: number | null
 }
@@ -21,7 +24,8 @@ export const closed: Circuit = { inARow: 0, recent: [], pausedUntil: null }
 
 /**
  * `Pause`: nothing is posted, and no attempt is counted. `Probe`: one delivery is posted, and its outcome closes or
- * reopens the circuit. A pause that would last longer than `pauseMs` began before the clock was set back, and is over.
+ * reopens the circuit. A pause that would last longer than `pauseMs` from now began before the clock was set back, and
+ * counts as over.
  */
 export const stateAt = (
   { pauseMs }: CircuitRules,
@@ -31,8 +35,8 @@ export const stateAt = (
   pausedUntil === null ? "Closed" : pausedUntil > now && pausedUntil <= now + pauseMs + SET_BACK_MS ? "Pause" : "Probe"
 
 /**
- * A successful probe closes the circuit. The success of a post that was under way when a pause began does not end the
- * pause.
+ * A successful probe closes the circuit. A post that was already under way when the pause began does not end the pause
+ * if it succeeds.
  */
 export const afterSuccess = (rules: CircuitRules, circuit: Circuit, now: number): Circuit => ({
   ...circuit,
@@ -40,7 +44,7 @@ export const afterSuccess = (rules: CircuitRules, circuit: Circuit, now: number)
   pausedUntil: stateAt(rules, circuit, now) === "Pause" ? circuit.pausedUntil : null
 })
 
-/** A failed probe reopens the circuit. Otherwise too many failures in a row or within a minute open it. */
+/** A failed probe reopens the circuit. Too many failures in a row or within a minute open a closed circuit. */
 export const afterFailure = (rules: CircuitRules, circuit: Circuit, now: number): Circuit => {
   const inARow = circuit.inARow + 1
   const recent = [...circuit.recent.filter((at) => at > now - MINUTE_MS && at <= now + SET_BACK_MS), now]

@@ -10,7 +10,7 @@ import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer, Schema } from "effect"
 
-/** The subjects of events, as the outbox stores them. `reader` and `by` are agent ids; times are in milliseconds. */
+/** The subjects of events, as the outbox stores them. `reader` and `by` are agent ids. Times are in milliseconds. */
 const ReadSubject = Schema.fromJsonString(Schema.Struct({
   message_id: Schema.String,
   conversation_id: Schema.String,
@@ -26,19 +26,19 @@ const InviteSubject = Schema.fromJsonString(
 )
 const DeletedSubject = Schema.fromJsonString(Schema.Struct({ group: Schema.String, by: Schema.String, at: Schema.Int }))
 
-/** The data to post for an event, and the inbox number that a successful post acknowledges (null if there is none). */
+/** The data to post for an event. */
 export interface Rendered {
-  /** JSON text. */
+  /** The data as JSON text. */
   readonly data: string
   readonly envelope: number | null
 }
 
 /**
- * Turns an outbox row into the data to post. It equals the payload that sockets get for the event (wire.md E.5),
+ * Turns an outbox row into the data to post. The data equals the payload that sockets get for the event (wire.md E.5),
  * because the same function in the event's module builds both.
  */
 export class EventData extends Context.Service<EventData, {
-  /** Undefined if nothing is left to post, for example because the group was deleted. */
+  /** Returns undefined if there is nothing left to post, for example because the group was deleted. */
   readonly render: (
     agentId: string,
     event: WebhookEvent,
@@ -106,7 +106,7 @@ export class EventData extends Context.Service<EventData, {
       return EventData.of({
         render: (agentId, event, subject) => {
           if (event === "message.new") return message(agentId, subject)
-          // Presence is not in the outbox. PresencePosts passes the finished data.
+          // Presence is not in the outbox. PresencePosts passes complete data.
           if (event === "presence.update") return Effect.succeed({ data: subject, envelope: null })
           return Effect.map(
             dataOf(event, subject),

@@ -3,14 +3,14 @@ import { type Moves, type PlaceLimits, PostScheduler } from "./PostScheduler.ts"
 import type { PostTarget, Standing } from "./TargetHealth.ts"
 
 interface Waiter extends PostTarget {
-  /** Ends the wait. */
+  /** Ends the wait. `granted` is whether the post got a place. */
   go: (granted: boolean) => void
 }
 
 export interface PostQueue {
   /**
-   * Runs the post once a place is free, and holds the place until the post ends. Passes to the post whether it had to
-   * wait, which can take many minutes. Returns `None`, and runs nothing, if too many posts wait.
+   * Runs the post when a place is free, and keeps the place until the post ends. Passes to the post whether it had to
+   * wait. A wait can take many minutes. If too many posts wait, returns `None` and runs nothing.
    */
   readonly run: (
     target: PostTarget
@@ -19,7 +19,7 @@ export interface PostQueue {
   readonly waiting: () => number
 }
 
-/** Runs posts in the places and in the order that `PostScheduler` decides. */
+/** Makes a queue in which `PostScheduler` decides which post runs next. */
 export const makePostQueue = (limits: PlaceLimits, standingOf: (target: PostTarget) => Standing): PostQueue => {
   const places = new PostScheduler<Waiter>(limits, standingOf)
   const tell = ({ granted, refused }: Moves<Waiter>): void => {
@@ -32,7 +32,7 @@ export const makePostQueue = (limits: PlaceLimits, standingOf: (target: PostTarg
         const waiter: Waiter = { agentId, host, go: () => {} }
         let waited = false
         return Effect.callback<boolean>((resume) => {
-          // The yield keeps a chain of posts that end at once from running in one call stack.
+          // Without the yield, posts that end immediately would start each other in one ever deeper call stack.
           waiter.go = (granted) => resume(Effect.as(Effect.yieldNow, granted))
           const moves = places.enter(waiter)
           waited = !moves.granted.includes(waiter)

@@ -1,24 +1,25 @@
 import { type PostTarget, type Standing, standings } from "./TargetHealth.ts"
 
 export interface PlaceLimits {
-  /** Posts under way. */
+  /** How many posts may be under way. */
   readonly inAll: number
   readonly perAgent: number
   readonly perHost: number
-  /** Posts that wait for a place. */
+  /** How many posts may wait for a place. */
   readonly waiting: { readonly inAll: number; readonly perAgent: number }
 }
 
-/** The posts that may begin now, and the posts that must not wait any longer. */
+/** The posts that may begin now, and the waiting posts that are dropped. */
 export interface Moves<Post> {
   readonly granted: ReadonlyArray<Post>
   readonly refused: ReadonlyArray<Post>
 }
 
 /**
- * The share of the places for posts to targets with this standing or a worse one. A quarter of all places is kept for
- * targets that answered lately, and silent targets have a quarter at most. An agent has one place in eight for targets
- * that may be dead. So 40 agents with dead targets leave places for the new target of another agent.
+ * The share of the places that posts to targets with this standing or a worse one may take. A quarter of all places is
+ * reserved for targets that answered recently. Silent targets may take at most a quarter. Of its own places, an agent
+ * may use one in eight for targets that may be dead. So 40 agents with dead targets leave places for the new target of
+ * another agent.
  */
 const IN_ALL = { Silent: 1 / 4, Unknown: 3 / 4, Late: 3 / 4, Answers: 1 }
 const OF_AGENT = { Silent: 1 / 8, Unknown: 1 / 8, Late: 1 / 2, Answers: 1 }
@@ -26,10 +27,10 @@ const OF_HOST = { Silent: 1 / 2, Unknown: 1 / 2, Late: 1 / 2, Answers: 1 }
 
 const BEST = standings.indexOf("Answers")
 
-/** The places of one agent, of one host, or of all together. Every share has at least one place. */
+/** The places of one agent, of one host, or of all posts. Every share has at least one place. */
 class Places {
   private readonly most: ReadonlyArray<number>
-  /** By index of the standing: the posts under way that began with this standing or a worse one. */
+  /** For each index of a standing, how many posts under way began with that standing or a worse one. */
   private readonly used = standings.map(() => 0)
 
   constructor(places: number, shares: Readonly<Record<Standing, number>>) {
@@ -51,10 +52,10 @@ class Places {
 }
 
 /**
- * Decides which posts are under way and which wait. A post waits only while its standing has no place left in all, for
- * its agent or for its host. A place that becomes free goes to the agents in turn. Each agent's posts begin in the
- * order of their arrival, those with a better standing first. When too many posts wait, the agent with the most waiting
- * posts loses its newest one. A post is known by its identity.
+ * Decides which posts are under way and which wait. A post waits only while one of the three limits (all posts, its
+ * agent, its host) has no place left for its standing. Free places go to the agents in a round robin. An agent's posts
+ * with a better standing begin first, and posts of equal standing in the order of arrival. When too many posts wait,
+ * the newest waiting post of the agent with the most waiting posts is dropped. Posts are compared by object identity.
  */
 export class PostScheduler<Post extends PostTarget> {
   private readonly limits: PlaceLimits
@@ -62,9 +63,9 @@ export class PostScheduler<Post extends PostTarget> {
   private readonly all: Places
   private readonly agents = new Map<string, Places>()
   private readonly hosts = new Map<string, Places>()
-  /** By agent. The agent whose turn is next comes first. No queue is empty. */
+  /** The waiting posts of each agent. The agent whose turn is next comes first. An empty queue is removed. */
   private readonly queues = new Map<string, Array<Post>>()
-  /** The index of the standing with which each post under way began. */
+  /** For each post under way, the index of the standing with which it began. */
   private readonly held = new Map<Post, number>()
   private queued = 0
 
@@ -93,7 +94,7 @@ export class PostScheduler<Post extends PostTarget> {
     if (queue === undefined) this.queues.set(post.agentId, [post])
     else queue.push(post)
     this.queued++
-    // The posts of other agents that wait had no place before, and have none now.
+    // Posts of other agents that wait could not begin before this one arrived, and still cannot.
     const granted: Array<Post> = []
     if (standing !== undefined) this.grantOne(post.agentId, granted)
     const refused = this.tooMany(post.agentId)
@@ -101,7 +102,7 @@ export class PostScheduler<Post extends PostTarget> {
     return { granted, refused: refused === undefined ? [] : [refused] }
   }
 
-  /** Removes a post that has ended, or no longer waits for a place. Does nothing for a post that was refused. */
+  /** Removes a post that has ended or whose wait was interrupted. Does nothing for a post that was refused. */
   leave(post: Post): Moves<Post> {
     const standing = this.held.get(post)
     if (standing === undefined) {
@@ -109,7 +110,7 @@ export class PostScheduler<Post extends PostTarget> {
       return { granted: [], refused: [] }
     }
     const { agentId, host } = post
-    // If neither the server nor the host lacked such a place, no post of another agent waited for it.
+    // If there was still such a place on the server and for the host, no post of another agent waited for it.
     const helpsOthers = !this.all.fits(standing) || this.hosts.get(host)?.fits(standing) === false
     this.held.delete(post)
     this.all.add(standing, -1)
@@ -117,7 +118,7 @@ export class PostScheduler<Post extends PostTarget> {
     release(this.hosts, host, standing)
     const granted: Array<Post> = []
     if (helpsOthers) {
-      // An agent that gets a place moves to the end, where this loop comes to it again.
+      // An agent that gets a place moves to the end of the map, so this loop visits it again.
       for (const agentId of this.queues.keys()) {
         if (!this.all.fits(BEST)) break
         this.grantOne(agentId, granted)
@@ -126,7 +127,7 @@ export class PostScheduler<Post extends PostTarget> {
     return { granted, refused: [] }
   }
 
-  /** Gives a place to a post of an agent, if one can have a place. */
+  /** Gives a place to one waiting post of the agent if a place is free for any of them. Returns whether it did. */
   private grantOne(agentId: string, granted: Array<Post>): boolean {
     if (this.agents.get(agentId)?.fits(BEST) === false) return false
     let best: Post | undefined
@@ -151,7 +152,7 @@ export class PostScheduler<Post extends PostTarget> {
     return true
   }
 
-  /** The index of the post's standing, if there is a place for the post. */
+  /** The index of the post's standing, or undefined if there is no place for the post. */
   private standingFor(post: Post): number | undefined {
     const standing = standings.indexOf(this.standingOf(post))
     const fits = this.all.fits(standing) &&

@@ -2,12 +2,12 @@ import type { INBOX_EVENT, TASK_EVENT } from "#domain/messages/Outbox"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 
-/** A webhook without a slot, and the delivery to render. */
+/** A delivery to render, of a webhook without a slot. */
 export interface Rendering {
   readonly webhookId: string
-  /** The text that the webhook's row has as its secret. */
+  /** The text in the column `secret` of the webhook's row. */
   readonly secret: string
-  /** Of the outbox row. */
+  /** The subject in the outbox row. */
   readonly subject: string
   readonly createdAt: number
 }
@@ -15,9 +15,9 @@ export interface Rendering {
 /** One attempt of a delivery. */
 export interface Attempt {
   readonly deliveryId: string
-  /** Seconds. */
+  /** When the attempt is made, in seconds. */
   readonly at: number
-  /** Null if no request caused the event. */
+  /** The request that caused the event; `null` if no request did. */
   readonly requestId: string | null
 }
 
@@ -26,32 +26,33 @@ export interface Rendered {
   readonly headers: (attempt: Attempt) => Readonly<Record<string, string>>
 }
 
-/** The event must not be posted for this time. No attempt is counted. */
+/** Says that the event must not be posted before `heldMs` have passed. This does not count as an attempt. */
 export interface Deferral {
   readonly heldMs: number
 }
 
-/** Another module, whose events are posted to webhooks without a slot. */
+/** What another module provides so that its events are posted to webhooks without a slot. */
 export interface PostSource {
-  /** Undefined if nothing is left to post. */
+  /** Returns undefined if there is nothing left to post. */
   readonly render: (rendering: Rendering) => Effect.Effect<Rendered | Deferral | undefined, Unavailable>
   /**
-   * Only for webhooks that follow an inbox, and only while no delivery waits: puts the next event into the outbox.
-   * Returns whether there may be one now, or the time for which the next event is held back.
+   * Puts the next event of the inbox into the outbox. Called only for webhooks that follow an inbox, and only while
+   * none of their deliveries waits. Returns whether the outbox may contain an event now, or how long the next event is
+   * held back.
    */
   readonly fill: (webhookId: string) => Effect.Effect<boolean | Deferral, Unavailable>
 }
 
 type SourceEvent = typeof TASK_EVENT | typeof INBOX_EVENT
 
-/** The sources of posts in modules that import this module. Each module registers its own. */
+/** The sources of posts in modules that import this one. Each of those modules registers its own source. */
 export class PostSources extends Context.Service<PostSources, {
   readonly of: (event: SourceEvent) => PostSource
   readonly register: (event: SourceEvent, source: PostSource) => void
 }>()("parley/webhooks/PostSources") {
   static readonly layer = Layer.sync(PostSources, () => {
     const known = new Map<SourceEvent, PostSource>()
-    // A post that comes before its source fails and is retried.
+    // A post that is attempted before its source is registered fails and is retried.
     const missing: PostSource = {
       render: () => Effect.fail(new Unavailable()),
       fill: () => Effect.fail(new Unavailable())

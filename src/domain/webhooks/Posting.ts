@@ -19,25 +19,29 @@ import type { Dependencies, Outcome } from "./WebhookActor.ts"
 import { WebhookClient } from "./WebhookClient.ts"
 import { type SignedTarget, type Waiting, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
 
-/** Deliveries that wait in memory for a place. The others stay in the outbox, where the sweep finds them. */
+/**
+ * How many deliveries may wait in memory for a place. Further deliveries stay in the outbox, where the sweep finds
+ * them.
+ */
 const WAITING = { inAll: 2_000, perAgent: 256 }
 /**
- * The places of `postOnce`. They are separate from the places of deliveries because no circuit holds these posts back.
+ * The places of `postOnce`. They are separate from the places of deliveries because no circuit breaker delays these
+ * posts.
  */
 const ONCE = { inAll: 32, perAgent: 4, perHost: 4, waiting: { inAll: 5_000, perAgent: 200 } }
 /** How long a server remembers whether a target answered. */
 const HEALTH_LASTS_MS = 3_600_000
 const MAX_CACHED_TARGETS = 10_000
-/** An answer that takes longer than this share of the time-out is late. */
+/** A response that takes longer than this share of the time-out is late. */
 const LATE = 1 / 4
 
 interface Attempt {
-  /** Whether the host answered, with any status. */
+  /** Whether the host sent a response, with any status. */
   readonly answered: boolean
   readonly outcome: Outcome
 }
 
-/** The reason can quote what the target sent, such as the names in its certificate. */
+/** The reason can quote text of the target, such as the names in its certificate. So `plainName` cleans it. */
 const failed = (reason: string, status?: number): Outcome => ({
   _tag: "Failed",
   reason: plainName(reason),
@@ -48,7 +52,7 @@ const unanswered = (reason: string): Attempt => ({ answered: false, outcome: fai
 const bodyOf = (event: string, at: number, rendered: string): string =>
   `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
-/** The queues in which posts wait for a place, and how the targets of the last posts answered. */
+/** Makes the queues in which posts wait for a place, and the record of how targets answered recently. */
 const makePlaces = Effect.gen(function*() {
   const config = yield* Config
   const monotonic = monotonicMillis(yield* Clock.Clock)
@@ -72,7 +76,10 @@ const makePlaces = Effect.gen(function*() {
   return { known, monotonic, places, oncePlaces }
 })
 
-/** Makes the function that posts once to a URL, within the time-out, and counts and remembers what came of it. */
+/**
+ * Makes the function that posts once to a URL within the time-out. It counts the outcome in the metrics and records it
+ * for the target's standing.
+ */
 const makeAttempt = Effect.fnUntraced(function*(known: TargetHealth, monotonic: () => number) {
   const clock = yield* Clock.Clock
   const config = yield* Config
@@ -84,7 +91,7 @@ const makeAttempt = Effect.fnUntraced(function*(known: TargetHealth, monotonic: 
       const began = performance.now()
       return Effect.ensuring(effect, Effect.sync(() => webhookSeconds.millis(performance.now() - began)))
     })
-  /** Remembers whether, and how soon, the target of this post answered. */
+  /** Records whether the target of this post answered, and after what time. */
   const remembered =
     (agentId: string, url: URL) => <R>(effect: Effect.Effect<Attempt, never, R>): Effect.Effect<Outcome, never, R> =>
       Effect.suspend(() => {
@@ -130,7 +137,7 @@ const makeAttempt = Effect.fnUntraced(function*(known: TargetHealth, monotonic: 
   }, (effect, agentId, url) =>
     effect.pipe(
       Effect.timeoutOrElse({
-        // Covers the DNS look-up, the connection and the answer together.
+        // Covers the DNS look-up, the connection and the response together.
         duration: config.WEBHOOK_TIMEOUT_SECONDS * 1_000,
         orElse: () => {
           webhookAttempts.at("timeout").add()
@@ -147,7 +154,9 @@ const makeAttempt = Effect.fnUntraced(function*(known: TargetHealth, monotonic: 
     ))
 })
 
-/** Makes the posts of webhooks: of deliveries in the outbox, and of events that are posted once. */
+/**
+ * Makes the two functions that post to webhooks: one for deliveries in the outbox, one for events that are tried once.
+ */
 export const makePosting = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const data = yield* EventData
@@ -165,7 +174,9 @@ export const makePosting = Effect.gen(function*() {
       (targets) => targets.some((one) => one.url === url && one.secret === secret)
     )
 
-  /** The body and the headers to post, or the time to wait; undefined if nothing is left to post. */
+  /**
+   * Returns the body and the headers to post, or how long to wait. Returns undefined if there is nothing left to post.
+   */
   const rendering = Effect.fnUntraced(
     function*(id: string, { agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
       if (event === TASK_EVENT || event === INBOX_EVENT) {
@@ -185,7 +196,7 @@ export const makePosting = Effect.gen(function*() {
 
   const postNow = Effect.fnUntraced(function*(id: string, work: Work, delivery: Waiting, url: URL) {
     const what = yield* rendering(id, work, delivery)
-    // If nothing is left to post, the delivery counts as done.
+    // If there is nothing left to post, the delivery counts as delivered.
     if (what === undefined) return { _tag: "Delivered" as const }
     if ("heldMs" in what) return { _tag: "Held" as const, heldMs: what.heldMs }
     const outcome = yield* attempt(work.agentId, url, deliveryId(key, delivery.deliveryNo), what.body, what.headers)
@@ -194,7 +205,7 @@ export const makePosting = Effect.gen(function*() {
   })
 
   const post: Dependencies["post"] = Effect.fnUntraced(function*(id, work, delivery, wanted) {
-    // The URL was checked when it was stored, perhaps by an earlier release that accepted more.
+    // The URL was checked when it was stored. An earlier release may have accepted more URLs than this one.
     const url = new URL(work.url)
     const posted = yield* places.run({ agentId: work.agentId, host: url.host })((waited) =>
       Effect.gen(function*() {
@@ -227,9 +238,9 @@ export const makePosting = Effect.gen(function*() {
   )
 
   return {
-    /** Posts a delivery of the outbox, when it gets a place. */
+    /** Posts a delivery of the outbox when a place is free. */
     post,
-    /** Posts, once, an event that is not in the outbox. Drops it if too many wait. */
+    /** Tries once to post an event that is not in the outbox. Drops the event if too many wait. */
     postOnce
   }
 })

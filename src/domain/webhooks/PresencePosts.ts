@@ -3,16 +3,18 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { WebhookActors } from "./WebhookActors.ts"
 import { WebhooksRepo } from "./WebhooksRepo.ts"
 
-/** How many events may wait to be posted; further ones are dropped. */
+/** How many events may wait to be posted. Further events are dropped. */
 const CAPACITY = 10_000
 const SLICE = 250
 
 /**
- * Posts presence to webhooks, best effort: events wait in memory for up to a second and are tried once. If an agent's
- * presence changes again while it waits, only the latest state is posted.
+ * Posts presence to webhooks, best effort. Events wait in memory for up to a second and are tried once. If an agent's
+ * presence changes again while an event waits, only the latest state is posted.
  */
 export class PresencePosts extends Context.Service<PresencePosts, {
-  /** Queues the presence of `handle` for the webhooks that these agents have for it; `data` is JSON text. */
+  /**
+   * Queues the presence of `handle` for the webhooks of these agents that subscribe to presence. `data` is JSON text.
+   */
   readonly post: (agentIds: ReadonlyArray<string>, handle: string, data: string) => void
 }>()("parley/webhooks/PresencePosts") {
   static readonly layer = Layer.effect(

@@ -2,15 +2,15 @@ import { createHmac } from "node:crypto"
 
 const hmac = (key: string | Buffer, text: string): Buffer => createHmac("sha256", key).update(text).digest()
 
-/** The headers that every post has. */
+/** The headers of every post. */
 const POSTED = { "content-type": "application/json", "user-agent": "Parley-Webhooks" }
 
-/** The beginning of a secret of Standard Webhooks. The key is what follows, in base64. */
+/** The prefix of a secret of Standard Webhooks. The base64 text after it encodes the key. */
 const STANDARD = "whsec_"
 
 /**
- * The key of a secret that begins as those of Standard Webhooks; undefined for any other text, and if no base64
- * follows.
+ * Returns the key of a secret with the prefix of Standard Webhooks. Returns undefined if the prefix is missing or no
+ * base64 follows it.
  */
 const decodedKey = (secret: string): Buffer | undefined => {
   const encoded = secret.slice(STANDARD.length)
@@ -20,22 +20,22 @@ const decodedKey = (secret: string): Buffer | undefined => {
   return isWhole && key.length > 0 ? key : undefined
 }
 
-/** The key of a secret of Standard Webhooks; undefined for any other text. A key has 24 to 64 bytes. */
+/** Returns the key of a secret of Standard Webhooks, which has 24 to 64 bytes. Returns undefined for any other text. */
 export const standardKey = (secret: string): Buffer | undefined => {
   const key = decodedKey(secret)
   return key !== undefined && key.length >= 24 && key.length <= 64 ? key : undefined
 }
 
-/** A message of Standard Webhooks. */
+/** A message as Standard Webhooks defines it. */
 interface Message {
   readonly body: string
-  /** The id of the message, the same in all attempts. */
+  /** The id of the message. It is the same in all attempts. */
   readonly id: string
-  /** Seconds. */
+  /** The time of the attempt, in seconds. */
   readonly at: number
 }
 
-/** The three headers of Standard Webhooks, with a signature for each of the keys. */
+/** The three headers of Standard Webhooks, with one signature for each key. */
 const standardSigned = ({ at, body, id }: Message, keys: ReadonlyArray<Buffer>): Readonly<Record<string, string>> => ({
   "webhook-id": id,
   "webhook-timestamp": String(at),
@@ -43,18 +43,18 @@ const standardSigned = ({ at, body, id }: Message, keys: ReadonlyArray<Buffer>):
 })
 
 /**
- * The headers of one attempt (wire.md C.12). If there is a secret, they are signed in both forms of AgentChat, whose
- * key is the secret as UTF-8 text, and in the form of Standard Webhooks, whose key is what a `whsec_` secret encodes,
- * or else the same text.
+ * The headers of one attempt (wire.md C.12). If there is a secret, the headers contain three signatures: two in the
+ * forms of AgentChat and one in that of Standard Webhooks. The key of the AgentChat signatures is the secret as UTF-8
+ * text. The key of the third is what a `whsec_` secret encodes; for any other secret it is the same text.
  */
 export const signedHeaders = (options: {
   readonly secret: string | undefined
   readonly body: string
   readonly event: string
   readonly deliveryId: string
-  /** Seconds. */
+  /** The time of the attempt, in seconds. */
   readonly at: number
-  /** Null if no request caused the event. The header is then left out. */
+  /** The request that caused the event. `null` if no request did; the header is then omitted. */
   readonly requestId: string | null
 }): Readonly<Record<string, string>> => {
   const { at, body, deliveryId, event, requestId, secret } = options
@@ -71,7 +71,9 @@ export const signedHeaders = (options: {
   }
 }
 
-/** The headers of one attempt by Standard Webhooks alone, with a signature for each of the secrets. */
+/**
+ * The headers of one attempt that is signed only in the form of Standard Webhooks, with one signature for each secret.
+ */
 export const standardHeaders = (
   options: Message & { readonly secrets: ReadonlyArray<string> }
 ): Readonly<Record<string, string>> => ({
@@ -79,6 +81,6 @@ export const standardHeaders = (
   ...standardSigned(options, options.secrets.flatMap((secret) => standardKey(secret) ?? []))
 })
 
-/** The id of a delivery, the same for all its attempts: a keyed hash of its number in the outbox. */
+/** The id of a delivery: a keyed hash of its number in the outbox. It is the same for all attempts of the delivery. */
 export const deliveryId = (key: Buffer, deliveryNo: number): string =>
   `whd_${hmac(key, `whd ${deliveryNo}`).toString("base64url", 0, 12)}`

@@ -1,6 +1,6 @@
 /**
- * One agent's posts to one host. The posts of other agents to the host do not count for this target, so no agent can
- * spoil a host for others.
+ * A pair of an agent and a host to which the agent's webhooks post. Posts of other agents to the same host count for
+ * other targets. So no agent can worsen the standing of a host for other agents.
  */
 export interface PostTarget {
   readonly agentId: string
@@ -8,27 +8,27 @@ export interface PostTarget {
 }
 
 /**
- * The standings of a target, from the worst to the best. The last post decides the standing; `Late` if the post was
- * answered late.
+ * The standings of a target, from the worst to the best. The last post decides: `Answers` if the host answered it in
+ * time, `Late` if the host answered late, `Silent` if the host did not answer. `Unknown`: no recent post is known.
  */
 export const standings = ["Silent", "Unknown", "Late", "Answers"] as const
 export type Standing = typeof standings[number]
 
 export interface StandingRules {
-  /** How many targets are remembered. Above that, the server forgets the target whose last post is the oldest. */
+  /** How many targets are remembered. When there are more, the target whose last post is the oldest is forgotten. */
   readonly remembered: number
-  /** How long a standing lasts after the last post. */
+  /** How long a standing lasts after the last post, in milliseconds. */
   readonly lastsMs: number
-  /** A post that takes longer is late, with an answer or without one. */
+  /** How long a post may take before it is late, in milliseconds, whether or not the host answers. */
   readonly lateMs: number
 }
 
 /**
- * Remembers in bounded memory which targets answered lately. A restart forgets all of them. Times are in milliseconds.
+ * Remembers in bounded memory how targets answered recently. A restart forgets all of them. Times are in milliseconds.
  */
 export class TargetHealth {
   private readonly rules: StandingRules
-  /** The target with the oldest last post comes first. */
+  /** The known targets, ordered by the time of their last post, oldest first. */
   private readonly known = new Map<string, { readonly standing: Standing; readonly at: number }>()
 
   constructor(rules: StandingRules) {
@@ -41,8 +41,8 @@ export class TargetHealth {
   }
 
   /**
-   * Counts a post that has ended. An early failure, such as a refused connection, changes nothing, because it did not
-   * hold a place for long.
+   * Records the outcome of a post that has ended. An early failure, such as a refused connection, does not change the
+   * standing, because the post did not occupy its place for long.
    */
   ended(target: PostTarget, answered: boolean, tookMs: number, now: number): void {
     const late = tookMs > this.rules.lateMs

@@ -3,7 +3,7 @@ import { DateTimeString, iso, Text } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 
-/** A webhook as stored; times in milliseconds. */
+/** A webhook as stored. Times are in milliseconds. */
 export interface StoredWebhook {
   readonly id: string
   readonly agentId: string

@@ -7,13 +7,13 @@ import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
 
 export type Outcome =
   | { readonly _tag: "Delivered" }
-  /** `status` is that of the answer, if there was one. */
+  /** `status` is the status of the response, if there was one. */
   | { readonly _tag: "Failed"; readonly reason: string; readonly status?: number }
 
 /**
- * `Unwanted`: when a place was free, the circuit had opened, the shard had moved, or the webhook or the delivery had
- * changed since it was read. `NoPlace`: too many posts wait for a place. `Held`: the event must not be posted for this
- * time. Nothing was posted in these cases.
+ * The outcome of a post, or the reason why nothing was posted. `Unwanted`: before a place was free, the circuit opened,
+ * the shard moved, or the webhook or the delivery changed. `NoPlace`: too many posts wait for a place. `Held`: the
+ * event must not be posted before `heldMs` have passed.
  */
 export type Posted =
   | Outcome
@@ -21,16 +21,19 @@ export type Posted =
   | { readonly _tag: "NoPlace" }
   | { readonly _tag: "Held"; readonly heldMs: number }
 
-/** Attempts of a delivery to a webhook that follows an inbox. After the last one the webhook is suspended. */
+/**
+ * How many attempts a delivery gets if its webhook follows an inbox. If the last one fails, the webhook is suspended.
+ */
 const INBOX_ATTEMPTS = 6
-/** The receiver wants no post again: the webhook is suspended. */
+/** With this status the receiver asks for no further posts, so the webhook is suspended. */
 const GONE = 410
-/** The receiver takes no event of this size: the event is left out. */
+/** With this status the receiver rejects the size of the event, so the event is skipped. */
 const TOO_LARGE = 413
 
 /**
- * The consequence of a failed attempt. A webhook that follows an inbox leaves no event out, except one that is too
- * large: it is suspended until its client resumes it. Any other webhook loses a delivery after the last attempt.
+ * Decides what follows a failed attempt. A webhook that follows an inbox skips no event, except one that is too large.
+ * After the last attempt it is suspended until its client resumes it. For any other webhook, the delivery is dead after
+ * the last attempt.
  */
 const afterFailed = (
   followsInbox: boolean,
@@ -44,18 +47,21 @@ const afterFailed = (
   return status === GONE || waitMs === undefined || attempts + 1 >= INBOX_ATTEMPTS ? "suspended" : { waitMs }
 }
 
-/** The functions and settings that a webhook uses. */
+/** The functions and settings that a webhook's actor uses. */
 export interface Dependencies {
   readonly now: () => number
   readonly circuit: CircuitRules
-  /** Milliseconds to wait after each failed attempt; a delivery that fails once more after the last wait is dead. */
+  /**
+   * How long to wait after each failed attempt, in milliseconds. A delivery that fails again after the last wait is
+   * dead.
+   */
   readonly retryMs: ReadonlyArray<number>
   /** Whether this node owns the webhook. */
   readonly isLocal: (id: string) => boolean
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, Unavailable>
   /**
-   * Posts once, if `stillWanted` is true when a place is free, and if nothing changed in the outbox while the post
-   * waited for the place.
+   * Posts once when a place is free. Posts nothing if `stillWanted` is false by then, or if the delivery changed in the
+   * outbox while the post waited for the place.
    */
   readonly post: (
     id: string,
@@ -67,31 +73,31 @@ export interface Dependencies {
   readonly failed: (failure: Failure) => Effect.Effect<void, Unavailable>
   readonly postponed: (id: string, deliveryNo: number, dueAt: number) => Effect.Effect<void, Unavailable>
   /**
-   * Puts the next event of the inbox that the webhook follows into its outbox. Returns whether there may be one now, or
-   * the time for which the next event is held back.
+   * Puts the next event of the inbox that the webhook follows into its outbox. Returns whether the outbox may contain
+   * an event now, or how long the next event is held back.
    */
   readonly fill: (id: string) => Effect.Effect<boolean | { readonly heldMs: number }, Unavailable>
 }
 
-/** Deliveries of one webhook that are posted at once. */
+/** How many deliveries of one webhook are posted at the same time. */
 const MAX_CONCURRENT_POSTS = 4
-/** Deliveries that are read from the outbox together. */
+/** How many deliveries one read of the outbox takes. */
 const PAGE = 32
-/** A pass waits for a delivery that is due within this time. For later deliveries the sweep wakes the webhook. */
+/** How long a pass waits for a delivery to become due. For later deliveries the sweep wakes the webhook. */
 const SOON_MS = 60_000
 
 /**
- * Whether a delivery is to be posted. A delivery that waits longer than its retry was scheduled before the clock was
- * set back.
+ * Whether a delivery is to be posted now. If a delivery would wait longer than its retry delay, it was scheduled before
+ * the clock was set back, and is due.
  */
 const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: Waiting, now: number): boolean =>
   dueAt <= now || dueAt > now + (retryMs[attempts - 1] ?? 0) + SET_BACK_MS
 
 /**
- * Posts the deliveries that the outbox holds for one webhook, roughly in the order in which they are due. One pass runs
- * at a time. It ends when nothing is due soon, or when a delivery got no place. Then the sweep begins the next pass.
- * When a delivery is not wanted any more, the pass reads the outbox again. Only the circuit's counts are kept in
- * memory.
+ * Posts the deliveries that the outbox contains for one webhook, roughly in the order in which they are due. Only one
+ * pass runs at a time. A pass ends when nothing is due soon, or when a delivery got no place. After that, the next
+ * signal or the sweep begins a pass. When a post returns `Unwanted`, the pass reads the outbox again. Only the counts
+ * of the circuit breaker are kept in memory.
  */
 export class WebhookActor {
   readonly id: string
@@ -99,7 +105,7 @@ export class WebhookActor {
   private readonly woken = Latch.makeUnsafe(false)
   private circuit: Circuit = closed
   running = false
-  /** When a pass last read the outbox; milliseconds. */
+  /** When a pass last read the outbox, in milliseconds. */
   lastUsed = 0
 
   constructor(id: string, deps: Dependencies) {
@@ -107,12 +113,12 @@ export class WebhookActor {
     this.deps = deps
   }
 
-  /** Whether the circuit has counted failures that the next pass needs. */
+  /** Whether the circuit breaker has counted failures that the next pass needs. */
   get remembers(): boolean {
     return this.circuit.inARow > 0
   }
 
-  /** Signals that something may be due. If it returns true, no pass is running, and the caller must run `pass`. */
+  /** Signals that a delivery may be due. If it returns true, no pass is running, and the caller must run `pass`. */
   wake(): boolean {
     this.woken.openUnsafe()
     if (this.running) return false
@@ -120,7 +126,7 @@ export class WebhookActor {
     return true
   }
 
-  /** Posts until nothing is due soon. Run it only when `wake` has returned true. */
+  /** Posts deliveries until none is due soon. Run it only when `wake` has returned true. */
   readonly pass: Effect.Effect<void, Unavailable> = Effect.gen({ self: this }, function*() {
     while (this.deps.isLocal(this.id)) {
       this.woken.closeUnsafe()
@@ -159,7 +165,10 @@ export class WebhookActor {
     this.running = false
   })))
 
-  /** Attempts a delivery. If it was not posted, returns the reason, and no further delivery of this page is posted. */
+  /**
+   * Attempts a delivery. If it was not posted, returns the reason. The pass then posts no further delivery of this
+   * page.
+   */
   private readonly attempt = Effect.fnUntraced(
     { self: this },
     function*(work: Work, delivery: Waiting, probe: boolean) {

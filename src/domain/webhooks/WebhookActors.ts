@@ -20,23 +20,27 @@ const LATE_WRITES_MS = 60_000
 const IDLE_MS = 300_000
 
 /**
- * The webhooks that post from this node. A webhook posts from its owner, which is woken after an event is committed to
- * the outbox. If that signal is lost, or the node crashes before the post, the sweep of the outbox (`wakeDue`) wakes
- * the owner. A crash between the post and its mark in the outbox repeats the post, with the same delivery id.
+ * The webhooks that post from this node. The owner of a webhook makes its posts. A signal wakes the owner after an
+ * event is committed to the outbox. If that signal is lost, or the node crashes before the post, the sweep of the
+ * outbox (`wakeDue`) wakes the owner. If the node crashes after a post but before the outbox records it, the post is
+ * repeated with the same delivery id.
  */
 export class WebhookActors extends Context.Service<WebhookActors, {
-  /** Wakes a webhook, for which something may be due, on its owner. */
+  /** Wakes a webhook on the node that owns it, because a delivery may be due. */
   readonly wake: (id: string) => void
   /**
-   * Posts, once and from this node, an event that is not in the outbox. Ignores failures. Drops the event if too many
-   * wait.
+   * Tries once, from this node, to post an event that is not in the outbox. Ignores failures. Drops the event if too
+   * many wait.
    */
   readonly postOnce: (target: SignedTarget, event: WebhookEvent, deliveryId: string, data: string) => void
-  /** The sweep of the outbox: wakes those webhooks of the next slice that have something due, each on its owner. */
+  /**
+   * The sweep of the outbox: reads the next slice of webhooks and wakes those that have a delivery due, each on its
+   * owner.
+   */
   readonly wakeDue: Effect.Effect<Batch, Unavailable>
-  /** Marks as dead some of the deliveries that wait for deactivated webhooks. */
+  /** Marks a batch of the deliveries that wait for deactivated webhooks as dead. */
   readonly abandon: Effect.Effect<Batch, Unavailable>
-  /** Removes some of the deliveries of deleted webhooks, and some of those webhooks once they have none. */
+  /** Removes a batch of the deliveries of deleted webhooks, and the deleted webhooks that have no deliveries left. */
   readonly sweepDeleted: Effect.Effect<Batch, Unavailable>
 }>()("parley/webhooks/WebhookActors") {
   static readonly layer = Layer.effect(
@@ -74,7 +78,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const actors = yield* makeActors("webhook", (id) => new WebhookActor(id, deps), (actor, id) => {
         if (actor.running || actor.lastUsed >= now() - IDLE_MS) return false
         if (!actor.remembers || !isLocal(id)) return true
-        // An actor that remembers failures is woken. It forgets them if its webhook was deleted or deactivated.
+        // Wake an actor that remembers failures, because its pass clears them if the webhook was deleted or
+        // deactivated.
         wakeHere(id)
         return false
       })
@@ -97,11 +102,11 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         else fork(Effect.ignore(client.Wake(id)))
       }
 
-      /** Agents whose webhooks may have got deliveries since the last query for these webhooks. */
+      /** Agents whose webhooks may have new deliveries since the last query for the webhooks' ids. */
       const raised = new Set<string>()
       let asking = false
       const ask = Effect.gen(function*() {
-        // A message to many agents adds all of them in one turn of the event loop, so one query serves all of them.
+        // A message to many agents adds all of them in one tick of the event loop, so one query serves all of them.
         yield* Effect.yieldNow
         while (raised.size > 0) {
           const agentIds = [...raised]
@@ -121,8 +126,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         fork(ask)
       })
 
-      // The webhook id after which the next slice begins. It is only in memory, so a job that moves to another process
-      // starts over.
+      // The webhook id after which the next slice begins. The id is only in memory, so the sweep starts over when its
+      // job moves to another process.
       let above = ""
       const wakeDue = Effect.gen(function*() {
         const slice = yield* repo.due(above, now(), SLICE)

@@ -6,7 +6,9 @@ export interface Post extends GuardedRequest {
   readonly body: string
 }
 
-/** How much of an answer's body is read, and for how long, before the connection is dropped; the content is ignored. */
+/**
+ * How much of a response's body is read, and for how long, before the connection is dropped. The content is ignored.
+ */
 const MAX_BODY_BYTES = 65_536
 const MAX_BODY_TIME = "1 second"
 
@@ -21,8 +23,8 @@ const drained = (response: IncomingMessage): Effect.Effect<void> =>
   }).pipe(Effect.timeoutOption(MAX_BODY_TIME), Effect.asVoid)
 
 /**
- * Posts once, like `WebhookClient`, and returns the answer's body too. The body is undefined if it has more than a
- * number of bytes, or breaks off.
+ * Posts once, like `WebhookClient`, and also returns the body of the response. The text is undefined if the body is
+ * longer than `most` bytes or incomplete.
  */
 export const ChallengeClient = Context.Reference<
   (
@@ -38,7 +40,7 @@ export const ChallengeClient = Context.Reference<
       ))
 })
 
-/** Posts once and returns the status of the answer. Tests replace it. */
+/** Posts once and returns the status of the response. Tests replace this function. */
 export const WebhookClient = Context.Reference<(post: Post) => Effect.Effect<number, ExchangeFailed>>(
   "parley/webhooks/WebhookClient",
   {

@@ -13,11 +13,11 @@ import { type InboxStep, WebhooksRepo } from "./WebhooksRepo.ts"
 
 const LIMIT = 50
 const MAX = 200
-/** Time limit of the DNS look-up at creation. Each post resolves the name again. */
+/** The time-out of the DNS look-up when a webhook is created. Each post resolves the name again. */
 const LOOKUP_TIMEOUT = "3 seconds"
 const TRIES = 20
 
-/** The webhooks of agents (wire.md C.12). For any other agent a webhook is not found, as if it did not exist. */
+/** The webhooks of agents (wire.md C.12). A webhook of another agent gives `NotFound`, as if it did not exist. */
 export class Webhooks extends Context.Service<Webhooks, {
   /** Creates a webhook. Only this call returns the secret, which is generated if none is given. */
   readonly create: (
@@ -34,46 +34,47 @@ export class Webhooks extends Context.Service<Webhooks, {
     query: PageQuery
   ) => Effect.Effect<Page<StoredWebhook>, ValidationFailed | Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
-  /** Removes a webhook. Posts that are under way still finish. No others begin. */
+  /** Removes a webhook. Posts that are under way still finish. No further posts begin. */
   readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
   /** Refuses a URL that no webhook may have. */
   readonly check: (url: string) => Effect.Effect<void, ValidationFailed>
   /**
-   * Locks the agent's row until the transaction ends, so that its webhooks for tasks are created one after the other.
+   * Locks the agent's row until the transaction ends, so that the agent's webhooks for tasks are created one at a time.
    */
   readonly holdOwner: (agentId: string) => Effect.Effect<void, Unauthorized | Unavailable>
   /**
-   * Creates a webhook for one task of an agent and returns its id, by which the outbox gets its events. The URL has
-   * been checked.
+   * Creates a webhook for one task of an agent and returns its id, which rows of the outbox refer to. The caller must
+   * have checked the URL.
    */
   readonly createForTask: (agentId: string, target: TaskTarget) => Effect.Effect<string, Unauthorized | Unavailable>
-  /** The webhooks among these that exist. */
+  /** Returns the webhooks with these ids that exist. */
   readonly forTasks: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<TaskWebhook>, Unavailable>
-  /** The webhooks among these that exist, and whether a delivery of each waits to be posted. */
+  /** Returns the webhooks with these ids that exist, and whether a delivery of each waits to be posted. */
   readonly waitingForTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
-  /** Changes the target of a webhook. Deliveries that wait go to the new URL. */
+  /** Changes the target of a webhook. Waiting deliveries go to the new URL. */
   readonly changeForTask: (id: string, target: TaskTarget) => Effect.Effect<void, Unavailable>
   /**
-   * Creates a webhook that follows the inbox of an agent from a number, and returns its id. The URL has been checked.
+   * Creates a webhook that follows the inbox of an agent after `inboxNo`, and returns its id. The caller must have
+   * checked the URL.
    */
   readonly createForInbox: (
     agentId: string,
     target: { readonly url: string; readonly secret: string; readonly inboxNo: number }
   ) => Effect.Effect<string, Unauthorized | Unavailable>
   /**
-   * Changes the secret of a webhook that follows an inbox. With `afresh`, its waiting delivery is tried again from its
-   * first attempt. Ends a suspension.
+   * Ends the suspension of a webhook that follows an inbox, and changes its secret. With `afresh`, the attempts of its
+   * waiting delivery are counted from zero again.
    */
   readonly resume: (id: string, secret: string, afresh: boolean) => Effect.Effect<void, Unavailable>
-  /** Moves a webhook that follows an inbox, and puts its next event, if there is one, into its outbox. */
+  /** Records how far a webhook has followed its inbox, and puts its next event, if there is one, into the outbox. */
   readonly step: (step: InboxStep) => Effect.Effect<void, Unavailable>
   /** Removes webhooks without a slot. */
   readonly removeUnlisted: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
-  /** Removes the webhooks among these that have no deliveries, neither waiting nor finished. */
+  /** Removes those of these webhooks that have no deliveries, neither waiting nor finished. */
   readonly removeIdle: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
-  /** Removes the webhooks of a deleted agent (wire.md G.12); idempotent. */
+  /** Removes the webhooks of a deleted agent (wire.md G.12). Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/webhooks/Webhooks") {
   static readonly layer = Layer.effect(
@@ -88,7 +89,7 @@ export class Webhooks extends Context.Service<Webhooks, {
 
       const unknown = () => new NotFound({ message: "You have no such webhook." })
 
-      /** A look-up that fails or times out does not refuse the URL, because each post resolves the name again. */
+      /** If the look-up fails or times out, the URL is accepted, because each post resolves the name again. */
       const checkUrl = (text: string): Effect.Effect<void, ValidationFailed> =>
         Effect.flatMap(parseTarget(text), (url) => checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE)).pipe(
           Effect.timeoutOption(LOOKUP_TIMEOUT),
@@ -118,7 +119,7 @@ export class Webhooks extends Context.Service<Webhooks, {
               at: yield* Clock.currentTimeMillis
             }, most)
             if (webhook !== undefined) return { webhook, secret }
-            // An earlier attempt at this same request created the webhook, but its answer was lost.
+            // An earlier attempt of this request may have created the webhook, with its response lost.
             const made = yield* repo.made(agentId, id)
             if (made !== undefined) return made
             if ((yield* repo.count(agentId)) >= most) return yield* new TooManyWebhooks()

@@ -13,7 +13,10 @@ export interface NewWebhook {
   readonly url: string
   readonly events: ReadonlyArray<WebhookEvent>
   readonly secret: string
-  /** Its events as bits, to be added to the hint in the agent's row (`webhook_events`). */
+  /**
+   * The webhook's events as bits. They are added to `webhook_events` in the agent's row, the events that its webhooks
+   * may want.
+   */
   readonly bits: number
   readonly at: number
 }
@@ -26,7 +29,7 @@ export interface Waiting {
   readonly createdAt: number
   readonly attempts: number
   readonly dueAt: number
-  /** The request that caused the event: its id and its trace (`splitOrigin`); null if no request did. */
+  /** The id and the trace of the request that caused the event (`splitOrigin`); null if no request did. */
   readonly requestId: string | null
 }
 
@@ -36,7 +39,7 @@ export interface Work {
   readonly url: string
   readonly secret: string
   readonly pausedUntil: number | null
-  /** Whether the webhook follows the inbox of its agent. Then its outbox holds at most one delivery that waits. */
+  /** Whether the webhook follows the inbox of its agent. If it does, at most one of its deliveries waits. */
   readonly followsInbox: boolean
   /** Whether the inbox that the webhook follows may have a next event. */
   readonly hasNews: boolean
@@ -46,7 +49,7 @@ export interface Work {
 /** How far a webhook has followed its inbox, and the next event, if there is one. */
 export interface InboxStep {
   readonly id: string
-  /** The inbox number before. The step does nothing if the webhook has another one meanwhile. */
+  /** The inbox number from which the step starts. The step does nothing if the row has another number by now. */
   readonly from: number
   readonly inboxNo: number
   readonly lookAt: number | null
@@ -62,7 +65,7 @@ export interface SignedTarget {
   readonly secret: string
 }
 
-/** A failed attempt; `dueAt` is when it is retried, null after the last attempt. */
+/** A failed attempt. `dueAt` is when the delivery is retried, or null after the last attempt. */
 export interface Failure {
   readonly webhookId: string
   readonly deliveryNo: number
@@ -93,9 +96,9 @@ const stored = (row: WebhookColumns): StoredWebhook => ({
 })
 
 /**
- * The update of the agent's row tests the latest version of the row, so an account that has ended meanwhile gets no
- * webhook. Returns no row in that case, if no slot is free, or if a concurrent creation took the same slot. `IS TRUE`
- * keeps the planner from reading the whole index of live accounts.
+ * The update of the agent's row tests the latest version of the row, so an account that has just ended gets no webhook.
+ * The statement returns no row in that case, if no slot is free, or if a concurrent creation took the same slot.
+ * `IS TRUE` keeps the planner from reading the whole index of live accounts.
  */
 const CREATE = `
 WITH slot AS (
@@ -147,7 +150,7 @@ INSERT INTO webhooks (id, agent_id, url, events, secret, created_at, inbox_no)
 SELECT $1, id, $3, ARRAY['${INBOX_EVENT}'], $4, $5::bigint, $6::bigint FROM owner
 RETURNING id`
 
-/** Resets the number of attempts of the delivery that waits for a webhook. */
+/** Reactivates a webhook with a new secret. On request, resets the attempts of the webhook's waiting delivery. */
 const RESUME = `
 WITH resumed AS (
   UPDATE webhooks SET secret = $2, active = true, dead_in_a_row = 0, paused_until = NULL
@@ -157,7 +160,10 @@ WITH resumed AS (
 UPDATE webhook_deliveries SET attempts = 0, due_at = $3
 WHERE webhook_id = (SELECT id FROM resumed) AND due_at IS NOT NULL AND $4::boolean`
 
-/** The comparison with the number before makes of two passes at once, on two nodes, only one write an event. */
+/**
+ * The statement compares the row's inbox number with the number from which the step starts. So if two nodes run a pass
+ * at the same time, only one of them writes the event.
+ */
 const STEP = `
 WITH moved AS (
   UPDATE webhooks SET inbox_no = $3, look_at = $4, told_at = CASE WHEN $5::text IS NULL THEN told_at ELSE $6::bigint END
@@ -177,7 +183,7 @@ const WAITING_FOR_TASKS = `
 SELECT id, (SELECT true FROM webhook_deliveries WHERE webhook_id = webhooks.id AND due_at IS NOT NULL LIMIT 1) IS TRUE AS waiting
 FROM webhooks WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL`
 
-/** A new address starts active, without a pause and without counted failures. */
+/** A webhook with a new URL starts active, without a pause and without counted failures. */
 const CHANGE_FOR_TASK = `
 UPDATE webhooks SET url = $2, secret = $3, active = true, dead_in_a_row = 0, paused_until = NULL
 WHERE id = $1 AND slot IS NULL AND deleted_at IS NULL`
@@ -201,7 +207,7 @@ const dueAtEnd = (order: "ASC" | "DESC"): string => `
   (SELECT d.due_at <= $2 OR d.due_at > $2 + COALESCE(($5::bigint[])[d.attempts], 0) + ${SET_BACK_MS} FROM webhook_deliveries d
     WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL ORDER BY d.due_at ${order} LIMIT 1)`
 
-/** The longest time for which a webhook that follows an inbox can hold back an event. */
+/** How long a webhook that follows an inbox can hold back an event at most, in milliseconds. */
 const LONGEST_HOLD_MS = 3_600_000
 
 /** Whether there may be a next event in the inbox that a webhook follows; null if the webhook follows none. */
@@ -211,9 +217,10 @@ const BEHIND = `CASE WHEN w.inbox_no IS NOT NULL THEN COALESCE(
   ) END`
 
 /**
- * Reads a slice of the webhooks, so that its cost is bounded for any number of waiting deliveries. Pauses beyond $4,
- * and deliveries that wait longer than their retry ($5), are from before the clock was set back. A retry from after
- * that may be due before them, so the statement reads the last delivery as well.
+ * Reads one slice of the webhooks, so that the cost is bounded for any number of waiting deliveries. A pause that ends
+ * after $4, or a delivery that would wait longer than its retry delay ($5), was written before the clock was set back
+ * and is over. Deliveries written before and after that moment can be in either order, so the statement tests both the
+ * first and the last one.
  */
 const DUE = `
 SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2 OR w.paused_until > $4) AND COALESCE(${
@@ -224,10 +231,7 @@ SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.
 ) AS due
 FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`
 
-/**
- * `has_news` does not compare `look_at` with the time, because an event can be free to post before the time up to which
- * it was held back.
- */
+/** `has_news` does not compare `look_at` with the time, because the reason to hold an event back can end earlier. */
 const WORK = `
 SELECT w.agent_id, w.url, w.secret, w.paused_until, w.inbox_no IS NOT NULL AS follows_inbox,
   (w.look_at IS NOT NULL OR (SELECT n.last_no > w.inbox_no FROM inboxes n WHERE n.agent_id = w.agent_id)) IS TRUE AS has_news, d.*
@@ -240,12 +244,12 @@ LEFT JOIN LATERAL (
 WHERE w.id = $1 AND w.active AND w.deleted_at IS NULL
 ORDER BY d.due_at, d.no`
 
-/** Every attempt changes `due_at`, so the same `due_at` means that no attempt was made meanwhile. */
+/** Every attempt changes `due_at`. So if `due_at` is unchanged, no attempt was made since the delivery was read. */
 const STILL_DUE = `
 SELECT FROM webhooks w JOIN webhook_deliveries d ON d.webhook_id = w.id
 WHERE w.id = $1 AND w.active AND w.deleted_at IS NULL AND w.url = $2 AND w.secret = $3 AND d.no = $4 AND d.due_at = $5`
 
-/** Writes the webhook's row only when there is something to reset. Only a probe ends a pause. */
+/** Writes the webhook's row only if it has counted failures, or a pause that the probe ends, to reset. */
 const DELIVERED = `
 WITH forgiven AS (
   UPDATE webhooks SET dead_in_a_row = 0, paused_until = CASE WHEN $4::boolean THEN NULL ELSE paused_until END
@@ -256,9 +260,9 @@ SET attempts = attempts + 1, due_at = NULL, finished_at = $3, delivered = true, 
 WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
 
 /**
- * Concurrent attempts are written in any order. `GREATEST` keeps one from shortening the pause that another began. A
- * pause beyond $8 is from before the clock was set back. A webhook that follows an inbox is suspended by an attempt of
- * a delivery that still waits, and by nothing else.
+ * Concurrent attempts are written in any order. With `GREATEST`, none of them shortens a pause that another began. A
+ * pause that ends after $8 was written before the clock was set back. A webhook that follows an inbox is suspended only
+ * by a failed attempt of a delivery that still waits.
  */
 const FAILED = `
 WITH failed AS (
@@ -279,8 +283,8 @@ WHERE w.id = $1 AND w.deleted_at IS NULL AND ($6::bigint IS NOT NULL OR $5::bigi
 RETURNING w.active`
 
 /**
- * Marks as dead the deliveries that wait for a deactivated webhook. A webhook that follows an inbox is suspended, and
- * keeps its delivery.
+ * Marks the waiting deliveries of deactivated webhooks as dead. A webhook that follows an inbox is only suspended, so
+ * its delivery is kept.
  */
 const ABANDON = `
 WITH waiting AS MATERIALIZED (
@@ -296,7 +300,10 @@ SET due_at = NULL, finished_at = $1, delivered = false, failure = COALESCE(failu
 WHERE no = ANY (ARRAY(SELECT no FROM waiting)) AND due_at IS NOT NULL
 RETURNING no`
 
-/** `$1` is some time ago, because statements that began before a webhook's deletion may write deliveries after it. */
+/**
+ * Takes webhooks that were deleted before `$1`. This is some time ago, because a statement that began before the
+ * deletion may write deliveries after it.
+ */
 const SWEEP_DELETED = `
 WITH gone AS MATERIALIZED (
   SELECT id FROM webhooks WHERE deleted_at <= $1 ORDER BY deleted_at LIMIT 100
@@ -318,28 +325,30 @@ SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
  * (Outbox.ts).
  */
 export class WebhooksRepo extends Context.Service<WebhooksRepo, {
-  /** Undefined if the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended. */
+  /**
+   * Returns undefined if the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended.
+   */
   readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, Unavailable>
   /** Whether the account exists and has not ended. */
   readonly hasOwner: (agentId: string) => Effect.Effect<boolean, Unavailable>
-  /** Returns the same as `hasOwner`, and locks the account's row until the transaction ends. */
+  /** Like `hasOwner`, and locks the account's row until the transaction ends. */
   readonly holdOwner: (agentId: string) => Effect.Effect<boolean, Unavailable>
   readonly count: (agentId: string) => Effect.Effect<number, Unavailable>
-  /** Oldest first. */
+  /** The agent's webhooks, oldest first. */
   readonly list: (
     agentId: string,
     range: PageRange<TimePosition>
   ) => Effect.Effect<ReadonlyArray<StoredWebhook>, Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook | undefined, Unavailable>
-  /** The same as `find`, with the secret. */
+  /** Like `find`, but also returns the secret. */
   readonly made: (
     agentId: string,
     id: string
   ) => Effect.Effect<{ readonly webhook: StoredWebhook; readonly secret: string } | undefined, Unavailable>
-  /** False if there was no such webhook. */
+  /** Returns false if there was no such webhook. */
   readonly remove: (agentId: string, id: string, at: number) => Effect.Effect<boolean, Unavailable>
   readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
-  /** Creates a webhook without a slot. False if the account has ended. */
+  /** Creates a webhook without a slot. Returns false if the account has ended. */
   readonly createForTask: (
     id: string,
     agentId: string,
@@ -347,16 +356,16 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     secret: string,
     at: number
   ) => Effect.Effect<boolean, Unavailable>
-  /** The webhooks among these that have no slot and are not deleted. */
+  /** The webhooks with these ids that have no slot and are not deleted. */
   readonly forTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly url: string; readonly secret: string }>, Unavailable>
-  /** The webhooks among these that have no slot and are not deleted, and whether a delivery of each waits. */
+  /** The webhooks with these ids that have no slot and are not deleted, and whether a delivery of each waits. */
   readonly waitingForTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
   readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, Unavailable>
-  /** Creates a webhook without a slot that follows the inbox of its agent. False if the account has ended. */
+  /** Creates a webhook without a slot that follows the inbox of its agent. Returns false if the account has ended. */
   readonly createForInbox: (
     webhook: {
       readonly id: string
@@ -368,33 +377,33 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     at: number
   ) => Effect.Effect<boolean, Unavailable>
   /**
-   * Changes the secret of a webhook that follows an inbox. With `afresh`, its waiting delivery is tried again from its
-   * first attempt.
+   * Ends the suspension of a webhook that follows an inbox, and changes its secret. With `afresh`, the attempts of its
+   * waiting delivery are counted from zero again.
    */
   readonly resume: (id: string, secret: string, at: number, afresh: boolean) => Effect.Effect<void, Unavailable>
   readonly step: (step: InboxStep) => Effect.Effect<void, Unavailable>
-  /** Changes when a delivery is due. */
+  /** Sets the time at which a delivery is due. */
   readonly postponed: (webhookId: string, deliveryNo: number, dueAt: number) => Effect.Effect<void, Unavailable>
   /** Removes webhooks without a slot. With `idle`, removes only those that have no deliveries. */
   readonly removeUnlisted: (ids: ReadonlyArray<string>, at: number, idle: boolean) => Effect.Effect<void, Unavailable>
   /** Ids of the active webhooks of these agents. */
   readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, Unavailable>
-  /** The active webhooks of these agents for an event, without those whose circuit is open. */
+  /** The active webhooks of these agents that subscribe to an event, without those whose circuit is open. */
   readonly targets: (
     agentIds: ReadonlyArray<string>,
     event: WebhookEvent,
     now: number
   ) => Effect.Effect<ReadonlyArray<SignedTarget>, Unavailable>
-  /** A slice of the webhooks by id, and whether something can be delivered to each now. */
+  /** The next slice of the webhooks in the order of their ids, and whether a delivery of each can be posted now. */
   readonly due: (
     above: string,
     now: number,
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly due: boolean }>, Unavailable>
-  /** Undefined if the webhook is deleted or deactivated. */
+  /** Returns undefined if the webhook is deleted or deactivated. */
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, Unavailable>
   /**
-   * Whether the delivery waits as it did when it was read, for a webhook that is active and has the same URL and
+   * Whether the delivery still waits as it did when it was read, and its webhook is active with the same URL and
    * secret.
    */
   readonly isStillDue: (id: string, work: Work, delivery: Waiting) => Effect.Effect<boolean, Unavailable>
@@ -405,11 +414,11 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     probe: boolean
   ) => Effect.Effect<void, Unavailable>
   readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, Unavailable>
-  /** Marks as dead up to `most` deliveries that wait for deactivated webhooks, and returns how many. */
+  /** Marks up to `most` deliveries that wait for deactivated webhooks as dead, and returns their number. */
   readonly abandon: (at: number, most: number) => Effect.Effect<number, Unavailable>
   /**
    * Removes up to `most` deliveries of webhooks that were deleted by the time `by`, and those of these webhooks that
-   * have no deliveries. Returns the number of rows.
+   * have no deliveries. Returns the number of removed rows.
    */
   readonly sweepDeleted: (by: number, most: number) => Effect.Effect<number, Unavailable>
 }>()("parley/webhooks/WebhooksRepo") {

@@ -3,7 +3,7 @@ import { type OwnedTable, SELF, SMALL, WHOLE } from "#infrastructure/database/Ta
 const FINISHED = { every: "10 minutes", column: "finished_at" } as const
 const HOUR_MS = 3_600_000
 
-/** Webhooks, and the outbox of what is posted to them. */
+/** The tables of webhooks, and the outbox of the events that are posted to them. */
 export const webhooksTables: ReadonlyArray<OwnedTable> = [
   {
     table: "webhooks",
