@@ -1,4 +1,4 @@
-import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import { NODE_PROTOCOL_VERSION } from "#infrastructure/cluster/NodeGreeting"
 import * as NodePort from "#infrastructure/cluster/NodePort"
 import { clientTls } from "#infrastructure/cluster/NodeSecret"
 import { make as makeLines, PeerConnections } from "#infrastructure/cluster/PeerConnections"
@@ -145,7 +145,7 @@ describe("the port for other nodes", () => {
         quiet.on(port === plain.port ? "connect" : "secureConnect", () => quiet.end())
         yield* Effect.promise(() => closed(quiet))
         const node = dial()
-        node.write(`${JSON.stringify({ parley: WIRE, from: OTHER, to: SELF, incarnation: 1 })}\n`)
+        node.write(`${JSON.stringify({ parley: NODE_PROTOCOL_VERSION, from: OTHER, to: SELF, incarnation: 1 })}\n`)
         yield* Effect.promise(() => once(node, "data"))
         assert.deepStrictEqual(logged, [])
         for (
@@ -171,7 +171,7 @@ describe("the port for other nodes", () => {
       const { lines, logged, port } = yield* openReal(undefined)
       for (let i = 1; i <= 3; i++) {
         const other = connect(port, "127.0.0.1")
-        other.write(`${JSON.stringify({ parley: WIRE, from: OTHER, to: SELF, incarnation: i })}\n`)
+        other.write(`${JSON.stringify({ parley: NODE_PROTOCOL_VERSION, from: OTHER, to: SELF, incarnation: i })}\n`)
         yield* Effect.promise(() => once(other, "data"))
         const line = lines.to(OTHER) ?? assert.fail("no line")
         other.resetAndDestroy()

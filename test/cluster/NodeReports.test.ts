@@ -1,5 +1,5 @@
 import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
-import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import { NODE_PROTOCOL_VERSION } from "#infrastructure/cluster/NodeGreeting"
 import { disagreements, NodeReports } from "#infrastructure/cluster/NodeReports"
 import { type NodeInfo, type NodeRow, NodeTable } from "#infrastructure/cluster/NodeTable"
 import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
@@ -13,7 +13,12 @@ const SELF = "10.0.0.1:7431"
 const OTHER = "10.0.0.2:7431"
 const THIRD = "10.0.0.3:7431"
 
-const facts: NodeInfo = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits: { LIMITS_A: 1, LIMITS_B: 2 } }
+const facts: NodeInfo = {
+  wire: NODE_PROTOCOL_VERSION,
+  schema: "0016_a.sql",
+  publicUrl: null,
+  limits: { LIMITS_A: 1, LIMITS_B: 2 }
+}
 
 const row = (address: string, changes: Partial<NodeRow> = {}): NodeRow => ({
   address,
@@ -105,10 +110,10 @@ describe("the report of a node about the others", () => {
   it.effect("names the version of a node whose row has another one, whatever the connection shows", () =>
     Effect.gen(function*() {
       const { logged, reports, rows } = yield* setUp
-      rows.push(row(OTHER, { facts: { ...facts, wire: WIRE - 1 } }))
+      rows.push(row(OTHER, { facts: { ...facts, wire: NODE_PROTOCOL_VERSION - 1 } }))
       const version = `it speaks version ${
-        WIRE - 1
-      } of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
+        NODE_PROTOCOL_VERSION - 1
+      } of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: all nodes must run the same release of Parley`
       yield* TestClock.adjust("500 millis")
       assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: ${version}.`)
       yield* until("the attempt to connect", () => reports.isSettled())

@@ -1,4 +1,4 @@
-import { readGreeting, WIRE, writeGreeting } from "#infrastructure/cluster/NodeGreeting"
+import { NODE_PROTOCOL_VERSION, readGreeting, writeGreeting } from "#infrastructure/cluster/NodeGreeting"
 import type { PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import { assert, it } from "@effect/vitest"
@@ -86,23 +86,25 @@ it.effect("another version, another name and an earlier process are refused with
     const greet = Effect.fnUntraced(
       function*(greeting: { readonly parley?: number; readonly to?: string; readonly incarnation?: number }) {
         const socket = yield* made.dial("a:1", "b:1")
-        writeGreeting(socket, { parley: WIRE, from: "a:1", to: "b:1", incarnation: 5, ...greeting })
+        writeGreeting(socket, { parley: NODE_PROTOCOL_VERSION, from: "a:1", to: "b:1", incarnation: 5, ...greeting })
         return { socket, ...(yield* readGreeting(socket)) }
       },
       Effect.orDie
     )
     for (let i = 0; i < 2; i++) {
-      const { greeting } = yield* greet({ parley: WIRE + 1 })
+      const { greeting } = yield* greet({ parley: NODE_PROTOCOL_VERSION + 1 })
       assert.strictEqual(
         greeting.refused,
-        `it speaks version ${WIRE} of the protocol between nodes, not version ${
-          WIRE + 1
+        `it speaks version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${
+          NODE_PROTOCOL_VERSION + 1
         }: all nodes must run the same release of Parley`
       )
-      assert.strictEqual(greeting.parley, WIRE)
+      assert.strictEqual(greeting.parley, NODE_PROTOCOL_VERSION)
     }
     assert.deepStrictEqual(log, [
-      `Node a:1 is refused: it speaks version ${WIRE + 1} of the protocol between nodes, and this node version ${WIRE}`
+      `Node a:1 is refused: it speaks version ${
+        NODE_PROTOCOL_VERSION + 1
+      } of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}`
     ])
     assert.strictEqual((yield* greet({ to: "c:1" })).greeting.refused, "the node that answers there is b:1")
     assert.lengthOf(began, 0)

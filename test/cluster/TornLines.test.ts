@@ -1,5 +1,5 @@
 import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
-import { WIRE } from "#infrastructure/cluster/NodeGreeting"
+import { NODE_PROTOCOL_VERSION } from "#infrastructure/cluster/NodeGreeting"
 import { NodeReports } from "#infrastructure/cluster/NodeReports"
 import { type NodeInfo, type NodeRow, NodeTable } from "#infrastructure/cluster/NodeTable"
 import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
@@ -11,7 +11,7 @@ import { connected, layerLines, wires as openWires } from "../support/Lines.ts"
 
 const FIRST = "10.0.0.1:7431"
 const SECOND = "10.0.0.2:7431"
-const facts: NodeInfo = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits: {} }
+const facts: NodeInfo = { wire: NODE_PROTOCOL_VERSION, schema: "0016_a.sql", publicUrl: null, limits: {} }
 
 /** What a node says about another node whose line with it breaks. */
 const setUp = Effect.fnUntraced(function*(self: string, other: string) {

@@ -25,6 +25,7 @@ const EXCEPTIONS: ReadonlyArray<readonly [file: string, line: RegExp, why: strin
     "an object whose methods share its peers"
   ],
   ["src/interfaces/a2a/Tasks.ts", /Effect\.gen/, "the methods of a service"],
+  ["src/interfaces/mcp/events/EventMethods.ts", /function\*/, "the methods of the extension"],
   ["src/interfaces/mcp/tools/MessageTools.ts", /^export const readConversation/, "one answer with many fields"]
 ]
 

@@ -1,11 +1,11 @@
 import { type Dependencies, type Posted, WebhookActor } from "#domain/webhooks/WebhookActor"
-import type { Failure, Waiting, Work } from "#domain/webhooks/WebhooksRepo"
+import type { Failure, PendingDelivery, Work } from "#domain/webhooks/WebhooksRepo"
 import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 
 const HOUR_MS = 3_600_000
 
-const delivery = (deliveryNo: number): Waiting => ({
+const delivery = (deliveryNo: number): PendingDelivery => ({
   deliveryNo,
   event: "message.new",
   subject: "",
@@ -15,7 +15,7 @@ const delivery = (deliveryNo: number): Waiting => ({
   requestId: null
 })
 
-const outbox = (waiting: ReadonlyArray<Waiting>, url = "https://nowhere.example/"): Work => ({
+const outbox = (waiting: ReadonlyArray<PendingDelivery>, url = "https://nowhere.example/"): Work => ({
   agentId: "agt",
   url,
   secret: "",
@@ -138,7 +138,7 @@ it.effect("after a delivery that is not wanted any more, the outbox is read agai
 const follower = (events: Array<number>, post: (deliveryNo: number) => Posted) => {
   const posted: Array<number> = []
   const failures: Array<Failure> = []
-  let waits: Waiting | undefined
+  let waits: PendingDelivery | undefined
   let suspended = false
   let time = 0
   const actor = webhook({

@@ -1,5 +1,6 @@
 import { unavailable } from "#infrastructure/database/SqlUnavailable"
 import { Config } from "#infrastructure/platform/Config"
+import { nextTick } from "#infrastructure/platform/EventLoop"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Fiber, Layer } from "effect"
@@ -75,7 +76,8 @@ export class Agents extends Context.Service<Agents, {
       const gathering = (): NonNullable<typeof next> => {
         const names: Array<string> = []
         const sought: Sought = { ids: [], handles: [], keyHashes: [] }
-        const lookUp = runFork(Effect.andThen(untilNextTurn, begin(sought)))
+        // In the next tick, all sockets that are readable now have been read.
+        const lookUp = runFork(Effect.andThen(nextTick, begin(sought)))
         lookUp.addObserver(() => {
           for (const name of names) if (underWay.get(name) === lookUp) underWay.delete(name)
         })
@@ -155,11 +157,6 @@ export class Agents extends Context.Service<Agents, {
 }
 
 const QUERY_TIMEOUT = "5 seconds"
-
-/** Completes when all sockets that are readable in this tick of the event loop have been read. */
-const untilNextTurn = Effect.callback<void>((resume) => {
-  setImmediate(() => resume(Effect.void))
-})
 
 const living = (agent: Agent | undefined): Agent | undefined =>
   agent === undefined || agent.deletedAt !== null ? undefined : agent

@@ -4,9 +4,10 @@ import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#dom
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import type { LiveAgent } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
-import { makeCommitQueue, turn } from "#infrastructure/database/CommitQueue"
+import { makeCommitQueue } from "#infrastructure/database/CommitQueue"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { Database } from "#infrastructure/database/Sql"
+import { nextTick } from "#infrastructure/platform/EventLoop"
 import { requestIdOf } from "#infrastructure/platform/RequestId"
 import { Forbidden, Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
@@ -192,7 +193,7 @@ export class Deliveries extends Context.Service<Deliveries, {
           const slice = yield* repo.acknowledgeThrough(agentId, inboxNo, at, SLICE_ROWS)
           acked += slice.acked
           if (slice.isLast) return acked
-          yield* turn
+          yield* nextTick
         }
       })
 

@@ -14,7 +14,7 @@ export interface Pending {
 }
 
 /** An undelivered envelope and its message, without the message's content and metadata. */
-export interface Waiting {
+export interface UndeliveredMessage {
   readonly inboxNo: number
   readonly message: Pick<StoredMessage, "conversationId" | "createdAt" | "seq" | "senderId" | "type">
 }
@@ -25,7 +25,7 @@ export interface WaitingPage {
    * number.
    */
   readonly lastInboxNo: number
-  readonly rows: ReadonlyArray<Waiting>
+  readonly rows: ReadonlyArray<UndeliveredMessage>
   /** Whether there was no undelivered envelope above the page. */
   readonly isLast: boolean
 }
@@ -471,7 +471,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           const [first] = rows
           if (first === undefined) return undefined
           yield* catchUp(agentId, after, first)
-          const found = rows.flatMap((row): ReadonlyArray<Waiting> =>
+          const found = rows.flatMap((row): ReadonlyArray<UndeliveredMessage> =>
             row.no === null ? [] : [{
               inboxNo: row.no,
               message: {

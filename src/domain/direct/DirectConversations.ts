@@ -18,7 +18,7 @@ import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { HELD_MS, Unavailable } from "#infrastructure/wire/WireError"
+import { CALLER_TIMEOUT_MS, Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { DirectActor } from "./DirectActor.ts"
 import { makeDirectAppend, makeDirectAppendLocks } from "./DirectAppend.ts"
@@ -84,7 +84,7 @@ export class DirectConversations extends Context.Service<DirectConversations, {
           // All later commands of the conversation wait for this read. So the read must not wait on a dead connection
           // for longer than callers wait.
           load: (conversationId, one, other) =>
-            Effect.provideService(repo.load(conversationId, one, other), AnswerTimeout, HELD_MS),
+            Effect.provideService(repo.load(conversationId, one, other), AnswerTimeout, CALLER_TIMEOUT_MS),
           facts: ({ draft, recipient, sender }, conversationId) =>
             repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now()),
           reserve: liveAgents.reserveOutreach,

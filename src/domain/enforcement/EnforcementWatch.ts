@@ -11,7 +11,7 @@ import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
  * How often a node polls. A suspension must be in effect on every node within a second (wire.md G.8b), so a node polls
  * at least twice in a second.
  */
-const LOOK = "400 millis"
+const POLL_INTERVAL = "400 millis"
 /**
  * How far each poll reaches back before the last poll, in milliseconds. The polls overlap because the clocks of nodes
  * differ and a commit takes time.
@@ -97,10 +97,14 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
         look,
         (cause) => Effect.logWarning("New suspensions could not be read from the database", cause)
       ).pipe(
-        Effect.repeat(Schedule.spaced(LOOK)),
+        Effect.repeat(Schedule.spaced(POLL_INTERVAL)),
         Effect.forkScoped
       )
     })),
-    job({ name: "handovers", every: LOOK, batch: Effect.flatMap(EnforcementWatch, ({ handOver }) => handOver) })
+    job({
+      name: "handovers",
+      every: POLL_INTERVAL,
+      batch: Effect.flatMap(EnforcementWatch, ({ handOver }) => handOver)
+    })
   )
 }

@@ -16,7 +16,7 @@ import { Ids } from "#infrastructure/platform/Ids"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
-import { HELD_MS, RateLimited } from "#infrastructure/wire/WireError"
+import { CALLER_TIMEOUT_MS, RateLimited } from "#infrastructure/wire/WireError"
 import { Clock, Effect } from "effect"
 import { GroupActor, type GroupDependencies } from "./GroupActor.ts"
 import { type GroupAppend, type GroupAppended, makeGroupAppend, makeGroupAppendLocks } from "./GroupAppend.ts"
@@ -96,7 +96,7 @@ export const makeGroupActors = Effect.fnUntraced(function*({ outside }: Pick<Gro
     newMessageId: () => ids.make("msg"),
     // All later commands of the group wait for this read. So the read must not wait on a dead connection for longer
     // than callers wait.
-    load: (groupId) => Effect.provideService(repo.load(groupId), AnswerTimeout, HELD_MS),
+    load: (groupId) => Effect.provideService(repo.load(groupId), AnswerTimeout, CALLER_TIMEOUT_MS),
     outside,
     useAttachment: (senderId, groupId, id, asks) => attachments.use(senderId, { _tag: "Group", groupId }, id, asks),
     status: (agentId) => repo.status(agentId, now()),
@@ -113,7 +113,7 @@ export const makeGroupActors = Effect.fnUntraced(function*({ outside }: Pick<Gro
     earlier: repo.earlier,
     displayNames: (agentIds) =>
       // Sends wait for this read too.
-      Effect.map(Effect.provideService(agents.byIds(agentIds), AnswerTimeout, HELD_MS), (found) =>
+      Effect.map(Effect.provideService(agents.byIds(agentIds), AnswerTimeout, CALLER_TIMEOUT_MS), (found) =>
         new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
     publish: yield* makePublish,
     push,

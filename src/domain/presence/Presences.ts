@@ -2,6 +2,7 @@ import { Agents } from "#domain/agents/Agents"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { PresencePosts } from "#domain/webhooks/PresencePosts"
 import { Config } from "#infrastructure/platform/Config"
+import { nextTick } from "#infrastructure/platform/EventLoop"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
 import {
@@ -166,7 +167,7 @@ export class Presences extends Context.Service<Presences, {
             (cause) => Effect.logWarning("A change of presence was not pushed", cause)
           )
           notifying = undefined
-          yield* nextTurn
+          yield* nextTick
         }
         if (untold.size === 0) idle.openUnsafe()
       }).pipe(Effect.forever, Effect.forkScoped)
@@ -232,9 +233,3 @@ export class Presences extends Context.Service<Presences, {
     })
   )
 }
-
-/** Waits for the next tick of the event loop, so that pending input and output is handled first. */
-const nextTurn: Effect.Effect<void> = Effect.callback((resume) => {
-  const handle = setImmediate(() => resume(Effect.void))
-  return Effect.sync(() => clearImmediate(handle))
-})

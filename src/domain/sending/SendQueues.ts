@@ -1,6 +1,6 @@
 import { makeActors } from "#infrastructure/platform/Actors"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { HELD_MS } from "#infrastructure/wire/WireError"
+import { CALLER_TIMEOUT_MS } from "#infrastructure/wire/WireError"
 import { Clock, Effect, Schedule } from "effect"
 import type { SendTypes } from "./SendKind.ts"
 import type { SendQueue } from "./SendQueue.ts"
@@ -10,7 +10,7 @@ const IDLE_MS = 300_000
 
 /**
  * Makes the registry of the conversations of one kind. A check once a second ends the wait of callers that have waited
- * for `HELD_MS`.
+ * for `CALLER_TIMEOUT_MS`.
  */
 export const makeSendQueues = Effect.fnUntraced(
   function*<Actor extends Pick<SendQueue<SendTypes>, "idle" | "lastUsed" | "timeOutCallers">>(
@@ -25,7 +25,7 @@ export const makeSendQueues = Effect.fnUntraced(
       ({ idle, lastUsed }) => idle && lastUsed < clock.currentTimeMillisUnsafe() - IDLE_MS
     )
     yield* Effect.sync(() => {
-      const before = monotonic() - HELD_MS
+      const before = monotonic() - CALLER_TIMEOUT_MS
       for (const actor of actors.all())
         if (!actor.idle)
           actor.timeOutCallers(before)

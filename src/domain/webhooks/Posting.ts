@@ -17,7 +17,7 @@ import { deliveryId, signedHeaders } from "./Signature.ts"
 import { type PostTarget, TargetHealth } from "./TargetHealth.ts"
 import type { Dependencies, Outcome } from "./WebhookActor.ts"
 import { WebhookClient } from "./WebhookClient.ts"
-import { type SignedTarget, type Waiting, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
+import { type PendingDelivery, type SignedTarget, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
 
 /**
  * How many deliveries may wait in memory for a place. Further deliveries stay in the outbox, where the sweep finds
@@ -178,7 +178,7 @@ export const makePosting = Effect.gen(function*() {
    * Returns the body and the headers to post, or how long to wait. Returns undefined if there is nothing left to post.
    */
   const rendering = Effect.fnUntraced(
-    function*(id: string, { agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
+    function*(id: string, { agentId, secret }: Work, { createdAt, event, subject }: PendingDelivery) {
       if (event === TASK_EVENT || event === INBOX_EVENT) {
         const rendered = yield* sources.of(event).render({ webhookId: id, secret, subject, createdAt })
         return rendered === undefined || "heldMs" in rendered ? rendered : { ...rendered, envelope: null }
@@ -194,7 +194,7 @@ export const makePosting = Effect.gen(function*() {
     }
   )
 
-  const postNow = Effect.fnUntraced(function*(id: string, work: Work, delivery: Waiting, url: URL) {
+  const postNow = Effect.fnUntraced(function*(id: string, work: Work, delivery: PendingDelivery, url: URL) {
     const what = yield* rendering(id, work, delivery)
     // If there is nothing left to post, the delivery counts as delivered.
     if (what === undefined) return { _tag: "Delivered" as const }

@@ -3,7 +3,7 @@ import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Effect, Latch } from "effect"
 import { afterFailure, afterSuccess, type Circuit, type CircuitRules, closed, stateAt } from "./Circuit.ts"
-import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
+import type { Failure, PendingDelivery, Work } from "./WebhooksRepo.ts"
 
 export type Outcome =
   | { readonly _tag: "Delivered" }
@@ -35,9 +35,9 @@ const TOO_LARGE = 413
  * After the last attempt it is suspended until its client resumes it. For any other webhook, the delivery is dead after
  * the last attempt.
  */
-const afterFailed = (
+const retryOf = (
   followsInbox: boolean,
-  { attempts }: Pick<Waiting, "attempts">,
+  { attempts }: Pick<PendingDelivery, "attempts">,
   status: number | undefined,
   retryMs: ReadonlyArray<number>
 ): { readonly waitMs: number } | "dead" | "suspended" => {
@@ -66,7 +66,7 @@ export interface Dependencies {
   readonly post: (
     id: string,
     work: Work,
-    delivery: Waiting,
+    delivery: PendingDelivery,
     stillWanted: () => boolean
   ) => Effect.Effect<Posted, Unavailable>
   readonly delivered: (id: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, Unavailable>
@@ -90,7 +90,7 @@ const SOON_MS = 60_000
  * Whether a delivery is to be posted now. If a delivery would wait longer than its retry delay, it was scheduled before
  * the clock was set back, and is due.
  */
-const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: Waiting, now: number): boolean =>
+const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: PendingDelivery, now: number): boolean =>
   dueAt <= now || dueAt > now + (retryMs[attempts - 1] ?? 0) + SET_BACK_MS
 
 /**
@@ -171,7 +171,7 @@ export class WebhookActor {
    */
   private readonly attempt = Effect.fnUntraced(
     { self: this },
-    function*(work: Work, delivery: Waiting, probe: boolean) {
+    function*(work: Work, delivery: PendingDelivery, probe: boolean) {
       const wanted = () =>
         this.deps.isLocal(this.id) && (probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed")
       const posted = yield* this.deps.post(this.id, work, delivery, wanted)
@@ -189,7 +189,7 @@ export class WebhookActor {
 
   private store(
     { followsInbox }: Work,
-    delivery: Waiting,
+    delivery: PendingDelivery,
     probe: boolean,
     outcome: Outcome
   ): Effect.Effect<void, Unavailable> {
@@ -203,7 +203,7 @@ export class WebhookActor {
     const { pausedUntil } = this.circuit
     this.circuit = afterFailure(this.deps.circuit, this.circuit, at)
     if (pausedUntil === null && this.circuit.pausedUntil !== null) webhookCircuits.at("opened").add()
-    const next = afterFailed(followsInbox, delivery, outcome.status, this.deps.retryMs)
+    const next = retryOf(followsInbox, delivery, outcome.status, this.deps.retryMs)
     if (next === "dead") webhookDead.add()
     return this.deps.failed({
       webhookId: this.id,

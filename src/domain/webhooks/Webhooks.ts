@@ -53,7 +53,7 @@ export class Webhooks extends Context.Service<Webhooks, {
   readonly waitingForTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
-  /** Changes the target of a webhook. Waiting deliveries go to the new URL. */
+  /** Changes the target of a webhook. PendingDelivery deliveries go to the new URL. */
   readonly changeForTask: (id: string, target: TaskTarget) => Effect.Effect<void, Unavailable>
   /**
    * Creates a webhook that follows the inbox of an agent after `inboxNo`, and returns its id. The caller must have

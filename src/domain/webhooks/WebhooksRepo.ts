@@ -22,7 +22,7 @@ export interface NewWebhook {
 }
 
 /** A delivery that waits in the outbox. */
-export interface Waiting {
+export interface PendingDelivery {
   readonly deliveryNo: number
   readonly event: WebhookEvent | typeof TASK_EVENT | typeof INBOX_EVENT
   readonly subject: string
@@ -43,7 +43,7 @@ export interface Work {
   readonly followsInbox: boolean
   /** Whether the inbox that the webhook follows may have a next event. */
   readonly hasNews: boolean
-  readonly waiting: ReadonlyArray<Waiting>
+  readonly waiting: ReadonlyArray<PendingDelivery>
 }
 
 /** How far a webhook has followed its inbox, and the next event, if there is one. */
@@ -406,7 +406,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
    * Whether the delivery still waits as it did when it was read, and its webhook is active with the same URL and
    * secret.
    */
-  readonly isStillDue: (id: string, work: Work, delivery: Waiting) => Effect.Effect<boolean, Unavailable>
+  readonly isStillDue: (id: string, work: Work, delivery: PendingDelivery) => Effect.Effect<boolean, Unavailable>
   readonly delivered: (
     webhookId: string,
     deliveryNo: number,
@@ -460,7 +460,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         follows_inbox: boolean
         has_news: boolean
         no: number | null
-        event: Waiting["event"]
+        event: PendingDelivery["event"]
         subject: string
         created_at: number
         attempts: number

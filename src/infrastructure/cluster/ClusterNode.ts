@@ -29,7 +29,7 @@ import { endedBy, mayJoin, membersOf, type NodeView } from "./Membership.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { NodeCalls } from "./NodeCalls.ts"
 import { Complete, NodeDrain } from "./NodeDuty.ts"
-import { WIRE } from "./NodeGreeting.ts"
+import { NODE_PROTOCOL_VERSION } from "./NodeGreeting.ts"
 import * as NodePort from "./NodePort.ts"
 import * as NodeProgress from "./NodeProgress.ts"
 import { NodeReports } from "./NodeReports.ts"
@@ -284,7 +284,7 @@ const layerHandOver = Layer.effect(
 /** This node's versions and settings that should be the same on all nodes. */
 const infoOf = (config: Settings) =>
   Effect.map(Migrations.latest, (schema): NodeInfo => ({
-    wire: WIRE,
+    wire: NODE_PROTOCOL_VERSION,
     schema,
     publicUrl: config.PUBLIC_URL ?? null,
     limits: Object.fromEntries(

@@ -2,7 +2,7 @@ import { remoteCalls, remoteSeconds } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { StallGuard } from "#infrastructure/platform/StallGuard"
 import { withTrace } from "#infrastructure/platform/Tracing"
-import { HELD_MS, InternalError, Unavailable } from "#infrastructure/wire/WireError"
+import { CALLER_TIMEOUT_MS, InternalError, Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Effect, Schema, type Scope } from "effect"
 import { type Entity, EntityId, Sharding } from "effect/cluster"
 import type { Rpc } from "effect/rpc"
@@ -108,7 +108,7 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
     const remote = Effect.fnUntraced(function*(entityId: string, payload: unknown) {
       remoteCalls.add()
       const shard = shardOf(entityId)
-      const until = now() + HELD_MS
+      const until = now() + CALLER_TIMEOUT_MS
       const encoded = payloads.encode(payload)
       // Whether an attempt without a response may have been executed, or may still be executed. In this case a later
       // refusal does not prove that the call had no effect.

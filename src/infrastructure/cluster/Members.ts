@@ -123,7 +123,7 @@ export class Members extends Context.Service<Members, {
         Effect.catchCause((cause) => Effect.logDebug("The list of nodes could not be read", cause))
       )
       const refresh = yield* shared(read)
-      yield* refresh.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
+      yield* refresh.pipe(Effect.repeat(Schedule.spaced(POLL_INTERVAL)), Effect.forkScoped)
       return Members.of({
         list: () => list,
         belongs: () => wasMember || list === undefined,
@@ -166,7 +166,7 @@ const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>,
     })
   })
 
-const LOOK = "500 millis"
+const POLL_INTERVAL = "500 millis"
 /** How often a node that does not belong to the cluster logs a warning, in milliseconds. */
 const ANNOUNCE_EVERY_MS = 60_000
 /** How long such a node waits before the first warning, in milliseconds. */

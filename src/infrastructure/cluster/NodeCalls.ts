@@ -2,7 +2,7 @@ import { remoteOpen } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { forRequest, requestIdOf } from "#infrastructure/platform/RequestId"
 import { forTrace, isTracing, traceOf, withTrace } from "#infrastructure/platform/Tracing"
-import { HELD_MS, InternalError } from "#infrastructure/wire/WireError"
+import { CALLER_TIMEOUT_MS, InternalError } from "#infrastructure/wire/WireError"
 import { Cause, Clock, Context, Effect, Exit, Layer, Schedule, type Scope } from "effect"
 import type { PeerConnection } from "./PeerConnection.ts"
 import { PeerConnections } from "./PeerConnections.ts"
@@ -177,7 +177,7 @@ export class NodeCalls extends Context.Service<NodeCalls, {
               ])
               calls.open.set(callNo, {
                 chars: text.length,
-                until: until ?? now() + HELD_MS,
+                until: until ?? now() + CALLER_TIMEOUT_MS,
                 settle: (answer) => resume(Effect.succeed(answer))
               })
               calls.chars += text.length

@@ -2,7 +2,7 @@ import { Data, Effect, Schema } from "effect"
 import type { Socket } from "node:net"
 
 /** Version of the protocol between nodes. It is increased whenever an older node would misunderstand a newer one. */
-export const WIRE = 4
+export const NODE_PROTOCOL_VERSION = 4
 
 /**
  * The greeting: the first line of text, in JSON, that each side of a connection writes. The side that connected writes

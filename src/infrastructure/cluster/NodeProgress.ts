@@ -9,7 +9,7 @@ import { NodeDrain } from "./NodeDuty.ts"
 import { NodeReports } from "./NodeReports.ts"
 import { type NodeList, ownersKey, ownsShards, shards } from "./Shards.ts"
 
-const LOOK = "500 millis"
+const POLL_INTERVAL = "500 millis"
 /** How many milliseconds the list of nodes may be unreadable before this node is not ready. */
 const UNREAD_MS = 10_000
 /** How many milliseconds this node may be missing from the list before it is not ready. */
@@ -108,5 +108,5 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     })
   readiness.check(problem)
   // Runs the check periodically, so that the durations are right when readiness is read.
-  yield* Effect.forkScoped(Effect.repeat(Effect.sync(problem), Schedule.spaced(LOOK)))
+  yield* Effect.forkScoped(Effect.repeat(Effect.sync(problem), Schedule.spaced(POLL_INTERVAL)))
 }))

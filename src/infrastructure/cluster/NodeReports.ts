@@ -2,7 +2,7 @@ import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Clock, Context, type Duration, Effect, Latch, Layer, Schedule } from "effect"
 import { NodeDrain } from "./NodeDuty.ts"
-import { WIRE } from "./NodeGreeting.ts"
+import { NODE_PROTOCOL_VERSION } from "./NodeGreeting.ts"
 import { type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { SILENT_MS } from "./PeerConnection.ts"
 import { PeerConnections } from "./PeerConnections.ts"
@@ -68,8 +68,8 @@ export class NodeReports extends Context.Service<NodeReports, {
           Effect.suspend(() => Effect.timeoutOption(latch.await, torn.size > 0 ? TORN_EVERY : every))
         /** Why there is no connection to a node. */
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
-          theirs !== undefined && theirs.wire !== WIRE
-            ? `it speaks version ${theirs.wire} of the protocol between nodes, and this node version ${WIRE}: all nodes must run the same release of Parley`
+          theirs !== undefined && theirs.wire !== NODE_PROTOCOL_VERSION
+            ? `it speaks version ${theirs.wire} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: all nodes must run the same release of Parley`
             : lines.problem(address)
 
         const readRows = Effect.gen(function*() {

@@ -7,7 +7,7 @@ import { SqlClient } from "effect/sql"
 import type { Socket } from "node:net"
 import { nameOf } from "./NodeAddress.ts"
 import { makeDial, SILENT } from "./NodeDial.ts"
-import { type Greeting, NotGreeted, readGreeting, WIRE, writeGreeting } from "./NodeGreeting.ts"
+import { type Greeting, NODE_PROTOCOL_VERSION, NotGreeted, readGreeting, writeGreeting } from "./NodeGreeting.ts"
 import { type LineEnd, PeerConnection } from "./PeerConnection.ts"
 
 /** The topics of entries. The topic is the first item of each entry. */
@@ -168,7 +168,7 @@ export const make = Effect.fnUntraced(
     }
 
     const greeting = (to: string, refused?: string): Greeting => ({
-      parley: WIRE,
+      parley: NODE_PROTOCOL_VERSION,
       from: self,
       to,
       incarnation,
@@ -270,8 +270,8 @@ export const make = Effect.fnUntraced(
         )
         const refusal = to !== self
           ? `the node that answers there is ${self}`
-          : parley !== WIRE
-          ? `it speaks version ${WIRE} of the protocol between nodes, not version ${parley}: all nodes must run the same release of Parley`
+          : parley !== NODE_PROTOCOL_VERSION
+          ? `it speaks version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${parley}: all nodes must run the same release of Parley`
           : process < (lines.get(from)?.incarnation ?? 0)
           ? "a later process has its address"
           : undefined
@@ -280,9 +280,9 @@ export const make = Effect.fnUntraced(
             warn(
               `refused ${from}`,
               `Node ${from} is refused: ${
-                parley === WIRE
+                parley === NODE_PROTOCOL_VERSION
                   ? refusal
-                  : `it speaks version ${parley} of the protocol between nodes, and this node version ${WIRE}`
+                  : `it speaks version ${parley} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}`
               }`
             )
           writeGreeting(connection, greeting(from, refusal))

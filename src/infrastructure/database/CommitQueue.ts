@@ -1,10 +1,11 @@
 import { FullDisk } from "#infrastructure/platform/disk/DiskSpace"
+import { nextTick } from "#infrastructure/platform/EventLoop"
 import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import { commitMeters } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { isTracing, type TraceContext, traceTime } from "#infrastructure/platform/Tracing"
-import { HELD_MS, Unavailable } from "#infrastructure/wire/WireError"
+import { CALLER_TIMEOUT_MS, Unavailable } from "#infrastructure/wire/WireError"
 import { isStatementDefect } from "#infrastructure/wire/WireErrors"
 import { Cause, Clock, Effect, Exit, Option } from "effect"
 import { SqlError } from "effect/sql"
@@ -50,7 +51,7 @@ export const laneOf = (id: string): number => {
   return hash
 }
 
-interface Waiting<In, Out> {
+interface QueuedItem<In, Out> {
   readonly item: In
   readonly settle: (settled: Settled<Out>) => void
   readonly since: number
@@ -60,9 +61,9 @@ interface Waiting<In, Out> {
 }
 
 interface Lane<In, Out> {
-  queue: Array<Waiting<In, Out>>
+  queue: Array<QueuedItem<In, Out>>
   /** The batch in flight. */
-  batch: ReadonlyArray<Waiting<In, Out>>
+  batch: ReadonlyArray<QueuedItem<In, Out>>
   running: boolean
 }
 
@@ -83,12 +84,6 @@ const PATIENT_LOCK_MS = 2_000
  * progress.
  */
 const OLD_MS = 10_000
-
-/** Waits for one turn of the event loop, so that other work that is due can run. */
-export const turn = Effect.callback<void>((resume) => {
-  const handle = setImmediate(() => resume(Effect.void))
-  return Effect.sync(() => clearImmediate(handle))
-})
 
 /**
  * Group commit: items that arrive while a batch commits form the next batch. If the database refuses a batch and the
@@ -111,12 +106,12 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   /** How many items may wait in a lane, and how many may wait for locks. Further items fail at once. */
   readonly capacity: number
   /**
-   * Whether to wait for one turn of the event loop before each batch. This helps if the database runs in this thread
+   * Whether to wait for one tick of the event loop before each batch. This helps if the database runs in this thread
    * (PGlite).
    */
   readonly batchPerTick: boolean
   /**
-   * How many milliseconds to wait before each batch, instead of one turn, so that items that arrive one by one are
+   * How many milliseconds to wait before each batch, instead of one tick, so that items that arrive one by one are
    * committed together. Use it for items whose callers do not wait for the commit.
    */
   readonly lingerMs?: number
@@ -138,7 +133,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   const idleWaiters = new Set<() => void>()
 
   /** The items that wait for a lock. */
-  const blocked = new LockWaiters<In, Waiting<In, Out>>(options.locks?.of ?? (() => [""]))
+  const blocked = new LockWaiters<In, QueuedItem<In, Out>>(options.locks?.of ?? (() => [""]))
   let submitted = 0
   /** Whether `poll` is running. */
   let polling = false
@@ -154,7 +149,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   }
 
   /** Settles one item. If its callback throws, the rest of the batch is still settled. */
-  const settleItem = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {
+  const settleItem = ({ settle }: QueuedItem<In, Out>, settled: Settled<Out>): void => {
     try {
       settle(settled)
     } catch (error) {
@@ -171,7 +166,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     }
   }
 
-  const fail = (batch: ReadonlyArray<Waiting<In, Out>>, cause: Cause.Cause<unknown>): Effect.Effect<void> => {
+  const fail = (batch: ReadonlyArray<QueuedItem<In, Out>>, cause: Cause.Cause<unknown>): Effect.Effect<void> => {
     for (const waiting of batch) settleItem(waiting, failed())
     const error = cause.reasons.find(Cause.isFailReason)?.error
     const full = SqlError.isSqlError(error) ? noSpace(error) : undefined
@@ -179,7 +174,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     return lines.failed.log(Effect.logError(`A commit of ${options.name} failed`, cause))
   }
 
-  const halve = (batch: ReadonlyArray<Waiting<In, Out>>): Effect.Effect<void> => {
+  const halve = (batch: ReadonlyArray<QueuedItem<In, Out>>): Effect.Effect<void> => {
     const middle = batch.length >> 1
     return Effect.andThen(
       attempt(batch.slice(0, middle), 0),
@@ -191,7 +186,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     )
   }
 
-  const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number, lockMs = LOCK_MS): Effect.Effect<void> => {
+  const attempt = (batch: ReadonlyArray<QueuedItem<In, Out>>, tries: number, lockMs = LOCK_MS): Effect.Effect<void> => {
     let began = 0
     const timed = Effect.suspend(() => {
       began = now()
@@ -228,7 +223,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   }
 
   const afterFailure = (
-    batch: ReadonlyArray<Waiting<In, Out>>,
+    batch: ReadonlyArray<QueuedItem<In, Out>>,
     tries: number,
     error: SqlError.SqlError,
     cause: Cause.Cause<unknown>
@@ -248,13 +243,13 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
    * dead connection may never respond.
    */
   const heldOf = (locks: Locks<In>, items: ReadonlyArray<In>) =>
-    Effect.provideService(Effect.suspend(() => locks.held(items)), AnswerTimeout, HELD_MS)
+    Effect.provideService(Effect.suspend(() => locks.held(items)), AnswerTimeout, CALLER_TIMEOUT_MS)
 
   /**
    * Blocks items of a batch in flight, and the items in the queues that must wait behind them. Returns the rest of the
    * batch.
    */
-  const divert = (batch: ReadonlyArray<Waiting<In, Out>>): Array<Waiting<In, Out>> => {
+  const divert = (batch: ReadonlyArray<QueuedItem<In, Out>>): Array<QueuedItem<In, Out>> => {
     const rest = blocked.divert(batch)
     if (rest.length < batch.length) {
       for (const lane of [...lanes, retryLane])
@@ -268,7 +263,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
    */
   const block = (
     locks: Locks<In>,
-    batch: ReadonlyArray<Waiting<In, Out>>,
+    batch: ReadonlyArray<QueuedItem<In, Out>>,
     tries: number,
     cause: Cause.Cause<unknown>
   ): Effect.Effect<void> =>
@@ -306,7 +301,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     runFork(Effect.exit(Effect.gen(function*() {
       while (blocked.size > 0) {
         yield* Effect.sleep(POLL_MS)
-        const late = blocked.takeLate(now() - HELD_MS)
+        const late = blocked.takeLate(now() - CALLER_TIMEOUT_MS)
         if (late.length > 0) {
           for (const waiting of late) settleItem(waiting, failed())
           yield* lines.late.log(
@@ -334,7 +329,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     if (retryLane.queue.length > 0) start(retryLane)
   }
 
-  const take = (lane: Lane<In, Out>): Array<Waiting<In, Out>> => {
+  const take = (lane: Lane<In, Out>): Array<QueuedItem<In, Out>> => {
     let rows = 0
     let bytes = 0
     let n = 0
@@ -359,7 +354,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
   }
   const linger = (millis: number): Effect.Effect<void> =>
     Effect.suspend(() =>
-      idleWaiters.size > 0 ? turn : Effect.callback<void>((resume) => {
+      idleWaiters.size > 0 ? nextTick : Effect.callback<void>((resume) => {
         const end = () => {
           clearTimeout(timer)
           lingering.delete(end)
@@ -374,7 +369,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
     Effect.gen(function*() {
       while (lane.queue.length > 0) {
         if (options.lingerMs !== undefined) yield* linger(options.lingerMs)
-        else if (options.batchPerTick) yield* turn
+        else if (options.batchPerTick) yield* nextTick
         const batch = take(lane)
         // Meanwhile another lane may have blocked all items of this lane.
         if (batch.length === 0) continue

@@ -152,7 +152,7 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
  * How long a call waits, in milliseconds, for an entity that is moving to another node, before it fails with
  * `Unavailable`. A send also waits this long while the database does not respond (wire.md C.0).
  */
-export const HELD_MS = 5_000
+export const CALLER_TIMEOUT_MS = 5_000
 
 /**
  * How long a read, or a call of reply coordination, waits while the database does not respond, in milliseconds. This is

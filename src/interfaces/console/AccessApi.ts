@@ -38,7 +38,7 @@ const example = {
  * The endpoint that signs an operator in with a one-time link (wire.md O.1). It is the only one that needs no session
  * or token.
  */
-export class DoorApi extends HttpApiGroup.make("door")
+export class SignInApi extends HttpApiGroup.make("door")
   .add(
     HttpApiEndpoint.post("redeem", "/console/api/session", {
       payload: Schema.Struct({ token: Schema.String }),

@@ -12,7 +12,7 @@ import { VERSION } from "#interfaces/service/Version"
 import { Effect, Option, Schema } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { AccessApi, DoorApi } from "./AccessApi.ts"
+import { AccessApi, SignInApi } from "./AccessApi.ts"
 import { consoleDocument } from "./ConsoleApi.ts"
 import { consoleApiOf, COOKIE, CurrentOperator, hidden } from "./ConsoleAuthorization.ts"
 
@@ -36,7 +36,7 @@ export const cookieOf = (url: string, token: string, seconds: number): string =>
     url.startsWith("https:") ? "; Secure" : ""
   }`
 
-export const DoorHttp = HttpApiBuilder.group(consoleApiOf(DoorApi), "door", (handlers) =>
+export const DoorHttp = HttpApiBuilder.group(consoleApiOf(SignInApi), "door", (handlers) =>
   Effect.gen(function*() {
     const access = yield* ConsoleAccess
     const config = yield* Config

@@ -1,6 +1,6 @@
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { HttpApi, OpenApi } from "effect/http-api"
-import { AccessApi, DoorApi } from "./AccessApi.ts"
+import { AccessApi, SignInApi } from "./AccessApi.ts"
 import { AgentsApi } from "./AgentsApi.ts"
 import { LimitsApi } from "./LimitsApi.ts"
 import { ModerationApi } from "./ModerationApi.ts"
@@ -12,7 +12,7 @@ import { OAuthApi } from "./OAuthApi.ts"
  * public document.
  */
 export class ConsoleApi extends HttpApi.make("parley-console")
-  .add(DoorApi, AccessApi, NodesApi, AgentsApi, LimitsApi, ModerationApi, OAuthApi)
+  .add(SignInApi, AccessApi, NodesApi, AgentsApi, LimitsApi, ModerationApi, OAuthApi)
   .middleware(UncachedErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley for operators",

@@ -21,7 +21,7 @@ import {
  * How often a node reads the changes. A change must be in force on every node within a second (wire.md O), which allows
  * two reads.
  */
-const LOOK = "400 millis"
+const POLL_INTERVAL = "400 millis"
 /** How long the start of a server waits for the changes if the database does not respond. */
 const AT_START = "2 seconds"
 /** How many changes may be in force. Further changes are refused. */
@@ -98,7 +98,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
         )
         // Read the changes before any request is served, so that they apply to the first request after a restart.
         yield* Effect.timeoutOption(looked, AT_START)
-        yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
+        yield* looked.pipe(Effect.repeat(Schedule.spaced(POLL_INTERVAL)), Effect.forkScoped)
 
         const idOf = Effect.fnUntraced(function*(handle: string | null) {
           if (handle === null) return null

@@ -8,7 +8,7 @@ import type { Time } from "./Time.ts"
 export type FrameFault = "doubled" | "lost" | "cut" | "held"
 
 /** How long a held frame, and all frames behind it, are under way. */
-const HELD_MS = 2_000
+const CALLER_TIMEOUT_MS = 2_000
 /**
  * The size of the length field, the first field of a frame (PeerConnection.ts). The length does not count these four
  * bytes.
@@ -202,7 +202,7 @@ export class Connections {
       case "lost":
         return rest.length > 0 ? this.deliver(from, rest, 0) : undefined
       case "held":
-        return this.deliver(from, bytes, HELD_MS)
+        return this.deliver(from, bytes, CALLER_TIMEOUT_MS)
       case "cut":
         this.deliver(from, bytes.subarray(0, Math.ceil(first.length / 2)), 0)
         from.lose(new Error("write EPIPE"))

@@ -12,7 +12,7 @@ import * as Lines from "#infrastructure/cluster/PeerConnections"
 import { boundless } from "#infrastructure/http/BufferedBytes"
 import { Config } from "#infrastructure/platform/Config"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { HELD_MS } from "#infrastructure/wire/WireError"
+import { CALLER_TIMEOUT_MS } from "#infrastructure/wire/WireError"
 import { makeComparison } from "#interfaces/realtime/Cursors"
 import { type SessionDependencies, SocketSession } from "#interfaces/realtime/SocketSession"
 import { Clock, Context, Effect, Exit, type Fiber, Layer, References, Scope } from "effect"
@@ -374,7 +374,7 @@ export class World {
       fork(Effect.forever(Effect.andThen(
         Effect.sleep(1_000),
         Effect.sync(() => {
-          for (const actor of actors.values()) if (!actor.idle) actor.timeOutCallers(time.now - HELD_MS)
+          for (const actor of actors.values()) if (!actor.idle) actor.timeOutCallers(time.now - CALLER_TIMEOUT_MS)
         })
       )))
       this.nodes.set(no, node)

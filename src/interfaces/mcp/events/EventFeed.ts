@@ -1,11 +1,11 @@
 import { Agents } from "#domain/agents/Agents"
 import { Deliveries } from "#domain/deliveries/Deliveries"
-import type { Waiting } from "#domain/deliveries/DeliveriesRepo"
+import type { UndeliveredMessage } from "#domain/deliveries/DeliveriesRepo"
 import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { MuteSet } from "#domain/push/MuteSet"
 import { Replies } from "#domain/replies/Replies"
 import type { LargeAnswer } from "#infrastructure/concurrency/LargeReads"
-import { turn } from "#infrastructure/database/CommitQueue"
+import { nextTick } from "#infrastructure/platform/EventLoop"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { decodeCursor, encodeCursor, type Position } from "./EventCursor.ts"
@@ -34,7 +34,7 @@ const MAX_CHOSEN = 100
 /** How many statements of one look may read texts. Each reads at most 256 kB. */
 const MAX_TEXT_READS = 4
 /** The memory that a look may take. A caller of `look` or `again` must run it in a large-read slot of the owner. */
-export const LOOK: LargeAnswer = { usual: 1, max: 1, bytes: 2_097_152 }
+export const POLL_READ: LargeAnswer = { usual: 1, max: 1, bytes: 2_097_152 }
 /**
  * How long an event waits at most, in milliseconds, before a lease of the agent is checked again. A lease can end
  * early.
@@ -138,7 +138,7 @@ export class EventFeed extends Context.Service<EventFeed, {
         owner: Owner,
         { arguments: args }: EventType,
         mutes: MuteSet,
-        rows: ReadonlyArray<Waiting>,
+        rows: ReadonlyArray<UndeliveredMessage>,
         notBefore: number
       ) {
         const senders = yield* agents.byIds([...new Set(rows.map(({ message }) => message.senderId))])
@@ -222,7 +222,7 @@ export class EventFeed extends Context.Service<EventFeed, {
           no = page.rows.at(-1)?.inboxNo ?? no
           if (rows.length < page.rows.length) return { found, no: through, skipped, more: true }
           if (page.isLast) return { found, no: Math.max(no, page.lastInboxNo), skipped, more: false }
-          yield* turn
+          yield* nextTick
         }
         return { found, no, skipped, more: true }
       })

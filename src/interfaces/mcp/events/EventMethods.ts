@@ -18,7 +18,7 @@ import {
   unavailable,
   unsupported
 } from "./EventErrors.ts"
-import { EventFeed, LOOK, type Start } from "./EventFeed.ts"
+import { EventFeed, POLL_READ, type Start } from "./EventFeed.ts"
 import { EventSubscriptions } from "./EventSubscriptions.ts"
 import { type EventType, eventTypeOf, listed } from "./EventTypes.ts"
 
@@ -131,7 +131,7 @@ export const makeEventMethods = Effect.gen(function*() {
     function*({ agent }: Account, type: EventType, start: Start & { readonly notBefore: number }) {
       if (start.notBefore === 0 || type.name !== "message.received") return start
       const { position, reported: [first], skipped } = yield* Effect.mapError(
-        reads.ofAgent(agent.id, LOOK, feed.look(agent, type, type.canonical, start.position, 1, start.notBefore)),
+        reads.ofAgent(agent.id, POLL_READ, feed.look(agent, type, type.canonical, start.position, 1, start.notBefore)),
         lookRefused
       )
       return skipped
@@ -151,7 +151,7 @@ export const makeEventMethods = Effect.gen(function*() {
     const limit = Math.min((yield* valid(wholeOf(params, "maxEvents", 1))) ?? POLL.usual, POLL.max)
     const { notBefore, position: from, truncated } = yield* startOf(account, type, params)
     const { heldMs, more, position, reported, skipped } = yield* Effect.mapError(
-      reads.ofAgent(agent.id, LOOK, feed.look(agent, type, type.canonical, from, limit, notBefore)),
+      reads.ofAgent(agent.id, POLL_READ, feed.look(agent, type, type.canonical, from, limit, notBefore)),
       lookRefused
     )
     return {
@@ -203,7 +203,11 @@ export const makeEventMethods = Effect.gen(function*() {
       while (!state.isOver) {
         news.closeUnsafe()
         const look = yield* Effect.catch(
-          reads.during(agent.id, LOOK, feed.look(agent, type, type.canonical, position, MAX_STREAMED, start.notBefore)),
+          reads.during(
+            agent.id,
+            POLL_READ,
+            feed.look(agent, type, type.canonical, position, MAX_STREAMED, start.notBefore)
+          ),
           (failure) => Effect.as(tell("error", errorOf(lookRefused(failure))), undefined)
         )
         if (look?.skipped === true)

@@ -6,7 +6,7 @@ import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Effect } from "effect"
 import type { Position } from "./EventCursor.ts"
-import { EventFeed, LOOK } from "./EventFeed.ts"
+import { EventFeed, POLL_READ } from "./EventFeed.ts"
 import { type Delivery, EventSubscriptionsRepo, type StoredSubscription } from "./EventSubscriptionsRepo.ts"
 import { type EventType, eventTypeOf, storedEventType } from "./EventTypes.ts"
 import type { Owner } from "./Occurrence.ts"
@@ -68,7 +68,7 @@ export const makeEventPosts = Effect.gen(function*() {
   const now = () => clock.currentTimeMillisUnsafe()
 
   const inSlot = <A>(owner: Owner, look: Effect.Effect<A, Unavailable>): Effect.Effect<A | Deferral, Unavailable> =>
-    Effect.catchTag(reads.during(owner.id, LOOK, look), "RateLimited", () => Effect.succeed({ heldMs: BUSY_MS }))
+    Effect.catchTag(reads.during(owner.id, POLL_READ, look), "RateLimited", () => Effect.succeed({ heldMs: BUSY_MS }))
 
   const fill = Effect.fnUntraced(function*(webhookId: string) {
     const stored = yield* repo.ofWebhook(webhookId, now())

@@ -1,4 +1,4 @@
-import type { Waiting } from "#domain/deliveries/DeliveriesRepo"
+import type { UndeliveredMessage } from "#domain/deliveries/DeliveriesRepo"
 import type { DeliveryIds } from "#domain/deliveries/Delivery"
 import { mentionsIn } from "#domain/messages/Mentions"
 import type { StoredMessage } from "#domain/messages/Message"
@@ -25,7 +25,7 @@ export interface Owner {
 }
 
 /** A message that waits in the owner's inbox, without its content and metadata. */
-export interface Candidate extends Waiting {
+export interface Candidate extends UndeliveredMessage {
   readonly senderHandle: string
 }
 
