@@ -1,8 +1,8 @@
 import * as Cluster from "#infrastructure/cluster/Cluster"
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import { databaseIsNew } from "#infrastructure/database/Pglite"
+import * as PreparedDatabase from "#infrastructure/database/PreparedDatabase"
 import { layerPglite } from "#infrastructure/database/SqlPglite"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { ConfigInvalid, type Settings, settings } from "#infrastructure/platform/Config"
 import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import { AdminSocketLive } from "#interfaces/admin/AdminSocket"
@@ -11,25 +11,35 @@ import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { VERSION } from "#interfaces/service/Version"
 import { Effect, Layer } from "effect"
 import { join, resolve } from "node:path"
-import { serve } from "../src/Server.ts"
+import { say, serve } from "../src/Server.ts"
 import { Progress } from "./Progress.ts"
 import { typed } from "./Typed.ts"
 
-/** What the start reports while it makes a database in DATA_DIR; undefined if there is one. */
+/** What the start reports while it makes a database in DATA_DIR for which nothing is prepared. */
 let progress: Progress | undefined
+
+/** Creates the database in DATA_DIR if there is none, and says so. */
+const create = Effect.fnUntraced(function*(dataDir: string) {
+  if (!databaseIsNew({ dataDir })) return
+  const making = `Making the database in ${dataDir}, once.`
+  if (yield* PreparedDatabase.isPrepared) say(making)
+  else {
+    progress = new Progress(`${making} This takes ten seconds or more.`, 2)
+    progress.begin("PostgreSQL makes its files, and Parley its tables", "blocks")
+  }
+  yield* PreparedDatabase.createDatabase(dataDir)
+})
 
 /** PostgreSQL if DATABASE_URL is set, else PGlite in DATA_DIR. */
 const database = (config: Settings) =>
-  Layer.unwrap(Effect.map(DataDir, (dataDir) => {
+  Layer.unwrap(Effect.gen(function*() {
+    const { path } = yield* DataDir
     if (config.DATABASE_URL !== undefined) {
+      const { layerPg } = yield* Effect.promise(() => import("#infrastructure/database/SqlPostgres"))
       return layerPg({ url: config.DATABASE_URL, poolSize: config.DATABASE_POOL })
     }
-    if (databaseIsNew({ dataDir: dataDir.path })) {
-      progress = new Progress(`Making the database in ${dataDir.path}, once. This takes ten seconds or more.`, 3)
-      progress.begin("PostgreSQL makes its files", "blocks")
-    }
-    return Layer.tap(layerPglite({ dataDir: dataDir.path }), () =>
-      Effect.sync(() => progress?.begin("Parley makes its tables")))
+    yield* create(path)
+    return layerPglite({ dataDir: path })
   }))
 
 /** How a person in another terminal gives an operator's command to this server. */

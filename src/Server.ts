@@ -24,6 +24,7 @@ import type { MessageStorage, Sharding } from "effect/cluster"
 import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql"
 import * as Http from "./Http.ts"
+import * as Jobs from "./Jobs.ts"
 import * as Entities from "./Services.ts"
 
 export const say = (text: string): void => void process.stdout.write(`${text}\n`)
@@ -31,7 +32,7 @@ const complain = (text: string): void => void process.stderr.write(`${text}\n`)
 
 type Databases = SqlClient.SqlClient | Database
 type Base = Config | Ids | Readiness
-type Services = Layer.Success<typeof Entities.layer>
+type Services = Layer.Success<typeof Entities.services>
 
 /** The parts in which the kinds of servers differ. `Own` stands for the services that only this kind has. */
 export interface Kind<Own> {
@@ -71,8 +72,15 @@ const program = <Own>(kind: Kind<Own>) =>
     const config = yield* Effect.flatMap(Config.load, kind.settle)
     // The routes take the longest to build, so they are built before `ready`. After `ready`, work already waits for
     // this node.
-    const layer = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config)))).pipe(
-      Layer.provide(kind.owns(config) ? Entities.layer : Entities.services),
+    const listening = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config))))
+    const welcome = Layer.effectDiscard(
+      Effect.map(Effect.flatMap(HttpServer, (server) => kind.welcome(config, server.url)), say)
+    )
+    // The jobs begin when the server listens, so that no client waits for them.
+    const layer = (kind.owns(config) ? Jobs.layer : Layer.empty).pipe(
+      Layer.provide(welcome),
+      Layer.provide(listening),
+      Layer.provide(Entities.services),
       Layer.provide(kind.cluster(config)),
       Layer.provide(Maintenance.layer),
       Layer.provide(Migrations.layer),
@@ -88,12 +96,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(layerLogger),
       Layer.provide(Layer.succeed(Config, config))
     )
-    yield* HttpServer.pipe(
-      Effect.flatMap((server) => kind.welcome(config, server.url)),
-      Effect.map(say),
-      Effect.andThen(Effect.never),
-      Effect.provide(layer)
-    )
+    yield* Layer.launch(layer)
   })
 
 /** The problems to print: one line for each problem that an operator can fix, and the full cause for a defect. */

@@ -7,9 +7,9 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Client } from "pg"
 import type { TestProject } from "vitest/node"
+import { bundleFolder } from "../../runners/bundle.js"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import { LONGEST_WAIT_MS } from "./Eventually.ts"
-import { bundleProgram } from "./Program.ts"
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -17,8 +17,6 @@ declare module "vitest" {
     readonly databases: string
     /** The folder for the data of servers that outlive a test file; each leaves its exit code there. */
     readonly folder: string
-    /** `runners/parley.js` as `Program.ts` bundles it. */
-    readonly program: string
   }
 }
 
@@ -109,7 +107,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide("databases", `http://127.0.0.1:${address.port}`)
   const folder = await mkdtemp(join(tmpdir(), "parley-run-"))
   project.provide("folder", folder)
-  project.provide("program", await bundleProgram())
+  // Otherwise the first servers would all make it.
+  if (await bundleFolder() === undefined) throw new Error("the program cannot be bundled: see runners/Bundler.ts")
   return async () => {
     answering.close()
     const [problems] = await Promise.all([endedBadly(folder), ...[...servers.values()].map((server) => server.stop())])

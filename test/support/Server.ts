@@ -22,14 +22,11 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url))
  */
 export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
 
-/**
- * The path of the program. Tests use the bundle of GlobalSetup, and other programmes use `runners/parley.js` itself.
- */
-export const programPath = (): string =>
-  process.env["VITEST"] === undefined ? join(ROOT, "runners/parley.js") : inject("program")
+/** The path of the program. */
+export const PROGRAM = join(ROOT, "runners/parley.js")
 
 /** The program of a standalone server or of a node. */
-export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [programPath(), command]
+export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [PROGRAM, command]
 
 /**
  * The part of this process's environment that a program gets, and the folder of V8's compile cache that all programs
@@ -161,7 +158,7 @@ export class Server {
         stdio: [outlivesFile ? "pipe" : "ignore", "pipe", "pipe"]
       }
     )
-    const log = keepLog(`${program.join(" ").replace(programPath(), "parley")} (process ${this.process.pid})`)
+    const log = keepLog(`${program.join(" ").replace(PROGRAM, "parley")} (process ${this.process.pid})`)
     this.process.stdout?.setEncoding("utf8").on("data", (text: string) => {
       this.stdout += text
       log.add(text)

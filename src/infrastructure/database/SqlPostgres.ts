@@ -1,11 +1,11 @@
 import { databaseTimes } from "#infrastructure/platform/Metrics"
-import { Context, Effect, Layer, Redacted, Scope } from "effect"
+import { Effect, Layer, Redacted, Scope } from "effect"
 import { Reactivity } from "effect/reactivity"
 import type { SqlError } from "effect/sql"
 import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
 import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClient } from "pg"
-import { PgConnection, services } from "./Sql.ts"
+import { AnswerTimeout, PgConnection, services } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
 
 /** How long a statement may wait for a lock, and how long a transaction may be idle. */
@@ -15,11 +15,6 @@ const CONNECT_TIMEOUT_MILLIS = 10_000
 const IDLE_MILLIS = 60_000
 /** How long a probe's connection may take to answer before it counts as dead and another one is opened. */
 const PROBE_MILLIS = 3_000
-
-/** Milliseconds without an answer after which PostgreSQL counts as unreachable and the connection is closed. */
-export const AnswerTimeout = Context.Reference<number>("parley/database/SqlPostgres/AnswerTimeout", {
-  defaultValue: () => STATEMENT_TIMEOUT_MILLIS + 5_000
-})
 
 /** Calls `then` when the server is ready for the next statement, which it reports shortly after an error. */
 const onceReady = (client: PoolClient, then: () => void): void => {
