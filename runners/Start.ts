@@ -12,22 +12,16 @@ import { VERSION } from "#interfaces/service/Version"
 import { Effect, Layer } from "effect"
 import { join, resolve } from "node:path"
 import { say, serve } from "../src/Server.ts"
-import { Progress } from "./Progress.ts"
+import { withBeat } from "./Beat.ts"
 import { typed } from "./Typed.ts"
-
-/** What the start reports while it makes a database in DATA_DIR for which nothing is prepared. */
-let progress: Progress | undefined
 
 /** Creates the database in DATA_DIR if there is none, and says so. */
 const create = Effect.fnUntraced(function*(dataDir: string) {
   if (!databaseIsNew({ dataDir })) return
-  const making = `Making the database in ${dataDir}, once.`
-  if (yield* PreparedDatabase.isPrepared) say(making)
-  else {
-    progress = new Progress(`${making} This takes ten seconds or more.`, 2)
-    progress.begin("PostgreSQL makes its files, and Parley its tables", "blocks")
-  }
-  yield* PreparedDatabase.createDatabase(dataDir)
+  const isPrepared = yield* PreparedDatabase.isPrepared
+  say(`Making the database in ${dataDir}, once.${isPrepared ? "" : " This takes ten seconds or more."}`)
+  const created = PreparedDatabase.createDatabase(dataDir)
+  yield* isPrepared ? created : withBeat(created)
 })
 
 /** PostgreSQL if DATABASE_URL is set, else PGlite in DATA_DIR. */
@@ -103,10 +97,7 @@ export const start = (): void =>
         : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
     own: DataDir.layer,
     database,
-    cluster: () =>
-      Layer.provideMerge(NodeRpc.layerAlone, Cluster.layerStandalone).pipe(
-        Layer.provide(Layer.effectDiscard(Effect.sync(() => progress?.begin("The server starts"))))
-      ),
+    cluster: () => Layer.provideMerge(NodeRpc.layerAlone, Cluster.layerStandalone),
     owns: () => true,
     ready: () => Cluster.awaitShards,
     // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.

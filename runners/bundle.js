@@ -36,7 +36,7 @@ export const bundleFolder = async () => {
   const folder = join(ROOT, "node_modules/.cache/parley", `bundle-${keyOfSources()}`)
   if (existsSync(folder)) return folder
   try {
-    const { cacheBundle } = await import("./Bundler.ts")
+    const { cacheBundle } = await import("../build/Bundler.ts")
     await cacheBundle(folder)
     return folder
   } catch {

@@ -108,7 +108,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const folder = await mkdtemp(join(tmpdir(), "parley-run-"))
   project.provide("folder", folder)
   // Otherwise the first servers would all make it.
-  if (await bundleFolder() === undefined) throw new Error("the program cannot be bundled: see runners/Bundler.ts")
+  if (await bundleFolder() === undefined) throw new Error("the program cannot be bundled: see build/Bundler.ts")
   return async () => {
     answering.close()
     const [problems] = await Promise.all([endedBadly(folder), ...[...servers.values()].map((server) => server.stop())])

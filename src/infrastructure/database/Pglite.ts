@@ -165,6 +165,9 @@ const TEMPLATE_AGE = 100_000_000
 /** The folder of the database in DATA_DIR. */
 export const folderOf = (dataDir: string): string => path.join(dataDir, "database")
 
+/** Where the database of DATA_DIR is while it is made. */
+export const unfinishedOf = (dataDir: string): string => `${folderOf(dataDir)}.creating`
+
 /** Whether the database has to be created first, which takes seconds. */
 export const databaseIsNew = (settings: PgliteSettings): boolean =>
   settings.dataDir !== undefined && !fs.existsSync(folderOf(settings.dataDir))
@@ -210,7 +213,7 @@ export const makeDatabase = async (
   fill: (unfinished: string) => Promise<void> = initialize
 ): Promise<void> => {
   const folder = folderOf(dataDir)
-  const unfinished = `${folder}.creating`
+  const unfinished = unfinishedOf(dataDir)
   fs.rmSync(unfinished, { recursive: true, force: true })
   makeFolder(dataDir, 0o700)
   if (freeOn(folder) < NEW_DATABASE_BYTES) throw new NoSpaceLeft(folder, "a new database needs 80 MB")

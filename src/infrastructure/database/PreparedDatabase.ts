@@ -8,7 +8,7 @@ import * as path from "node:path"
 import { fileURLToPath } from "node:url"
 import { constants, zstdCompressSync, zstdDecompressSync } from "node:zlib"
 import * as Migrations from "./Migrations.ts"
-import { folderOf, makeDatabase } from "./Pglite.ts"
+import { folderOf, makeDatabase, unfinishedOf } from "./Pglite.ts"
 import { layerPglite } from "./SqlPglite.ts"
 import { sqlError } from "./SqlValues.ts"
 
@@ -79,8 +79,6 @@ export const unpack = (packed: Buffer, folder: string): void => {
 const find = (name: string): string | undefined =>
   [ROOT, CACHE].map((folder) => path.join(folder, name)).find((file) => fs.existsSync(file))
 
-const PREPARING = "database.preparing"
-
 /**
  * Removes PostgreSQL's template databases, which are half of the files of a new database. Only CREATE DATABASE reads
  * them.
@@ -92,9 +90,12 @@ const removeTemplates = Effect.gen(function*() {
   yield* sql`DROP DATABASE template1`
 })
 
-/** Makes the prepared database in a folder below `parent`, which is removed afterwards. This takes seconds. */
+/**
+ * Makes the prepared database. This takes seconds. Meanwhile it is in the folder in which `makeDatabase` makes a
+ * database of `parent`, so that one which was interrupted is removed.
+ */
 const prepare = (parent: string) => {
-  const dataDir = path.join(parent, PREPARING)
+  const dataDir = unfinishedOf(parent)
   const remove = Effect.sync(() => fs.rmSync(dataDir, { recursive: true, force: true }))
   return remove.pipe(
     Effect.andThen(Effect.provide(Effect.andThen(Migrations.run(), removeTemplates), layerPglite({ dataDir }))),
@@ -111,7 +112,7 @@ const write = (file: string, bytes: Buffer): void => {
 }
 
 /** Writes the prepared database for the package into a folder. */
-export const packInto = Effect.fnUntraced(function*(folder: string) {
+export const createDatabaseFile = Effect.fnUntraced(function*(folder: string) {
   write(path.join(folder, yield* fileName), yield* prepare(folder))
 })
 

@@ -106,7 +106,7 @@ const prepare = (folder: string, mode?: number): number => {
 }
 
 /** The entries of DATA_DIR with data. DATA_DIR itself may be a folder that has other uses too, and keeps its mode. */
-const PRIVATE = ["database", "database.creating", "database.preparing", "blobs", "outbox", "cluster", RESTORING]
+const PRIVATE = ["database", "database.creating", "blobs", "outbox", "cluster", RESTORING]
 /** Entries without data, by which other users could hold the server up. */
 const LOCKS = ["lock", "lock.holder", "admin.sock"]
 
