@@ -1,4 +1,5 @@
 import * as Migrations from "#infrastructure/database/Migrations"
+import { createDatabase, isPrepared } from "#infrastructure/database/PreparedDatabase"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { Effect, Redacted, References } from "effect"
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises"
@@ -107,8 +108,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide("databases", `http://127.0.0.1:${address.port}`)
   const folder = await mkdtemp(join(tmpdir(), "parley-run-"))
   project.provide("folder", folder)
-  // Otherwise the first servers would all make it.
+  // Otherwise the first tests would all make the bundle and the prepared database.
   if (await bundleFolder() === undefined) throw new Error("the program cannot be bundled: see build/Bundler.ts")
+  if (!await Effect.runPromise(isPrepared)) {
+    const dataDir = await mkdtemp(join(tmpdir(), "parley-prepared-"))
+    await Effect.runPromise(createDatabase(dataDir))
+    await rm(dataDir, { recursive: true, force: true })
+  }
   return async () => {
     answering.close()
     const [problems] = await Promise.all([endedBadly(folder), ...[...servers.values()].map((server) => server.stop())])
