@@ -277,7 +277,7 @@ describe("npm start", () => {
     // Those of the package are npm's own, and run the Node beside them.
     for (
       const [name, script] of Object.entries(scripts()).filter(([name]) =>
-        !["build", "prepack", "postpack"].includes(name)
+        !["build", "format", "prepack", "postpack"].includes(name)
       )
     ) {
       assert.match(
