@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, readdirSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
 import http from "node:http"
 import { dirname, join, relative, resolve } from "node:path"
 import { rolldown } from "rolldown"
@@ -81,7 +81,8 @@ export const cacheBundle = async (folder: string): Promise<void> => {
   mkdirSync(cache, { recursive: true })
   const making = mkdtempSync(join(cache, "making-"))
   try {
-    await bundle(making, relative(making, ROOT), (source) => source)
+    // `node_modules` may be a link to that of another checkout.
+    await bundle(making, relative(realpathSync(making), ROOT), (source) => source)
     renameSync(making, folder)
   } catch (error) {
     rmSync(making, { recursive: true, force: true })

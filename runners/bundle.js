@@ -4,8 +4,8 @@ import { join, resolve } from "node:path"
 
 const ROOT = resolve(import.meta.dirname, "..")
 
-/** Changes when a file of the program changes, or when `npm ci` installs other packages. */
-const keyOfSources = () => {
+/** Changes when a file of the program in `root` changes, or when `npm ci` installs other packages. */
+export const keyOfSources = (root) => {
   let text = ""
   const add = (path) => {
     const { mtimeMs, size } = statSync(path, { throwIfNoEntry: false }) ?? {}
@@ -18,10 +18,10 @@ const keyOfSources = () => {
       else if (entry.name.endsWith(".ts")) add(path)
     }
   }
-  add(`${ROOT}/package.json`)
-  add(`${ROOT}/node_modules/.package-lock.json`)
-  addFolder(`${ROOT}/runners`)
-  addFolder(`${ROOT}/src`)
+  add(`${root}/package.json`)
+  add(`${root}/node_modules/.package-lock.json`)
+  addFolder(`${root}/runners`)
+  addFolder(`${root}/src`)
   return hash("sha256", text).slice(0, 16)
 }
 
@@ -33,7 +33,7 @@ const keyOfSources = () => {
 export const bundleFolder = async () => {
   const packed = join(ROOT, "bundle")
   if (existsSync(packed)) return packed
-  const folder = join(ROOT, "node_modules/.cache/parley", `bundle-${keyOfSources()}`)
+  const folder = join(ROOT, "node_modules/.cache/parley", `bundle-${keyOfSources(ROOT)}`)
   if (existsSync(folder)) return folder
   try {
     const { cacheBundle } = await import("../build/Bundler.ts")
