@@ -70,8 +70,7 @@ describe("the prepared database", () => {
           }))
         assert.lengthOf(keys.flat(), 10)
         assert.lengthOf([...new Set(keys.flat())], 10)
-      }),
-    120_000
+      })
   )
 
   it.live("is complete, and readable by its owner only, after a creation that was interrupted", () =>
