@@ -30,5 +30,5 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
   CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/v1/health').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 # Node is process 1 and takes SIGTERM itself. The heap's limits are those of `npm start` (docs/decisions/0006-heap-options.md).
-ENTRYPOINT ["node", "--max-semi-space-size=16", "--heap-growing-percent=50", "--no-allocation-site-pretenuring", "runners/parley.js"]
+ENTRYPOINT ["node", "--max-semi-space-size=16", "--heap-growing-percent=50", "--initial-old-space-size=64", "--no-allocation-site-pretenuring", "runners/parley.js"]
 CMD ["start"]

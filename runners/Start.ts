@@ -1,8 +1,8 @@
 import * as Cluster from "#infrastructure/cluster/Cluster"
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import { databaseIsNew } from "#infrastructure/database/Pglite"
+import * as PreparedDatabase from "#infrastructure/database/PreparedDatabase"
 import { layerPglite } from "#infrastructure/database/SqlPglite"
-import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { ConfigInvalid, type Settings, settings } from "#infrastructure/platform/Config"
 import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import * as AdminSocket from "#interfaces/admin/AdminSocket"
@@ -11,25 +11,29 @@ import { VERSION } from "#interfaces/service/Version"
 import { Effect, Layer } from "effect"
 import { join, resolve } from "node:path"
 import { CommandLineHttp } from "../src/Console.ts"
-import { serve } from "../src/Server.ts"
-import { Progress } from "./Progress.ts"
+import { say, serve } from "../src/Server.ts"
+import { withBeat } from "./Beat.ts"
 import { typed } from "./Typed.ts"
 
-/** Reports the steps of creating a database in DATA_DIR; undefined if the database already exists. */
-let progress: Progress | undefined
+/** Creates the database in DATA_DIR if there is none, and says so. */
+const create = Effect.fnUntraced(function*(dataDir: string) {
+  if (!databaseIsNew({ dataDir })) return
+  const isPrepared = yield* PreparedDatabase.isPrepared
+  say(`Making the database in ${dataDir}, once.${isPrepared ? "" : " This takes ten seconds or more."}`)
+  const created = PreparedDatabase.createDatabase(dataDir)
+  yield* isPrepared ? created : withBeat(created)
+})
 
 /** PostgreSQL if DATABASE_URL is set, otherwise PGlite in DATA_DIR. */
 const database = (config: Settings) =>
-  Layer.unwrap(Effect.map(DataDir, (dataDir) => {
+  Layer.unwrap(Effect.gen(function*() {
+    const { path } = yield* DataDir
     if (config.DATABASE_URL !== undefined) {
+      const { layerPg } = yield* Effect.promise(() => import("#infrastructure/database/SqlPostgres"))
       return layerPg({ url: config.DATABASE_URL, poolSize: config.DATABASE_POOL })
     }
-    if (databaseIsNew({ dataDir: dataDir.path })) {
-      progress = new Progress(`Making the database in ${dataDir.path}, once. This takes ten seconds or more.`, 3)
-      progress.begin("PostgreSQL makes its files", "blocks")
-    }
-    return Layer.tap(layerPglite({ dataDir: dataDir.path }), () =>
-      Effect.sync(() => progress?.begin("Parley makes its tables")))
+    yield* create(path)
+    return layerPglite({ dataDir: path })
   }))
 
 /** The command line with which a person in another terminal runs an operator's command on this server. */
@@ -93,10 +97,7 @@ export const start = (): void =>
         : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
     own: DataDir.layer,
     database,
-    cluster: () =>
-      Layer.provideMerge(NodeRpc.layerAlone, Cluster.layerStandalone).pipe(
-        Layer.provide(Layer.effectDiscard(Effect.sync(() => progress?.begin("The server starts"))))
-      ),
+    cluster: () => Layer.provideMerge(NodeRpc.layerAlone, Cluster.layerStandalone),
     owns: () => true,
     ready: () => Cluster.awaitShards,
     // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.

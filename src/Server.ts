@@ -26,6 +26,7 @@ import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql"
 import type * as Console from "./Console.ts"
 import * as Http from "./Http.ts"
+import * as Jobs from "./Jobs.ts"
 import * as Entities from "./Services.ts"
 
 export const say = (text: string): void => void process.stdout.write(`${text}\n`)
@@ -33,7 +34,7 @@ const complain = (text: string): void => void process.stderr.write(`${text}\n`)
 
 type Databases = SqlClient.SqlClient | Database
 type Base = Config | Ids | Readiness
-type Services = Layer.Success<typeof Entities.layer>
+type Services = Layer.Success<typeof Entities.services>
 type ConsoleServices = Layer.Success<typeof Console.services> | Budgets
 
 /** The parts that differ between the kinds of servers. `Own` stands for the services that only this kind has. */
@@ -72,10 +73,17 @@ export const warnings = Layer.effectDiscard(
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
-    // Build the routes before `ready`, because they take the longest to build. After `ready`, the cluster already sends
-    // work to this node.
-    const layer = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config)))).pipe(
-      Layer.provide(kind.owns(config) ? Entities.layer : Entities.services),
+    // The routes take the longest to build, so they are built before `ready`. After `ready`, work already waits for
+    // this node.
+    const listening = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config))))
+    const welcome = Layer.effectDiscard(
+      Effect.map(Effect.flatMap(HttpServer, (server) => kind.welcome(config, server.url)), say)
+    )
+    // The jobs begin when the server listens, so that no client waits for them.
+    const layer = (kind.owns(config) ? Jobs.layer : Layer.empty).pipe(
+      Layer.provide(welcome),
+      Layer.provide(listening),
+      Layer.provide(Entities.services),
       Layer.provide(kind.cluster(config)),
       Layer.provide(Maintenance.layer),
       Layer.provide(Migrations.layer),
@@ -91,12 +99,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(layerLogger),
       Layer.provide(Layer.succeed(Config, config))
     )
-    yield* HttpServer.pipe(
-      Effect.flatMap((server) => kind.welcome(config, server.url)),
-      Effect.map(say),
-      Effect.andThen(Effect.never),
-      Effect.provide(layer)
-    )
+    yield* Layer.launch(layer)
   })
 
 /** The problems to print. A problem that an operator can fix has one line. A defect is printed with its full cause. */

@@ -8,7 +8,7 @@ import { fileURLToPath } from "node:url"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { parleyHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
-import { programEnv, programPath, type Server, sharedServer, SHORT_LIVED, type TestAgent } from "../support/Server.ts"
+import { PROGRAM, programEnv, type Server, sharedServer, SHORT_LIVED, type TestAgent } from "../support/Server.ts"
 import { acknowledged, acquainted, answeredBy, Machine, replies, send, stored } from "./Connectors.ts"
 
 const NODE = fileURLToPath(new URL("../../node_modules/.bin/node", import.meta.url))
@@ -57,7 +57,7 @@ const connect = (
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>> = {}
 ): Started => {
-  const child = spawn(NODE, [...SHORT_LIVED, programPath(), "connect", ...args], {
+  const child = spawn(NODE, [...SHORT_LIVED, PROGRAM, "connect", ...args], {
     env: { ...programEnv(), ...placesOf(machine), ...env },
     stdio: ["ignore", "pipe", "pipe"]
   })
@@ -226,7 +226,7 @@ describe("parley connect", () => {
     )
     await carriedOut("install")
     const unit = readFileSync(file, "utf8")
-    for (const part of [programPath(), env.PATH, placesOf(machine).XDG_STATE_HOME]) assert.include(unit, part)
+    for (const part of [PROGRAM, env.PATH, placesOf(machine).XDG_STATE_HOME]) assert.include(unit, part)
     assert.notInclude(unit, ada.key)
     assert.strictEqual(statSync(file).mode & 0o777, 0o600)
     await carriedOut("remove")

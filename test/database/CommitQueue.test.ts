@@ -1,6 +1,6 @@
 import { type CommitQueue, makeCommitQueue, type Settled } from "#infrastructure/database/CommitQueue"
 import type { Locks } from "#infrastructure/database/LockWaiters"
-import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { AnswerTimeout } from "#infrastructure/database/Sql"
 import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { FullDisk, FullDisks } from "#infrastructure/platform/disk/DiskSpace"
 import { commitMeters } from "#infrastructure/platform/Metrics"

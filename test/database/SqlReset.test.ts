@@ -1,4 +1,5 @@
-import { AnswerTimeout, layerPg } from "#infrastructure/database/SqlPostgres"
+import { AnswerTimeout } from "#infrastructure/database/Sql"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"

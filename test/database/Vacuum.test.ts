@@ -7,7 +7,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Logger, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { readdirSync, rmSync, writeFileSync } from "node:fs"
+import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
@@ -276,11 +276,14 @@ describe("PGlite", () => {
     )
   })
 
-  it.live("at the start, old template databases are frozen, and files of no table are removed", () =>
+  it.live("at the start, old template databases are frozen; after a crash, files of no table are removed", () =>
     Effect.promise(async () => {
       const dataDir = await makeDataDir()
       try {
         const first = await PgliteDatabase.open({ dataDir })
+        // Databases that earlier versions made have the template databases.
+        for (const name of ["template0", "template1"])
+          first.session.query(`CREATE DATABASE ${name} TEMPLATE postgres`, [])
         const ages = (database: PgliteDatabase) =>
           database.session.query(
             "SELECT datname, age(datfrozenxid) FROM pg_database WHERE datname LIKE 'template%' ORDER BY 1",
@@ -291,7 +294,11 @@ describe("PGlite", () => {
         const base = join(dataDir, "database", "base", String(oid))
         const known = readdirSync(base)
         assert.isTrue(ages(first).every(([, age]) => Number(age) > 20), JSON.stringify(ages(first)))
+        const lock = join(dataDir, "database", "postmaster.pid")
+        const held = readFileSync(lock)
         await first.close()
+        // As after a crash.
+        writeFileSync(lock, held)
         for (const name of ["99999", "99999.1", "99999_fsm"])
           writeFileSync(join(base, name), "bytes of a table that was never finished")
         const second = await PgliteDatabase.open({ dataDir, templateAge: 20 })

@@ -1,6 +1,6 @@
 import { ANSWER_MS, makeAcknowledgements } from "#domain/deliveries/Acknowledgements"
 import type { Ack } from "#domain/deliveries/DeliveriesRepo"
-import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { AnswerTimeout } from "#infrastructure/database/Sql"
 import { DatabaseFault, sqlError } from "#infrastructure/database/SqlValues"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"

@@ -16,7 +16,7 @@ import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { adminHere } from "../support/Admin.ts"
 import { LONGEST_WAIT_MS, within } from "../support/Eventually.ts"
-import { programPath, type Server, sharedServer, startServer } from "../support/Server.ts"
+import { PROGRAM, type Server, sharedServer, startServer } from "../support/Server.ts"
 import { type Block, DOCUMENTS, parse, ROOT } from "./Markdown.ts"
 
 const blocksOf = (document: string): ReadonlyArray<Block> => parse(document).blocks
@@ -71,7 +71,7 @@ describe("on a server", () => {
     symlinkSync(join(ROOT, "node_modules"), join(made, "node_modules"))
     writeFileSync(
       join(made, "package.json"),
-      JSON.stringify({ scripts: { admin: `exec node ${programPath()} admin` } })
+      JSON.stringify({ scripts: { admin: `exec node ${PROGRAM} admin` } })
     )
     mkdirSync(join(made, "data"))
     return made

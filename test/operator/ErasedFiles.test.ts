@@ -23,7 +23,7 @@ import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
 import { newAgent } from "../support/Modules.ts"
-import { makeDataDir, programEnv, programPath } from "../support/Server.ts"
+import { makeDataDir, PROGRAM, programEnv } from "../support/Server.ts"
 
 const dataDirOf = Effect.acquireRelease(
   Effect.promise(makeDataDir),
@@ -252,7 +252,7 @@ describe("parley admin compact", () => {
           )
         let unfinished = 0
         for (const bytes of [0, 1_000_000]) {
-          const child = spawn(process.execPath, [programPath(), "admin", "compact"], {
+          const child = spawn(process.execPath, [PROGRAM, "admin", "compact"], {
             env: { ...programEnv(), DATA_DIR: dataDir },
             stdio: "ignore"
           })

@@ -39,10 +39,8 @@ const EXCEPTIONS: ReadonlyArray<readonly [file: string, kind: Kind, why: string]
   ["test/support/Link.ts", "clock", "it delays bytes"],
   ["test/support/Link.ts", "sleep", "it delays bytes"],
   ["test/support/Moment.ts", "now", "a moment lasts as long as the machine takes"],
-  ["test/support/Program.ts", "now", "the age of files"],
   ["test/support/Promptly.ts", "clock", "asserts in `npm run test:pace` alone"],
   ["test/support/Promptly.ts", "sleep", "asserts in `npm run test:pace` alone"],
-  ["test/support/Server.ts", "now", "the age of files"],
   ["test/support/ServerProcess.ts", "now", "its bound is generous"],
   ["test/support/ServerProcess.ts", "sleep", "it waits for processes to start and to end"],
   ["test/support/SlowClock.js", "clock", "it is the clock"]

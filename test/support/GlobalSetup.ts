@@ -1,4 +1,5 @@
 import * as Migrations from "#infrastructure/database/Migrations"
+import { createDatabase, isPrepared } from "#infrastructure/database/PreparedDatabase"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { Effect, Redacted, References } from "effect"
 import { mkdtemp, readdir, readFile, rm } from "node:fs/promises"
@@ -7,9 +8,9 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Client } from "pg"
 import type { TestProject } from "vitest/node"
+import { bundleFolder } from "../../runners/bundle.js"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import { LONGEST_WAIT_MS } from "./Eventually.ts"
-import { bundleProgram } from "./Program.ts"
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -17,8 +18,6 @@ declare module "vitest" {
     readonly databases: string
     /** The folder for the data of servers that outlive a test file; each leaves its exit code there. */
     readonly folder: string
-    /** `runners/parley.js` as `Program.ts` bundles it. */
-    readonly program: string
   }
 }
 
@@ -109,7 +108,13 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide("databases", `http://127.0.0.1:${address.port}`)
   const folder = await mkdtemp(join(tmpdir(), "parley-run-"))
   project.provide("folder", folder)
-  project.provide("program", await bundleProgram())
+  // Otherwise the first tests would all make the bundle and the prepared database.
+  if (await bundleFolder() === undefined) throw new Error("the program cannot be bundled: see build/Bundler.ts")
+  if (!await Effect.runPromise(isPrepared)) {
+    const dataDir = await mkdtemp(join(tmpdir(), "parley-prepared-"))
+    await Effect.runPromise(createDatabase(dataDir))
+    await rm(dataDir, { recursive: true, force: true })
+  }
   return async () => {
     answering.close()
     const [problems] = await Promise.all([endedBadly(folder), ...[...servers.values()].map((server) => server.stop())])

@@ -3,7 +3,7 @@ import { once } from "node:events"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { LONGEST_WAIT_MS, within } from "./Eventually.ts"
-import { programEnv, programPath, SHORT_LIVED } from "./Server.ts"
+import { PROGRAM, programEnv, SHORT_LIVED } from "./Server.ts"
 import { keepLog } from "./ServerLogs.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
@@ -23,7 +23,7 @@ export const runParley = async (
   env: Readonly<Record<string, string>>,
   timeoutMs = LONGEST_WAIT_MS
 ): Promise<ProgramResult> => {
-  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, programPath(), ...args], {
+  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, PROGRAM, ...args], {
     cwd: ROOT,
     env: { ...programEnv(), ...env },
     stdio: ["ignore", "pipe", "pipe"]

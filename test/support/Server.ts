@@ -1,9 +1,10 @@
+import { createDatabase } from "#infrastructure/database/PreparedDatabase"
 import { assert, inject } from "@effect/vitest"
 import { AgentChatClient, RealtimeClient, type RealtimeOptions } from "agentchatme"
+import { Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
-import { createHash, randomBytes } from "node:crypto"
-import { constants } from "node:fs"
-import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises"
+import { randomBytes } from "node:crypto"
+import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -22,14 +23,11 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url))
  */
 export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
 
-/**
- * The path of the program. Tests use the bundle of GlobalSetup, and other programmes use `runners/parley.js` itself.
- */
-export const programPath = (): string =>
-  process.env["VITEST"] === undefined ? join(ROOT, "runners/parley.js") : inject("program")
+/** The path of the program. */
+export const PROGRAM = join(ROOT, "runners/parley.js")
 
 /** The program of a standalone server or of a node. */
-export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [programPath(), command]
+export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [PROGRAM, command]
 
 /**
  * The part of this process's environment that a program gets, and the folder of V8's compile cache that all programs
@@ -161,7 +159,7 @@ export class Server {
         stdio: [outlivesFile ? "pipe" : "ignore", "pipe", "pipe"]
       }
     )
-    const log = keepLog(`${program.join(" ").replace(programPath(), "parley")} (process ${this.process.pid})`)
+    const log = keepLog(`${program.join(" ").replace(PROGRAM, "parley")} (process ${this.process.pid})`)
     this.process.stdout?.setEncoding("utf8").on("data", (text: string) => {
       this.stdout += text
       log.add(text)
@@ -323,7 +321,7 @@ export const startServer = async (options: ServerOptions = {}): Promise<Server> 
     options.env?.["DATABASE_URL"] === undefined
   const inDataDir = !onPostgres && options.env?.["DATABASE_URL"] === undefined
   const dataDir = options.dataDir ??
-    (inDataDir ? await copyOfTemplate() : await mkdtemp(join(tmpdir(), "parley-data-")))
+    (inDataDir ? await makeDataDir() : await mkdtemp(join(tmpdir(), "parley-data-")))
   const env = {
     PORT: "0",
     HOST: "127.0.0.1",
@@ -366,7 +364,7 @@ export const sharedServer = async (): Promise<Server> => {
   if (NODES > 0) return startServer({ env: SHARED })
   if (shared !== undefined && shared.process.exitCode === null && shared.process.signalCode === null) return shared
   const env = { PORT: "0", HOST: "127.0.0.1", LOG_LEVEL: "debug", ...RELAXED, ...SHARED }
-  const server = new Server(await copyOfTemplate(join(inject("folder"), "server-")), true, env, undefined, true)
+  const server = new Server(await newDataDir(join(inject("folder"), "server-")), true, env, undefined, true)
   server.release = async () => {
     try {
       await server.settle()
@@ -382,9 +380,6 @@ export const sharedServer = async (): Promise<Server> => {
   })
   return shared = server
 }
-
-/** A folder for a server's data that outlives the server; the caller removes it. */
-export const makeDataDir = (): Promise<string> => copyOfTemplate()
 
 let serial = 0
 
@@ -428,87 +423,12 @@ export const newAgent = async (
   return agentOf(server, { id: agent.id, handle, email }, api_key)
 }
 
-/** Copies a data folder with an empty database, which is faster than making one (seconds). See `makeTemplate`. */
-const copyOfTemplate = async (prefix = join(tmpdir(), "parley-data-")): Promise<string> => {
-  const template = await theTemplate()
-  // Other checkouts remove what was not used for an hour.
-  const now = new Date()
-  await utimes(template, now, now)
-  const copy = await mkdtemp(prefix)
-  await cp(template, copy, { recursive: true, mode: constants.COPYFILE_FICLONE })
-  return copy
+/** A new folder for a server's data, with an empty database. */
+const newDataDir = async (prefix: string): Promise<string> => {
+  const folder = await mkdtemp(prefix)
+  await Effect.runPromise(createDatabase(folder))
+  return folder
 }
 
-let known: Promise<string> | undefined
-const theTemplate = (): Promise<string> => known ??= makeTemplate()
-
-const makeTemplate = async (): Promise<string> => {
-  const prefix = `parley-template-${process.getuid?.() ?? 0}-`
-  const path = join(tmpdir(), prefix + await fingerprint())
-  const lock = `${path}.lock`
-  for (;;) {
-    if (await exists(path)) return path
-    if (await mkdir(lock).then(() => true, () => false)) break
-    await eventually(
-      "the database template of another worker",
-      async () => await exists(path) || await released(lock) || undefined,
-      2 * LONGEST_WAIT_MS
-    )
-  }
-  try {
-    await writeFile(join(lock, "pid"), String(process.pid))
-    if (await exists(path)) return path
-    await removeOld(prefix)
-    const making = join(lock, "data")
-    const server = await startServer({ dataDir: making })
-    await server.stop()
-    await rename(making, path)
-    return path
-  } finally {
-    await rm(lock, { recursive: true, force: true })
-  }
-}
-
-/** Whether the lock is free; removes it first if its owner has died. */
-const released = async (lock: string): Promise<boolean> => {
-  const owner = Number(await readFile(join(lock, "pid"), "utf8").catch(() => "0"))
-  if (owner > 0 && !alive(owner)) await rm(lock, { recursive: true, force: true })
-  return !await exists(lock)
-}
-
-/** Removes templates that were not used for an hour. */
-const removeOld = async (prefix: string): Promise<void> => {
-  for (const name of await readdir(tmpdir())) {
-    const path = join(tmpdir(), name)
-    const used = await stat(path).then((found) => found.mtimeMs, () => Infinity)
-    if (name.startsWith(prefix) && !name.endsWith(".lock") && used < Date.now() - 3_600_000) {
-      await rm(path, { recursive: true, force: true })
-    }
-  }
-}
-
-/** A hash of everything that determines an empty database. */
-const fingerprint = async (): Promise<string> => {
-  const hash = createHash("sha256")
-  const files = (await readdir(join(ROOT, "schema"))).sort().map((name) => `schema/${name}`)
-  const code = [
-    "src/infrastructure/database/Migrations.ts",
-    "src/infrastructure/database/Pglite.ts",
-    "node_modules/@electric-sql/pglite/package.json"
-  ]
-  for (const file of [...files, ...code]) {
-    hash.update(file).update(await readFile(join(ROOT, file)))
-  }
-  return hash.digest("hex").slice(0, 16)
-}
-
-const exists = (path: string): Promise<boolean> => stat(path).then(() => true, () => false)
-
-const alive = (pid: number): boolean => {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
-}
+/** A folder for a server's data that outlives the server; the caller removes it. */
+export const makeDataDir = (): Promise<string> => newDataDir(join(tmpdir(), "parley-data-"))

@@ -29,6 +29,9 @@ export const cpuOf = (pid: number): number => (stat(pid)?.own ?? 0) * MICROS_PER
 /** Microseconds of processor time that one process has used in the kernel. */
 export const kernelCpuOf = (pid: number): number => (stat(pid)?.kernel ?? 0) * MICROS_PER_TICK
 
+/** Microseconds of processor time that the children of this process have used that have ended. */
+export const cpuOfEnded = (): number => (stat(process.pid)?.reaped ?? 0) * MICROS_PER_TICK
+
 /** Microseconds of processor time that a process and its children have used, including children that have ended. */
 export const cpuOfTree = (root: number): number => {
   const all = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map((name) => stat(Number(name)))

@@ -1,6 +1,6 @@
 import { laneOf, makeCommitQueue } from "#infrastructure/database/CommitQueue"
 import type { Locks } from "#infrastructure/database/LockWaiters"
-import { AnswerTimeout } from "#infrastructure/database/SqlPostgres"
+import { AnswerTimeout } from "#infrastructure/database/Sql"
 import { Clock, Effect, Exit, type Scope } from "effect"
 import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
 

@@ -12,7 +12,7 @@ import { SqlError } from "effect/sql"
 import { type ItemTrace, traceBatch } from "./BatchTrace.ts"
 import { type CommitFailure, failureOf, maySucceedLater, outOfRoom } from "./CommitFailure.ts"
 import { type Locks, LockWaiters } from "./LockWaiters.ts"
-import { AnswerTimeout } from "./SqlPostgres.ts"
+import { AnswerTimeout } from "./Sql.ts"
 import { noSpace } from "./SqlValues.ts"
 
 /**

@@ -2,7 +2,7 @@ import { Clock, Data, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { readdir, readFile } from "node:fs/promises"
-import { AnswerTimeout } from "./SqlPostgres.ts"
+import { AnswerTimeout } from "./Sql.ts"
 import type { OwnedTable } from "./Tables.ts"
 
 /** The table of the migrations that were applied. */
@@ -60,7 +60,8 @@ export const read = Effect.fnUntraced(function*(folder: URL) {
   return migrations
 })
 
-const schema = read(new URL("../../../schema/", import.meta.url))
+/** The schema files of this version. */
+export const schema = read(new URL("../../../schema/", import.meta.url))
 
 /** The name of the last migration of this version. */
 export const latest = Effect.map(Effect.orDie(schema), (migrations) => migrations.at(-1)?.name ?? "")

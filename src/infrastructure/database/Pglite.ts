@@ -5,8 +5,16 @@ import { NodeFS } from "@electric-sql/pglite/nodefs"
 import * as fs from "node:fs"
 import { open } from "node:fs/promises"
 import * as path from "node:path"
+import { setFlagsFromString } from "node:v8"
 import { PgliteSession } from "./PgliteSession.ts"
 import { PLANNER_SETTINGS } from "./SqlValues.ts"
+
+/**
+ * V8 compiles a function of WebAssembly again, with optimisation, when it has run for long enough: by default after a
+ * millisecond or two. A start runs hundreds of functions for so long and then never again. With this budget it is about
+ * 25 ms, so that the functions of a start stay as they are, and those of every send are optimised within seconds.
+ */
+setFlagsFromString("--wasm-tiering-budget=200000000")
 
 /** The parts of Emscripten's streams and file systems that syncing needs. */
 interface Stream {
@@ -155,7 +163,11 @@ export interface PgliteSettings {
  */
 const TEMPLATE_AGE = 100_000_000
 
-const folderOf = (dataDir: string): string => path.join(dataDir, "database")
+/** The folder of the database in DATA_DIR. */
+export const folderOf = (dataDir: string): string => path.join(dataDir, "database")
+
+/** Where the database of DATA_DIR is while it is made. */
+export const unfinishedOf = (dataDir: string): string => `${folderOf(dataDir)}.creating`
 
 /** Whether the database has to be created first, which takes seconds. */
 export const databaseIsNew = (settings: PgliteSettings): boolean =>
@@ -170,6 +182,9 @@ const inMemory = withSettings(PGlite.defaultStartParams, PLANNER_SETTINGS)
 
 const durable = withSettings(PGlite.defaultStartParams.filter((param) => param !== "-F"), {
   ...PLANNER_SETTINGS,
+  // Half of PGlite's own size. PGlite writes zeros to all of it at each start, and what it does not hold is in the cache
+  // of the operating system.
+  shared_buffers: "64MB",
   fsync: "on",
   synchronous_commit: "on",
   full_page_writes: "on",
@@ -194,18 +209,21 @@ export class NoSpaceLeft extends Error {
 }
 
 /**
- * Creates the database's folder under another name and renames it at the end, so an interrupted creation is never
- * opened.
+ * Creates the database's folder in DATA_DIR. `fill` makes the files under another name, and the folder is renamed at the
+ * end, so an interrupted creation is never opened.
  */
-const makeDatabase = async (folder: string): Promise<void> => {
-  const unfinished = `${folder}.creating`
+export const makeDatabase = async (
+  dataDir: string,
+  fill: (unfinished: string) => Promise<void> = initialize
+): Promise<void> => {
+  const folder = folderOf(dataDir)
+  const unfinished = unfinishedOf(dataDir)
   fs.rmSync(unfinished, { recursive: true, force: true })
-  makeFolder(path.dirname(folder), 0o700)
+  makeFolder(dataDir, 0o700)
   if (freeOn(folder) < NEW_DATABASE_BYTES) throw new NoSpaceLeft(folder, "a new database needs 80 MB")
   fs.mkdirSync(unfinished, { mode: 0o700 })
   try {
-    const made = await PGlite.create({ fs: new NodeFS(unfinished) })
-    await made.close()
+    await fill(unfinished)
     // PGlite makes the files of a new database writable for all users, whatever the umask of the process is.
     closeTree(unfinished)
     await syncTree(unfinished)
@@ -216,7 +234,13 @@ const makeDatabase = async (folder: string): Promise<void> => {
       : error
   }
   fs.renameSync(unfinished, folder)
-  syncFolder(path.dirname(folder))
+  syncFolder(dataDir)
+}
+
+/** Makes an empty database, as PostgreSQL's initdb does. This takes seconds. */
+const initialize = async (folder: string): Promise<void> => {
+  const made = await PGlite.create({ fs: new NodeFS(folder) })
+  await made.close()
 }
 
 /**
@@ -271,7 +295,7 @@ export class PgliteDatabase {
   /** `onCheckpointDue` is called during a statement when so much WAL has been written that a checkpoint is due. */
   static async open(settings: PgliteSettings, onCheckpointDue: () => void = () => {}): Promise<PgliteDatabase> {
     const database = new PgliteDatabase(settings, onCheckpointDue)
-    if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeDatabase(folderOf(settings.dataDir))
+    if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeDatabase(settings.dataDir)
     await database.reopen()
     await database.#freezeTemplates()
     return database
@@ -356,7 +380,7 @@ export class PgliteDatabase {
     }
     files.opened()
     this.#segments = 0
-    removeOrphans(folder, this.session)
+    if (settled !== undefined) removeOrphans(folder, this.session)
   }
 
   readonly #synced = (file: string): void => {

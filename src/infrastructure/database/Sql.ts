@@ -3,7 +3,12 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Scope, type Semaphore, Stream } from "effect"
 import { SqlClient, type SqlConnection, SqlError, Statement } from "effect/sql"
 import { unavailable } from "./SqlUnavailable.ts"
-import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
+import { DatabaseFault, type Outcome, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
+
+/** Milliseconds without an answer after which PostgreSQL counts as unreachable and the connection is closed. */
+export const AnswerTimeout = Context.Reference<number>("parley/database/Sql/AnswerTimeout", {
+  defaultValue: () => STATEMENT_TIMEOUT_MILLIS + 5_000
+})
 
 /**
  * Runs the SQL statements of the modules. A statement fails with the wire's `Unavailable`, or with a defect if the

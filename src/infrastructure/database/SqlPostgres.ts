@@ -1,11 +1,11 @@
 import { databaseTimes } from "#infrastructure/platform/Metrics"
-import { Context, Effect, Layer, Redacted, Scope } from "effect"
+import { Effect, Layer, Redacted, Scope } from "effect"
 import { Reactivity } from "effect/reactivity"
 import type { SqlError } from "effect/sql"
 import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
 import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClient } from "pg"
-import { PgConnection, services } from "./Sql.ts"
+import { AnswerTimeout, PgConnection, services } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
 
 /** How long a statement may wait for a lock. */
@@ -16,14 +16,6 @@ const CONNECT_TIMEOUT_MILLIS = 10_000
 const IDLE_MILLIS = 60_000
 /** How long a probe waits for a response before its connection counts as dead and another connection is opened. */
 const PROBE_MILLIS = 3_000
-
-/**
- * How many milliseconds a statement waits for a response. After that PostgreSQL counts as unreachable, and the
- * connection is closed.
- */
-export const AnswerTimeout = Context.Reference<number>("parley/database/SqlPostgres/AnswerTimeout", {
-  defaultValue: () => STATEMENT_TIMEOUT_MILLIS + 5_000
-})
 
 /** Calls `then` when the server is ready for the next statement, which it reports shortly after an error. */
 const onceReady = (client: PoolClient, then: () => void): void => {

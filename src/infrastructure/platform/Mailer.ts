@@ -1,12 +1,15 @@
 import { Clock, Console, Context, Data, Effect, Exit, FiberSet, Layer, Redacted, Schedule, Semaphore } from "effect"
 import { access, constants, rename, rm, writeFile } from "node:fs/promises"
 import { join, resolve, sep } from "node:path"
-import { createTransport, type SendMailOptions } from "nodemailer"
+import type { SendMailOptions } from "nodemailer"
 import { Config, ConfigInvalid } from "./Config.ts"
 import { FreeDisk, FullDisk, isNoSpace, noSpaceLeftOn } from "./disk/DiskSpace.ts"
 import { makeFolder, reasonOf } from "./disk/Folder.ts"
 import { Ids } from "./Ids.ts"
 import { mail as mails, mailQueue } from "./Metrics.ts"
+
+/** It is loaded when the server needs it, because its 39 files would delay each start. */
+const nodemailer = Effect.promise(() => import("nodemailer"))
 
 /** A plain-text e-mail to one address. The address is written into a header, so it must already be validated. */
 export interface Mail {
@@ -43,6 +46,7 @@ export class Mailer extends Context.Service<Mailer, {
       const compose = yield* composer
       const url = config.SMTP_URL
       if (url === undefined) return yield* new ConfigInvalid({ problems: ["SMTP_URL: required to send mail"] })
+      const { createTransport } = yield* nodemailer
       const transport = yield* Effect.acquireRelease(
         Effect.sync(() =>
           createTransport({
@@ -115,7 +119,12 @@ export class Mailer extends Context.Service<Mailer, {
       })
       // E-mail that is written to a folder never waits.
       yield* mailQueue.readsIn(() => 0)
-      const render = createTransport({ streamTransport: true, buffer: true, newline: "unix" })
+      const renderer = yield* Effect.cached(
+        Effect.map(
+          nodemailer,
+          ({ createTransport }) => createTransport({ streamTransport: true, buffer: true, newline: "unix" })
+        )
+      )
       const write = async (name: string, message: Buffer): Promise<void> => {
         const unfinished = join(folder, `.${name}.tmp`)
         try {
@@ -146,6 +155,7 @@ export class Mailer extends Context.Service<Mailer, {
         send: (mail) =>
           Effect.gen(function*() {
             const options = yield* compose(mail)
+            const render = yield* renderer
             const name = `${yield* Clock.currentTimeMillis}-${ids.bytes(6).toString("hex")}.eml`
             yield* Effect.tryPromise({
               try: async () => write(name, (await render.sendMail(options)).message as Buffer),

@@ -19,6 +19,21 @@ export interface UnknownSetting {
 const distance = (a: string, b: string): number =>
   TextDiff.codePoints(a, b).reduce((letters, { _tag, items }) => _tag === "Equal" ? letters : letters + items.length, 0)
 
+/** How many letters two names do not have in common, in any order. It is never more than their distance. */
+const lettersApart = (a: string, b: string): number => {
+  let rest = b
+  let apart = 0
+  for (const letter of a) {
+    const at = rest.indexOf(letter)
+    if (at === -1) apart++
+    else rest = rest.slice(0, at) + rest.slice(at + 1)
+  }
+  return apart + rest.length
+}
+
+/** Whether the distance is at most `most`. Most pairs differ in so many letters that it need not be computed. */
+const isWithin = (a: string, b: string, most: number): boolean => lettersApart(a, b) <= most && distance(a, b) <= most
+
 /**
  * Whether `name` is `right` with some words left out or shortened. A shortened word consists of its first three or more
  * letters.
@@ -69,9 +84,9 @@ const FOREIGN = [
  */
 const isNear = (name: string, right: string): boolean => {
   if (firstWord(name) === firstWord(right) && name.includes("_")) {
-    return abbreviates(name, right) || distance(name, right) <= 2 * Math.min(3, Math.floor(name.length / 5))
+    return abbreviates(name, right) || isWithin(name, right, 2 * Math.min(3, Math.floor(name.length / 5)))
   }
-  return name.length >= 7 && Math.abs(name.length - right.length) <= 1 && distance(name, right) <= 2
+  return name.length >= 7 && Math.abs(name.length - right.length) <= 1 && isWithin(name, right, 2)
 }
 
 const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
