@@ -475,7 +475,7 @@ describe("the operators' API of a standalone server", () => {
     uphold: () => [["reports", "uphold", "--help"], /still counts/],
     dismiss: () => [["reports", "dismiss", "--help"], /stop counting it/],
     retry: () => [["webhooks", "retry", "--help"], /Post a dead delivery again/],
-    retryAll: () => [["webhooks", "retry-all", "--help"], /Post all dead deliveries again/],
+    retryAll: () => [["webhooks", "retry-all", "--help"], /Retry all dead deliveries/],
     overview: (
       { node }
     ) => [["nodes", "list"], new RegExp(`^database +state (?:ok|slow).*[^]*^${node} +true +ready`, "m")],

@@ -55,7 +55,7 @@ describe("the diagnosis of an agent that gets nothing", () => {
   it("names no link where nothing stops, and says what is slow or not known", () => {
     assert.deepInclude(explain(well), {
       stops_at: null,
-      words: "Nothing stops, and nothing waits: all messages were delivered."
+      words: "No step fails, and no message waits: all messages were delivered."
     })
     const behind = explain({ ...well, ...waiting, newestAt: NOW - 1_000, sockets: [{ ...socket, cursor: 7 }] })
     assert.strictEqual(behind.stops_at, null)

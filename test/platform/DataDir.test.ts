@@ -205,7 +205,7 @@ describe("DataDir", () => {
       )
       yield* logged
       assert.deepStrictEqual(lines, [
-        `Other users of this machine could use database, blobs, outbox in ${folder}. Only this user can from now on`
+        `Other users of this machine could use database, blobs, outbox in ${folder}. The server has removed their rights`
       ])
       for (const name of ["database", "database/base", "outbox", "blobs", "blobs/files"])
         assert.strictEqual(mode(name), "700", name)

@@ -77,7 +77,7 @@ export class FullDisks {
 }
 
 const LOST: Readonly<Record<Written, string>> = {
-  database: "The database cannot write, and requests that change something are answered with 503",
+  database: "The database cannot write, and requests that change something get 503",
   files: "The file store cannot write, and uploads are answered with 503",
   mail: "Mail cannot be written to the outbox"
 }
