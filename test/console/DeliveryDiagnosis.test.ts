@@ -34,8 +34,8 @@ describe("the diagnosis of an agent that gets nothing", () => {
   const stops: ReadonlyArray<readonly [string, Partial<WhyFacts>, RegExp]> = [
     ["account", { status: "suspended" }, /restore it/],
     ["account", { status: "deleted" }, /deleted/],
-    ["messages", { lastNo: 0, newestAt: null, sockets: [] }, /Nobody has sent/],
-    ["mutes", { ...waiting, muted: 3 }, /all that waits/],
+    ["messages", { lastNo: 0, newestAt: null, sockets: [] }, /No agent has sent/],
+    ["mutes", { ...waiting, muted: 3 }, /all waiting messages/],
     ["mutes", { ...waiting, undelivered: 900, looked: 200, muted: 200 }, /first 200/],
     ["sockets", { ...waiting, sockets: [] }, /not connected: its client/],
     ["sockets", { ...waiting, sockets: [], webhooks: [hook] }, /webhooks get/],

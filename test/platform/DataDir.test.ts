@@ -157,9 +157,9 @@ describe("DataDir", () => {
           const [folder, reason] of [
             ["/sys/parley", /permission denied|read-only/],
             // Where Node's own `mkdir` with `recursive` never returns.
-            ["/proc/parley", /its file system does not let anybody create files or folders there/],
-            ["/proc/parley/below", /its file system does not let anybody/],
-            ["/proc/self/fdinfo", /permission denied|its file system does not let anybody/],
+            ["/proc/parley", /its file system does not permit files or folders there/],
+            ["/proc/parley/below", /its file system does not permit/],
+            ["/proc/self/fdinfo", /permission denied|its file system does not permit/],
             ["/dev/full", /it is a file/],
             ["/dev/full/below", /a part of the path is a file/]
           ] as const
