@@ -31,14 +31,15 @@ const row = (name: SettingName): string => {
 
 const HEAD = `# Configuration
 
-Parley reads its settings from environment variables. It checks all of them before it starts, and reports every wrong one.
+Parley reads its settings from environment variables. It checks all of them before it starts, and reports every invalid one.
 \`npm start -- --help\` prints these tables in a terminal; \`npm run admin -- config\` prints the settings in effect, without
 secrets. An empty variable counts as not set.
 
-If a variable is unknown but resembles a setting, the log names both; an unknown \`LIMITS_…\` stops the start. All nodes of a cluster
-should have the same limits.
+If a variable is no setting but has a similar name, the log contains a warning with both names. An unknown name that begins with \`LIMITS_\` stops
+the start. All nodes of a cluster should have the same limits.
 
-“Takes” is what is accepted. Rates are accepted requests in a sliding window. The [contract](wire.md) says what the limits mean to a client.
+The column *takes* gives the valid values. A rate is the number of accepted requests in a sliding window. The [contract](wire.md) explains what the
+limits mean for clients.
 
 This page is made from the code: change \`src/infrastructure/platform/Config.ts\`, then run \`npm run docs\`.
 `

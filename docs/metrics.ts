@@ -5,8 +5,8 @@ import { writeFileSync } from "node:fs"
 
 const INTRODUCTION = `# Metrics
 
-\`/internal/metrics\` of each node has these metrics, in Prometheus' text format. Sum or compare them over the nodes. A counter begins at 0
-when its process starts. Labels are routes, codes and names from the code, never a handle, an id or an address.
+Each node shows these metrics at \`/internal/metrics\`, in the text format of Prometheus. Sum or compare them over the nodes. A counter starts
+at 0 when its process starts. Labels are routes, codes and names from the code, never a handle, an id or an address.
 [Operations](operations.md#metrics) names the examples for Prometheus and Grafana.
 
 This page is made from the code: change \`src/infrastructure/platform/Metrics.ts\`, then run \`npm run docs\`.
@@ -29,7 +29,7 @@ const chapter = ({ metrics, title }: Chapter): string =>
   [
     `## ${title}`,
     "",
-    "| metric | kind | what it measures | when to look, and what to do |",
+    "| metric | kind | what it measures | when to act, and what to do |",
     "| --- | --- | --- | --- |",
     ...metrics.map(row),
     ""

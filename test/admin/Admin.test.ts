@@ -68,7 +68,7 @@ describe("operators' commands without a server that runs", () => {
       const unknownSettings = await adminHere({ RUNNER_SECRT: "hidden-from-view" }, "config")
       assert.deepStrictEqual([unknownSettings.code, unknownSettings.stderr], [
         0,
-        "parley: RUNNER_SECRT is set but is not a setting of Parley: RUNNER_SECRET may be meant\n"
+        "parley: RUNNER_SECRT is set, but Parley has no such setting; the most similar name is RUNNER_SECRET\n"
       ])
       const limit = await adminHere({ LIMITS_SENDS_PER_SEC: "1" }, "config")
       assert.strictEqual(limit.code, 1)

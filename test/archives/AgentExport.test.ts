@@ -327,7 +327,7 @@ describe("parley admin export", () => {
 
     const tar = await adminHere(server.place, "export", ada.handle, join(folder, "ada.tar"))
     assert.strictEqual(tar.code, 0, tar.stderr)
-    assert.match(tar.stdout, /has what is held about .*: \d+ rows, 2 files of \d+ bytes/)
+    assert.match(tar.stdout, /contains all data about .*: \d+ rows, 2 files of \d+ bytes/)
     assert.sameMembers(await readdir(folder), ["ada", "ada.tar"])
     // Made while the folder is locked.
     assert.notInclude((await readFile(join(folder, "ada.tar"))).toString("latin1"), ".lock")

@@ -96,7 +96,10 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
 
   it("harms only itself, whatever is wrong with it and wherever its address sorts, and says why, as the others do", async () => {
     const secret = { env: { RUNNER_SECRET: "another secret" }, why: "it has another RUNNER_SECRET than this node" }
-    const none = { env: { RUNNER_SECRET: undefined }, why: "it ends the connection: is RUNNER_SECRET the same there" }
+    const none = {
+      env: { RUNNER_SECRET: undefined },
+      why: "it closes the connection: does it have the same RUNNER_SECRET"
+    }
     // Two below the others' addresses, two above; with every kind below and above in the long form (`npm run
     // test:faults`).
     const started = await Promise.all([secret, none, secret, none].map(async (kind, i) => {
@@ -116,7 +119,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
           ]
           const reasons = goodPorts.map((good) => `127.0.0.1:${good}: ${why}`)
           return said.some((text) =>
-            text.includes("It can talk both ways with 0 of 2 other nodes.") &&
+            text.includes("It is connected in both directions to 0 of 2 other nodes.") &&
             reasons.every((reason) => text.includes(reason))
           ) || undefined
         }).catch((error: unknown) => assert.fail(`${String(error)}\n${node.output}`))

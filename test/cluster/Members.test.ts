@@ -46,7 +46,7 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
         Layer.succeed(
           NodeReports,
           NodeReports.of({
-            explain: () => "It can talk both ways with 0 of 1 other nodes.",
+            explain: () => "It is connected in both directions to 0 of 1 other nodes.",
             isSettled: () => state.settled
           })
         ),
@@ -73,7 +73,7 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
 })
 
 const NOT_TAKEN =
-  `Warn: This node, ${SELF}, is not accepted into the cluster. It can talk both ways with 0 of 1 other nodes.`
+  `Warn: This node, ${SELF}, is not accepted into the cluster. It is connected in both directions to 0 of 1 other nodes.`
 
 describe("the members of the cluster", () => {
   it.effect("are logged once when they come and when they go, in words that say how they went", () =>
@@ -95,7 +95,7 @@ describe("the members of the cluster", () => {
       state.list.pop()
       yield* TestClock.adjust("1 minute")
       assert.deepStrictEqual(told(), [
-        `Warn: Node ${OTHER} is gone or hangs: its shards are taken over`,
+        `Warn: Node ${OTHER} has died or hangs: other nodes take over its shards`,
         `Info: Node ${THIRD} has left the cluster`
       ])
       state.list = [[runner(1), true], [gateway(2), true]]
@@ -104,7 +104,7 @@ describe("the members of the cluster", () => {
       yield* TestClock.adjust("1 second")
       assert.deepStrictEqual(told(), [
         `Info: Node ${OTHER} belongs to the cluster`,
-        `Warn: Gateway ${OTHER} is gone or hangs`
+        `Warn: Gateway ${OTHER} has died or hangs`
       ])
       assert.deepStrictEqual([...members.others()], [])
     }))
@@ -127,7 +127,7 @@ describe("the members of the cluster", () => {
       state.list[1] = [runner(1), false]
       yield* TestClock.adjust("1 second")
       assert.deepStrictEqual(told(), [
-        `Warn: This node, ${SELF}, was excluded from the cluster. It can talk both ways with 0 of 1 other nodes.`
+        `Warn: This node, ${SELF}, was excluded from the cluster. It is connected in both directions to 0 of 1 other nodes.`
       ])
       yield* TestClock.adjust("61 seconds")
       assert.deepStrictEqual(told(), [NOT_TAKEN])

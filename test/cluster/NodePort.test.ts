@@ -124,11 +124,11 @@ describe("the port for other nodes", () => {
       yield* told(secured.lines, 2)
       yield* told(plain.lines, 1)
       assert.deepStrictEqual(secured.lines.sort(), [
-        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it does not encrypt: it has no RUNNER_SECRET, or is not a node",
-        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it does not know RUNNER_SECRET"
+        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it does not use TLS: it has no RUNNER_SECRET, or is not a node",
+        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it has a wrong RUNNER_SECRET"
       ])
       assert.deepStrictEqual(plain.lines, [
-        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it encrypts, and this node has no RUNNER_SECRET"
+        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it uses TLS, but this node has no RUNNER_SECRET"
       ])
       assert.deepStrictEqual([secured.served, plain.served], [[], []])
     }).pipe(Effect.scoped))
@@ -181,7 +181,7 @@ describe("the port for other nodes", () => {
       assert.lengthOf(logged, 3)
       for (const [level, message] of logged) {
         assert.strictEqual(level, "Debug")
-        assert.match(message, /^The line to node 10\.0\.0\.2:7431 broke: /)
+        assert.match(message, /^The connection to node 10\.0\.0\.2:7431 broke: /)
       }
     }).pipe(Effect.scoped))
 

@@ -23,7 +23,7 @@ const asked = (owns: boolean) => {
       owns,
       list: { runners: sight.runners ?? both, at: second * 1_000 },
       holds: all,
-      explanation: "It can talk both ways with 0 of 1 other nodes.",
+      explanation: "It is connected in both directions to 0 of 1 other nodes.",
       ...sight
     })
 }
@@ -59,7 +59,7 @@ describe("the progress of a node in its cluster", () => {
       assert.isUndefined(look(1, out))
       assert.isUndefined(look(2, out))
       const reason =
-        /^This node, 10\.0\.0\.1:14431, does not belong to the cluster, since 2 s\. It can talk both ways with 0 of 1/
+        /^This node, 10\.0\.0\.1:14431, does not belong to the cluster, since 2 s\. It is connected in both directions to 0 of 1/
       assert.match(look(3, out) ?? "", reason)
       assert.isUndefined(look(4, {}))
       assert.match(asked(owns)(0, { runners: [[runner(2), true]] }) ?? "", /does not belong to the cluster, since 0 s/)

@@ -78,7 +78,7 @@ describe("the report of a node about the others", () => {
   it.effect("names each listed node with which it cannot talk, and why", () =>
     Effect.gen(function*() {
       const { lines, logged, other, reports, rows } = yield* setUp
-      assert.strictEqual(reports.explain(), "It can talk both ways with 0 of 0 other nodes.")
+      assert.strictEqual(reports.explain(), "It is connected in both directions to 0 of 0 other nodes.")
       assert.isTrue(reports.isSettled())
       const there = yield* other(OTHER)
       rows.push(row(OTHER, { reaches: new Set() }), row(THIRD))
@@ -87,13 +87,13 @@ describe("the report of a node about the others", () => {
       yield* until("the attempt to connect", () => lines.problem(THIRD) !== undefined)
       assert.strictEqual(
         reports.explain(),
-        `It can talk both ways with 0 of 2 other nodes. ${OTHER}: it has not said yet that it has a line with this node. ${THIRD}: nothing listens there.`
+        `It is connected in both directions to 0 of 2 other nodes. ${OTHER}: it has not reported yet that it is connected to this node. ${THIRD}: nothing listens there.`
       )
       rows[0] = row(OTHER)
       yield* TestClock.adjust("500 millis")
       assert.strictEqual(
         reports.explain(),
-        `It can talk both ways with 1 of 2 other nodes. ${THIRD}: nothing listens there.`
+        `It is connected in both directions to 1 of 2 other nodes. ${THIRD}: nothing listens there.`
       )
       assert.isTrue(reports.isSettled())
       assert.deepStrictEqual(logged, [`Node ${THIRD} cannot be reached from this one: nothing listens there`])
@@ -104,22 +104,28 @@ describe("the report of a node about the others", () => {
         row("10.0.0.6:7431", { isLocked: false })
       )
       yield* TestClock.adjust("500 millis")
-      assert.include(reports.explain(), "It can talk both ways with 1 of 2 other nodes.")
+      assert.include(reports.explain(), "It is connected in both directions to 1 of 2 other nodes.")
     }))
 
   it.effect("names the version of a node whose row has another one, whatever the connection shows", () =>
     Effect.gen(function*() {
       const { logged, reports, rows } = yield* setUp
       rows.push(row(OTHER, { facts: { ...facts, wire: NODE_PROTOCOL_VERSION - 1 } }))
-      const version = `it speaks version ${
+      const version = `it uses version ${
         NODE_PROTOCOL_VERSION - 1
       } of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: all nodes must run the same release of Parley`
       yield* TestClock.adjust("500 millis")
-      assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: ${version}.`)
+      assert.strictEqual(
+        reports.explain(),
+        `It is connected in both directions to 0 of 1 other nodes. ${OTHER}: ${version}.`
+      )
       yield* until("the attempt to connect", () => reports.isSettled())
       yield* TestClock.adjust("500 millis")
       assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: ${version}`])
-      assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: ${version}.`)
+      assert.strictEqual(
+        reports.explain(),
+        `It is connected in both directions to 0 of 1 other nodes. ${OTHER}: ${version}.`
+      )
       yield* TestClock.adjust("59 seconds")
       assert.lengthOf(logged, 1, "once a minute")
       yield* TestClock.adjust("2 seconds")
@@ -136,7 +142,7 @@ describe("the report of a node about the others", () => {
       assert.isFalse(reports.isSettled())
       assert.strictEqual(
         reports.explain(),
-        `It can talk both ways with 0 of 1 other nodes. ${OTHER}: it has not answered yet.`
+        `It is connected in both directions to 0 of 1 other nodes. ${OTHER}: it has not responded yet.`
       )
       yield* until("the connection", () => made.open > 1)
       yield* TestClock.adjust("2500 millis")
@@ -144,10 +150,10 @@ describe("the report of a node about the others", () => {
       assert.isTrue(reports.isSettled())
       assert.strictEqual(
         reports.explain(),
-        `It can talk both ways with 0 of 1 other nodes. ${OTHER}: it does not answer.`
+        `It is connected in both directions to 0 of 1 other nodes. ${OTHER}: it does not respond.`
       )
       yield* TestClock.adjust("500 millis")
-      assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: it does not answer`])
+      assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: it does not respond`])
     }))
 
   it.effect("is written at once when a connection begins or ends, and twice a second", () =>
@@ -189,9 +195,9 @@ describe("settings that all nodes should have in common", () => {
       ),
       [
         "The database schema is 0016_a.sql on this node and 0015_b.sql on 10.0.0.2:7431: run the same release of Parley on all nodes",
-        "PUBLIC_URL is not set on this node and https://parley.example on 10.0.0.2:7431, 10.0.0.4:7431: the links that agents get depend on the node that they ask",
-        "LIMITS_B is 2 on this node and 3 on 10.0.0.3:7431: what is allowed depends on the node that is asked",
-        "LIMITS_B is 2 on this node and not set on 10.0.0.4:7431: what is allowed depends on the node that is asked"
+        "PUBLIC_URL is not set on this node and https://parley.example on 10.0.0.2:7431, 10.0.0.4:7431: the links that agents get depend on the node that serves the request",
+        "LIMITS_B is 2 on this node and 3 on 10.0.0.3:7431: the limit depends on the node that serves the request",
+        "LIMITS_B is 2 on this node and not set on 10.0.0.4:7431: the limit depends on the node that serves the request"
       ]
     )
   })

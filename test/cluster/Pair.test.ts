@@ -214,7 +214,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
       assert.lengthOf(lines, 1, said())
       assert.match(
         lines[0] ?? "",
-        new RegExp(`"level":"warn","message":"Node ${name} is gone or hangs: its shards are taken over"`)
+        new RegExp(`"level":"warn","message":"Node ${name} has died or hangs: other nodes take over its shards"`)
       )
       assert.notMatch(said(), /(?:\n|\\n) +at /)
     })

@@ -95,23 +95,23 @@ it.effect("another version, another name and an earlier process are refused with
       const { greeting } = yield* greet({ parley: NODE_PROTOCOL_VERSION + 1 })
       assert.strictEqual(
         greeting.refused,
-        `it speaks version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${
+        `it uses version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${
           NODE_PROTOCOL_VERSION + 1
         }: all nodes must run the same release of Parley`
       )
       assert.strictEqual(greeting.parley, NODE_PROTOCOL_VERSION)
     }
     assert.deepStrictEqual(log, [
-      `Node a:1 is refused: it speaks version ${
+      `Node a:1 is refused: it uses version ${
         NODE_PROTOCOL_VERSION + 1
       } of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}`
     ])
-    assert.strictEqual((yield* greet({ to: "c:1" })).greeting.refused, "the node that answers there is b:1")
+    assert.strictEqual((yield* greet({ to: "c:1" })).greeting.refused, "the node at this address is b:1")
     assert.lengthOf(began, 0)
     assert.isUndefined((yield* greet({})).greeting.refused)
     yield* until("the line", () => lines.to("a:1") !== undefined)
     const { greeting, socket } = yield* greet({ incarnation: 4 })
-    assert.strictEqual(greeting.refused, "a later process has its address")
+    assert.strictEqual(greeting.refused, "a newer process uses its address")
     yield* Effect.promise(() => once(socket.resume(), "close"))
     assert.lengthOf(began, 1)
     // A later process takes the place of the one before.

@@ -473,9 +473,9 @@ describe("the operators' API of a standalone server", () => {
     // Shown with their effects in tests above, and in Access.test.ts.
     end: () => [["console", "end", "--help"], /End a session or token/],
     uphold: () => [["reports", "uphold", "--help"], /still counts/],
-    dismiss: () => [["reports", "dismiss", "--help"], /stop counting it/],
-    retry: () => [["webhooks", "retry", "--help"], /Post a dead delivery again/],
-    retryAll: () => [["webhooks", "retry-all", "--help"], /Post all dead deliveries again/],
+    dismiss: () => [["reports", "dismiss", "--help"], /no longer counts/],
+    retry: () => [["webhooks", "retry", "--help"], /Retry a dead delivery/],
+    retryAll: () => [["webhooks", "retry-all", "--help"], /Retry all dead deliveries/],
     overview: (
       { node }
     ) => [["nodes", "list"], new RegExp(`^database +state (?:ok|slow).*[^]*^${node} +true +ready`, "m")],
@@ -489,7 +489,7 @@ describe("the operators' API of a standalone server", () => {
     disconnect: ({ handle }) => [["agents", "disconnect", handle], /0 sockets are closed/],
     suspend: ({ handle }) => [["agents", "suspend", handle, "--reason", "a test"], /is suspended/],
     restore: ({ handle }) => [["agents", "restore", handle], /is active/],
-    erase: () => [["erase", "--help"], /Delete an agent for good/],
+    erase: () => [["erase", "--help"], /Delete an agent permanently/],
     limits: (
       { handle }
     ) => [["limits", "list", "--agent", handle], /^LIMITS_SENDS_PER_SECOND +agent +1000000 +1000000/m],

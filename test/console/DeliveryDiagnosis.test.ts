@@ -34,8 +34,8 @@ describe("the diagnosis of an agent that gets nothing", () => {
   const stops: ReadonlyArray<readonly [string, Partial<WhyFacts>, RegExp]> = [
     ["account", { status: "suspended" }, /restore it/],
     ["account", { status: "deleted" }, /deleted/],
-    ["messages", { lastNo: 0, newestAt: null, sockets: [] }, /Nobody has sent/],
-    ["mutes", { ...waiting, muted: 3 }, /all that waits/],
+    ["messages", { lastNo: 0, newestAt: null, sockets: [] }, /No agent has sent/],
+    ["mutes", { ...waiting, muted: 3 }, /all waiting messages/],
     ["mutes", { ...waiting, undelivered: 900, looked: 200, muted: 200 }, /first 200/],
     ["sockets", { ...waiting, sockets: [] }, /not connected: its client/],
     ["sockets", { ...waiting, sockets: [], webhooks: [hook] }, /webhooks get/],
@@ -55,7 +55,7 @@ describe("the diagnosis of an agent that gets nothing", () => {
   it("names no link where nothing stops, and says what is slow or not known", () => {
     assert.deepInclude(explain(well), {
       stops_at: null,
-      words: "Nothing stops, and nothing waits: all messages were delivered."
+      words: "No step fails, and no message waits: all messages were delivered."
     })
     const behind = explain({ ...well, ...waiting, newestAt: NOW - 1_000, sockets: [{ ...socket, cursor: 7 }] })
     assert.strictEqual(behind.stops_at, null)

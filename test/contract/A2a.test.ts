@@ -621,7 +621,7 @@ describe("A2A and its posts", () => {
         "a fourth",
         client.createTaskPushNotificationConfig(pushTo(receiver.url(path), { taskId: task.id }))
       )
-      assert.match(full.message, /as many push notification configurations/)
+      assert.match(full.message, /limit on push notification configurations/)
       const { configs } = await client.listTaskPushNotificationConfig({
         tenant: "",
         taskId: task.id,
@@ -815,7 +815,7 @@ describe("A2A, as any program sees it", () => {
     const large = message("x".repeat(2_000_000))
     for (const binding of bindings) {
       const error = await refusal("a body that is too large", begin(await connect(server, alice, bob, binding), large))
-      assert.match(error.message, /The body is larger than this server takes/)
+      assert.match(error.message, /The body is larger than this server accepts/)
     }
     const much = "x".repeat(2_000_000)
     const cases = [["POST", much, 413, "PAYLOAD_TOO_LARGE"], ["DELETE", undefined, 405, "METHOD_NOT_ALLOWED"]] as const

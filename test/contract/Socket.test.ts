@@ -588,7 +588,7 @@ describe("wire.md J, WebSocket", () => {
     await eventually("an answer behind it", () => count("behind") === 1 || undefined)
     flood(20_000)
     assert.strictEqual(await flooding.closeCode(), 1013)
-    assert.include(flooding.received, "too many frames")
+    assert.include(flooding.received, "too many refused frames")
     // Each was answered as long as it was open. How many are too many is in test/realtime/ClientFrames.test.ts.
     assert.isAtLeast(count("VALIDATION_ERROR"), 80)
     assert.isAtLeast(count(`"type":"error"`), 1_000)

@@ -61,8 +61,8 @@ it.effect("a full disk is 503 too, and one line a minute that says so without a 
     )
     assert.isTrue(value.every((error) => error instanceof Unavailable))
     assert.deepStrictEqual(lines.map((line) => line.trim()), [
-      `The database cannot write, and requests that change something are answered with 503: ${words}`,
-      "The database cannot write, and requests that change something are answered with 503: no space left on the database's disk (kann Datei nicht erweitern)"
+      `The database cannot write, and requests that change something get 503: ${words}`,
+      "The database cannot write, and requests that change something get 503: no space left on the database's disk (kann Datei nicht erweitern)"
     ])
   }))
 

@@ -5,7 +5,7 @@ import { join } from "node:path"
 
 const ROOT = new URL("../..", import.meta.url).pathname
 
-/** What in a source file is a door: it lets peers in, or shows them what comes. */
+/** Matches source text that makes an entry point: a server, or a stream of events. */
 const OPENS =
   /\bcreateServer\(|new WebSocketServer\(|new EventStream\(|HttpServerResponse\.stream\(|\bnew Server\(\{ allow/
 
@@ -16,7 +16,7 @@ const table = (): ReadonlyArray<ReadonlyArray<string>> => {
     text.indexOf("## Reads of more than 256 kB")
   )
   return section.split("\n").filter((line) =>
-    line.startsWith("| ") && !line.startsWith("| door") && !line.startsWith("| ---")
+    line.startsWith("| ") && !line.startsWith("| entry point") && !line.startsWith("| ---")
   )
     .map((line) => line.slice(2, -2).split(" | "))
 }
@@ -24,7 +24,7 @@ const table = (): ReadonlyArray<ReadonlyArray<string>> => {
 const numberOf = (text: string): number => Number(text.replaceAll(",", "").replaceAll("_", ""))
 
 describe("the table of what a peer can make a node hold (docs/architecture.md)", () => {
-  it("has every door", () => {
+  it("has every entry point", () => {
     const doors = table().map(([door = ""]) => door.replace(/ \(.*/, ""))
     assert.deepStrictEqual(doors, [
       "Connections",
@@ -35,13 +35,13 @@ describe("the table of what a peer can make a node hold (docs/architecture.md)",
       "Uploads and downloads",
       "Pictures",
       "Event streams",
-      "Waits",
+      "Long polls",
       "Sockets, out",
       "Sockets, in",
       "Commits",
       "Webhooks",
       "Mail",
-      "Lines between nodes",
+      "Peer connections",
       "Console streams",
       "Operators' socket",
       "Caches"
@@ -59,7 +59,7 @@ describe("the table of what a peer can make a node hold (docs/architecture.md)",
     assert.deepStrictEqual(
       opening.filter((file) => !named.has(file)),
       [],
-      "files that open a door the table does not name"
+      "files that open an entry point which the table does not name"
     )
   })
 
@@ -76,10 +76,10 @@ describe("the table of what a peer can make a node hold (docs/architecture.md)",
         if (name in settings) {
           const { fallback } = settings[name as keyof typeof settings]
           if (figure === undefined)
-            assert.isUndefined(fallback, `${door}: ${name} has a default, which belongs into the table`)
+            assert.isUndefined(fallback, `${door}: ${name} has a default, which the table must give`)
           else assert.strictEqual(numberOf(figure), fallback, `${door}: ${name}`)
         } else {
-          // A constant is in a file of its door, unless the cell names another one.
+          // A constant is in a file of its entry point, unless the cell names another file.
           const files = file === undefined
             ? Array.from(door.matchAll(/`([\w/]+\.ts)`/g), ([, own = ""]) => own)
             : [file]

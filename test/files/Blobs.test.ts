@@ -426,7 +426,7 @@ it.live("a missing bucket is reported at the start", () =>
     const logger = Logger.make(({ message }) => Deferred.doneUnsafe(told, Effect.succeed(String(message))))
     const start = Layer.build(Layer.fresh(layerS3({ S3_BUCKET: "elsewhere" })))
     yield* Effect.provide(start, Logger.layer([logger]))
-    assert.match(yield* Deferred.await(told), /^The bucket elsewhere does not answer or does not exist/)
+    assert.match(yield* Deferred.await(told), /^The bucket elsewhere does not respond or does not exist/)
   }).pipe(Effect.scoped))
 
 it("a filename cannot end its header, or say anything else in it", () => {

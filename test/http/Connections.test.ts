@@ -60,12 +60,12 @@ describe("the bounds of connections", () => {
       assert.strictEqual(low.clients, 128)
       assert.match(
         low.warnings.join("\n"),
-        /ulimit -n is 512\. The server needs 792 for itself and 128 for connections of clients/
+        /ulimit -n is 512, .* needs 792 file descriptors for itself and 128 for clients\. Raise ulimit -n to 920,/
       )
       const wanted = yield* bounds({ ...STANDALONE, HTTP_CONNECTIONS: 5_000 }, 4_096)
       assert.match(
         wanted.warnings.join("\n"),
-        /ulimit -n is 4096\. The server needs 792 for itself and 5000 for connections/
+        /ulimit -n is 4096, .* needs 792 file descriptors for itself and 5000 for clients\. Raise ulimit -n to 5792,/
       )
       const blind = yield* bounds({ TRUST_PROXY: 1, HTTP_CONNECTIONS_PER_PEER: 10 }, 65_536)
       assert.match(blind.warnings.join("\n"), /HTTP_CONNECTIONS_PER_PEER has no effect/)

@@ -157,9 +157,9 @@ describe("DataDir", () => {
           const [folder, reason] of [
             ["/sys/parley", /permission denied|read-only/],
             // Where Node's own `mkdir` with `recursive` never returns.
-            ["/proc/parley", /its file system does not let anybody create files or folders there/],
-            ["/proc/parley/below", /its file system does not let anybody/],
-            ["/proc/self/fdinfo", /permission denied|its file system does not let anybody/],
+            ["/proc/parley", /its file system does not permit files or folders there/],
+            ["/proc/parley/below", /its file system does not permit/],
+            ["/proc/self/fdinfo", /permission denied|its file system does not permit/],
             ["/dev/full", /it is a file/],
             ["/dev/full/below", /a part of the path is a file/]
           ] as const
@@ -205,7 +205,7 @@ describe("DataDir", () => {
       )
       yield* logged
       assert.deepStrictEqual(lines, [
-        `Other users of this machine could use database, blobs, outbox in ${folder}. Only this user can from now on`
+        `Other users of this machine could use database, blobs, outbox in ${folder}. The server has removed their rights`
       ])
       for (const name of ["database", "database/base", "outbox", "blobs", "blobs/files"])
         assert.strictEqual(mode(name), "700", name)

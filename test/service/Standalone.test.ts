@@ -185,7 +185,7 @@ describe("npm start", () => {
     assert.notInclude(first.stderr(), code)
     assert.match(
       first.stderr(),
-      /^\{.*"level":"warn","message":"MAIL_FORM is set but is not a setting of Parley: MAIL_FROM may be meant"\}$/m
+      /^\{.*"level":"warn","message":"MAIL_FORM is set, but Parley has no such setting; the most similar name is MAIL_FROM"\}$/m
     )
     assert.notInclude(first.stderr(), "hidden")
     const verified = await fetch(`${url}/v1/register/verify`, {

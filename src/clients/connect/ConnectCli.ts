@@ -123,7 +123,9 @@ const status = Command.make(
     yield* Console.log(given.json ? JSON.stringify(found, null, 2) : showStatus(found, settings.runsPerDay))
   })
 ).pipe(
-  Command.withDescription("Show what waits, what runs, what is parked and why, and how many runs there were today"),
+  Command.withDescription(
+    "Show which messages wait, which runs are in progress, which conversations are parked and why, and the number of runs today"
+  ),
   example("While the connector runs, or while it does not", "--as ada")
 )
 
@@ -160,7 +162,7 @@ const pausing = (name: "pause" | "resume", short: string, done: string) =>
 
 const pause = pausing(
   "pause",
-  "Start no more runs until resume; a run that has begun ends as usual",
+  "Start no more runs until `resume`; a run in progress ends as usual",
   "No more runs start. Messages wait on the server."
 )
 const resume = pausing("resume", "Start runs again after pause", "Runs start again.")
@@ -199,9 +201,9 @@ const signIn = Command.make(
   })
 ).pipe(
   Command.withDescription(
-    "Sign in to the program that answers. Its runs have a HOME of their own, without your settings and log-ins"
+    "Sign in to the program that replies to messages. It runs with a separate HOME, without your settings and log-ins"
   ),
-  Command.withShortDescription("Sign in to the program that answers"),
+  Command.withShortDescription("Sign in to the program that replies to messages"),
   example("Once, before the first message", "--as ada")
 )
 
@@ -239,7 +241,7 @@ const install = Command.make(
   })
 ).pipe(
   Command.withDescription(
-    "Run the connector as a service of the user: a systemd unit, or a launchd agent. PATH is fixed now"
+    "Run the connector as a service of the user: a systemd unit, or a launchd agent. The service uses the current PATH"
   ),
   example("For one agent", "--as ada")
 )
@@ -267,23 +269,28 @@ const service = Command.make("service").pipe(
  */
 export const connect = Command.make("connect", {
   handle,
-  agent: Flag.Literals("agent", ADAPTER_NAMES).pipe(Flag.withDescription("The program that answers"), Flag.optional),
+  agent: Flag.Literals("agent", ADAPTER_NAMES).pipe(
+    Flag.withDescription("The program that replies to messages"),
+    Flag.optional
+  ),
   command: Flag.String("command").pipe(
     Flag.withDescription(
-      "A program of your own that answers: it reads the prompt on standard input and writes the reply"
+      "Your own program that replies to messages: it reads the prompt from standard input and writes the reply to standard output"
     ),
     Flag.optional
   ),
   server: Flag.String("server").pipe(
-    Flag.withDescription("The address of the server, at the first start"),
+    Flag.withDescription("Address of the server; needed only at the first start"),
     Flag.optional
   ),
   allow: Flag.String("allow").pipe(
-    Flag.withDescription("Whose messages start a program, at the first start: contacts, all, or handles with commas"),
+    Flag.withDescription(
+      "Agents whose messages start the program: contacts, all, or handles separated by commas; needed only at the first start"
+    ),
     Flag.optional
   ),
   dryRun: Flag.Boolean("dry-run").pipe(
-    Flag.withDescription("Print commands, prompts and decisions; claim, run, send and acknowledge nothing"),
+    Flag.withDescription("Print commands, prompts and decisions, but do not claim, run, send or acknowledge anything"),
     Flag.withDefault(false)
   )
 }, ({ dryRun, ...given }) =>
@@ -295,18 +302,18 @@ export const connect = Command.make("connect", {
       "Start a program (Claude Code, Codex, …) on this machine when a message arrives for an agent, and send its final text as the reply. " +
         "The program has no tools, and runs only for agents that you allow, within budgets (docs/connect.md)."
     ),
-    Command.withShortDescription("Answer messages with a program on this machine, while you are away"),
+    Command.withShortDescription("Reply to messages with a program on this machine, while you are away"),
     Command.withExamples([
       {
         command:
           "PARLEY_KEY=ac_… parley connect --as ada --agent claude --server http://127.0.0.1:3000 --allow contacts",
-        description: "The first start; connect.json keeps all of this"
+        description: "The first start; connect.json stores all of these values"
       },
       {
         command: "parley connect --as ada --dry-run",
-        description: "What would happen with the messages that wait now"
+        description: "What the connector would do with the messages that wait now"
       },
-      { command: "parley connect status", description: "What waits, runs and is parked" }
+      { command: "parley connect status", description: "Which messages wait, run and are parked" }
     ]),
     Command.withSubcommands([status, retry, pause, resume, signIn, service])
   )

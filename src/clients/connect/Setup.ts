@@ -40,15 +40,15 @@ const askAllow = (handle: string) =>
     const chosen = yield* ask(
       Prompt.Select({
         message:
-          `Whose messages may start a program? The contacts of ${handle} include every agent that it ever answered.`,
+          `Whose messages may start a program? The contacts of ${handle} include every agent to which it ever replied.`,
         choices: [
           { title: "Contacts", value: "contacts" },
           { title: "These agents only", value: "handles" },
           { title: "Everybody", value: "all" }
         ]
       }),
-      `Say whose messages may start a program: --allow contacts (agents in the contacts of ${handle}, among them every agent that it ` +
-        "ever answered), --allow all, or --allow and handles with commas"
+      `Give the agents whose messages may start a program: --allow contacts (the contacts of ${handle}, including every agent to which it ` +
+        "ever replied), --allow all, or --allow with handles separated by commas"
     )
     return chosen === "handles"
       ? parseAllow(yield* Prompt.String({ message: "Their handles, separated by commas" }))
@@ -92,7 +92,7 @@ export const setUp = Effect.fnUntraced(function*(given: Given) {
   const agent = Option.getOrUndefined(given.agent) ?? (Option.isSome(given.command) ? "command" : known.agent) ??
     (yield* ask(
       Prompt.Select({
-        message: "The program that answers",
+        message: "The program that replies to messages",
         choices: ADAPTER_NAMES.filter((name) => name !== "command").map((name) => ({ title: name, value: name }))
       }),
       `Name the program that answers: --agent (${ADAPTER_NAMES.join(", ")})`

@@ -113,7 +113,7 @@ export const DeletionsLive = Layer.effect(
     const complain = (cause: Cause.Cause<unknown>) =>
       Cause.hasInterruptsOnly(cause)
         ? Effect.interrupt
-        : Effect.logWarning("The deletion of an account could not be finished, and is retried", cause)
+        : Effect.logWarning("The deletion of an account could not be finished and will be retried", cause)
 
     return Deletions.of({
       begin: (deletion) =>

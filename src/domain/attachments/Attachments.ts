@@ -158,7 +158,7 @@ export class Attachments extends Context.Service<Attachments, {
       const verdictOn = (attachment: Attachment): Effect.Effect<Verdict, StorageUnavailable> =>
         attachment.storedAt === null ? blobs.verify(attachment) : Effect.succeed("stored")
 
-      const notFound = () => new NotFound({ message: "There is no such file for you." })
+      const notFound = () => new NotFound({ message: "No file with this id is visible to you." })
 
       /** Returns a stored file that this agent may download. */
       const storedFor = Effect.fn("Attachments.storedFor")(function*(agentId: string, id: string) {

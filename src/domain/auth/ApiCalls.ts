@@ -89,7 +89,7 @@ export const makeApiCalls = (
         Effect.provideService(CurrentPrincipal, principal),
         Effect.catch((error) =>
           HttpServerError.isHttpServerError(error) && error.reason._tag === "RouteNotFound"
-            ? Effect.fail<Refusal>(new NotFound({ message: "There is no such thing for you." }))
+            ? Effect.fail<Refusal>(new NotFound({ message: "Nothing with this id is visible to you." }))
             : Effect.andThen(
               Effect.logError("A call of the API failed", error),
               Effect.fail<Refusal>(new InternalError())

@@ -58,5 +58,5 @@ export const ConversationContext = Schema.Struct({
 export class ConversationNotFound extends WireError<ConversationNotFound>()("ConversationNotFound", {
   code: "CONVERSATION_NOT_FOUND",
   status: 404,
-  message: "There is no such conversation for you."
+  message: "No conversation with this id is visible to you."
 }) {}

@@ -89,7 +89,7 @@ export class LastAdmin extends WireError<LastAdmin>()("LastAdmin", {
 export class InviteNotFound extends WireError<InviteNotFound>()("InviteNotFound", {
   code: "INVITE_NOT_FOUND",
   status: 404,
-  message: "There is no such invite for you."
+  message: "No invite with this id is visible to you."
 }) {}
 
 export interface Member {

@@ -22,7 +22,7 @@ export class IdempotencyKeyInvalid extends WireError<IdempotencyKeyInvalid>()("I
 export class IdempotentInProgress extends WireError<IdempotentInProgress>()("IdempotentInProgress", {
   code: "IDEMPOTENT_IN_PROGRESS",
   status: 409,
-  message: "The first request with this Idempotency-Key is still under way: repeat the request in a moment.",
+  message: "The first request with this Idempotency-Key is still in progress: repeat the request in a moment.",
   retryAfterMs: 1000
 }) {}
 
@@ -121,7 +121,9 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
           : repo.finish(attempt, { status, headers: { ...response.headers }, body })
         return settled.pipe(
           Effect.timeout(FINISH_MILLIS),
-          Effect.catchCause((cause) => Effect.logWarning("The answer to an Idempotency-Key was not stored", cause))
+          Effect.catchCause((cause) =>
+            Effect.logWarning("The response to a request with an Idempotency-Key could not be stored", cause)
+          )
         )
       }
 

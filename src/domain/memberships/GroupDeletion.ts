@@ -29,5 +29,5 @@ export class GroupDeleted extends WireError<GroupDeleted>()("GroupDeleted", {
 export class GroupNotFound extends WireError<GroupNotFound>()("GroupNotFound", {
   code: "GROUP_NOT_FOUND",
   status: 404,
-  message: "There is no such group for you."
+  message: "No group with this id is visible to you."
 }) {}

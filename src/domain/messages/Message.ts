@@ -231,5 +231,5 @@ export class ContentTooLarge extends WireError<ContentTooLarge>()("ContentTooLar
 export class MessageNotFound extends WireError<MessageNotFound>()("MessageNotFound", {
   code: "MESSAGE_NOT_FOUND",
   status: 404,
-  message: "There is no such message for you."
+  message: "No message with this id is visible to you."
 }) {}

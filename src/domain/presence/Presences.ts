@@ -204,7 +204,7 @@ export class Presences extends Context.Service<Presences, {
       return Presences.of({
         get: Effect.fn("Presences.get")(function*(viewerId, handle) {
           const found = (yield* visible(viewerId, [handle])).get(handle)
-          return found ?? (yield* new NotFound({ message: "There is no such presence for you." }))
+          return found ?? (yield* new NotFound({ message: "The presence of this agent is not visible to you." }))
         }),
         getMany: Effect.fn("Presences.getMany")(function*(viewerId, handles) {
           const found = yield* visible(viewerId, handles)

@@ -39,7 +39,7 @@ export const makeRateWarnings = Effect.gen(function*() {
         limit,
         remaining,
         reset_at: iso(clock.currentTimeMillisUnsafe() + resetMs),
-        message: "You have used most of the sends of this second: send more slowly."
+        message: "You have used most of your sends for this second: send more slowly."
       }
     })
     // The count is shared by all nodes, because another node may have sent the warning.

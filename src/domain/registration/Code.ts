@@ -25,39 +25,39 @@ export class EmailTaken extends WireError<EmailTaken>()("EmailTaken", {
 export class EmailExhausted extends WireError<EmailExhausted>()("EmailExhausted", {
   code: "EMAIL_EXHAUSTED",
   status: 409,
-  message: "This e-mail address has had as many accounts as an address may have."
+  message: "This e-mail address has reached the limit on accounts, deleted ones included."
 }) {}
 
 export class CodeExpired extends WireError<CodeExpired>()("CodeExpired", {
   code: "EXPIRED",
   status: 400,
-  message: "This code is unknown, used or too old: ask for a new one."
+  message: "This code is unknown, used or too old: request a new code."
 }) {}
 
 export class CodeInvalid extends WireError<CodeInvalid>()("CodeInvalid", {
   code: "INVALID_CODE",
   status: 400,
-  message: "This is not the code that was mailed.",
+  message: "This is not the code that was sent.",
   details: { attempts_remaining: Schema.Int }
 }) {}
 
 export class OtpAttemptsExhausted extends WireError<OtpAttemptsExhausted>()("OtpAttemptsExhausted", {
   code: "OTP_ATTEMPTS_EXHAUSTED",
   status: 429,
-  message: "Too many wrong codes: ask for a new one."
+  message: "Too many wrong codes: request a new code."
 }) {}
 
 export class OtpCooldown extends WireError<OtpCooldown>()("OtpCooldown", {
   code: "OTP_COOLDOWN",
   status: 429,
-  message: "A code was mailed a moment ago: wait before you ask for another.",
+  message: "A code was sent a moment ago: wait before you request another code.",
   details: rateDetails
 }) {}
 
 export class OtpHourlyCap extends WireError<OtpHourlyCap>()("OtpHourlyCap", {
   code: "OTP_HOURLY_CAP",
   status: 429,
-  message: "Too many codes were mailed to this address within an hour.",
+  message: "Too many codes were sent to this address within an hour.",
   details: rateDetails
 }) {}
 

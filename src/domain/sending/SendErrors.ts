@@ -56,7 +56,7 @@ export class RecipientBacklogged extends WireError<RecipientBacklogged>()("Recip
 export class AttachmentNotFound extends WireError<AttachmentNotFound>()("AttachmentNotFound", {
   code: "ATTACHMENT_NOT_FOUND",
   status: 404,
-  message: "You have uploaded no such file."
+  message: "You have uploaded no file with this id."
 }) {}
 
 export class AttachmentWrongScope extends WireError<AttachmentWrongScope>()("AttachmentWrongScope", {
@@ -68,7 +68,8 @@ export class AttachmentWrongScope extends WireError<AttachmentWrongScope>()("Att
 export class AttachmentNotReady extends WireError<AttachmentNotReady>()("AttachmentNotReady", {
   code: "ATTACHMENT_NOT_READY",
   status: 409,
-  message: "The bytes of this file were not uploaded, or are not the announced ones: PUT them to its upload_url first.",
+  message:
+    "The bytes of this file were not uploaded, or differ from the announced bytes: PUT them to its upload_url first.",
   details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
 }) {}
 

@@ -45,5 +45,5 @@ export const toWebhook = (webhook: StoredWebhook): typeof Webhook.Type => ({
 export class TooManyWebhooks extends WireError<TooManyWebhooks>()("TooManyWebhooks", {
   code: "LIMIT_REACHED",
   status: 400,
-  message: "You have as many webhooks as an agent may have: delete one first."
+  message: "You have reached the limit on webhooks: delete one first."
 }) {}

@@ -89,7 +89,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           fork(
             Effect.catchCause(
               actor.pass,
-              (cause) => Effect.logWarning("A webhook stopped posting; the sweep will wake it again", cause)
+              (cause) => Effect.logWarning("A webhook stopped posting; the next sweep will start it again", cause)
             )
           )
         }
@@ -114,7 +114,9 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           for (const id of yield* repo.activeOf(agentIds)) wake(id)
         }
       }).pipe(
-        Effect.catchCause((cause) => Effect.logWarning("Webhooks could not be woken; the sweep will wake them", cause)),
+        Effect.catchCause((cause) =>
+          Effect.logWarning("Webhooks could not be notified; the next sweep will notify them", cause)
+        ),
         Effect.ensuring(Effect.sync(() => {
           asking = false
         }))

@@ -64,7 +64,7 @@ export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never,
     onFailure: (cause) =>
       Cause.hasInterruptsOnly(cause)
         ? Effect.interrupt
-        : Effect.logWarning("A background job failed, and is retried", cause).pipe(
+        : Effect.logWarning("A background job failed and will be retried", cause).pipe(
           Effect.annotateLogs(attributes),
           Effect.map(() => {
             runs.failed.add()

@@ -113,8 +113,8 @@ export class Members extends Context.Service<Members, {
           yield* isListed
             ? Effect.logWarning(
               ownsShards(runner)
-                ? `Node ${node} is gone or hangs: its shards are taken over`
-                : `Gateway ${node} is gone or hangs`
+                ? `Node ${node} has died or hangs: other nodes take over its shards`
+                : `Gateway ${node} has died or hangs`
             )
             : Effect.logInfo(`Node ${node} has left the cluster`)
         }

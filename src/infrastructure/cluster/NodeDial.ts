@@ -16,7 +16,7 @@ const CONNECT_TIMEOUT = "1 second"
 const MAX_REMEMBERED = 1_000
 
 /** The reason that is reported for a node that accepts no connection in time. */
-export const SILENT = "it does not answer within a second"
+export const SILENT = "it does not respond within a second"
 
 /** Explains a failed connection to operators, as far as its error code shows the reason. */
 const explain = (error: NodeJS.ErrnoException, hasSecret: boolean): string => {

@@ -45,9 +45,9 @@ const MAX_REMEMBERED = 1_000
 type Refusal = typeof CONNECTIONS[number]
 
 const WORDS: Record<Refusal, string> = {
-  secret: "it does not know RUNNER_SECRET",
-  plain: "it does not encrypt: it has no RUNNER_SECRET, or is not a node",
-  encrypted: "it encrypts, and this node has no RUNNER_SECRET",
+  secret: "it has a wrong RUNNER_SECRET",
+  plain: "it does not use TLS: it has no RUNNER_SECRET, or is not a node",
+  encrypted: "it uses TLS, but this node has no RUNNER_SECRET",
   silent: "it sent nothing",
   stranger: "it is not a node of this version of Parley"
 }

@@ -69,7 +69,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         /** Why there is no connection to a node. */
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
           theirs !== undefined && theirs.wire !== NODE_PROTOCOL_VERSION
-            ? `it speaks version ${theirs.wire} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: all nodes must run the same release of Parley`
+            ? `it uses version ${theirs.wire} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: all nodes must run the same release of Parley`
             : lines.problem(address)
 
         const readRows = Effect.gen(function*() {
@@ -132,14 +132,14 @@ export class NodeReports extends Context.Service<NodeReports, {
             const known = others()
             const apart = known.flatMap((row) =>
               !hasLineWith(row.address)
-                ? [`${row.address}: ${reasonOf(row) ?? "it has not answered yet"}`]
+                ? [`${row.address}: ${reasonOf(row) ?? "it has not responded yet"}`]
                 : row.reaches.has(self)
                 ? []
-                : [`${row.address}: it has not said yet that it has a line with this node`]
+                : [`${row.address}: it has not reported yet that it is connected to this node`]
             )
-            return `It can talk both ways with ${known.length - apart.length} of ${known.length} other nodes.${
-              apart.map((one) => ` ${one}.`).join("")
-            }`
+            return `It is connected in both directions to ${
+              known.length - apart.length
+            } of ${known.length} other nodes.${apart.map((one) => ` ${one}.`).join("")}`
           }
         })
       })
@@ -177,9 +177,13 @@ export const disagreements = (
     }
   }
   compare("The database schema", ({ schema }) => schema, "run the same release of Parley on all nodes")
-  compare("PUBLIC_URL", ({ publicUrl }) => publicUrl, "the links that agents get depend on the node that they ask")
+  compare(
+    "PUBLIC_URL",
+    ({ publicUrl }) => publicUrl,
+    "the links that agents get depend on the node that serves the request"
+  )
   for (const name of Object.keys(own.limits)) {
-    compare(name, ({ limits }) => limits[name], "what is allowed depends on the node that is asked")
+    compare(name, ({ limits }) => limits[name], "the limit depends on the node that serves the request")
   }
   return lines
 }

@@ -117,10 +117,10 @@ export const make = Effect.fnUntraced(
       if (end === "answer")
         return warn(
           `${node} answer`,
-          `The line to node ${node} was closed, because a frame from the node was not understood. Do both run the same version of Parley?`,
+          `The connection to node ${node} was closed, because a frame from the node could not be read. Do both nodes run the same version of Parley?`,
           cause
         )
-      const text = `The line to node ${node} broke: ${
+      const text = `The connection to node ${node} broke: ${
         cause instanceof Error ? cause.message : "the connection was closed"
       }`
       if (end === "silence") warn(`${node} silence`, text)
@@ -185,11 +185,14 @@ export const make = Effect.fnUntraced(
       writeGreeting(connection, greeting(node))
       const { greeting: answer, rest } = yield* readGreeting(connection).pipe(
         Effect.mapError(() =>
-          failed("unreachable", "it ends the connection: is RUNNER_SECRET the same there, and the version of Parley?")
+          failed(
+            "unreachable",
+            "it closes the connection: does it have the same RUNNER_SECRET and the same version of Parley?"
+          )
         ),
         Effect.timeoutOrElse({
           duration: GREETED_WITHIN,
-          orElse: () => Effect.fail(failed("silent", "it does not answer"))
+          orElse: () => Effect.fail(failed("silent", "it does not respond"))
         }),
         Effect.onError(() => Effect.sync(() => connection.destroy()))
       )
@@ -269,11 +272,11 @@ export const make = Effect.fnUntraced(
           Effect.mapError((): NotTaken => "stranger")
         )
         const refusal = to !== self
-          ? `the node that answers there is ${self}`
+          ? `the node at this address is ${self}`
           : parley !== NODE_PROTOCOL_VERSION
-          ? `it speaks version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${parley}: all nodes must run the same release of Parley`
+          ? `it uses version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${parley}: all nodes must run the same release of Parley`
           : process < (lines.get(from)?.incarnation ?? 0)
-          ? "a later process has its address"
+          ? "a newer process uses its address"
           : undefined
         if (refusal !== undefined) {
           if (to === self)
@@ -282,7 +285,7 @@ export const make = Effect.fnUntraced(
               `Node ${from} is refused: ${
                 parley === NODE_PROTOCOL_VERSION
                   ? refusal
-                  : `it speaks version ${parley} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}`
+                  : `it uses version ${parley} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}`
               }`
             )
           writeGreeting(connection, greeting(from, refusal))

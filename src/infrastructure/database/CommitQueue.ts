@@ -158,7 +158,7 @@ export const makeCommitQueue = Effect.fnUntraced(function*<In, Out>(options: {
       } catch (another) {
         runFork(
           Effect.logError(
-            `A result of ${options.name} could not be delivered to its caller`,
+            `A result of ${options.name} could not be returned to its caller`,
             Cause.combine(Cause.die(error), Cause.die(another))
           )
         )

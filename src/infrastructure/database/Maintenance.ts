@@ -52,7 +52,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     Effect.repeat(
       Effect.catchCause(
         analyse,
-        (cause) => Effect.logWarning("The planner's statistics of tables could not be renewed", cause)
+        (cause) => Effect.logWarning("The planner's statistics of tables could not be updated", cause)
       ),
       Schedule.spaced("30 seconds")
     )

@@ -210,7 +210,7 @@ export class Vacuum extends Context.Service<Vacuum, {
             `The table ${name} is not vacuumed while the server runs: a vacuum would read ${
               Math.ceil(bytes / 1e6)
             } MB, and VACUUM_TABLE_MB is ${mb}. ` +
-              "The space of its deleted rows is not used again. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB."
+              "The space of its deleted rows is not reused. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB."
           )
         }
         return { fits, large }

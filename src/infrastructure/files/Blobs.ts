@@ -34,7 +34,7 @@ export class AlreadyUploaded extends WireError<AlreadyUploaded>()("AlreadyUpload
 export class RangeNotSatisfiable extends WireError<RangeNotSatisfiable>()("RangeNotSatisfiable", {
   code: "RANGE_NOT_SATISFIABLE",
   status: 416,
-  message: "The file has none of the bytes of this Range. Content-Range has its size."
+  message: "The file does not contain the bytes of this Range. Content-Range gives the size of the file."
 }) {}
 
 /** A file whose size and SHA-256 an agent announced before uploading it. */

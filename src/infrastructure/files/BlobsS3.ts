@@ -112,7 +112,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
         error instanceof S3ServiceException && error.$metadata.httpStatusCode === 403
           ? Effect.void
           : Effect.logWarning(
-            `The bucket ${bucket} does not answer or does not exist: uploads and downloads fail until it does`,
+            `The bucket ${bucket} does not respond or does not exist: uploads and downloads fail until it is available`,
             error
           )
       ),

@@ -262,7 +262,7 @@ export class BufferedBytes extends Context.Reference<BufferAccount>("parley/http
           run(
             throttle.log(
               Effect.annotateLogs(
-                Effect.logWarning("A connection was cut, because its client makes this server hold too many bytes"),
+                Effect.logWarning("A connection was closed, because its client made this server hold too many bytes"),
                 { peer, reason, bytes }
               )
             )

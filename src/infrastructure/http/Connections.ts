@@ -104,10 +104,8 @@ export const boundsOf = (
   const warnings: Array<string> = []
   if (left < clients) {
     warnings.push(
-      `The limit of open files is too low: ulimit -n is ${files}. The server needs ${
-        files - left
-      } for itself and ${clients} for connections of clients. `
-        + "Raise the limit to their sum, or lower HTTP_CONNECTIONS."
+      `ulimit -n is ${files}, which is too low: the server needs ${files - left} file descriptors for itself `
+        + `and ${clients} for clients. Raise ulimit -n to ${files - left + clients}, or lower HTTP_CONNECTIONS.`
     )
   }
   const behindUnknown = config.TRUST_PROXY > 0 && config.TRUST_PROXY_ADDRESSES === undefined

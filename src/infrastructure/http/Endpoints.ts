@@ -25,7 +25,7 @@ const late = Effect.suspend(() =>
   Effect.andThen(
     lateReads.log(
       Effect.logWarning(
-        `A read took longer than ${READ_MS} ms, and its request was answered with 503. Check the database.`
+        `A read took longer than ${READ_MS} ms, and its request got 503. Check the database.`
       )
     ),
     Effect.fail(new Unavailable())

@@ -35,26 +35,31 @@ export const settings = {
   HOST: make(anyText, "127.0.0.1", "network address on which the HTTP API and the WebSocket listen"),
   PUBLIC_URL: maybe(
     url("http:", "https:"),
-    "base of the absolute URLs in the server's answers, such as those of uploads and avatars",
+    "base of the absolute URLs in the server's responses, such as those of uploads and avatars",
     "from HOST and PORT"
   ),
   DATA_DIR: make(anyText, "./data", "folder of a standalone server for its database, files and mail outbox"),
-  DATABASE_URL: maybe(secretUrl("postgres:", "postgresql:"), "URL of a PostgreSQL", "none: PGlite in DATA_DIR", true),
+  DATABASE_URL: maybe(
+    secretUrl("postgres:", "postgresql:"),
+    "URL of the PostgreSQL database",
+    "none: PGlite in DATA_DIR",
+    true
+  ),
   DATABASE_POOL: int(
     10,
-    "connections to PostgreSQL for requests and jobs of this server; up to six more serve the cluster and the readiness check",
+    "connections to PostgreSQL for requests and jobs of this server; the server opens up to six more for the cluster and the readiness check",
     4,
     1000
   ),
   REDIS_URL: maybe(
     secretUrl("redis:", "rediss:"),
-    "URL of the Redis in which several servers count rates and keep presence",
+    "URL of the Redis server in which several servers together count rates and store presence",
     "none: each server counts alone",
     true
   ),
   REDIS_TIMEOUT_MS: int(
     50,
-    "milliseconds that a request waits for Redis; after this time the server's own count decides",
+    "milliseconds that a request waits for Redis; afterwards the server decides by its own count",
     1,
     10_000
   ),
@@ -76,7 +81,7 @@ export const settings = {
   ),
   VACUUM_TABLE_MB: int(
     256,
-    "megabytes that one vacuum of PGlite may read; the server does nothing else for up to 4 ms per megabyte; larger tables are skipped and named in the log",
+    "megabytes that one vacuum of PGlite may read; a vacuum stops the server for up to 4 ms per megabyte; the server skips larger tables and names them in the log",
     1,
     1_000_000
   ),
@@ -89,11 +94,15 @@ export const settings = {
   SMTP_URL: maybe(
     secretUrl("smtp:", "smtps:"),
     "URL of the mail server that sends one-time codes",
-    "none: mail goes to MAIL_OUTBOX",
+    "none: e-mails are files in MAIL_OUTBOX",
     true
   ),
-  MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender address of mails"),
-  MAIL_OUTBOX: maybe(anyText, "folder for mails as .eml files when SMTP_URL is not set", "DATA_DIR/outbox"),
+  MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender address of e-mails"),
+  MAIL_OUTBOX: maybe(
+    anyText,
+    "folder in which the server writes e-mails as .eml files when SMTP_URL is not set",
+    "DATA_DIR/outbox"
+  ),
   TRUST_PROXY: int(0, "number of proxies in front of the server whose X-Forwarded-For is trusted", 0, 16),
   TRUST_PROXY_ADDRESSES: maybe(
     networks,
@@ -101,58 +110,72 @@ export const settings = {
     "loopback; while TRUST_PROXY is above 0, every address"
   ),
   ECHO_OWN: make(oneOf("on", "off"), "on", "on sends an agent's own messages to its own sockets too"),
-  ALLOWED_ORIGINS: make(anyText, "*", "web origins whose pages may call the API: * for all, or a list with commas"),
+  ALLOWED_ORIGINS: make(
+    anyText,
+    "*",
+    "web origins whose pages may call the API: * for all, or a list separated by commas"
+  ),
   OAUTH: make(
     oneOf("on", "off"),
     "on",
-    "on permits sign in by OAuth at /mcp; it needs a PUBLIC_URL that has no path and is https, or http on this machine"
+    "on permits sign-in by OAuth at /mcp; this needs a PUBLIC_URL that has no path and is https, or http on this machine"
   ),
   OAUTH_REDIRECT_SCHEMES: make<ReadonlyArray<string>>(
     schemes,
     ["cursor", "vscode", "vscode-insiders", "windsurf"],
-    "schemes without a dot that the redirect of a sign-in by OAuth may have, besides https and loopback addresses; none permits no such scheme"
+    "schemes without a dot to which a sign-in by OAuth may redirect, besides https and loopback addresses; the value none permits no such scheme"
   ),
   OAUTH_CIMD: make(
     oneOf("on", "known", "off"),
     "on",
-    "client id metadata documents that the server reads: all (on), those of hosts that it knows (known), or none (off)"
+    "client id metadata documents that the server fetches: all (on), those of hosts that the server knows (known), or none (off)"
   ),
   OAUTH_ACCESS_SECONDS: int(604_800, "seconds for which an access token of OAuth is valid", 300, 1_728_000),
   OAUTH_REFRESH_DAYS: int(90, "days after which an unused refresh token of OAuth expires", 1, 3_650),
-  WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "private addresses that webhooks may reach"),
-  WEBHOOK_TIMEOUT_SECONDS: int(10, "seconds in which a webhook's host must answer", 1, 60),
+  WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "private addresses to which webhooks may post"),
+  WEBHOOK_TIMEOUT_SECONDS: int(10, "seconds in which a webhook's host must respond", 1, 60),
   WEBHOOK_RETRY_SECONDS: make<ReadonlyArray<number>>(
     seconds,
     [10, 30, 60, 300, 900, 3_600, 21_600, 86_400],
-    "seconds from each failed attempt of a webhook delivery to the next; after the last one the delivery is dead"
+    "seconds from each failed attempt of a webhook delivery to the next attempt; if the last attempt fails, the delivery is dead"
   ),
-  WEBHOOK_CIRCUIT_IN_A_ROW: int(5, "failed attempts in a row at which deliveries to a webhook pause", 1, 100_000),
-  WEBHOOK_CIRCUIT_PER_MINUTE: int(10, "failed attempts per minute at which deliveries to a webhook pause", 1, 100_000),
+  WEBHOOK_CIRCUIT_IN_A_ROW: int(5, "failed attempts in a row after which deliveries to a webhook pause", 1, 100_000),
+  WEBHOOK_CIRCUIT_PER_MINUTE: int(
+    10,
+    "failed attempts per minute after which deliveries to a webhook pause",
+    1,
+    100_000
+  ),
   WEBHOOK_CIRCUIT_PAUSE_SECONDS: int(300, "seconds for which deliveries to a failing webhook pause", 1, 86_400),
-  WEBHOOK_DEAD_IN_A_ROW: int(50, "dead deliveries in a row at which a webhook is disabled", 1, 100_000),
-  WEBHOOK_POSTS: int(64, "webhook deliveries that a server may have under way at once", 1, 10_000),
-  WEBHOOK_POSTS_PER_HOST: int(8, "webhook deliveries under way at once to one host", 1, 10_000),
+  WEBHOOK_DEAD_IN_A_ROW: int(50, "dead deliveries in a row after which a webhook is disabled", 1, 100_000),
+  WEBHOOK_POSTS: int(64, "webhook deliveries that a server may have in progress at once", 1, 10_000),
+  WEBHOOK_POSTS_PER_HOST: int(8, "webhook deliveries that may be in progress to one host at once", 1, 10_000),
   WEBHOOK_POSTS_PER_AGENT: int(
     8,
-    "webhook deliveries under way at once for one agent, with those of its A2A push configurations",
+    "webhook deliveries that may be in progress for one agent at once, including those of its A2A push configurations",
     1,
     10_000
   ),
   RETENTION_MESSAGES_DAYS: maybe(
     wholeNumber(1, 36_500),
-    "days for which messages and their files are kept",
+    "days for which the server keeps messages and their files",
     "for ever"
   ),
   RETENTION_CODES_HOURS: int(
     1,
-    "hours for which one-time codes are kept after they have expired or been used",
+    "hours for which the server keeps one-time codes after they were used or have expired",
     0,
     8_760
   ),
-  RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "hours for which webhook deliveries that arrived are kept", 1, 876_000),
+  RETENTION_WEBHOOKS_DELIVERED_HOURS: int(
+    24,
+    "hours for which the server keeps webhook deliveries that arrived",
+    1,
+    876_000
+  ),
   RETENTION_WEBHOOKS_DEAD_HOURS: int(
     720,
-    "hours for which webhook deliveries that never arrived are kept and listed",
+    "hours for which the server keeps and lists dead webhook deliveries",
     1,
     876_000
   ),
@@ -163,7 +186,12 @@ export const settings = {
     "addresses whose requests for `/`, health, readiness and metrics do not count towards a rate limit",
     { shown: "127.0.0.0/8,::1" }
   ),
-  METRICS_TOKEN: maybe(secretWord, "bearer token that /internal/metrics requires", "none: anybody may read it", true),
+  METRICS_TOKEN: maybe(
+    secretWord,
+    "bearer token that /internal/metrics requires",
+    "none: anybody may read the metrics",
+    true
+  ),
   OTEL_EXPORTER_OTLP_ENDPOINT: maybe(
     url("http:", "https:"),
     "URL of an OpenTelemetry collector that accepts traces over OTLP/HTTP as JSON; the server appends /v1/traces",
@@ -181,13 +209,13 @@ export const settings = {
       "traceidratio"
     ),
     "parentbased_always_on",
-    "which requests are traced; with parentbased_, the traceparent of a request decides whether the request is traced"
+    "which requests are traced; with parentbased_, a request with a traceparent is traced if its traceparent says so"
   ),
   OTEL_TRACES_SAMPLER_ARG: make(share, 1, "share of requests that traceidratio traces"),
   ROLE: make(
     oneOf("runner", "gateway"),
     "runner",
-    "what a cluster node does: a runner owns shards and serves clients, a gateway serves clients only"
+    "tasks of this cluster node: a runner owns shards and serves clients, a gateway only serves clients"
   ),
   RUNNER_HOST: make(
     anyText,
@@ -203,7 +231,7 @@ export const settings = {
   ),
   RUNNER_CONNECTIONS: maybe(
     wholeNumber(1, 1_000_000),
-    "connections that the other nodes may have open to RUNNER_PORT; at most half of them from one address",
+    "connections that the other nodes may have open to RUNNER_PORT; one address may have at most half of them",
     "a sixteenth of ulimit -n, 32 or more"
   ),
   SHARED_DIR: maybe(anyText, "folder that all nodes share for attachments and avatars, instead of a bucket"),
@@ -215,15 +243,15 @@ export const settings = {
   LIMITS_SENDS_PER_SECOND: int(60, "messages that an agent may send per second, direct and group together", 1),
   LIMITS_GROUP_SENDS_PER_SECOND: int(
     0,
-    "messages that all members of a group together may send to it per second; 0 is no limit"
+    "messages that all members of a group together may send to the group per second; 0 means no limit"
   ),
   LIMITS_WARNING_PERCENT: int(
     80,
-    "percent of LIMITS_SENDS_PER_SECOND at which an agent is warned on its sockets",
+    "percent of LIMITS_SENDS_PER_SECOND at which the server warns an agent on its sockets",
     1,
     100
   ),
-  LIMITS_WARNING_SECONDS: int(10, "seconds that pass at least between two warnings of an agent about its send rate", 1),
+  LIMITS_WARNING_SECONDS: int(10, "minimum seconds between two warnings to an agent about its send rate", 1),
   LIMITS_COLD_CONVERSATIONS: int(
     100,
     "unanswered conversations that an agent may have begun within LIMITS_COLD_WINDOW_SECONDS",
@@ -236,40 +264,44 @@ export const settings = {
   ),
   LIMITS_COLD_RETRY_SECONDS: int(
     3_600,
-    "longest Retry-After in seconds of a COLD_CAP_EXCEEDED refusal; for a longer wait the refusal has no Retry-After"
+    "longest Retry-After, in seconds, of a COLD_CAP_EXCEEDED refusal; if the agent must wait longer, the refusal has no Retry-After"
   ),
   LIMITS_RESTRICT_BLOCKS: int(
     15,
-    "blocks within LIMITS_RESTRICT_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is restricted",
+    "blocks within LIMITS_RESTRICT_WINDOW_SECONDS at which an agent is restricted; only agents to which it wrote first count",
     1,
     100_000
   ),
   LIMITS_RESTRICT_WINDOW_SECONDS: int(86_400, "seconds for which a block counts towards LIMITS_RESTRICT_BLOCKS", 1),
   LIMITS_SUSPEND_BLOCKS: int(
     50,
-    "blocks within LIMITS_SUSPEND_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is suspended",
+    "blocks within LIMITS_SUSPEND_WINDOW_SECONDS at which an agent is suspended; only agents to which it wrote first count",
     1,
     100_000
   ),
   LIMITS_SUSPEND_REPORTS: int(
     10,
-    "reports within LIMITS_SUSPEND_WINDOW_SECONDS, by agents that it wrote to first, at which an agent is suspended",
+    "reports within LIMITS_SUSPEND_WINDOW_SECONDS at which an agent is suspended; only agents to which it wrote first count",
     1,
     100_000
   ),
   LIMITS_SUSPEND_WINDOW_SECONDS: int(604_800, "seconds for which a block or a report counts towards a suspension", 1),
-  LIMITS_BACKLOG_SOFT: int(5_000, "undelivered messages of a recipient at which its senders are warned", 1),
-  LIMITS_BACKLOG_HARD: int(10_000, "undelivered messages of a recipient at which direct sends to it are refused", 1),
+  LIMITS_BACKLOG_SOFT: int(5_000, "undelivered messages of a recipient at which the server warns its senders", 1),
+  LIMITS_BACKLOG_HARD: int(
+    10_000,
+    "undelivered messages of a recipient at which the server refuses direct sends to it",
+    1
+  ),
   LIMITS_REGISTER_PER_HOUR: int(5, "registrations that an IP address may begin per hour", 1),
   LIMITS_REGISTER_VERIFY_PER_10_MINUTES: int(10, "registration codes that an IP address may try per 10 minutes", 1),
   LIMITS_RECOVER_PER_HOUR: int(3, "account recoveries that an IP address may begin per hour", 1),
   LIMITS_RECOVER_VERIFY_PER_10_MINUTES: int(10, "recovery codes that an IP address may try per 10 minutes", 1),
   LIMITS_ROTATE_PER_HOUR: int(3, "key rotations that an IP address may begin per hour", 1),
   LIMITS_ROTATE_VERIFY_PER_10_MINUTES: int(10, "key rotation codes that an IP address may try per 10 minutes", 1),
-  LIMITS_SIGN_IN_PER_HOUR: int(3, "codes to sign in by OAuth that an IP address may request per hour", 1),
+  LIMITS_SIGN_IN_PER_HOUR: int(3, "codes for sign-in by OAuth that an IP address may request per hour", 1),
   LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES: int(
     10,
-    "codes to sign in by OAuth that an IP address may try per 10 minutes",
+    "codes for sign-in by OAuth that an IP address may try per 10 minutes",
     1
   ),
   LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: int(60, "sign-ins by OAuth that an IP address may begin per 10 minutes", 1),
@@ -278,10 +310,10 @@ export const settings = {
     "API keys that an IP address may try on the sign-in page per 10 minutes",
     1
   ),
-  LIMITS_OAUTH_REGISTRATIONS_PER_HOUR: int(300, "clients of OAuth that an IP address may register per hour", 1),
+  LIMITS_OAUTH_REGISTRATIONS_PER_HOUR: int(300, "OAuth clients that an IP address may register per hour", 1),
   LIMITS_OAUTH_TOKENS_PER_MINUTE: int(
     1_200,
-    "requests for tokens, revocations and metadata of OAuth that an IP address may make per minute",
+    "OAuth requests for tokens, revocations and metadata that an IP address may make per minute",
     1
   ),
   LIMITS_OAUTH_DOCUMENTS_PER_10_MINUTES: int(
@@ -300,15 +332,15 @@ export const settings = {
     "directory searches without an API key that an IP address may make per minute",
     1
   ),
-  LIMITS_SEARCHES_PER_MINUTE: int(30, "searches of messages that an agent may make per minute", 1),
+  LIMITS_SEARCHES_PER_MINUTE: int(30, "searches for messages that an agent may make per minute", 1),
   LIMITS_MUTE_WRITES_PER_SECOND: int(10, "mutes that an agent may set or lift per second", 1),
   LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
   LIMITS_REPLY_CALLS_PER_MINUTE: int(1_200, "calls of reply coordination that an agent may make per minute", 1),
   LIMITS_WEBHOOKS_PER_AGENT: int(5, "webhooks that an agent may have at once", 1, 100),
-  LIMITS_PUSH_CONFIGS_PER_TASK: int(10, "push notification configurations that a task of A2A may have", 1, 100),
+  LIMITS_PUSH_CONFIGS_PER_TASK: int(10, "push notification configurations that an A2A task may have", 1, 100),
   LIMITS_PUSH_CONFIGS_PER_AGENT: int(
     200,
-    "push notification configurations that an agent may have; a configuration of an ended task counts until none of its posts waits",
+    "push notification configurations that an agent may have; after a task has ended, its configurations count until their last posts are done",
     1,
     10_000
   ),
@@ -322,7 +354,7 @@ export const settings = {
   LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars that an agent may set or remove per minute", 1),
   LIMITS_BODY_BYTES: int(
     1_048_576,
-    "bytes that a request's body may have, except uploads of files and pictures",
+    "bytes that a request's body may have; uploads of files and pictures have other limits",
     1_024,
     16_777_216
   ),
@@ -331,14 +363,14 @@ export const settings = {
   LIMITS_AVATAR_BYTES: int(5_242_880, "bytes that a picture uploaded as an avatar may have", 1, 5_242_880),
   LIMITS_AVATAR_PIXELS: int(
     24_000_000,
-    "pixels, width times height, that a picture uploaded as an avatar may have",
+    "pixels (width times height) that a picture uploaded as an avatar may have",
     1,
     268_402_689
   ),
-  LIMITS_AVATAR_SIDE: int(128, "least pixels of each side of a picture uploaded as an avatar", 1, 512),
+  LIMITS_AVATAR_SIDE: int(128, "minimum width and height, in pixels, of a picture uploaded as an avatar", 1, 512),
   LIMITS_STORAGE_PER_AGENT: int(
     1_073_741_824,
-    "bytes of attachments that an agent may have uploaded and reserved in all",
+    "bytes that the attachments of an agent may have in all, those reserved for uploads included",
     1
   ),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of every kind that an agent may make per minute", 1),
@@ -349,10 +381,10 @@ export const settings = {
   ),
   LIMITS_ASSETS_PER_MINUTE: int(12_000, "files of the server's own pages that an IP address may load per minute", 1),
   LIMITS_OTP_TTL_SECONDS: int(600, "seconds for which a one-time code is valid", 1),
-  LIMITS_OTP_ATTEMPTS: int(5, "wrong attempts after which a pending id of a one-time code is void", 1),
+  LIMITS_OTP_ATTEMPTS: int(5, "wrong attempts after which a pending id of a one-time code becomes invalid", 1),
   LIMITS_OTP_ATTEMPTS_PER_CODE: int(
     20,
-    "wrong attempts, over all its pending ids, after which a one-time code is void",
+    "wrong attempts, over all its pending ids, after which a one-time code becomes invalid",
     1
   ),
   LIMITS_OTP_COOLDOWN_SECONDS: int(
@@ -362,7 +394,7 @@ export const settings = {
   LIMITS_OTP_PER_HOUR: int(20, "one-time codes to the same e-mail address for the same purpose per hour", 1),
   LIMITS_OTP_ANSWER_MS: int(
     50,
-    "milliseconds of which the time of an answer to a registration or recovery is a multiple, so that this time does not reveal whether the e-mail address has an account; 0 answers at once",
+    "milliseconds; the server responds to a registration or recovery at a multiple of this time after the request, so that the response time does not reveal whether the e-mail address has an account; with 0 it responds at once",
     0,
     10_000
   ),
@@ -375,7 +407,7 @@ export const settings = {
   ),
   LIMITS_REFUSALS_PER_SECOND: int(
     200,
-    "refused frames per second at which the server reads a WebSocket more slowly; if the client continues, the server closes the WebSocket",
+    "refused frames per second above which the server reads a WebSocket more slowly; if the client continues, the server closes the WebSocket",
     1
   ),
   SOCKETS_HELLO_SECONDS: int(5, "seconds in which a new WebSocket must authenticate", 1, 60),
@@ -387,7 +419,7 @@ export const settings = {
   ),
   SOCKETS_UNSENT_BYTES: int(4_194_304, "unsent bytes on a WebSocket at which the server closes it", 1_024),
   SOCKETS_PING_SECONDS: int(30, "seconds from one ping of a WebSocket to the next", 1, 3_600),
-  SOCKETS_PONG_SECONDS: int(10, "seconds in which a client must answer a ping on its WebSocket", 1, 3_600),
+  SOCKETS_PONG_SECONDS: int(10, "seconds in which a client must respond to a ping on its WebSocket", 1, 3_600),
   PRESENCE_LIFETIME_SECONDS: int(
     300,
     "seconds after an agent's last sign of life at which it counts as offline",
@@ -414,13 +446,13 @@ export const settings = {
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a whole HTTP request must have arrived, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(
     60,
-    "seconds after which the server closes the connection of a client that does not read its HTTP answer",
+    "seconds after which the server closes the connection of a client that does not read its HTTP response",
     1,
     3_600
   ),
   HTTP_LARGE_READS: int(
     4,
-    "large answers, such as lists of messages, that an agent may have under way on a server; an answer counts until the client has read it",
+    "large responses, such as lists of messages, that an agent may have in progress on a server; a response counts until the client has read it",
     1,
     10_000
   ),
@@ -433,19 +465,19 @@ export const settings = {
   HTTP_FILES_PER_ADDRESS: int(16, "files that one IP address may upload and download at once", 1, 10_000),
   HTTP_LARGE_READS_WAITING: int(
     256,
-    "requests for large answers of one agent or address that may wait for a slot; further requests are refused",
+    "requests for large responses that may wait for a slot of one agent or address; the server refuses further requests",
     1,
     100_000
   ),
   HTTP_LARGE_READS_SECONDS: int(
     10,
-    "seconds that a request for a large answer waits for a slot before it is refused",
+    "seconds that a request for a large response waits for a slot before the server refuses the request",
     1,
     60
   ),
   HTTP_READING_BYTES: int(
     67_108_864,
-    "bytes of all large answers that a server may read from its database at once; further requests wait",
+    "bytes of large responses that a server may read from its database at once; further requests wait",
     1_048_576
   ),
   HELD_CONNECTION_BYTES: int(
@@ -455,20 +487,29 @@ export const settings = {
   ),
   HELD_PEER_BYTES: int(
     67_108_864,
-    "bytes that all connections of one agent, or of one IP address without a key, may make a server hold",
+    "unsent and incomplete bytes that all connections of one agent, or of one IP address without a key, may make a server hold in memory",
     1_048_576
   ),
-  HELD_BYTES: int(134_217_728, "bytes that all connections may make a server hold", 1_048_576),
+  HELD_BYTES: int(
+    134_217_728,
+    "unsent and incomplete bytes that all connections may make a server hold in memory",
+    1_048_576
+  ),
   IDEMPOTENCY_DEADLINE_SECONDS: int(
     30,
-    "seconds in which a request with an Idempotency-Key must be answered; keep it below HTTP_STALLED_SECONDS",
+    "seconds in which the server must respond to a request with an Idempotency-Key; keep this below HTTP_STALLED_SECONDS",
     1,
     55
   ),
-  IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
+  IDEMPOTENCY_RETENTION_HOURS: int(
+    24,
+    "hours for which the server keeps the response to a request with an Idempotency-Key",
+    1,
+    876_000
+  ),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the signed URL to download a file is valid", 1, 604_800),
-  UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file that no message uses is kept", 1, 876_000)
+  UPLOADS_RETENTION_HOURS: int(24, "hours for which the server keeps an uploaded file that no message uses", 1, 876_000)
 } satisfies Record<string, Setting<unknown>>
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
@@ -538,7 +579,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
       else problems.push(`${name}: ${parsed.failure}${setting.secret ? "" : `, got ${JSON.stringify(text)}`}`)
     }
     for (const { name, nearest } of (yield* strangers).filter(stops)) {
-      problems.push(`${name}: there is no such limit; the nearest is ${nearest}`)
+      problems.push(`${name}: no limit has this name; the most similar name is ${nearest}`)
     }
     if (problems.length === 0) problems.push(...disagreements(values as Settings))
     if (problems.length > 0) return yield* new ConfigInvalid({ problems })
@@ -552,7 +593,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
     strangers,
     (found) =>
       found.filter((one) => !stops(one)).map(({ name, nearest }) =>
-        `${name} is set but is not a setting of Parley: ${nearest} may be meant`
+        `${name} is set, but Parley has no such setting; the most similar name is ${nearest}`
       )
   )
 

@@ -52,9 +52,9 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "ot
 export const httpRequests = ofRequests(
   new Counter({
     name: "http_requests_total",
-    help: "answered HTTP requests other than probes, by method and class of status",
+    help: "HTTP requests except probes, by method and class of the response's status",
     action:
-      "The share of 5xx rises: the log has each 500 with its stack, and a line a second about 503s. Many 429s: `refusals_total` says which limit.",
+      "If the share of 5xx rises, read the log. It contains each 500 with its stack, and at most one line a second about 503s. If there are many 429s, `refusals_total` says which limit was reached.",
     labels: { method: METHODS, status: CLASSES }
   })
 )
@@ -77,9 +77,9 @@ const countClass = (classes: ReadonlyArray<Count>, status: number): void => {
 const httpProbes = ofRequests(
   new Counter({
     name: "http_probes_total",
-    help: "answered probes of balancers, orchestrators and monitoring, by path and class of status",
+    help: "probes by balancers, orchestrators and monitoring, by path and class of the response's status",
     action:
-      "5xx of `/v1/ready` for minutes: the node is drained or makes no progress, and `details.reason` says why. No probes: the balancer does not poll this node.",
+      "If `/v1/ready` returns 5xx for minutes, the node is drained or makes no progress. `details.reason` in the response gives the reason. If there are no probes, the balancer does not poll this node.",
     labels: { route: undefined, status: CLASSES }
   })
 )
@@ -99,9 +99,9 @@ export const httpSeconds = ofRequests(
   new Histogram({
     name: "http_request_seconds",
     help:
-      "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp include the time in which they wait for messages",
+      "seconds from the head of an HTTP request to the end of its response, by route; for /mcp this includes the time in which a call waits for messages",
     action:
-      "Its 99th percentile stays above 0.5 for sends: compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process).",
+      "If the 99th percentile of sends stays above 0.5, compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process).",
     labels: { method: undefined, route: undefined }
   })
 )
@@ -109,9 +109,10 @@ export const httpSeconds = ofRequests(
 export const refusals = ofRequests(
   new Counter({
     name: "refusals_total",
-    help: "requests, upgrades and frames of sockets that were answered with an error, by its code",
+    help:
+      "requests, upgrades and frames of sockets to which the server responded with an error, by the code of the error",
     action:
-      "`UNAVAILABLE` or `INTERNAL_ERROR` rise: the log says why. `RATE_LIMITED` and `COLD_CAP_EXCEEDED`: agents reach their limits; `UNAUTHORIZED`: clients use keys that are not valid.",
+      "If `UNAVAILABLE` or `INTERNAL_ERROR` rises, the log says why. If `RATE_LIMITED` or `COLD_CAP_EXCEEDED` rises, agents reach their limits. If `UNAUTHORIZED` rises, clients use invalid keys.",
     labels: { door: undefined, code: undefined }
   })
 )
@@ -120,9 +121,9 @@ export const mcpRequests = ofRequests(
   new Counter({
     name: "mcp_requests_total",
     help:
-      "POST requests to /mcp, by family of the host's `User-Agent` and by outcome: `unauthorized` without a valid key, `refused` also if only the call of a tool was refused",
+      "POST requests to /mcp, by family of the host's `User-Agent` and by outcome; `unauthorized` means that the request had no valid key, and `refused` includes requests of which only the tool call was refused",
     action:
-      "`unauthorized` rises for a host: the key in its configuration is missing or not valid. `refused` rises: at the log level `debug`, each refused request has a line with its reason.",
+      "If `unauthorized` rises for a host, the key in its configuration is missing or invalid. If `refused` rises, set the log level to `debug`: then the log contains a line with the reason for each refused request.",
     labels: { host: undefined, outcome: undefined }
   })
 )
@@ -131,8 +132,8 @@ export const REDIS_FALLBACK_REASONS = ["down", "slow", "open", "refused", "nonse
 export const redisFallbacks = ofRequests(
   new Counter({
     name: "rate_limits_alone_total",
-    help: "requests for which this node's own count decided instead of Redis, by reason",
-    action: "It rises: Redis is down or slow, so an agent may use its limit once on each node.",
+    help: "requests whose rate limit this node decided by its own count instead of Redis, by reason",
+    action: "If it rises, Redis is unavailable or slow. Meanwhile an agent can use its limit once on each node.",
     labels: { reason: REDIS_FALLBACK_REASONS }
   })
 )
@@ -140,25 +141,28 @@ export const redisFallbacks = ofRequests(
 export const heldBytes = ofRequests(
   new Gauge({
     name: "held_bytes",
-    help: "bytes that peers make this node hold: answers and frames that they do not read, bodies that arrive slowly",
-    action: "It stays above half of `HELD_BYTES`: many clients are slow, or some do not read at all."
+    help:
+      "bytes in this node's memory because of slow peers: responses and frames that the peers do not read, and request bodies that arrive slowly",
+    action: "If it stays above half of `HELD_BYTES`, many clients are slow, or some do not read at all."
   })
 )
 export const heldCuts = ofRequests(
   new Counter({
     name: "held_cuts_total",
     help:
-      "connections that were closed because their client made this node hold too many bytes; `stalled`: the client had read nothing for 10 s while more than half of `HELD_BYTES` was used",
+      "connections that were closed because their client made this node hold too many bytes, by the limit that was reached; `stalled` means that the client had read nothing for 10 s while more than half of `HELD_BYTES` was used",
     action:
-      "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if their clients are legitimate and slow.",
+      "If it rises, the log names the agents and addresses. If their clients are legitimate but slow, raise `HELD_PEER_BYTES`.",
     labels: { reason: ["connection", "peer", "process", "stalled"] }
   })
 )
 export const largeReads = ofRequests(
   new Gauge({
     name: "large_reads",
-    help: "large answers under way on this node, and requests for one that wait for a slot of their agent",
-    action: "`waiting` stays above 0: agents ask for more pages at once than `HTTP_LARGE_READS`, or read slowly.",
+    help:
+      "large responses in progress on this node, and requests for a large response that wait for a slot of their agent",
+    action:
+      "If `waiting` stays above 0, agents request more than `HTTP_LARGE_READS` pages at once, or read their responses slowly.",
     labels: { state: ["under way", "waiting"] }
   })
 )
@@ -167,16 +171,16 @@ const PORTS = ["http", "nodes"]
 export const connectionsOpen = ofRequests(
   new Gauge({
     name: "connections_open",
-    help: "open connections, of clients (`http`) and of other nodes (`nodes`)",
+    help: "open connections from clients (`http`) and from other nodes (`nodes`)",
     action:
-      "It nears `connections_bound`: raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out which clients open the connections.",
+      "If it approaches `connections_bound`, raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out which clients open the connections.",
     labels: { port: PORTS }
   })
 )
 export const connectionsBound = ofRequests(
   new Gauge({
     name: "connections_bound",
-    help: "connections that may be open at once on a port",
+    help: "maximum number of open connections on a port",
     action: "",
     labels: { port: PORTS }
   })
@@ -186,9 +190,9 @@ export const connectionsTurnedAway = ofRequests(
   new Counter({
     name: "connections_turned_away_total",
     help:
-      "connections that were closed because too many are open: new ones at the bound of the port (`full`) or of their address (`peer`), and idle ones for a new one (`gave_way`)",
+      "connections that were closed because too many were open: new connections beyond the limit of the port (`full`) or of their address (`peer`), and idle connections that a new one replaced (`gave_way`)",
     action:
-      "`peer` rises: the log names the address; if it is a proxy, name it in `TRUST_PROXY_ADDRESSES`. `full` and `gave_way`: compare `connections_open`.",
+      "If `peer` rises, the log names the address. If this address is a proxy, add it to `TRUST_PROXY_ADDRESSES`. If `full` or `gave_way` rises, compare `connections_open` with `connections_bound`.",
     labels: { port: PORTS, reason: TURNED_AWAY }
   })
 )
@@ -196,7 +200,7 @@ export const connectionsSilent = ofRequests(
   new Counter({
     name: "connections_silent_total",
     help: "connections of clients that were closed because they sent no byte within `HTTP_FIRST_BYTE_SECONDS`",
-    action: "It rises fast: a client, or a balancer, opens connections and sends nothing."
+    action: "If it rises fast, a client or a balancer opens connections and sends nothing."
   })
 )
 
@@ -205,8 +209,8 @@ export const connectionsSilent = ofRequests(
 const storedMessages = ofSending(
   new Counter({
     name: "messages_stored_total",
-    help: "messages committed by this node, which owns their conversations",
-    action: "It stays at 0 on one node and rises on the others: that node owns no shards (`effect_cluster_shards`).",
+    help: "messages that this node committed as the owner of their conversations",
+    action: "If it stays at 0 on one node and rises on the others, this node owns no shards (`effect_cluster_shards`).",
     labels: { kind: ["direct", "group"] }
   })
 )
@@ -233,41 +237,43 @@ const QUEUE = { queue: Object.keys(QUEUES) }
 const commitWaits = ofSending(
   new Histogram({
     name: "commit_wait_seconds",
-    help: "seconds from the arrival of a send, an acknowledgement or a read mark at its owner to the end of its commit",
+    help:
+      "seconds from the arrival of a send, an acknowledgement or a read mark at the node that commits it to the end of the commit",
     action:
-      "Its median for `message` is above 0.05: if `commit_seconds` is high too, the database is slow; if `commit_queue_items` is high, more items arrive than the node can commit.",
+      "If the median for `message` is above 0.05, compare two other metrics. If `commit_seconds` is high too, the database is slow. If `commit_queue_items` is high, more items arrive than the node can commit.",
     labels: QUEUE
   })
 )
 export const commitTimes = ofSending(
   new Histogram({
     name: "commit_seconds",
-    help: "seconds that one batch took to commit, or to fail",
+    help: "seconds that the commit of one batch took, whether it succeeded or failed",
     action:
-      "It rises while batches stay small: the database or its disk is slow, or a session holds locks (`message_set_aside_total`).",
+      "If it rises while batches stay small, the database or its disk is slow, or a database session holds locks (`message_set_aside_total`).",
     labels: QUEUE
   })
 )
 const commitQueues = ofSending(
   new Gauge({
     name: "commit_queue_items",
-    help: "items that wait for a commit or are in one",
+    help: "items that wait for a commit or are being committed",
     action:
-      "It stays above 1,000: more items arrive than the database commits. A queue with 20,000 items refuses further items with 503.",
+      "If it stays above 1,000, more items arrive than the database can commit. A queue with 20,000 items refuses further items with 503.",
     labels: QUEUE
   })
 )
-const SLOW = "It nears 1,000: the database is slow, and many messages gather for the next batch meanwhile."
+const SLOW =
+  "If it approaches 1,000, the database is slow: many messages gather for the next batch while one is committed."
 const FAILING =
-  "`connection` and `system` rise: PostgreSQL is unavailable, or has no disk space or memory left. `defect` and `refused` rise: report the defect in the log."
-const LOCKED = "It rises: look in `pg_stat_activity` for a transaction that was left open."
+  "If `connection` or `system` rises, PostgreSQL is unavailable, or has no disk space or memory left. If `defect` or `refused` rises, report the error in the log to the developers."
+const LOCKED = "If it rises, look in `pg_stat_activity` for a transaction that was left open."
 
 const commitCounts = (queue: string) => {
   const what = QUEUES[queue] ?? queue
   const first = queue === "message"
   return {
     size: new Histogram(
-      { name: `${queue}_batch_size`, help: `${what} in each commit`, action: first ? SLOW : "" },
+      { name: `${queue}_batch_size`, help: `${what} in one commit`, action: first ? SLOW : "" },
       SIZES
     ),
     failed: new Counter({
@@ -278,7 +284,8 @@ const commitCounts = (queue: string) => {
     }),
     setAside: new Counter({
       name: `${queue}_set_aside_total`,
-      help: `${what} that waited outside their batch because another session had locked a row that they need`,
+      help:
+        `${what} that were taken out of their batch because another database session had locked a row that they change`,
       action: first ? LOCKED : ""
     })
   }
@@ -302,38 +309,39 @@ export const commitMeters = (queue: string) => {
 export const socketsOpen = ofSockets(
   new Gauge({
     name: "sockets_open",
-    help: "WebSockets that this node holds",
-    action: "One node has most of them: the balancer does not spread them."
+    help: "WebSockets that are open on this node",
+    action: "If one node has most of them, the balancer does not distribute connections evenly."
   })
 )
 export const waitsOpen = ofSockets(
   new Gauge({
     name: "waits_open",
-    help: "connections of MCP and A2A that wait for messages or events",
-    action: "One node has most of them: the balancer does not spread them."
+    help: "requests of MCP and A2A that wait for messages or events",
+    action: "If one node has most of them, the balancer does not distribute connections evenly."
   })
 )
 export const socketsOpened = ofSockets(
   new Counter({
     name: "sockets_opened_total",
-    help: "WebSockets whose key was accepted",
-    action: "It rises much faster than `sockets_open`: clients connect again and again (`sockets_closed_total`)."
+    help: "WebSockets that were opened with a valid key",
+    action:
+      "If it rises much faster than `sockets_open`, clients reconnect again and again. `sockets_closed_total` says why."
   })
 )
 export const reconnects = ofSockets(
   new Counter({
     name: "socket_reconnects_total",
-    help: "WebSockets whose agent had lost one on this node within the minute before",
-    action: "It rises: `sockets_closed_total` says why sockets end."
+    help: "WebSockets that an agent opened within a minute after one of its WebSockets on this node had closed",
+    action: "If it rises, `sockets_closed_total` says why sockets close."
   })
 )
 const socketsClosed = ofSockets(
   new Counter({
     name: "sockets_closed_total",
     help:
-      "WebSockets that ended, by close code: 1000 and 1001 normal, 1006 connection lost, 1008 bad key, 1009 frame too large, 1011 failure of the server, 1013 try again later",
+      "WebSockets that were closed, by close code: 1000 and 1001 normal, 1006 connection lost, 1008 invalid key, 1009 frame too large, 1011 failure of the server, 1013 try again later",
     action:
-      "1011 rises: the log has the failure. 1013 rises: clients are too slow or have too many sockets or frames, or the node stops. Many sockets end with 1006 at once: the network failed, or a balancer has a time-out below 30 s.",
+      "If 1011 rises, the log contains the failure. If 1013 rises, clients read too slowly, open too many sockets or send too many frames, or the node stops. If many sockets close with 1006 at once, the network failed, or a balancer has a time-out below 30 s.",
     labels: { code: ["1000", "1001", "1006", "1008", "1009", "1011", "1013", "other"] }
   })
 )
@@ -346,32 +354,32 @@ export const slowSockets = ofSockets(
     name: "sockets_slow_total",
     help: "WebSockets that were closed because their client did not read",
     action:
-      "It rises: clients hang, or `SOCKETS_UNSENT_BYTES` is too small for their network. Clients get the rest when they connect again."
+      "If it rises, clients hang, or `SOCKETS_UNSENT_BYTES` is too small for their network. The clients get the remaining messages when they reconnect."
   })
 )
 export const catchingUp = ofSockets(
   new Gauge({
     name: "sockets_catching_up",
-    help: "WebSockets that read their backlog from the database",
+    help: "WebSockets for which the node is reading the backlog from the database",
     action:
-      "It stays high: many clients reconnected at once or read slowly, or the database is slow (`database_wait_seconds`)."
+      "If it stays high, many clients reconnected at once, clients read slowly, or the database is slow (`database_wait_seconds`)."
   })
 )
 export const pushes = ofSockets(
   new Counter({
     name: "pushes_total",
-    help: "frames written to WebSockets of this node",
+    help: "frames that this node wrote to its WebSockets",
     action:
-      "It stays at 0 while messages are stored and sockets are open: the nodes do not reach each other, or all recipients have muted the senders."
+      "If it stays at 0 while messages are stored and sockets are open, the nodes cannot reach each other, or all recipients have muted the senders."
   })
 )
 const pushWaits = ofSockets(
   new Histogram({
     name: "push_seconds",
     help:
-      "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: another node committed it",
+      "seconds from the commit of a message until it is written to the recipient's WebSockets; `here` means that this node committed the message, `there` that another node did",
     action:
-      "`there` is above 0.1 and `here` is not: the calls between nodes are slow. If both are, this process is busy (`event_loop_lag_p99_seconds`).",
+      "If only `there` is above 0.1, the calls between nodes are slow. If `here` is above 0.1 too, this process is busy (`event_loop_lag_p99_seconds`).",
     labels: { way: ["here", "there"] }
   })
 )
@@ -384,7 +392,8 @@ export const actors = ofSockets(
   new Gauge({
     name: "actors",
     help: "actors in this node's memory",
-    action: "It grows for hours with steady traffic, although idle actors should leave after minutes: report it.",
+    action:
+      "If it grows for hours with steady traffic, report this to the developers, because idle actors should be removed within minutes.",
     labels: { kind: ["agent", "conversation", "group", "webhook"] }
   })
 )
@@ -392,8 +401,9 @@ const BACKLOG = "the node that counts it, once a minute"
 export const backlogMessages = ofSockets(
   new Gauge({
     name: "backlog_messages",
-    help: "envelopes of all agents that are not acknowledged yet; use the maximum over the nodes",
-    action: "It only rises: agents do not read their messages, or do not acknowledge them.",
+    help:
+      "messages that their recipients have not acknowledged yet, counted once for each recipient; use the maximum over the nodes",
+    action: "If it only rises, agents do not read or do not acknowledge their messages.",
     only: BACKLOG
   })
 )
@@ -403,27 +413,26 @@ export const backlogMessages = ofSockets(
 export const databaseWaits = ofDatabase(
   new Histogram({
     name: "database_wait_seconds",
-    help: "seconds that a statement waited for a connection",
+    help: "seconds that a statement waited for a database connection",
     action:
-      "Its 99th percentile is above 0.05: all connections are taken. Find out first why statements take long, and then raise `DATABASE_POOL` if necessary."
+      "If its 99th percentile is above 0.05, all connections are in use. First find out why statements take long. Then raise `DATABASE_POOL` if necessary."
   })
 )
 export const databaseTimes = ofDatabase(
   new Histogram({
     name: "database_statement_seconds",
-    help: "seconds that a statement took on its connection, its answer included",
+    help: "seconds from the start of a statement on its connection to its result",
     action:
-      "Its median rises: the database or its disk is busy. Only its 99th percentile rises: locks, or a sweep over many rows."
+      "If its median rises, the database or its disk is busy. If only its 99th percentile rises, statements wait for locks, or a background job goes through many rows."
   })
 )
 const VACUUM = "the node that runs the job vacuum, once a minute"
 export const transactionAge = ofDatabase(
   new Gauge({
     name: "database_transaction_age",
-    help:
-      "number of transactions since the oldest one that no vacuum has frozen; near 2 147 483 648 the database refuses writes",
+    help: "transactions since the oldest one that no vacuum has frozen; near 2 147 483 648 the database refuses writes",
     action:
-      "Above 1 000 000 000: some table is not vacuumed. PostgreSQL: check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `compact`.",
+      "If it is above 1 000 000 000, some table is not vacuumed. On PostgreSQL, check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. On PGlite, restart the server, or stop it and run `compact`.",
     only: VACUUM
   })
 )
@@ -432,7 +441,7 @@ export const vacuumSkipped = ofDatabase(
     name: "database_vacuum_skipped_tables",
     help: "tables of PGlite that are due for vacuum and larger than `VACUUM_TABLE_MB`",
     action:
-      "Above 0: the space of deleted rows in these tables is not used again. The log names the tables; run `compact`, or raise `VACUUM_TABLE_MB`.",
+      "If it is above 0, the space of deleted rows in these tables is not reused. The log names the tables. Run `compact`, or raise `VACUUM_TABLE_MB`.",
     only: "a server on PGlite"
   })
 )
@@ -444,9 +453,9 @@ const foreign = (kind: Kind, description: Description): Foreign =>
   ofNodes({ kind, description, labelNames: Object.keys(description.labels ?? {}) })
 foreign("gauge", {
   name: "effect_cluster_runners",
-  help: "nodes that this node believes alive",
+  help: "nodes in the cluster, as this node sees it",
   action:
-    "Nodes show different values, or fewer nodes than you run: `/v1/ready` and the log of the missing node say why."
+    "If nodes show different values, or fewer nodes than you run, `/v1/ready` and the log of the missing node say why."
 })
 foreign("gauge", {
   name: "effect_cluster_runners_healthy",
@@ -455,8 +464,9 @@ foreign("gauge", {
 })
 foreign("gauge", {
   name: "effect_cluster_shards",
-  help: "shards that this node owns, of 300",
-  action: "For more than 10 s they do not add up to 300 over the nodes: conversations without an owner answer 503."
+  help: "how many of the 300 shards this node owns",
+  action:
+    "If the sum over the nodes is not 300 for more than 10 s, some conversations have no owner, and their requests get 503."
 })
 foreign("gauge", { name: "effect_cluster_shards_releasing", help: "shards that this node is handing over", action: "" })
 foreign("gauge", { name: "effect_cluster_singletons", help: "background jobs that run on this node", action: "" })
@@ -468,21 +478,22 @@ foreign("gauge", {
 })
 foreign("gauge", {
   name: "effect_cluster_entity_mailbox_size_max",
-  help: "the most calls that wait in one actor, of those called through the cluster's library",
+  help:
+    "the largest number of calls that wait in one actor, of the actors that are called through the cluster's library",
   action: "",
   labels: { type: undefined }
 })
 foreign("histogram", {
   name: "effect_cluster_shard_release",
-  help: "milliseconds until a shard was handed over",
-  action: "It takes seconds: the node has much work to finish, or PostgreSQL is slow.",
+  help: "milliseconds that this node took to hand a shard over",
+  action: "If it takes seconds, the node has much work to finish, or PostgreSQL is slow.",
   only: "a node that has handed a shard over"
 })
 
 export const remoteCalls = ofNodes(
   new Counter({
     name: "remote_calls_total",
-    help: "calls to actors of other nodes",
+    help: "calls from this node to actors of other nodes",
     action: "",
     only: NODES
   })
@@ -490,9 +501,9 @@ export const remoteCalls = ofNodes(
 export const remoteSeconds = ofNodes(
   new Histogram({
     name: "remote_call_seconds",
-    help: "seconds from a call to another node to its answer, by procedure; lost calls do not count",
+    help: "seconds from a call to another node to its result, by procedure; lost calls do not count",
     action:
-      "It is far above `commit_wait_seconds` of the other nodes: the network between nodes is slow, or a node's event loop is slow.",
+      "If it is far above `commit_wait_seconds` of the other nodes, the network between the nodes or a node's event loop is slow.",
     labels: { procedure: undefined },
     only: NODES
   })
@@ -500,7 +511,7 @@ export const remoteSeconds = ofNodes(
 export const lineFrames = ofNodes(
   new Histogram({
     name: "remote_call_batch_size",
-    help: "calls, answers, pushes and announcements that went to another node in one frame",
+    help: "calls, results, pushes and announcements in one frame to another node",
     action: "",
     only: NODES
   }, SIZES)
@@ -508,8 +519,8 @@ export const lineFrames = ofNodes(
 export const remoteOpen = ofNodes(
   new Gauge({
     name: "remote_calls_open",
-    help: "calls to other nodes that are not answered yet",
-    action: "It stays above 1,000: a node answers slowly. Calls beyond 20,000 to one node get 503.",
+    help: "calls to other nodes that wait for a result",
+    action: "If it stays above 1,000, a node is slow. Calls beyond 20,000 to one node get 503.",
     only: NODES
   })
 )
@@ -518,7 +529,7 @@ export const linesBroken = ofNodes(
     name: "remote_call_lines_broken_total",
     help: "how often the connection to another node broke, by reason",
     action:
-      "`connection` when a node stops is normal. `answer`: nodes of different releases; `silence`: a node hangs, or the network between the nodes fails.",
+      "`connection` is normal when a node stops. `answer` rises if nodes of different releases run together. `silence` rises if a node hangs, or the network between the nodes fails.",
     labels: { reason: ["answer", "silence", "connection"] }
   })
 )
@@ -535,7 +546,7 @@ export const remotePushQueue = ofNodes(
     name: "remote_push_queue_items",
     help: "pushes that wait to be sent to other nodes",
     action:
-      "It stays above 1,000: a node reads slowly. Pushes beyond 20,000 for a node are dropped, and that node reads the database instead.",
+      "If it stays above 1,000, a node reads slowly. When 20,000 pushes wait for a node, they are dropped, and this node reads the messages from the database instead.",
     only: NODES
   })
 )
@@ -543,9 +554,9 @@ export const GREETINGS = ["refused", "silent", "unreachable"] as const
 export const greetingsFailed = ofNodes(
   new Counter({
     name: "node_greetings_failed_total",
-    help: "failed attempts to open a connection to another node",
+    help: "failed attempts to open a connection to another node, by reason",
     action:
-      "It rises: the network between the nodes fails, or a node has another `RUNNER_SECRET`. `/v1/ready` names the node.",
+      "If it rises, the network between the nodes fails, or a node has a different `RUNNER_SECRET`. `/v1/ready` names the node.",
     labels: { reason: GREETINGS }
   })
 )
@@ -554,7 +565,7 @@ export const connectionsRefused = ofNodes(
   new Counter({
     name: "node_connections_refused_total",
     help: "connections to `RUNNER_PORT` that were refused, by reason",
-    action: "It rises: a node has another `RUNNER_SECRET`, or other programs reach the port.",
+    action: "If it rises, a node has a different `RUNNER_SECRET`, or other programs connect to the port.",
     labels: { reason: CONNECTIONS }
   })
 )
@@ -565,25 +576,27 @@ export const webhookAttempts = ofWebhooks(
   new Counter({
     name: "webhook_attempts_total",
     help:
-      "posts to webhooks, by outcome: `delivered`, the class of another status, `timeout`, `forbidden` (an address that may not be reached) or `failed` (no connection, no valid answer)",
+      "posts to webhooks, by outcome: `delivered`, the class of another status, `timeout`, `forbidden` (a private or reserved address) or `failed` (no connection, or no valid response)",
     action:
-      "Failures rise for all hosts: check this machine's network and name server. For one host, only the owner of the host can help.",
+      "If posts to all hosts fail, check this machine's network and name server. If posts to one host fail, only the owner of the host can repair it.",
     labels: { outcome: ["delivered", "1xx", "3xx", "4xx", "5xx", "timeout", "forbidden", "failed"] }
   })
 )
 export const webhookSeconds = ofWebhooks(
   new Histogram({
     name: "webhook_attempt_seconds",
-    help: "seconds of a post to a webhook, look-up of its name and its answer included",
-    action: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. `webhook_posts` shows how many posts wait."
+    help: "seconds that a post to a webhook took, from the look-up of the host's name to the end of the response",
+    action:
+      "If it approaches `WEBHOOK_TIMEOUT_SECONDS`, hosts do not respond. `webhook_posts` shows how many posts wait."
   })
 )
 export const webhookPosts = ofWebhooks(
   new Gauge({
     name: "webhook_posts",
-    help: "posts to webhooks that are under way or wait for a place; `once` are posts of presence",
+    help:
+      "posts to webhooks that are in progress or wait for a free place; `once` means posts of presence, which are not retried",
     action:
-      "Many `waiting` for minutes: hosts do not answer (`webhook_attempts_total`), or `WEBHOOK_POSTS`, `WEBHOOK_POSTS_PER_AGENT` or `WEBHOOK_POSTS_PER_HOST` is too small.",
+      "If `waiting` is high for minutes, hosts do not respond (`webhook_attempts_total`), or `WEBHOOK_POSTS`, `WEBHOOK_POSTS_PER_AGENT` or `WEBHOOK_POSTS_PER_HOST` is too small.",
     labels: { kind: ["delivery", "once"], state: ["under_way", "waiting"] }
   })
 )
@@ -591,8 +604,8 @@ export const webhookPostsRefused = ofWebhooks(
   new Counter({
     name: "webhook_posts_refused_total",
     help:
-      "posts that were refused because too many posts wait; a `delivery` is tried again within seconds, `once` is dropped",
-    action: "`delivery` rises: some agents have more posts than places. Their deliveries are late.",
+      "posts that were refused because too many posts waited; a refused `delivery` is retried within seconds, a refused `once` is dropped",
+    action: "If `delivery` rises, too many posts of some agents wait, and their deliveries are late.",
     labels: { kind: ["delivery", "once"] }
   })
 )
@@ -601,38 +614,39 @@ export const webhookCircuits = ofWebhooks(
     name: "webhook_circuits_total",
     help:
       "how often posts to a webhook were paused after failures (`opened`), and how often a success ended a pause (`closed`)",
-    action: "`opened` rises and `closed` does not: hosts remain unavailable.",
+    action: "If `opened` rises and `closed` does not, hosts remain unavailable.",
     labels: { change: ["opened", "closed"] }
   })
 )
 export const webhookDead = ofWebhooks(
   new Counter({
     name: "webhook_deliveries_dead_total",
-    help: "deliveries to webhooks that are dead because their last attempt failed",
-    action: "It rises: `npm run admin -- webhooks dead` lists them; inform the owners of the webhooks."
+    help: "deliveries to webhooks that the server gave up because the last attempt failed",
+    action: "If it rises, `npm run admin -- webhooks dead` lists the deliveries. Inform the owners of the webhooks."
   })
 )
 export const backlogWebhooks = ofWebhooks(
   new Gauge({
     name: "backlog_webhook_deliveries",
     help: "deliveries to webhooks that wait for their next attempt; use the maximum over the nodes",
-    action: "It only rises: hosts of webhooks fail (`webhook_attempts_total`), or `WEBHOOK_POSTS` is too small.",
+    action: "If it only rises, hosts of webhooks fail (`webhook_attempts_total`), or `WEBHOOK_POSTS` is too small.",
     only: BACKLOG
   })
 )
 export const mail = ofWebhooks(
   new Counter({
     name: "mail_total",
-    help: "mails with one-time codes: `sent` to the mail server or the outbox, or `failed`",
-    action: "`failed` rises: the log has the mail server's code. Nobody can register or recover meanwhile.",
+    help: "e-mails with one-time codes, by outcome: `sent` to the mail server or the outbox, or `failed`",
+    action:
+      "If `failed` rises, the log contains the mail server's code. Meanwhile nobody can register or recover an account.",
     labels: { outcome: ["sent", "failed"] }
   })
 )
 export const mailQueue = ofWebhooks(
   new Gauge({
     name: "mail_queue_items",
-    help: "mails that are not yet at the mail server",
-    action: "It stays high: the mail server is slow. Beyond 1,000, requests for a code get `OTP_FAILED`."
+    help: "e-mails that wait for the mail server",
+    action: "If it stays high, the mail server is slow. While 1,000 e-mails wait, requests for a code get `OTP_FAILED`."
   })
 )
 
@@ -642,7 +656,7 @@ export const jobRuns = ofJobs(
   new Counter({
     name: "jobs_runs_total",
     help: "runs of background jobs, by outcome",
-    action: "`failed` rises: the log has the reason.",
+    action: "If `failed` rises, the log contains the reason.",
     labels: { job: undefined, outcome: ["done", "failed"] }
   })
 )
@@ -658,7 +672,7 @@ export const jobSeconds = ofJobs(
   new Histogram({
     name: "jobs_batch_seconds",
     help: "seconds that a batch of a background job took",
-    action: "A batch takes seconds: the database is slow, or its statistics are old (`ANALYZE`).",
+    action: "If a batch takes seconds, the database is slow, or its statistics are out of date (`ANALYZE`).",
     labels: { job: undefined }
   }, [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10])
 )
@@ -668,15 +682,16 @@ export const jobSeconds = ofJobs(
 export const lagSeconds = ofProcess(
   new Gauge({
     name: "event_loop_lag_p99_seconds",
-    help: "99th percentile of the delay of the event loop since the last scrape, in seconds",
-    action: "Above 0.1: the process has too much to do. Add a node, or move from PGlite to PostgreSQL."
+    help: "99th percentile of the delay of the event loop since the previous scrape, in seconds",
+    action: "If it is above 0.1, the process is overloaded. Add a node, or move from PGlite to PostgreSQL."
   })
 )
 export const residentBytes = ofProcess(
   new Gauge({
     name: "process_resident_memory_bytes",
     help: "resident memory in bytes",
-    action: "It grows while sockets and traffic do not: report it, with `actors` and the queues."
+    action:
+      "If it grows while the number of sockets and the traffic do not, report this to the developers, with the values of `actors` and of the queues."
   })
 )
 export const heapBytes = ofProcess(
@@ -687,7 +702,7 @@ export const diskFree = ofProcess(
     name: "disk_free_bytes",
     help: "bytes that are free on the disk of a folder, measured every ten seconds",
     action:
-      "Below 1 000 000 000: free some space, or enlarge the disk. Below 32 000 000 in `DATA_DIR`, a server on PGlite is not ready, and soon answers sends with 503.",
+      "If it is below 1 000 000 000, free some space, or enlarge the disk. Below 32 000 000 in `DATA_DIR`, a server on PGlite is not ready, and soon refuses sends with 503.",
     labels: { folder: ["DATA_DIR", "SHARED_DIR"] },
     only: "folders that exist"
   })
@@ -695,15 +710,15 @@ export const diskFree = ofProcess(
 export const cpuSeconds = ofProcess(
   new Gauge({
     name: "process_cpu_seconds",
-    help: "seconds of CPU used, user and system",
-    action: "Its rate nears 1: one core is busy. Add a node."
+    help: "CPU seconds that the process has used, user and system together",
+    action: "If its rate approaches 1, one core is fully used. Add a node."
   })
 )
 export const uptimeSeconds = ofProcess(
   new Gauge({
     name: "process_uptime_seconds",
     help: "seconds since the process started",
-    action: "It falls: the process was restarted; the log says why."
+    action: "If it falls, the process was restarted. The log says why."
   })
 )
 
@@ -711,7 +726,8 @@ export const spansTotal = ofProcess(
   new Counter({
     name: "trace_spans_total",
     help: "spans of traces that were sent to the collector, or dropped because it did not accept them",
-    action: "`dropped` rises: the collector is unavailable or slow, or `OTEL_TRACES_SAMPLER_ARG` is too high for it.",
+    action:
+      "If `dropped` rises, the collector is unavailable or slow, or `OTEL_TRACES_SAMPLER_ARG` is too high for the collector.",
     labels: { outcome: ["sent", "dropped"] }
   })
 )

@@ -136,8 +136,8 @@ export class Redis extends Context.Service<Redis, {
           const channel = new Channel(client, config.REDIS_TIMEOUT_MS, (open) =>
             log(
               (open
-                ? Effect.logWarning("Redis does not answer in time")
-                : Effect.logInfo("Redis answers in time again")).pipe(
+                ? Effect.logWarning("Redis does not respond in time")
+                : Effect.logInfo("Redis responds in time again")).pipe(
                   Effect.annotateLogs({ purpose })
                 )
             ))

@@ -107,13 +107,13 @@ export class NotFound extends WireError<NotFound>()("NotFound", {
 export class MethodNotAllowed extends WireError<MethodNotAllowed>()("MethodNotAllowed", {
   code: "METHOD_NOT_ALLOWED",
   status: 405,
-  message: "This path does not have this method."
+  message: "This path does not support this method."
 }) {}
 
 export class PayloadTooLarge extends WireError<PayloadTooLarge>()("PayloadTooLarge", {
   code: "PAYLOAD_TOO_LARGE",
   status: 413,
-  message: "The body is larger than this server takes."
+  message: "The body is larger than this server accepts."
 }) {}
 
 export class UnsupportedEncoding extends WireError<UnsupportedEncoding>()("UnsupportedEncoding", {
@@ -138,7 +138,7 @@ export class RateLimited extends WireError<RateLimited>()("RateLimited", {
 export class InternalError extends WireError<InternalError>()("InternalError", {
   code: "INTERNAL_ERROR",
   status: 500,
-  message: "The server failed. Its log has the reason under the request id."
+  message: "The server failed. Its log contains the reason, with the id of the request."
 }) {}
 
 export class Unavailable extends WireError<Unavailable>()("Unavailable", {

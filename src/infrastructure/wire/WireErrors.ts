@@ -167,7 +167,7 @@ export const answer = (
     const response = Effect.succeed(write(failure))
     return failure.status < 500 || isWireFailure(error)
       ? response
-      : Effect.andThen(Effect.logWarning("A statement failed, and its request was answered with 503", cause), response)
+      : Effect.andThen(Effect.logWarning("A statement failed, and its request got 503", cause), response)
   }
   if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(write(new Unavailable()))
   return Effect.as(Effect.logError("A request failed", cause), write(new InternalError()))

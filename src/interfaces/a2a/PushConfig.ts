@@ -12,7 +12,7 @@ export interface PushConfig {
 export class TooManyPushConfigs extends WireError<TooManyPushConfigs>()("TooManyPushConfigs", {
   code: "LIMIT_REACHED",
   status: 400,
-  message: "The task has as many push notification configurations as it may have: delete one first."
+  message: "The task has reached the limit on push notification configurations: delete one first."
 }) {}
 
 export class TooManyPushConfigsOfAgent extends WireError<TooManyPushConfigsOfAgent>()("TooManyPushConfigsOfAgent", {

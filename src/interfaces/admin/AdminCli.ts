@@ -15,12 +15,15 @@ import { connections, groups, limits, nodes } from "./ServerCli.ts"
 import { columns, plain, table } from "./TextTable.ts"
 
 const state = Flag.Literals("state", ReportState.literals).pipe(
-  Flag.withDescription("Only reports in this state; open reports are not decided yet"),
+  Flag.withDescription("Only reports in this state; open means not decided yet"),
   Flag.optional
 )
 
-const report = Argument.String("id").pipe(Argument.withDescription("Of the report, as `reports list` shows it"))
-const note = Flag.String("note").pipe(Flag.withDescription("Why, for later readers of the report"), Flag.optional)
+const report = Argument.String("id").pipe(Argument.withDescription("Id of the report, as shown by `reports list`"))
+const note = Flag.String("note").pipe(
+  Flag.withDescription("Reason for the decision, for later readers of the report"),
+  Flag.optional
+)
 
 const reportCommands = [
   Command.make(
@@ -28,8 +31,8 @@ const reportCommands = [
     { id: report, note, server, json },
     ({ note, ...asked }) => ask(asked, post(path`/reports/${asked.id}/uphold`, fieldsOf({ note })))
   ).pipe(
-    Command.withDescription("Take a report out of the queue; it still counts"),
-    example("A report that is right", "rpt_0f1e2d3c4b5a6978 --note seen")
+    Command.withDescription("Remove a report from the queue; the report still counts"),
+    example("A justified report", "rpt_0f1e2d3c4b5a6978 --note seen")
   ),
   Command.make(
     "dismiss",
@@ -37,14 +40,14 @@ const reportCommands = [
     ({ note, ...asked }) => ask(asked, post(path`/reports/${asked.id}/dismiss`, fieldsOf({ note })))
   ).pipe(
     Command.withDescription(
-      "Take a report out of the queue, and stop counting it; a suspension stays until `agents restore`"
+      "Remove a report from the queue, so that it no longer counts; a suspension stays until `agents restore`"
     ),
-    example("A report that is wrong", 'rpt_0f1e2d3c4b5a6978 --note "a quarrel"')
+    example("An unjustified report", 'rpt_0f1e2d3c4b5a6978 --note "a quarrel"')
   )
 ] as const
 
 const reports = Command.make("reports").pipe(
-  Command.withDescription("List what agents have reported, and decide it"),
+  Command.withDescription("List reports of agents, and decide them"),
   example("The newest ten", "list --limit 10"),
   Command.withSubcommands([
     Command.make(
@@ -64,9 +67,9 @@ const reports = Command.make("reports").pipe(
       }
     ).pipe(
       Command.withDescription(
-        "List the newest reports, and whether each counts, as it does if the reported agent wrote first"
+        "List the newest reports, and whether each counts; a report counts if the reported agent wrote first"
       ),
-      example("The reports that are not decided yet", "--state open")
+      example("Reports that are not decided yet", "--state open")
     ),
     ...reportCommands
   ])
@@ -74,32 +77,38 @@ const reports = Command.make("reports").pipe(
 
 const webhookCommands = [
   Command.make("retry", {
-    no: Argument.Int("no").pipe(Argument.withDescription("Of the delivery, as `webhooks dead` shows it")),
+    no: Argument.Int("no").pipe(Argument.withDescription("Number of the delivery, as shown by `webhooks dead`")),
     server,
     json
   }, (given) => ask(given, post(path`/webhooks/dead/${String(given.no)}/retry`))).pipe(
     Command.withDescription(
-      "Post a dead delivery again from the first attempt on; turns its webhook on again, and ends its pause"
+      "Retry a dead delivery with all attempts; this also enables its webhook again, and ends its pause"
     ),
     example("One delivery", "42")
   ),
   Command.make(
     "retry-all",
     {
-      agent: Flag.String("agent").pipe(Flag.withDescription("Only those of this handle's webhooks"), Flag.optional),
-      webhook: Flag.String("webhook").pipe(Flag.withDescription("Only those of this webhook (its id)"), Flag.optional),
+      agent: Flag.String("agent").pipe(
+        Flag.withDescription("Only deliveries of the webhooks of the agent with this handle"),
+        Flag.optional
+      ),
+      webhook: Flag.String("webhook").pipe(
+        Flag.withDescription("Only deliveries of the webhook with this id"),
+        Flag.optional
+      ),
       server,
       json
     },
     ({ agent, webhook, ...asked }) => ask(asked, post("/webhooks/retry", fieldsOf({ agent, webhook })))
   ).pipe(
-    Command.withDescription("Post all dead deliveries again: of one webhook, of one agent, or of all agents"),
+    Command.withDescription("Retry all dead deliveries of one webhook, of one agent, or of all agents"),
     example("After an outage of ada's host", "--agent ada")
   )
 ] as const
 
 const webhooks = Command.make("webhooks").pipe(
-  Command.withDescription("List what could not be delivered, and retry it"),
+  Command.withDescription("List deliveries that failed, and retry them"),
   example("The newest ten", "dead --limit 10"),
   Command.withSubcommands([
     Command.make(
@@ -131,11 +140,14 @@ const webhooks = Command.make("webhooks").pipe(
 
 const audit = Command.make("audit").pipe(
   Command.withDescription("Show what operators and enforcement did"),
-  example("What concerns ada", "list --agent ada"),
+  example("Entries about ada", "list --agent ada"),
   Command.withSubcommands([
     Command.make("list", {
-      agent: Flag.String("agent").pipe(Flag.withDescription("Only what concerns this handle"), Flag.optional),
-      by: Flag.String("by").pipe(Flag.withDescription("Only what this operator did"), Flag.optional),
+      agent: Flag.String("agent").pipe(
+        Flag.withDescription("Only entries about the agent with this handle"),
+        Flag.optional
+      ),
+      by: Flag.String("by").pipe(Flag.withDescription("Only actions of this operator"), Flag.optional),
       changes: Flag.Boolean("changes").pipe(
         Flag.withDescription("Leave out actions that only read"),
         Flag.withDefault(false)
@@ -159,7 +171,7 @@ const audit = Command.make("audit").pipe(
       }))
     }).pipe(
       Command.withDescription("List the newest entries of the audit log"),
-      example("What concerns ada", "--agent ada")
+      example("Entries about ada", "--agent ada")
     )
   ])
 )
@@ -177,7 +189,7 @@ const restored = Command.make(
   ({ json }) => print(json, call(MovedCounters, post("/counters")), movedShown)
 ).pipe(
   Command.withDescription(
-    "Run once after the database was restored from a backup: numbers that were assigned after the backup are not assigned again"
+    "Run once after the database was restored from a backup, so that numbers that were assigned after the backup are not assigned again"
   ),
   Command.withShortDescription("Run once after the database was restored from a backup"),
   example("After the restore, before the server starts")
@@ -196,15 +208,18 @@ const config = Command.make(
     }))
 ).pipe(
   Command.withDescription(
-    "Show every setting in effect, secrets redacted: of the server that runs on DATA_DIR, else of this environment"
+    "Show every setting in effect, with secrets redacted: of the server that runs on DATA_DIR or, if none runs, of this environment"
   ),
-  Command.withShortDescription("Show every setting in effect, secrets redacted"),
+  Command.withShortDescription("Show every setting in effect, with secrets redacted"),
   example("As JSON", "--json")
 )
 
 const token = Command.make("token", {
-  name: Argument.String("name").pipe(Argument.withDescription("What the token is for")),
-  days: Flag.Int("days").pipe(Flag.withDescription("For how many days it is valid (up to 365)"), Flag.withDefault(90)),
+  name: Argument.String("name").pipe(Argument.withDescription("Purpose of the token")),
+  days: Flag.Int("days").pipe(
+    Flag.withDescription("Days for which the token is valid (up to 365)"),
+    Flag.withDefault(90)
+  ),
   json
 }, ({ days, json, name }) =>
   print(json, call(ProgramToken, post("/tokens", { name, days })), ({ url, ...data }) => ({
@@ -213,7 +228,7 @@ const token = Command.make("token", {
     data
   }))).pipe(
     Command.withDescription(
-      "Make a token with which a program may use the operators' API; it is printed once and stored nowhere"
+      "Create a token for a program that uses the operators' API; the token is printed once and not stored"
     ),
     example("For a script", "nightly-report --days 30")
   )
@@ -240,7 +255,7 @@ const sessions = Command.make(
 )
 
 const end = Command.make("end", {
-  id: Argument.String("id").pipe(Argument.withDescription("Of a session or token, as `console sessions` shows it")),
+  id: Argument.String("id").pipe(Argument.withDescription("Id of a session or token, as shown by `console sessions`")),
   json
 }, ({ id, json }) => {
   const ended = Effect.mapError(
@@ -261,7 +276,9 @@ const access = Command.make("console", { json }, ({ json }) =>
     text: `${data.url}\nOpen it within 5 minutes; it works once, and signs you in for 12 hours.`,
     data
   }))).pipe(
-    Command.withDescription("Print a link that opens the operators' console once, within 5 minutes, for 12 hours"),
+    Command.withDescription(
+      "Print a link to the operators' console, which works once, within 5 minutes; its session lasts 12 hours"
+    ),
     example("Sign in"),
     Command.withSubcommands([token, sessions, end])
   )
@@ -269,7 +286,7 @@ const access = Command.make("console", { json }, ({ json }) =>
 /** The command `parley admin`. */
 export const admin = Command.make("admin").pipe(
   Command.withDescription(
-    "Run an operator's command, with the DATA_DIR or DATABASE_URL of the server, which may run meanwhile."
+    "Run an operator's command, with the DATA_DIR or DATABASE_URL of the server. The server may run meanwhile."
   ),
   Command.withShortDescription("Run an operator's command"),
   Command.withExamples(({ commandPath }) => [

@@ -61,7 +61,10 @@ const list = Command.make("list", {
     Flag.withDescription("Only agents with this status"),
     Flag.optional
   ),
-  limit: Flag.Int("limit").pipe(Flag.withDescription("The most agents to show (up to 1000)"), Flag.withDefault(50)),
+  limit: Flag.Int("limit").pipe(
+    Flag.withDescription("Maximum number of agents to show (up to 1000)"),
+    Flag.withDefault(50)
+  ),
   cursor,
   json
 }, ({ cursor, json, limit, status }) => {
@@ -84,9 +87,9 @@ const list = Command.make("list", {
   })
 }).pipe(
   Command.withDescription(
-    "List agents by their handles: status, when they were created, how many messages wait for them, and since when"
+    "List agents in the order of their handles, with status, time of creation, the number of waiting messages, and since when they wait"
   ),
-  example("Those that are suspended", "--status suspended")
+  example("The suspended agents", "--status suspended")
 )
 
 const show = Command.make(
@@ -132,7 +135,9 @@ const changeState = (action: "suspend" | "restore", words: string) =>
     ))
 
 const suspend = changeState("suspend", "is suspended.").pipe(
-  Command.withDescription("Suspend an agent: its sends are refused from now on, its sockets closed within a second"),
+  Command.withDescription(
+    "Suspend an agent: its sends are refused at once, and its sockets are closed within a second"
+  ),
   example("Suspend ada, and say why in the audit log", 'ada --reason "sends advertisements"')
 )
 
@@ -147,10 +152,10 @@ const create = Command.make("create", {
     Argument.variadic({ min: 1 })
   ),
   email: Flag.String("email").pipe(
-    Flag.withDescription("Its e-mail address, to recover the key by; without one the key cannot be recovered"),
+    Flag.withDescription("E-mail address of the agent; without an address, a lost key cannot be recovered"),
     Flag.optional
   ),
-  displayName: Flag.String("display-name").pipe(Flag.withDescription("The name to show"), Flag.optional),
+  displayName: Flag.String("display-name").pipe(Flag.withDescription("Display name of the agent"), Flag.optional),
   json
 }, ({ displayName, email, handles, json }) =>
   print(
@@ -159,7 +164,7 @@ const create = Command.make("create", {
     ({ agents }) => ({ text: table(agents.map(({ api_key, handle }) => [handle, api_key])), data: agents })
   )).pipe(
     Command.withDescription(
-      "Create agents that are ready to use, all or none; each key is printed once and stored nowhere"
+      "Create agents that are ready to use, all or none; each key is printed once and not stored"
     ),
     example("Two agents at once", "scout planner")
   )
@@ -168,7 +173,7 @@ const find = Command.make(
   "find",
   {
     prefix: Argument.String("prefix").pipe(
-      Argument.withDescription("How the handle, or with @ inside the e-mail address, begins")
+      Argument.withDescription("Beginning of the handle or, if it contains @, of the e-mail address")
     ),
     server,
     json
@@ -180,7 +185,7 @@ const find = Command.make(
     )
 ).pipe(
   Command.withDescription("Find agents by the beginning of their handle or e-mail address"),
-  example("All whose handle begins with sc", "sc")
+  example("All agents whose handle begins with sc", "sc")
 )
 
 const waiting = Command.make(
@@ -209,7 +214,7 @@ const why = Command.make(
   (given) => ask(given, get(path`/agents/${given.handle}/why`))
 ).pipe(
   Command.withDescription(
-    "Show why an agent gets no messages: the chain from its inbox to its sockets, and the link that stops"
+    "Show why an agent gets no messages: each step from its inbox to its sockets, and the step that fails"
   ),
   example("Why ada gets nothing", "ada")
 )
@@ -263,7 +268,7 @@ export const erase = Command.make("erase", {
   )
 }).pipe(
   Command.withDescription(
-    "Delete an agent for good, with its address and other data that is not needed; says what remains, and why"
+    "Delete an agent permanently, with its e-mail address and other data that is not needed; prints what remains, and why"
   ),
   Command.withShortDescription("Delete an agent and erase its data"),
   example("Ada, who asked for it", 'ada --yes --reason "asked by mail"')

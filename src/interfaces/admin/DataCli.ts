@@ -28,18 +28,18 @@ export const exportCommand = Command.make("export", {
       : `, ${exported.damaged.toLocaleString("en")} of them because the bytes are damaged`
     const missing = exported.missing === 0
       ? ""
-      : ` The store does not have ${amount(exported.missing, "file", "files")} more${damaged}.`
+      : ` The file store lacks ${amount(exported.missing, "further file", "further files")}${damaged}.`
     yield* print(given.json, Effect.succeed(exported), () => ({
-      text: `${exported.place} has what is held about ${exported.handle}: ${amount(exported.rows, "row", "rows")}, ${
+      text: `${exported.place} contains all data about ${exported.handle}: ${amount(exported.rows, "row", "rows")}, ${
         amount(exported.files, "file", "files")
       } of ${amount(exported.bytes, "byte", "bytes")}.${missing}\nIt contains messages: protect it accordingly.`,
       data: exported
     }))
   }))).pipe(
     Command.withDescription(
-      "Write everything that the service holds about an agent, its messages and files too, into a folder or a tar file; run again, it resumes where it was interrupted"
+      "Write all data about an agent, its messages and files included, into a folder or a tar file; run the command again to resume an interrupted export"
     ),
-    Command.withShortDescription("Write everything that is held about an agent into a folder or file"),
+    Command.withShortDescription("Write all data about an agent into a folder or file"),
     example("For ada, who asked for it", "ada ada.tar")
   )
 
@@ -55,18 +55,18 @@ export const backup = Command.make(
       const elsewhere = made.files ? "" : " The files are in another store: copy them now, with its own tools."
       return {
         text:
-          `${made.file} has the database${made.files ? " and the files" : ""}, ${
+          `${made.file} contains the database${made.files ? " and the files" : ""}, ${
             made.bytes.toLocaleString("en")
           } bytes. ` +
-          `The backup held up the server for at most ${made.longest_stop_ms} ms at a time.${elsewhere}\nIt contains everything: protect it accordingly.`,
+          `The backup paused the server for at most ${made.longest_stop_ms} ms at a time.${elsewhere}\nIt contains everything: protect it accordingly.`,
         data: made
       }
     })
 ).pipe(
   Command.withDescription(
-    "Back up a server that has its database in DATA_DIR, with its files, into a tar file; it may run and be used meanwhile"
+    "Back up a server with its database in DATA_DIR, its files included, into a tar file; the server may run and be used meanwhile"
   ),
-  Command.withShortDescription("Back up a server with its database in DATA_DIR, which may run meanwhile"),
+  Command.withShortDescription("Back up a server with its database in DATA_DIR; it may run meanwhile"),
   example("Every night", "/var/backups/parley-$(date +%F).tar")
 )
 
@@ -97,7 +97,7 @@ export const compact = Command.make(
   ({ json }) => print(json, Effect.flatMap(AdminClient, (client) => client.compact), (printed) => printed)
 ).pipe(
   Command.withDescription(
-    "Rewrite the files of a stopped server's database in DATA_DIR, so that no file has deleted or erased data, and their disk space is free again. The command may be interrupted and run again"
+    "Rewrite the files of a stopped server's database in DATA_DIR, so that no file contains deleted or erased data, and their disk space is free again. The command may be interrupted and run again"
   ),
   Command.withShortDescription("Free the disk space of deleted rows, while the server is stopped"),
   example("After stopping the server")

@@ -5,11 +5,11 @@ import { fieldsOf, get, path, post, withQuery } from "./ApiCall.ts"
 import { cursor, example, handle, json, reason, server } from "./Flags.ts"
 
 const address = Argument.String("node").pipe(
-  Argument.withDescription("RUNNER_HOST:RUNNER_PORT, as `nodes list` shows it")
+  Argument.withDescription("RUNNER_HOST:RUNNER_PORT of the node, as shown by `nodes list`")
 )
 
 export const nodes = Command.make("nodes").pipe(
-  Command.withDescription("Show the nodes of a cluster, drain one, change what it logs"),
+  Command.withDescription("Show the nodes of a cluster, drain a node, or change its log level"),
   example("All nodes, and what they depend on", "list"),
   Command.withSubcommands([
     Command.make("list", { server, json }, (given) => ask(given, get("/overview")))
@@ -22,7 +22,7 @@ export const nodes = Command.make("nodes").pipe(
       { address, server, json },
       (given) => ask(given, get(path`/nodes/${given.address}`))
     ).pipe(
-      Command.withDescription("Show one node with its figures; with --json also the last minute and hour of them"),
+      Command.withDescription("Show one node with its figures; with --json also those of the last minute and hour"),
       example("One node", "10.0.0.5:14431")
     ),
     Command.make(
@@ -31,7 +31,7 @@ export const nodes = Command.make("nodes").pipe(
       (given) => ask(given, post(path`/nodes/${given.address}/drain`))
     ).pipe(
       Command.withDescription(
-        "Take a node out without ending it: it is not ready, closes its sockets and gives up its shards"
+        "Drain a node without stopping it: the node is not ready, closes its sockets and releases its shards"
       ),
       example("Before work on its machine", "10.0.0.5:14431")
     ),
@@ -54,17 +54,19 @@ export const nodes = Command.make("nodes").pipe(
       (given) =>
         ask(given, { method: "PUT", path: path`/nodes/${given.address}/log-level`, body: { level: given.level } })
     ).pipe(
-      Command.withDescription("Change what a node logs, until it is restarted"),
+      Command.withDescription("Change the log level of a node until it is restarted"),
       example("Everything", "10.0.0.5:14431 debug")
     )
   ])
 )
 
 const agent = Flag.String("agent").pipe(
-  Flag.withDescription("Only for this handle; without it for all agents"),
+  Flag.withDescription("Handle of one agent; without this flag, the limit of all agents"),
   Flag.optional
 )
-const limitName = Argument.String("limit").pipe(Argument.withDescription("Its setting, as LIMITS_SENDS_PER_SECOND"))
+const limitName = Argument.String("limit").pipe(
+  Argument.withDescription("Setting of the limit, such as LIMITS_SENDS_PER_SECOND")
+)
 
 export const limits = Command.make("limits").pipe(
   Command.withDescription("Show limits, and change them while the servers run"),
@@ -76,14 +78,16 @@ export const limits = Command.make("limits").pipe(
       (given) => ask(given, get(withQuery("/limits", { agent: given.agent })))
     ).pipe(
       Command.withDescription("Show every limit, its value in force, and what operators changed"),
-      example("What holds for ada", "--agent ada")
+      example("The limits of ada", "--agent ada")
     ),
     Command.make("set", {
       name: limitName,
       value: Argument.Int("value").pipe(Argument.withDescription("The new value")),
       agent,
       until: Flag.String("until").pipe(
-        Flag.withDescription("When the change ends, as 2026-12-01T00:00:00Z; without it, it stays"),
+        Flag.withDescription(
+          "When the change ends, such as 2026-12-01T00:00:00Z; without this flag, the change does not end"
+        ),
         Flag.optional
       ),
       reason,
@@ -101,7 +105,7 @@ export const limits = Command.make("limits").pipe(
         }
       })).pipe(
         Command.withDescription(
-          "Change a limit for all or for one agent; in force on every node within a second, and after restarts"
+          "Change a limit for all agents or for one; the change takes effect on every node within a second, and survives restarts"
         ),
         example("Slow one agent down", 'LIMITS_SENDS_PER_SECOND 5 --agent ada --reason "floods a group"')
       ),
@@ -111,7 +115,7 @@ export const limits = Command.make("limits").pipe(
       (given) => ask(given, { method: "DELETE", path: withQuery(path`/limits/${given.name}`, { agent: given.agent }) })
     ).pipe(
       Command.withDescription("Undo a change: the limit of the configuration applies again"),
-      example("As before", "LIMITS_SENDS_PER_SECOND --agent ada")
+      example("Back to the configuration", "LIMITS_SENDS_PER_SECOND --agent ada")
     )
   ])
 )
@@ -129,27 +133,27 @@ const refused = {
 
 export const connections = Command.make("connections").pipe(
   Command.withDescription("Show and end connections by OAuth; refuse clients, and allow them again"),
-  example("How many there are, and who is refused", "list"),
+  example("The number of connections, and the refused clients", "list"),
   Command.withSubcommands([
     Command.make("list", { server, json }, (given) => ask(given, get("/connections")))
       .pipe(
         Command.withDescription(
-          "Show how many connections are live, and the clients and hosts that operators refuse; `agents look` shows those of an agent"
+          "Show the number of live connections, and the clients and hosts that operators refuse; `agents look` shows the connections of one agent"
         ),
-        Command.withShortDescription("Show how many connections are live, and who is refused"),
-        example("Who is refused")
+        Command.withShortDescription("Show the number of live connections, and the refused clients"),
+        example("The refused clients")
       ),
     Command.make(
       "end",
       { handle, reason, server, json },
       (given) => ask(given, post(path`/agents/${given.handle}/connections/end`, fieldsOf({ reason: given.reason })))
     ).pipe(
-      Command.withDescription("End all connections of an agent; its key stays"),
-      example("Those of ada", "ada")
+      Command.withDescription("End all connections of an agent; its key stays valid"),
+      example("The connections of ada", "ada")
     ),
     Command.make("end-all", {
       yes: Flag.Boolean("yes").pipe(
-        Flag.withDescription("Confirm it: the owner of each agent must allow each program again"),
+        Flag.withDescription("Confirm the command: afterwards the owner of each agent must allow each program again"),
         Flag.withDefault(false)
       ),
       reason,
@@ -161,7 +165,7 @@ export const connections = Command.make("connections").pipe(
         : Effect.fail({
           message: "Nothing was done. Run the command with --yes to end the connections of all agents."
         })).pipe(
-        Command.withDescription("End the connections of all agents; their keys stay"),
+        Command.withDescription("End the connections of all agents; their keys stay valid"),
         example("After a leak of tokens", '--yes --reason "tokens have leaked"')
       ),
     Command.make(
@@ -190,7 +194,7 @@ export const connections = Command.make("connections").pipe(
 
 export const groups = Command.make("groups").pipe(
   Command.withDescription("Show groups and their members, never their messages"),
-  example("All that ada is in", "find --member ada"),
+  example("All groups of ada", "find --member ada"),
   Command.withSubcommands([
     Command.make(
       "find",
@@ -204,14 +208,14 @@ export const groups = Command.make("groups").pipe(
       ({ cursor, member, name, ...given }) => ask(given, get(withQuery("/groups", { name, member, cursor })))
     ).pipe(
       Command.withDescription("Find groups by a part of their name, or by a member"),
-      example("All that ada is in", "--member ada")
+      example("All groups of ada", "--member ada")
     ),
     Command.make("look", {
-      id: Argument.String("id").pipe(Argument.withDescription("Of the group, as `groups find` shows it")),
+      id: Argument.String("id").pipe(Argument.withDescription("Id of the group, as shown by `groups find`")),
       server,
       json
     }, (given) => ask(given, get(path`/groups/${given.id}`))).pipe(
-      Command.withDescription("Show a group with its members and how many are invited"),
+      Command.withDescription("Show a group with its members and the number of invited agents"),
       example("One group", "grp_0f1e2d3c4b5a6978")
     )
   ])

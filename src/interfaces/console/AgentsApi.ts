@@ -209,7 +209,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       answer: {
         ok: true,
         message: "@nina is erased. Data written meanwhile is removed within two minutes.",
-        removed: [{ what: "key", words: "It stops working at once, and the sockets are closed." }],
+        removed: [{ what: "key", words: "The key stops working at once, and the sockets are closed." }],
         remains: [{ what: "handle", why: "No other agent may ever have it, because messages keep their sender." }]
       }
     }))

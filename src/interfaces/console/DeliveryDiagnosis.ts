@@ -75,11 +75,14 @@ const account = ({ handle, status }: WhyFacts): Link => ({
     : status === "suspended"
     ? {
       state: "stops" as const,
-      words: "It is suspended and may not connect. Messages are kept for it. To let it connect, restore it."
+      words:
+        "The agent is suspended and may not connect. The server keeps messages for it. To let it connect, restore it."
     }
     : {
       state: "ok" as const,
-      words: status === "restricted" ? "It is restricted, which does not affect messages to it." : "It is active."
+      words: status === "restricted"
+        ? "The agent is restricted, which does not affect messages to it."
+        : "The agent is active."
     }
 })
 
@@ -88,7 +91,7 @@ const messages = ({ lastNo, newestAt, now }: WhyFacts): Link => ({
   ...lastNo === 0
     ? {
       state: "stops" as const,
-      words: "Nobody has sent it a message yet: check the sender (blocks, limits, inbox mode)."
+      words: "No agent has sent it a message yet: check the sender (blocks, limits, inbox mode)."
     }
     : {
       state: "ok" as const,
@@ -102,7 +105,7 @@ const waiting = ({ now, oldestWaitingAt, undelivered }: WhyFacts): Link => ({
   link: "waiting",
   state: "ok",
   words: undelivered === 0
-    ? "Nothing waits: all messages were delivered. If its owner sees no message, its client got it and did not show it."
+    ? "No message waits: all were delivered. If the agent's owner sees no message, the client received it and did not show it."
     : `${plural(undelivered, "message")} wait${undelivered === 1 ? "s" : ""}${
       oldestWaitingAt === null ? "" : `, the oldest since ${span(now - oldestWaitingAt)}`
     }.`
@@ -111,21 +114,24 @@ const waiting = ({ now, oldestWaitingAt, undelivered }: WhyFacts): Link => ({
 const mutes = ({ looked, muted, undelivered }: WhyFacts): Link => ({
   link: "mutes",
   ...undelivered === 0 || looked === 0 || muted === 0
-    ? { state: "ok" as const, words: "Nothing that waits is muted." }
+    ? { state: "ok" as const, words: "No waiting message is muted." }
     : muted === looked
     ? {
       state: "stops" as const,
-      words: `It has muted the senders or conversations of ${
-        looked < undelivered ? `the first ${looked} messages that wait` : "all that waits"
+      words: `The agent has muted the senders or conversations of ${
+        looked < undelivered ? `the first ${looked} waiting messages` : "all waiting messages"
       }: they are not pushed, only fetched by sync.`
     }
-    : { state: "ok" as const, words: `It has muted ${muted} of the first ${looked} that wait; those are not pushed.` }
+    : {
+      state: "ok" as const,
+      words: `The agent has muted ${muted} of the first ${looked} waiting messages; these are not pushed.`
+    }
 })
 
 const nodes = ({ silentNodes }: WhyFacts): Link => ({
   link: "nodes",
   ...silentNodes.length === 0
-    ? { state: "ok" as const, words: "All nodes answer." }
+    ? { state: "ok" as const, words: "All nodes respond." }
     : {
       state: "unknown" as const,
       words: `${silentNodes.join(", ")} did not answer within a second: it may have sockets there.`
@@ -142,14 +148,17 @@ const sockets = ({ silentNodes, sockets, webhooks }: WhyFacts): Link => ({
       }.`
     }
     : silentNodes.length > 0
-    ? { state: "unknown" as const, words: "It has no socket on the nodes that answer." }
+    ? { state: "unknown" as const, words: "The agent has no socket on the nodes that respond." }
     : webhooks.some(({ active }) => active)
     ? {
       state: "stops" as const,
       words:
-        "It is not connected: nothing is pushed until its client opens a socket; its webhooks get what they are subscribed to."
+        "The agent is not connected: nothing is pushed until its client opens a socket; its webhooks get the events to which they are subscribed."
     }
-    : { state: "stops" as const, words: "It is not connected: its client has to open a socket, or to fetch by sync." }
+    : {
+      state: "stops" as const,
+      words: "The agent is not connected: its client must open a socket, or fetch messages by sync."
+    }
 })
 
 const reading = ({ lastNo, newestAt, now, sockets }: WhyFacts): Link => {
@@ -165,7 +174,7 @@ const reading = ({ lastNo, newestAt, now, sockets }: WhyFacts): Link => {
       } numbers behind.`
     }
   }
-  if (behind.length === 0) return { link: "reading", state: "ok", words: "All sockets have been shown everything." }
+  if (behind.length === 0) return { link: "reading", state: "ok", words: "All sockets have shown all messages." }
   const most = lastNo - Math.min(...behind.map(({ cursor }) => cursor))
   return newestAt !== null && now - newestAt > REPAIRED_MS
     ? {
@@ -195,7 +204,7 @@ const unsent = ({ sockets, unsentLimit }: WhyFacts): Link => {
         state: most > unsentLimit / 2 ? "stops" as const : "slow" as const,
         words: `Its client reads too slowly: ${most} bytes are unsent; at ${unsentLimit} the socket is closed.`
       }
-      : { state: "ok" as const, words: "Its client reads what is sent." }
+      : { state: "ok" as const, words: "The client reads everything that is sent." }
   }
 }
 
@@ -220,7 +229,7 @@ const acknowledgement = ({ now, sockets, undelivered }: WhyFacts): Link => {
 }
 
 const webhooks = ({ now, webhooks }: WhyFacts): Link => {
-  if (webhooks.length === 0) return { link: "webhooks", state: "ok", words: "It has none." }
+  if (webhooks.length === 0) return { link: "webhooks", state: "ok", words: "The agent has no webhooks." }
   const off = webhooks.filter(({ active }) => !active)
   const paused = webhooks.filter(({ active, pausedUntil }) => active && pausedUntil !== null && pausedUntil > now)
   const failure = webhooks.find((one) => one.failure !== null)?.failure
@@ -261,8 +270,8 @@ export const explain = (facts: WhyFacts): typeof Why.Type => {
     stops_at: stopping?.link ?? null,
     words: stopping?.words ?? slow?.words ?? unknown?.words ??
       (facts.undelivered === 0
-        ? "Nothing stops, and nothing waits: all messages were delivered."
-        : "Nothing stops: new messages are shown."),
+        ? "No step fails, and no message waits: all messages were delivered."
+        : "No step fails: new messages are shown."),
     chain: [...way, hook]
   }
 }

@@ -126,7 +126,7 @@ export const ModerationHttp = HttpApiBuilder.group(
         retry: Effect.fnUntraced(function*({ params }) {
           const retried = yield* retry({ no: params.no })
           return retried === 0
-            ? yield* new NotFound({ message: "There is no such dead delivery, or its webhook is deleted." })
+            ? yield* new NotFound({ message: "No dead delivery has this number, or its webhook was deleted." })
             : retriedOf(retried)
         }),
         retryAll: ({ payload }) => Effect.map(retry(payload), retriedOf)

@@ -87,7 +87,7 @@ export const makePlainCalls = Effect.gen(function*() {
           Effect.map(result(exit), (result) => settled(messageOf({ id, mark }, result))),
           (defect) =>
             Effect.andThen(
-              Effect.logError("A wait on /mcp failed, and got no answer", Cause.die(defect)),
+              Effect.logError("A call on /mcp that waited for messages failed and got no response", Cause.die(defect)),
               Effect.sync(() => settled(undefined))
             )
         )))

@@ -67,6 +67,6 @@ export const read = (uri: string, api: ToolApi): Effect.Effect<unknown, Refusal>
     case "Agent":
       return Effect.map(api.call<typeof Card.Encoded>("GET", path`/v1/agents/${what.id}`), ({ body }) => body)
     case undefined:
-      return Effect.fail(new NotFound({ message: "There is no such resource for you." }))
+      return Effect.fail(new NotFound({ message: "No resource with this URI is visible to you." }))
   }
 }

@@ -29,7 +29,7 @@ interface DatabaseRow {
   readonly oldest: number | null
 }
 
-const LOCKED = "It takes no writes: DATABASE_URL leads to a standby, or it is read only."
+const LOCKED = "It accepts no writes: DATABASE_URL leads to a standby, or the database is read-only."
 
 const DATABASE = `
 SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS locked,
@@ -84,7 +84,7 @@ export class Dependencies extends Context.Service<Dependencies, {
               return {
                 part: {
                   state: slow ? "slow" as const : "ok" as const,
-                  words: slow ? `It answers, but takes ${Math.round(took)} ms.` : words.ok,
+                  words: slow ? `It responds, but takes ${Math.round(took)} ms.` : words.ok,
                   kind,
                   answer_ms: took
                 },
@@ -96,8 +96,8 @@ export class Dependencies extends Context.Service<Dependencies, {
 
       const driver = database.driver === "pg" ? "PostgreSQL" : "PGlite"
       const databasePart = look(driver, database.probe<DatabaseRow>(DATABASE), {
-        ok: "It answers and takes writes.",
-        down: () => "It does not answer: nothing is accepted until it does."
+        ok: "It responds and accepts writes.",
+        down: () => "It does not respond: until it does, no message is accepted."
       }).pipe(Effect.map(({ answer, part }): DatabasePart => {
         const row = answer?.[0]
         const isShared = database.driver === "pg"
@@ -123,8 +123,8 @@ export class Dependencies extends Context.Service<Dependencies, {
           : yield* Effect.cachedWithTTL(
             Effect.map(
               look("Redis", redis.command("PING"), {
-                ok: "It answers.",
-                down: () => "It does not answer: each node counts rates and presence alone until it does."
+                ok: "It responds.",
+                down: () => "It does not respond: until it does, each node counts rates and presence alone."
               }),
               ({ part }) => part
             ),
@@ -133,8 +133,8 @@ export class Dependencies extends Context.Service<Dependencies, {
         files: yield* Effect.cachedWithTTL(
           Effect.map(
             look(config.S3_BUCKET === undefined ? "folder" : "S3", blobs.getObject(NOTHING), {
-              ok: "It answers.",
-              down: () => "It does not answer: uploads, downloads and pictures are refused until it does."
+              ok: "It responds.",
+              down: () => "It does not respond: until it does, uploads, downloads and pictures are refused."
             }),
             ({ part }) => part
           ),
@@ -147,7 +147,7 @@ export class Dependencies extends Context.Service<Dependencies, {
                 ? "Mails are files in a folder: nobody gets them but you."
                 : "The mail server takes mail.",
               down: (error) =>
-                `It takes no mail${
+                `It accepts no e-mail${
                   error === undefined ? "" : ` (${error.reason})`
                 }: nobody can register, recover or rotate a key until it does.`
             }),

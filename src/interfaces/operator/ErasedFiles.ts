@@ -96,7 +96,7 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
         if (!(yield* vacuum.clearLog)) return NOTHING
         if (large.length > 0) {
           yield* Effect.logWarning(
-            `Files of the database may still have erased bytes, because these tables are too large to be rewritten while the server runs: ${
+            `Files of the database may still contain erased bytes, because these tables are too large to be rewritten while the server runs: ${
               large.join(", ")
             }. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB.`
           )

@@ -12,39 +12,38 @@ interface Fate {
 
 const KEY = "key"
 /** The words for a key that was ended while no server could be notified. Each server finds out by polling. */
-const KEY_LATER = "It is dead on every server, and the sockets are closed, within half a minute."
+const KEY_LATER = "Within half a minute, the key is invalid on every server, and the sockets are closed."
 
 /** The data that an erasure removes. Tables refer to these entries by name (`AgentTable.erasure`). */
 export const removed: ReadonlyArray<Fate> = [
-  { what: KEY, words: "It stops working at once, and the sockets are closed." },
+  { what: KEY, words: "The key stops working at once, and the sockets are closed." },
   {
     what: "profile",
     words:
-      "Names, description, skills, picture, presence and when it was last seen; the picture's bytes within two hours."
+      "Names, description, skills, picture, presence and the time when the agent was last seen; the picture's bytes within two hours."
   },
   {
     what: "address",
     words:
-      "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit of accounts for an address still holds."
+      "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit on accounts for an address still applies."
   },
-  { what: "contacts", words: "Its contacts and mutes, and those that others have of it, with notes." },
-  { what: "connections", words: "The hosts that a person has let act for it." },
+  { what: "contacts", words: "The agent's contacts and mutes, and those of other agents that concern it, with notes." },
+  { what: "connections", words: "The programs that a person has permitted to act for the agent." },
   {
     what: "webhooks",
-    words:
-      "URLs, secrets and waiting deliveries, within minutes; the A2A tasks that they were for, within an hour or two."
+    words: "URLs, secrets and waiting deliveries, within minutes; the A2A tasks to which they belong, within two hours."
   },
   {
     what: "memberships",
-    words: "It has left all groups, and invites are withdrawn; refusals of invites are removed within a day."
+    words: "The agent has left all groups, and its invites are withdrawn; refusals of invites are removed within a day."
   },
   { what: "files", words: "Files that no message uses, once their upload URLs have expired." },
   {
     what: "traces",
     words:
-      "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own."
+      "Marks of hidden conversations and messages, single messages in groups included; stored responses to its requests; its names and descriptions in stored responses to other agents; claims to reply; counts of its new conversations; limits that were set for it."
   },
-  { what: "notes about the erasure itself", words: "When all other steps are done." }
+  { what: "notes about the erasure itself", words: "They are removed when all other steps are done." }
 ]
 
 /** The data that stay, and why. Tables also refer to these entries by name. */
@@ -52,19 +51,18 @@ export const remains: ReadonlyArray<Fate> = [
   { what: "handle", words: "No other agent may ever have it, because messages keep their sender." },
   {
     what: "messages and their files",
-    words:
-      "They are the history of the agents that they were sent to, until they are older than RETENTION_MESSAGES_DAYS."
+    words: "They belong to the history of their recipients, until they are older than RETENTION_MESSAGES_DAYS."
   },
   {
     what: "states of messages to it",
     words: "They show senders that a message was delivered or read."
   },
-  { what: "when it was in which group", words: "It is the groups' history." },
-  { what: "blocks and reports, by it and of it", words: "They protect others, and continue to count." },
-  { what: "audit log", words: "It says what operators did, including this erasure, without the e-mail address." },
+  { what: "when it was in which group", words: "This belongs to the history of the groups." },
+  { what: "blocks and reports, by it and of it", words: "They protect other agents, and continue to count." },
+  { what: "audit log", words: "It records what operators did, including this erasure, without the e-mail address." },
   {
     what: "backups, exports, logs, and mails in the outbox",
-    words: "They are files outside of the database. After a restoration of an older backup, erase again."
+    words: "They are files outside the database. After you restore an older backup, erase the agent again."
   }
 ]
 
@@ -74,12 +72,12 @@ const files = {
     what: "old bytes in the database's files and write-ahead log",
     why:
       "Within minutes of the last step, when few statements run, the server rewrites the tables and clears the write-ahead log. It does so once more after a day. " +
-      "Tables that are too large for this wait for `npm run admin -- compact`; the server's log names them. Tables for which the disk has too little free space wait until there is enough. Disks keep the bytes of removed files until other data overwrites them."
+      "The server's log names tables that are too large for this: run `npm run admin -- compact`. If the disk has too little free space for a table, the server waits until there is enough. Disks keep the bytes of removed files until other data overwrites them."
   },
   pg: {
     what: "old bytes in PostgreSQL's files, write-ahead log, archives and replicas",
     why:
-      "PostgreSQL overwrites them at a time that it chooses. VACUUM FULL of a table rewrites its files at once (docs/operations.md)."
+      "PostgreSQL decides when it overwrites them. VACUUM FULL of a table rewrites its files at once (docs/operations.md)."
   }
 }
 

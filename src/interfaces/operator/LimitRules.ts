@@ -45,7 +45,7 @@ const perOf = (name: string): LimitState["per"] =>
 /** The limit of this name. */
 export const limitNamed = (name: string): Result.Result<LimitName, NotFound> => {
   const known = limitNames.find((one) => one === name)
-  return known === undefined ? Result.fail(new NotFound({ message: "There is no such limit." })) : Result.succeed(known)
+  return known === undefined ? Result.fail(new NotFound({ message: "No limit has this name." })) : Result.succeed(known)
 }
 
 /**

@@ -10,7 +10,7 @@ import { Conflict } from "./Conflict.ts"
 
 const OBSTACLES: Readonly<Record<AccountRefusal, string>> = {
   email_taken: "its address has an account already",
-  email_exhausted: "its address has had all the accounts that it may have",
+  email_exhausted: "its address has reached the limit on accounts",
   handle_taken: "the handle is, or once was, somebody's"
 }
 

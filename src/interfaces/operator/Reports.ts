@@ -73,7 +73,7 @@ export class Reports extends Context.Service<Reports, {
         FROM reports r JOIN agents a ON a.id = r.agent_id JOIN agents b ON b.id = r.reported_id`)
       const find = Effect.fnUntraced(function*(id: string) {
         const [report] = yield* query<Report>`${reports} WHERE r.id = ${id}`
-        return report ?? (yield* new NotFound({ message: "There is no such report." }))
+        return report ?? (yield* new NotFound({ message: "No report has this id." }))
       })
       return Reports.of({
         list: ({ after, agent, limit, state }) =>

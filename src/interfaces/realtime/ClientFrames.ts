@@ -14,7 +14,7 @@ import { type Asking, hold, letGo, withBackpressure } from "./ReadBackpressure.t
 import { Refusals, SLOWED_MS } from "./Refusals.ts"
 import type { SocketSession } from "./SocketSession.ts"
 
-const FLOODING: CloseReason = { code: 1013, text: "too many frames that are refused" }
+const FLOODING: CloseReason = { code: 1013, text: "too many refused frames" }
 
 /** The fields of a socket that the handling of its frames needs. */
 export interface FrameSource extends Asking {

@@ -115,7 +115,7 @@ export const makeListeners = Effect.gen(function*() {
 
   const tooMany = () =>
     new RateLimited({
-      message: `You have ${limit} sockets and waits open, which is the limit: close one first.`,
+      message: `You have ${limit} open sockets and waiting calls, which is the limit: close one first.`,
       details: { limit, window: "at once", retry_after_ms: 1_000 }
     })
 

@@ -246,7 +246,10 @@ export class Waiters extends Context.Service<Waiters, {
       })
       yield* Effect.andThen(some.await, Effect.sleep(TICK)).pipe(
         Effect.andThen(
-          Effect.catchDefect(tick, (defect) => Effect.logError("Waits could not be ended", Cause.die(defect)))
+          Effect.catchDefect(
+            tick,
+            (defect) => Effect.logError("Calls that waited for messages could not be ended", Cause.die(defect))
+          )
         ),
         Effect.forever,
         Effect.forkScoped

@@ -16,7 +16,7 @@ const whyNot = (failure: Failure): string =>
     ? `Refused: ${JSON.stringify({ code: failure.code })}`
     : failure._tag === "KeyRefused"
     ? "The server refuses the key of this agent. End now."
-    : "The server did not answer, so the outcome is unknown. Repeat the call: the message is sent once."
+    : "The server did not respond, so the outcome is unknown. Repeat the call: the message is sent only once."
 
 /**
  * Sends the messages of one run with `"reply": "tools"`. The metadata of a message to the run's conversation contains
@@ -52,7 +52,7 @@ export const makeSender = Effect.fnUntraced(function*(
         return refusal(`This run has sent ${MAX_SENDS} messages and may send no more. End now.`)
       const claim = yield* claimAgain
       if (claim.count < ids.length)
-        return refusal("Another session of this agent answers these messages. Send nothing more, and end now.")
+        return refusal("Another session of this agent handles these messages. Send nothing more, and end now.")
       const { message } = yield* api.send({
         ...(to.startsWith("grp_") ? { conversation_id: to } : { to }),
         client_msg_id: clientMsgIdOf(

@@ -141,8 +141,8 @@ const close = (folder: string) =>
     const names = opened.join(", ")
     yield* Effect.logWarning(
       staysOpen(folder, opened)
-        ? `Other users of this machine may use ${names} in ${folder}, because its file system keeps no modes: close the folder to them`
-        : `Other users of this machine could use ${names} in ${folder}. Only this user can from now on`
+        ? `Other users of this machine may use ${names} in ${folder}, because its file system stores no file modes: deny them access to the folder`
+        : `Other users of this machine could use ${names} in ${folder}. The server has removed their rights`
     )
   })
 

@@ -83,9 +83,9 @@ export class FullDisks {
 }
 
 const LOST: Readonly<Record<Written, string>> = {
-  database: "The database cannot write, and requests that change something are answered with 503",
-  files: "The file store cannot write, and uploads are answered with 503",
-  mail: "Mail cannot be written to the outbox"
+  database: "The database cannot write, and requests that change something get 503",
+  files: "The file store cannot write, and uploads get 503",
+  mail: "E-mails cannot be written to the outbox"
 }
 
 export const FullDisk = Context.Reference<FullDisks>("parley/platform/disk/DiskSpace/FullDisk", {

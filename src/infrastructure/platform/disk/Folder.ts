@@ -6,7 +6,7 @@ const REASONS: Readonly<Record<string, string>> = {
   EACCES: "permission denied",
   EPERM: "permission denied",
   EROFS: "its file system is read-only",
-  ENOENT: "its file system does not let anybody create files or folders there",
+  ENOENT: "its file system does not permit files or folders there",
   ENOTDIR: "a part of the path is a file",
   EEXIST: "it is a file",
   ENOSPC: "no space left on its disk",
