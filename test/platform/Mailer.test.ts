@@ -295,7 +295,7 @@ describe("mail into the outbox", () => {
           Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
         )
         assert.deepStrictEqual(lines, [
-          `Mail cannot be written to the outbox: no space left on ${disk.folder}/outbox (0.0 MB free)`
+          `E-mails cannot be written to the outbox: no space left on ${disk.folder}/outbox (0.0 MB free)`
         ])
       })
   )
