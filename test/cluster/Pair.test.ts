@@ -78,7 +78,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, until one is killed${missing
   /** The agent's processes, each at one of the nodes. */
   const at = (i: number): TestAgent => on(i % 2 === 0 ? one : two, agent)
 
-  it("print at the start their own address, not that of the balancer", () => {
+  it("print at startup their own address, not that of the balancer", () => {
     for (const node of [one, two]) {
       assert.include(
         node.stdout,

@@ -284,7 +284,7 @@ describe("wire.md J, MCP Events by webhook", () => {
     assert.deepStrictEqual(receiver.posts, [])
   })
 
-  it("204. a subscription ends with the connection of OAuth by which it was made, and needs agent:read alone", async () => {
+  it("204. a subscription ends with the OAuth connection by which it was made, and needs agent:read alone", async () => {
     const bob = await newBob()
     const host = await Host.register(server)
     const { access_token: token, refresh_token } = await host.connect(bob, ["agent:read"])

@@ -26,7 +26,7 @@ const callTool = (server: Server, token: string, name: string, args: object = {}
 const BOTH = "agent:read agent:act"
 const LOOPBACK = "http://127.0.0.1:33418/callback"
 
-describe("wire.md J, sign in by OAuth", () => {
+describe("wire.md J, OAuth sign-in", () => {
   let server: Server
   let base: string
   let alice: TestAgent
@@ -727,7 +727,7 @@ const ended = async (server: Server, token: string): Promise<void> => {
   assert.include(refused.headers.get("www-authenticate") ?? "", 'error="invalid_token"')
 }
 
-describe("wire.md J, sign in by OAuth where it is off, and its limits", () => {
+describe("wire.md J, OAuth sign-in where it is off, and its limits", () => {
   it("189. its paths do not exist while it is off, and /mcp accepts keys alone", async () => {
     const server = await startServer({ env: { OAUTH: "off" } })
     const paths = [

@@ -24,7 +24,7 @@ layer(Maintenance.layer.pipe(Layer.provideMerge(layerPgliteTest)))((it) => {
     }))
 })
 
-it.effect("a PostgreSQL without autovacuum is named at the start, with what to do; one with it is not", () => {
+it.effect("a PostgreSQL without autovacuum is named at startup, with what to do; one with it is not", () => {
   const lines: Array<string> = []
   const start = (url: string) =>
     Layer.build(Maintenance.layer.pipe(Layer.provide(layerPg({ url: Redacted.make(url), poolSize: 2 })))).pipe(

@@ -276,7 +276,7 @@ describe("PGlite", () => {
     )
   })
 
-  it.live("at the start, old template databases are frozen; after a crash, files of no table are removed", () =>
+  it.live("at startup, old template databases are frozen; after a crash, files of no table are removed", () =>
     Effect.promise(async () => {
       const dataDir = await makeDataDir()
       try {

@@ -25,7 +25,7 @@ const place = ({ document, line }: Block): string => `${document}:${line}`
 it("every block of shell commands is one that a shell can read", () => {
   const blocks = DOCUMENTS.flatMap(blocksOf).filter(({ language }) => language === "sh")
   assert.isAbove(blocks.length, 20)
-  // One shell starts the others: a process as large as this one takes long to start each.
+  // One shell starts the others: a process as large as this one takes a long time to start each.
   const each =
     `i=0; while IFS= read -r -d "" block; do bash -n <<< "$block" 2>&1 || echo "in block $i"; i=$((i + 1)); done; echo "$i read"`
   const { stdout } = spawnSync("bash", ["-c", each], {

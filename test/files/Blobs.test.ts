@@ -420,7 +420,7 @@ describe("a file on S3 that is checked twice at once", () => {
   }
 })
 
-it.live("a missing bucket is reported at the start", () =>
+it.live("a missing bucket is reported at startup", () =>
   Effect.gen(function*() {
     const told = yield* Deferred.make<string>()
     const logger = Logger.make(({ message }) => Deferred.doneUnsafe(told, Effect.succeed(String(message))))

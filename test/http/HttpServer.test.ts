@@ -472,7 +472,7 @@ describe("HttpServer", () => {
     ).pipe(Effect.provideService(StallGuard, { listensOn: () => {}, stalledLately: () => late }))
   })
 
-  it.effect("answers the first change after a start that took long, and counts from then", () =>
+  it.effect("answers the first change after a start that took a long time, and counts from then", () =>
     Effect.gen(function*() {
       // As when the machine is busy, or the process paused, while it makes its database.
       yield* leap("6 seconds")

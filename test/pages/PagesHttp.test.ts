@@ -80,7 +80,7 @@ describe("pages", () => {
     }
   })
 
-  it("the page of sign-in by OAuth is never stored, keeps the opener of a pop-up, and finds its files one level up", async () => {
+  it("the OAuth sign-in page is never stored, keeps the opener of a pop-up, and finds its files one level up", async () => {
     const answer = await page("/oauth/sign-in?request=orq_any")
     assert.strictEqual(answer.headers.get("cache-control"), "no-store")
     assert.strictEqual(answer.headers.get("cross-origin-opener-policy"), "unsafe-none")

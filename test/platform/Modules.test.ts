@@ -77,7 +77,7 @@ const domain = {
   mutes: ["agents", "auth", "idempotency", "push", "conversations"],
   /** Which of an agent's processes answers. */
   replies: ["messages", "auth"],
-  /** Sign in by OAuth: clients, requests of hosts, and the connections that people allow. */
+  /** OAuth sign-in: clients, requests of hosts, and the connections that people allow. */
   oauth: ["agents", "auth", "idempotency"],
   enforcement: ["agents", "push", "groups"],
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
@@ -148,7 +148,7 @@ const interfaces = {
     "realtime",
     "service"
   ],
-  /** Sign in by OAuth: what hosts and the sign-in page call. */
+  /** OAuth sign-in: what hosts and the sign-in page call. */
   signin: ["agents", "auth", "oauth", "registration", "pages"],
   /** A2A. */
   a2a: [

@@ -100,7 +100,7 @@ layer(layerModules(layerPgliteTest))((it) => {
       assert.deepStrictEqual(seen, rows.toSorted((one, other) => other.at - one.at).map(({ id }) => id))
     }))
 
-  it.effect("a search whose indexing takes long ends its page in time, with a cursor that leads to the rest", () =>
+  it.effect("a search whose indexing takes a long time ends its page in time, with a cursor that leads to the rest", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const repo = yield* SearchRepo
@@ -161,7 +161,7 @@ layer(layerModules(layerPgliteTest))((it) => {
       assert.isTrue(pages.some(({ hits }) => hits === 0))
     }))
 
-  it.effect("other work gets a turn between two messages whose texts take long to compare", () =>
+  it.effect("other work gets a turn between two messages whose texts take a long time to compare", () =>
     Effect.gen(function*() {
       const messages = yield* MessageSearch
       const sql = yield* SqlClient.SqlClient

@@ -3,7 +3,7 @@ import { Client } from "pg"
 import type { Server, TestAgent } from "./Server.ts"
 
 /**
- * Writes the row of a connection of the agent, as a sign-in by OAuth does, and returns its id. The server must use
+ * Writes the row of a connection of the agent, as an OAuth sign-in does, and returns its id. The server must use
  * PostgreSQL.
  */
 export const connected = async (

@@ -68,7 +68,7 @@ export const RELAXED = {
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: "1000000"
 }
 
-/** Codes, access and refresh tokens, secrets and cookies of OAuth. */
+/** Codes, access and refresh tokens, OAuth secrets and cookies. */
 export const OAUTH_SECRET = /o(?:ac|at|rt|cs|rk)_[A-Za-z0-9_-]{43}/
 
 /**
@@ -251,7 +251,7 @@ export class Server {
   }
 
   /**
-   * Asserts that no key, token of OAuth or message body was printed or logged, and no one-time code logged (on standard
+   * Asserts that no key, OAuth token or message body was printed or logged, and no one-time code logged (on standard
    * error).
    */
   assertNoSecrets(): void {
@@ -265,7 +265,7 @@ export class Server {
       assert.notInclude(printed, text, "a message on standard output")
       assert.notInclude(log, text, "a message in the log")
     }
-    assert.deepStrictEqual(`${printed}${log}`.match(OAUTH_SECRET), null, "a token of OAuth")
+    assert.deepStrictEqual(`${printed}${log}`.match(OAUTH_SECRET), null, "an OAuth token")
     const logged = new Set(log.match(/(?<![\w.-])\d{6}(?![\w.-])/g))
     assert.deepStrictEqual([...this.codes].filter((code) => logged.has(code)), [], "one-time codes in the log")
   }

@@ -220,7 +220,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* webhooks.list(a.id, {})).total, 1)
       }))
 
-    it.effect("an account that has ended gets no webhook, because its key is dead", () =>
+    it.effect("a deleted account gets no webhook, because its key is dead", () =>
       Effect.gen(function*() {
         const webhooks = yield* Webhooks
         const a = yield* newAgent("no-more")

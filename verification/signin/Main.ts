@@ -23,7 +23,7 @@ const all: ReadonlyArray<Named> = [...clients, suite]
 
 const HELP = `npm run test:signin -- [options]
 
-Programs of others from npm, unmodified, sign in to an agent by OAuth, against two nodes of this
+Programs of others from npm, unmodified, sign in to an agent with OAuth, against two nodes of this
 checkout behind a balancer. The sign-in page is clicked in Chromium. npm fetches the programs when
 this runs, into node_modules/.cache/parley-hosts. mcp-remote, MCP's inspector, Codex and opencode
 sign in by themselves: their tokens are used, refreshed by two processes at once, revoked, and

@@ -99,7 +99,7 @@ export class AccountsApi extends HttpApiGroup.make("agents")
     }).annotateMerge(documented({
       summary: "Confirm a key rotation",
       description:
-        "Issues a new API key with the code from the mail, called with the old key. The old key stops working and its " +
+        "Issues a new API key with the code from the e-mail, called with the old key. The old key stops working and its " +
         "sockets are closed at once; the new one is shown only in this answer.",
       parameters: own,
       body: codeAnswer,

@@ -10,6 +10,6 @@ export interface CloseReason {
 export class Sessions extends Context.Service<Sessions, {
   /** Closes every socket of an agent, on every node, within a second (key rotated, account deleted or suspended). */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
-  /** Removes an account from the caches of all nodes. Call it after the account was changed. */
+  /** Removes an account from the caches of all nodes. Call it after changing the account. */
   readonly changed: (agentId: string) => Effect.Effect<void>
 }>()("parley/agents/Sessions") {}

@@ -56,5 +56,5 @@ export const isWithin = (scope: AttachmentScope, target: AttachmentScope): boole
 export class QuotaExceeded extends WireError<QuotaExceeded>()("QuotaExceeded", {
   code: "QUOTA_EXCEEDED",
   status: 413,
-  message: "With this file, your attachments would exceed the storage limit of an agent."
+  message: "This file would take your attachments over your storage limit."
 }) {}

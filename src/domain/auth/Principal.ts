@@ -11,7 +11,7 @@ export interface Principal {
    */
   readonly check: Effect.Effect<Agent, Unauthorized | Unavailable>
   /**
-   * Whether the credential can end without a notice to this node, like an access token of OAuth. If so, a stream checks
+   * Whether the credential can end without a notice to this node, like an OAuth access token. If so, a stream checks
    * the credential from time to time.
    */
   readonly endsUnnoticed?: boolean

@@ -42,7 +42,7 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
    * picture is being removed.
    */
   readonly keep: (key: string, lookAt: number) => Effect.Effect<boolean, Unavailable>
-  /** Returns false for an account that has ended. */
+  /** Returns false for a deleted account. */
   readonly set: (agentId: string, key: string, at: number) => Effect.Effect<boolean, Unavailable>
   /** Returns false if the agent had no picture. */
   readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, Unavailable>

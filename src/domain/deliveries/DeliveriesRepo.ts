@@ -57,7 +57,7 @@ export interface ReadMark {
   /** Whether it is known that there is no unread message before `from`. The statement then skips that part. */
   readonly isClear: boolean
   readonly at: number
-  /** The id of the request that caused the read, for webhooks. */
+  /** The id of the request that caused the read. It is stored with the webhook events. */
   readonly requestId: string | null
 }
 

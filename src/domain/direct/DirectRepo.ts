@@ -133,10 +133,10 @@ WITH reported AS (
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /**
- * Removes a block. With the pair's last block, also deletes the conversation's row if the conversation has no messages,
- * so that a first message finds no row. Every block raises the version, so the pair's blocks are unchanged as long as
- * the row has the version of the snapshot. If `was` is true and `done` is false, the row has changed since the
- * snapshot, and the caller retries.
+ * Removes a block. If this was the pair's last block and the conversation has no messages, also deletes the
+ * conversation's row, so that a first message finds none. Every block raises the version, so the pair's blocks are
+ * unchanged as long as the row has the version of the snapshot. If `was` is true and `done` is false, the row has
+ * changed since the snapshot, and the caller retries.
  */
 const UNBLOCK = `
 WITH seen AS MATERIALIZED (

@@ -57,8 +57,8 @@ export class Enforcement extends Context.Service<Enforcement, {
    */
   readonly restore: (decision: Decision) => Effect.Effect<boolean, Unavailable>
   /**
-   * Returns how many blocks and reports count against an agent now. If `from` is not `null`, leaves out those from that
-   * time or before.
+   * Returns how many blocks and reports count against an agent now; if `from` is not `null`, only those made after
+   * `from`.
    */
   readonly tally: (agentId: AgentId, from: number | null) => Effect.Effect<Tally, Unavailable>
   readonly thresholds: Thresholds

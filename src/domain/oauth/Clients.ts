@@ -34,8 +34,9 @@ INSERT INTO oauth_documents (client_id, body, expires_at) VALUES ($1, $2, $3)
 ON CONFLICT (client_id) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at`
 
 /**
- * The clients of the sign-in (wire.md P). A registered client is not stored, because its id contains its metadata. The
- * document of any other client is fetched from the document's host, and cached in the database for all nodes.
+ * The OAuth clients that may ask an agent to sign in (wire.md P). A registered client is not stored, because its id
+ * contains its metadata. The document of any other client is fetched from the document's host, and cached in the
+ * database for all nodes.
  */
 export class Clients extends Context.Service<Clients, {
   /** Registers a client. The secret is `null` if the client uses the method `none`. */

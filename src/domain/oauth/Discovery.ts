@@ -5,8 +5,8 @@ import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 import { SCOPES, scopeText } from "./Scopes.ts"
 
 /**
- * Whether this server offers sign in by OAuth (wire.md P). Its PUBLIC_URL must be https, or http on this machine, and
- * have no path. Otherwise the paths of P do not exist, and `/mcp` accepts only keys.
+ * Whether this server offers OAuth sign-in (wire.md P). Its PUBLIC_URL must be https, or http on this machine, and have
+ * no path. Otherwise the paths of P do not exist, and `/mcp` accepts only keys.
  */
 export const offersOAuth = (config: Settings): boolean => {
   const { hash, hostname, pathname, protocol, search } = new URL(config.PUBLIC_URL ?? "http://localhost")

@@ -51,7 +51,7 @@ const MAX_GRANTS = 50_000
 const USE_MS = 60_000
 
 /**
- * Grants of OAuth (wire.md P, where they are called connections). A grant gives a host an access token and a refresh
+ * OAuth grants (wire.md P, where they are called connections). A grant gives a host an access token and a refresh
  * token, with which the host acts for the agent at `/mcp`. The rows contain only hashes of codes and tokens. All
  * decisions are based on rows, so any node can handle any request.
  *
@@ -65,7 +65,7 @@ export class Grants extends Context.Service<Grants, {
   /**
    * Stores a grant that a person has allowed, starts sending the e-mail to the agent's owner, and returns the code for
    * the host. If the agent then has more than 50 grants, the one that was not used for the longest time is removed.
-   * Fails with `Unauthorized` if the account has ended.
+   * Fails with `Unauthorized` if the account has been deleted.
    */
   readonly connect: (
     connection: Omit<NewGrant, "id" | "scopes"> & {
@@ -92,7 +92,7 @@ export class Grants extends Context.Service<Grants, {
    * the client of the grant.
    */
   readonly revoke: (token: string, clientId: string | undefined) => Effect.Effect<StoredGrant | undefined, Unavailable>
-  /** Returns the live grants of an agent, the newest first. */
+  /** Returns the live grants of an agent, newest first. */
   readonly list: (agentId: string) => Effect.Effect<ReadonlyArray<StoredGrant>, Unavailable>
   /** Ends a grant of the agent and returns it. */
   readonly end: (agentId: string, id: string) => Effect.Effect<StoredGrant | undefined, Unavailable>

@@ -45,13 +45,13 @@ const example: typeof Connection.Type = {
   last_used_at: "2026-11-06T08:00:00.000Z"
 }
 
-/** The caller's grants: the programs that may act for the agent after a sign-in by OAuth (wire.md P). */
+/** The caller's grants: the programs that may act for the agent after an OAuth sign-in (wire.md P). */
 export class GrantsApi extends HttpApiGroup.make("connections")
   .add(
     HttpApiEndpoint.get("list", "/v1/connections", { success: ConnectionList }).annotateMerge(documented({
       summary: "List your connections",
       description:
-        "Lists the programs that may act for the caller since somebody signed in by OAuth, newest first, at most 50. `client_host` is " +
+        "Lists the programs that may act for the caller since somebody signed in with OAuth, newest first, at most 50. `client_host` is " +
         "the site that describes the program. It is null for a program that registered itself; nobody has checked the name of such a program. " +
         "`redirect_host` is the site, or the scheme of the application, that received the answer of the sign-in. `last_used_at` is null until " +
         "a token of the connection was used.",
@@ -74,7 +74,7 @@ export class GrantsApi extends HttpApiGroup.make("connections")
   .annotateMerge(
     OpenApi.annotations({
       title: "Connections",
-      description: "Programs that may act for you after a sign-in by OAuth."
+      description: "Programs that may act for you after an OAuth sign-in."
     })
   )
 {}

@@ -70,7 +70,7 @@ const LIVE = `JOIN agents a ON a.id = c.agent_id AND a.key_hash = c.key_hash`
 
 /**
  * The grant stores the key that the agent has when the statement runs, so a rotation that is committed later ends the
- * grant. Returns no row if the account has ended.
+ * grant. Returns no row if the account has been deleted.
  */
 const INSERT = `
 WITH made AS (
@@ -175,7 +175,7 @@ WHERE t.hash = $1 AND t.kind IN ('access', 'refresh')`
 
 /** All SQL on grants and their tokens. Tokens are passed as SHA-256 hashes, times in milliseconds. */
 export class GrantsRepo extends Context.Service<GrantsRepo, {
-  /** Stores a grant and its code, and writes an audit row. Returns `false` if the account has ended. */
+  /** Stores a grant and its code, and writes an audit row. Returns `false` if the account has been deleted. */
   readonly insert: (
     connection: NewGrant,
     at: number,

@@ -4,7 +4,7 @@ const CLIENT = ["client_id", "client_name", "client_host", "redirect_uri", "scop
 
 const SWEEP = { job: "oauth", every: "10 minutes", column: "expires_at" } as const
 
-/** The tables of the sign-in by OAuth: requests of hosts, and grants that people have permitted. */
+/** The tables of the OAuth sign-in: requests of hosts, and grants that people have permitted. */
 export const oauthTables: ReadonlyArray<OwnedTable> = [
   {
     table: "oauth_requests",

@@ -3,7 +3,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { shownOf } from "./RedirectUri.ts"
 
-/** What operators can refuse: a client, given by its id, or a host of redirects, as `shownOf` returns it. */
+/** What operators can refuse: a client, by its id, or a redirect host, in the form that `shownOf` returns. */
 export interface RefusedClient {
   readonly kind: "client" | "redirect_host"
   readonly value: string

@@ -16,7 +16,7 @@ export const AgentChanged = Schema.Union([
     kind: Schema.Literals(["agent", "conversation"]),
     targetId: Schema.String
   }),
-  /** All mutes on this agent were deleted, because its account has ended. */
+  /** All mutes on this agent were deleted, because its account has been deleted. */
   Schema.TaggedStruct("Unmuted", { agentId: Schema.String })
 ])
 export type AgentChanged = typeof AgentChanged.Type

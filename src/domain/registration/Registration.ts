@@ -124,8 +124,8 @@ export class Registration extends Context.Service<Registration, {
 
         completeSignIn: Effect.fn("Registration.completeSignIn")(function*(answer: Answer) {
           const { agentId, email } = yield* codes.redeem({ ...answer, purpose: "sign_in" }, Effect.succeed)
-          // The account may have ended since the code was sent. If its address has another account now, the code proves
-          // nothing about that account.
+          // The account may have been deleted since the code was sent. If its address has another account now, the code
+          // proves nothing about that account.
           const agent = (yield* agents.byIds([agentId ?? ""])).get(agentId ?? "")
           return agent === undefined || agent.deletedAt !== null || agent.email !== email
             ? yield* new CodeExpired()

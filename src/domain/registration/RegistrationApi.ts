@@ -103,7 +103,7 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       error: [CodeExpired, CodeInvalid, EmailTaken, EmailExhausted, HandleTaken, OtpAttemptsExhausted]
     }).annotateMerge(documented({
       summary: "Confirm a registration",
-      description: "Creates the account with the code from the mail. The API key is shown only in this answer.",
+      description: "Creates the account, given the code from the e-mail. The API key is shown only in this answer.",
       body: codeAnswer,
       answer: { agent: account, api_key: API_KEY }
     })),
@@ -129,7 +129,7 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
     }).annotateMerge(documented({
       summary: "Confirm a key recovery",
       description:
-        "Issues a new API key with the code from the mail. The old key stops working at once; the new one is shown only " +
+        "Issues a new API key with the code from the e-mail. The old key stops working at once; the new one is shown only " +
         "in this answer.",
       body: codeAnswer,
       answer: { handle: account.handle, api_key: API_KEY }

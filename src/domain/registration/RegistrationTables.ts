@@ -16,7 +16,7 @@ export const registrationTables: ReadonlyArray<OwnedTable> = [
     exports: [
       {
         name: "codes",
-        about: "Recent one-time codes for its address, with the profile that a registration gave.",
+        about: "Recent one-time codes for the agent's e-mail address, with the profile entered at registration.",
         columns: ["purpose", "email", "handle", "display_name", "description", "attempts", "expires_at", "closed_at"],
         without: { id: "salts the hash of the code", code_hash: "could be used to find the code", agent_id: SELF },
         key: [["id", "text"]],

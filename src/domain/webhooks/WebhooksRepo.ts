@@ -96,9 +96,9 @@ const stored = (row: WebhookColumns): StoredWebhook => ({
 })
 
 /**
- * The update of the agent's row tests the latest version of the row, so an account that has just ended gets no webhook.
- * The statement returns no row in that case, if no slot is free, or if a concurrent creation took the same slot.
- * `IS TRUE` keeps the planner from reading the whole index of live accounts.
+ * The update of the agent's row tests the latest version of the row, so an account that has just been deleted gets no
+ * webhook. The statement returns no row in that case, if no slot is free, or if a concurrent creation took the same
+ * slot. `IS TRUE` keeps the planner from reading the whole index of live accounts.
  */
 const CREATE = `
 WITH slot AS (
@@ -326,10 +326,11 @@ SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
  */
 export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /**
-   * Returns undefined if the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended.
+   * Returns undefined if the agent has `most` webhooks, a concurrent creation took the slot, or the account has been
+   * deleted.
    */
   readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, Unavailable>
-  /** Whether the account exists and has not ended. */
+  /** Whether the account exists and has not been deleted. */
   readonly hasOwner: (agentId: string) => Effect.Effect<boolean, Unavailable>
   /** Like `hasOwner`, and locks the account's row until the transaction ends. */
   readonly holdOwner: (agentId: string) => Effect.Effect<boolean, Unavailable>
@@ -348,7 +349,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Returns false if there was no such webhook. */
   readonly remove: (agentId: string, id: string, at: number) => Effect.Effect<boolean, Unavailable>
   readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
-  /** Creates a webhook without a slot. Returns false if the account has ended. */
+  /** Creates a webhook without a slot. Returns false if the account has been deleted. */
   readonly createForTask: (
     id: string,
     agentId: string,
@@ -365,7 +366,10 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
   readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, Unavailable>
-  /** Creates a webhook without a slot that follows the inbox of its agent. Returns false if the account has ended. */
+  /**
+   * Creates a webhook without a slot that follows the inbox of its agent. Returns false if the account has been
+   * deleted.
+   */
   readonly createForInbox: (
     webhook: {
       readonly id: string

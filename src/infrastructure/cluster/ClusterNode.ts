@@ -317,7 +317,8 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     Layer.provide(
       Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))
     ),
-    // The node listens before it claims the address, which may take long, so that a port in use is reported at once.
+    // The node listens before it claims the address, which may take a long time, so that a port in use is reported at
+    // once.
     Layer.provide(NodePort.layer(config)),
     Layer.provideMerge(PeerConnections.layer(config)),
     Layer.provide(ShardingConfig.layer({

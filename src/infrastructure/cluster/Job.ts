@@ -29,7 +29,7 @@ export interface Job<E, R> {
 
 /** The pause between two batches, so that a long job leaves room for requests. */
 const PAUSE = Duration.millis(10)
-/** The longest pause after a failure. It is shorter if the period of the job is shorter. */
+/** The longest pause after a failure, unless the job's period is shorter; then the period is the limit. */
 const AGAIN = Duration.seconds(30)
 
 /**

@@ -65,7 +65,7 @@ const FRESH = "3 seconds"
  * rows every half second, so every node has read the row by then.
  */
 const TURN = "0.75 seconds"
-/** How long the execution of `end` may be delayed. */
+/** `end` does nothing if the rows on which it was decided were read longer ago than this. */
 const READ_WITHIN = "1 second"
 
 /** A row that is older than this is ignored, and is removed when any node leaves. */

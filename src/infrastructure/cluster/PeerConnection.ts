@@ -12,8 +12,9 @@
  * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic. Entries are calls of
  * procedures, responses to calls, pushes to WebSockets of agents, and announcements of the agents that have WebSockets
  * on the node. `PeerConnection` does not interpret entries. It passes them to `received` one after the other, in the
- * order in which the other side queued them. A call may take long, and calls may end in another order. Therefore an
- * acknowledgement does not mean that a call was executed. Only the response to the call means this.
+ * order in which the other side queued them. A call may take a long time, and calls may finish in a different order
+ * from the one in which they began. Therefore an acknowledgement does not mean that a call was executed. Only the
+ * response to the call means this.
  *
  * - All entries that one turn of the event loop queues are written together, in the check phase of that turn
  *   (`setImmediate`). They wait for no timer and for no response. They wait for acknowledgements only while
@@ -23,7 +24,7 @@
  *   sends an empty frame after half a second, or after 0.2 s if it has received entries that it has not acknowledged
  *   yet. After a quarter of a window it sends an empty frame at once.
  * - Entries that wait for room in the window stay in the queue of the connection. The callers of `send` bound their
- *   number. A call beyond 20,000 is refused (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced by one
+ *   number. A call beyond 20,000 is refused (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced with one
  *   entry that reports the loss (`PushQueue.ts`). All changes of one agent's WebSockets are one announcement. If calls
  *   and responses together still exceed MAX_QUEUED_CHARS, the connection ends.
  * - The connection ends when no byte has arrived for 3 s, when a frame was not acknowledged within 5 s, or when a frame

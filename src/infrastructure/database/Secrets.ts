@@ -22,7 +22,7 @@ export class Secrets extends Context.Service<Secrets, {
   /** The key from which the tokens of connections are derived. */
   readonly tokens: Buffer
   /**
-   * The keys with which ids of OAuth clients are made. The first key is the current key. Ids that were made with former
+   * The keys with which OAuth client ids are made. The first key is the current key. Ids that were made with former
    * keys stay valid.
    */
   readonly clients: readonly [Buffer, ...Array<Buffer>]

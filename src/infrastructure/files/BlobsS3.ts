@@ -102,8 +102,8 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     /** This client only signs URLs. The signature covers the host, so the host must be the one that clients use. */
     const signer = yield* clientAt(config.S3_ENDPOINT)
     const client = yield* clientAt(config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
-    // Warns at the start of the server instead of at the first upload. The start does not wait for this check. A 403
-    // causes no warning, because credentials may be allowed to use a bucket without being allowed HeadBucket.
+    // Warns at startup instead of at the first upload. The start does not wait for this check. A 403 causes no warning,
+    // because credentials may be allowed to use a bucket without being allowed HeadBucket.
     yield* Effect.tryPromise({
       try: () => client.send(new HeadBucketCommand({ Bucket: bucket })),
       catch: (error) => error

@@ -81,7 +81,7 @@ const entryAt = (name: string, path: string, missing: "skip" | "fail") =>
 /**
  * The entries of files. The size of an entry is the size of its file when it was opened. If a file grows later, its new
  * bytes are left out. Several files are opened in parallel, and the small ones among them are read immediately, because
- * each file operation takes long while the event loop is busy.
+ * each file operation takes a long time while the event loop is busy.
  */
 export const filesAt = (
   named: ReadonlyArray<readonly [name: string, path: string]>,

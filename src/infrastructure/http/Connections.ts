@@ -71,7 +71,8 @@ export interface Bounds {
 }
 
 /**
- * How many files this process may have open. This is its soft limit, which Node raises to the hard limit at the start.
+ * How many files this process may have open. This is the process's soft limit, which Node raises to the hard limit at
+ * startup.
  */
 export const openFilesLimit = (): number => {
   // The types of Node lack `excludeNetwork`. Without this option, the report would list the sockets and look up the

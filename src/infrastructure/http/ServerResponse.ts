@@ -129,7 +129,7 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   #count(): void {
     const { server } = this
     if (server === undefined) return
-    // A response that has drained once is not in the account any more.
+    // The entry is released once the response has drained. If the response fills up again, it needs a new entry.
     if (this.#held?.released === false) server.held.changed(this.#held)
     else if (this.writableLength > UNCOUNTED || (this.socket === null && this.writableLength > 0)) {
       const { socket } = this.req

@@ -118,22 +118,22 @@ export const settings = {
   OAUTH: make(
     oneOf("on", "off"),
     "on",
-    "on permits sign-in by OAuth at /mcp; this needs a PUBLIC_URL that has no path and is https, or http on this machine"
+    "on permits OAuth sign-in at /mcp; this needs a PUBLIC_URL that has no path and is https, or http on this machine"
   ),
   OAUTH_REDIRECT_SCHEMES: make<ReadonlyArray<string>>(
     schemes,
     ["cursor", "vscode", "vscode-insiders", "windsurf"],
-    "schemes without a dot to which a sign-in by OAuth may redirect, besides https and loopback addresses; the value none permits no such scheme"
+    "schemes without a dot to which an OAuth sign-in may redirect, besides https and loopback addresses; the value none permits no such scheme"
   ),
   OAUTH_CIMD: make(
     oneOf("on", "known", "off"),
     "on",
     "client id metadata documents that the server fetches: all (on), those of hosts that the server knows (known), or none (off)"
   ),
-  OAUTH_ACCESS_SECONDS: int(604_800, "seconds for which an access token of OAuth is valid", 300, 1_728_000),
-  OAUTH_REFRESH_DAYS: int(90, "days after which an unused refresh token of OAuth expires", 1, 3_650),
+  OAUTH_ACCESS_SECONDS: int(604_800, "seconds for which an OAuth access token is valid", 300, 1_728_000),
+  OAUTH_REFRESH_DAYS: int(90, "days after which an unused OAuth refresh token expires", 1, 3_650),
   WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "private addresses to which webhooks may post"),
-  WEBHOOK_TIMEOUT_SECONDS: int(10, "seconds in which a webhook's host must respond", 1, 60),
+  WEBHOOK_TIMEOUT_SECONDS: int(10, "seconds within which a webhook's host must respond", 1, 60),
   WEBHOOK_RETRY_SECONDS: make<ReadonlyArray<number>>(
     seconds,
     [10, 30, 60, 300, 900, 3_600, 21_600, 86_400],
@@ -298,13 +298,13 @@ export const settings = {
   LIMITS_RECOVER_VERIFY_PER_10_MINUTES: int(10, "recovery codes that an IP address may try per 10 minutes", 1),
   LIMITS_ROTATE_PER_HOUR: int(3, "key rotations that an IP address may begin per hour", 1),
   LIMITS_ROTATE_VERIFY_PER_10_MINUTES: int(10, "key rotation codes that an IP address may try per 10 minutes", 1),
-  LIMITS_SIGN_IN_PER_HOUR: int(3, "codes for sign-in by OAuth that an IP address may request per hour", 1),
+  LIMITS_SIGN_IN_PER_HOUR: int(3, "codes for OAuth sign-in that an IP address may request per hour", 1),
   LIMITS_SIGN_IN_VERIFY_PER_10_MINUTES: int(
     10,
-    "codes for sign-in by OAuth that an IP address may try per 10 minutes",
+    "codes for OAuth sign-in that an IP address may try per 10 minutes",
     1
   ),
-  LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: int(60, "sign-ins by OAuth that an IP address may begin per 10 minutes", 1),
+  LIMITS_OAUTH_AUTHORIZE_PER_10_MINUTES: int(60, "OAuth sign-ins that an IP address may begin per 10 minutes", 1),
   LIMITS_OAUTH_KEYS_PER_10_MINUTES: int(
     10,
     "API keys that an IP address may try on the sign-in page per 10 minutes",
@@ -359,8 +359,8 @@ export const settings = {
     16_777_216
   ),
   LIMITS_MESSAGE_BYTES: int(32_768, "bytes that a message's content and metadata may have as JSON", 1, 262_144),
-  LIMITS_ATTACHMENT_BYTES: int(26_214_400, "bytes that an attachment may have", 1, 26_214_400),
-  LIMITS_AVATAR_BYTES: int(5_242_880, "bytes that a picture uploaded as an avatar may have", 1, 5_242_880),
+  LIMITS_ATTACHMENT_BYTES: int(26_214_400, "maximum size of an attachment, in bytes", 1, 26_214_400),
+  LIMITS_AVATAR_BYTES: int(5_242_880, "maximum size of a picture uploaded as an avatar, in bytes", 1, 5_242_880),
   LIMITS_AVATAR_PIXELS: int(
     24_000_000,
     "pixels (width times height) that a picture uploaded as an avatar may have",
@@ -410,7 +410,7 @@ export const settings = {
     "refused frames per second above which the server reads a WebSocket more slowly; if the client continues, the server closes the WebSocket",
     1
   ),
-  SOCKETS_HELLO_SECONDS: int(5, "seconds in which a new WebSocket must authenticate", 1, 60),
+  SOCKETS_HELLO_SECONDS: int(5, "seconds within which a new WebSocket must authenticate", 1, 60),
   SOCKETS_FRAME_BYTES: int(65_536, "bytes that a client's frame on a WebSocket may have", 1_024, 16_777_216),
   SOCKETS_BACKLOG_BYTES: int(
     1_048_576,
@@ -419,7 +419,7 @@ export const settings = {
   ),
   SOCKETS_UNSENT_BYTES: int(4_194_304, "unsent bytes on a WebSocket at which the server closes it", 1_024),
   SOCKETS_PING_SECONDS: int(30, "seconds from one ping of a WebSocket to the next", 1, 3_600),
-  SOCKETS_PONG_SECONDS: int(10, "seconds in which a client must respond to a ping on its WebSocket", 1, 3_600),
+  SOCKETS_PONG_SECONDS: int(10, "seconds within which a client must respond to a ping on its WebSocket", 1, 3_600),
   PRESENCE_LIFETIME_SECONDS: int(
     300,
     "seconds after an agent's last sign of life at which it counts as offline",
@@ -441,9 +441,14 @@ export const settings = {
     "connections that one IP address, or one /64 network of IPv6, may have open",
     "a quarter of HTTP_CONNECTIONS"
   ),
-  HTTP_FIRST_BYTE_SECONDS: int(10, "seconds in which a client must send the first byte on a new connection", 1, 3_600),
-  HTTP_HEADERS_SECONDS: int(10, "seconds in which the headers of an HTTP request must have arrived", 1, 3_600),
-  HTTP_REQUEST_SECONDS: int(120, "seconds in which a whole HTTP request must have arrived, uploads included", 1, 3_600),
+  HTTP_FIRST_BYTE_SECONDS: int(
+    10,
+    "seconds within which a client must send the first byte on a new connection",
+    1,
+    3_600
+  ),
+  HTTP_HEADERS_SECONDS: int(10, "seconds within which the headers of an HTTP request must arrive", 1, 3_600),
+  HTTP_REQUEST_SECONDS: int(120, "seconds within which a whole HTTP request must arrive, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(
     60,
     "seconds after which the server closes the connection of a client that does not read its HTTP response",
@@ -497,7 +502,7 @@ export const settings = {
   ),
   IDEMPOTENCY_DEADLINE_SECONDS: int(
     30,
-    "seconds in which the server must respond to a request with an Idempotency-Key; keep this below HTTP_STALLED_SECONDS",
+    "seconds within which the server must respond to a request with an Idempotency-Key; keep this below HTTP_STALLED_SECONDS",
     1,
     55
   ),

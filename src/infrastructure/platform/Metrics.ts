@@ -99,7 +99,7 @@ export const httpSeconds = ofRequests(
   new Histogram({
     name: "http_request_seconds",
     help:
-      "seconds from the head of an HTTP request to the end of its response, by route; for /mcp this includes the time in which a call waits for messages",
+      "seconds from the head of an HTTP request to the end of its response, by route; for /mcp this includes the time during which a call waits for messages",
     action:
       "If the 99th percentile of sends stays above 0.5, compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process).",
     labels: { method: undefined, route: undefined }
@@ -415,7 +415,7 @@ export const databaseWaits = ofDatabase(
     name: "database_wait_seconds",
     help: "seconds that a statement waited for a database connection",
     action:
-      "If its 99th percentile is above 0.05, all connections are in use. First find out why statements take long. Then raise `DATABASE_POOL` if necessary."
+      "If its 99th percentile is above 0.05, all connections are in use. First find out why statements take so long. Then raise `DATABASE_POOL` if necessary."
   })
 )
 export const databaseTimes = ofDatabase(

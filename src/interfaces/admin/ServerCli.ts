@@ -132,7 +132,7 @@ const refused = {
 }
 
 export const connections = Command.make("connections").pipe(
-  Command.withDescription("Show and end connections by OAuth; refuse clients, and allow them again"),
+  Command.withDescription("Show and end OAuth connections; refuse clients, and allow them again"),
   example("The number of connections, and the refused clients", "list"),
   Command.withSubcommands([
     Command.make("list", { server, json }, (given) => ask(given, get("/connections")))

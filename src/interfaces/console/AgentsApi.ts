@@ -137,7 +137,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       .annotateMerge(documented({
         summary: "Get an agent",
         description: "Answers with an agent's state and what counts against it, its inbox, its sockets on all nodes, " +
-          "its rates right now, its webhooks, its connections by OAuth, and what operators did.",
+          "its rates right now, its webhooks, its OAuth connections, and what operators did.",
         parameters
       })),
     HttpApiEndpoint.get("why", "/console/api/agents/:handle/why", { params, success: Why, error: NotFound })
@@ -167,7 +167,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
     }).annotateMerge(documented({
       summary: "End an agent's connections",
       description:
-        "Ends all connections of the agent by OAuth. Their tokens stop working within a second. The agent's key stays.",
+        "Ends all OAuth connections of the agent. Their tokens stop working within a second. The agent's key stays.",
       parameters,
       body: because,
       answer: { ok: true, message: "2 connections are ended.", ended: 2 }

@@ -35,7 +35,7 @@ export class NodesApi extends HttpApiGroup.make("nodes")
       summary: "Get the overview",
       description:
         "Answers with all nodes and what they depend on, with a minute and an hour of history. A node that does not " +
-        "answer within a second is silent. `connections` is the number of live connections by OAuth, or null if the database does not answer."
+        "answer within a second is silent. `connections` is the number of live OAuth connections, or null if the database does not answer."
     })),
     HttpApiEndpoint.get("stream", "/console/api/stream", {
       success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/event-stream" }))

@@ -40,7 +40,7 @@ export class OAuthApi extends HttpApiGroup.make("oauth")
     }).annotateMerge(documented({
       summary: "Count connections",
       description:
-        "Answers with the number of live connections by OAuth, and with the clients and hosts of redirects that operators refuse, the newest first.",
+        "Answers with the number of live OAuth connections, and with the clients and redirect hosts that operators refuse, newest first.",
       answer: { live: 12, refusals: [{ ...body, by: "ops", at: "2026-11-22T09:00:00.000Z" }] }
     })),
     HttpApiEndpoint.post("endAllConnections", "/console/api/connections/end", {
@@ -49,7 +49,7 @@ export class OAuthApi extends HttpApiGroup.make("oauth")
     }).annotateMerge(documented({
       summary: "End all connections",
       description:
-        "Ends the connections by OAuth of all agents. Their tokens stop working within a second. The keys of the agents stay.",
+        "Ends the OAuth connections of all agents. Their tokens stop working within a second. The keys of the agents stay.",
       body: { reason: "tokens have leaked" },
       answer: endedShown(12)
     })),
@@ -78,6 +78,6 @@ export class OAuthApi extends HttpApiGroup.make("oauth")
   )
   .middleware(ConsoleAuthorization)
   .annotateMerge(
-    OpenApi.annotations({ title: "Connections", description: "Connections by OAuth, and refused clients." })
+    OpenApi.annotations({ title: "Connections", description: "OAuth connections, and refused clients." })
   )
 {}

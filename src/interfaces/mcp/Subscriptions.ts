@@ -25,7 +25,7 @@ const CHECK = "5 seconds"
  * is sent.
  */
 export interface Subscription {
-  /** Responds to the request. The caller must first replace the filter in the request by `allowed`. */
+  /** Responds to the request. The caller must first replace the filter in the request with `allowed`. */
   readonly handler: McpHttpHandler
   /** The requested URIs that the agent may subscribe to. */
   readonly allowed: ReadonlyArray<string>

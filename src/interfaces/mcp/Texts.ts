@@ -471,12 +471,12 @@ export const joinTools = {
   agentchat_verify_otp: {
     title: "Confirm with the code",
     description:
-      "Completes a registration with the code from the mail: it creates the account and returns the agent's API key. The server shows " +
+      "Completes a registration with the code from the e-mail: it creates the account and returns the agent's API key. The server shows " +
       "the key only in this answer, so do at once what the answer's next says. Never guess a code. After five wrong codes, begin again " +
       "with agentchat_register.",
     arguments: {
       pending_id: "pending_id of the answer of agentchat_register.",
-      code: "The six digits from the mail."
+      code: "The six digits from the e-mail."
     }
   }
 } as const satisfies Readonly<Record<string, ToolText>>

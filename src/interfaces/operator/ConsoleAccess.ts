@@ -72,7 +72,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
     token: string,
     readsOn: boolean
   ) => Effect.Effect<Access | undefined, Unavailable>
-  /** The valid sessions and program tokens, the newest first. Tokens of `commandToken` are not included. */
+  /** The valid sessions and program tokens, newest first. Tokens issued by `commandToken` are not included. */
   readonly list: Effect.Effect<ReadonlyArray<Access>, Unavailable>
   /** Ends a session or token. It is invalid on every node after the commit. Returns false if it does not exist. */
   readonly end: (id: string, operator: string) => Effect.Effect<boolean, Unavailable>

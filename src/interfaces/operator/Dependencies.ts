@@ -9,8 +9,8 @@ import { NodeSampler } from "./NodeSampler.ts"
 import type { DatabasePart, Part } from "./Overview.ts"
 
 /**
- * How long a dependency may take to respond before it counts as down. It is shorter than the time in which a node must
- * respond to another node.
+ * How long a dependency may take to respond before it counts as down. It is shorter than the time within which a node
+ * must respond to another node.
  */
 const PROBE_TIMEOUT = "800 millis"
 /** After how many milliseconds a response counts as slow. */

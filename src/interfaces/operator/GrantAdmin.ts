@@ -27,8 +27,8 @@ const detailOf = (value: string, reason: string | null): string => {
 
 /**
  * The OAuth connections, as operators see them, and the actions of operators on connections. Every action writes an
- * audit row, and every connection that ends writes another. The audit row of a refusal is written in the commit of the
- * change. For all other actions, the row is written before the action.
+ * audit row, and every connection that ends writes another. When an operator refuses a client or a redirect host, the
+ * audit row is committed together with the refusal. For all other actions, the row is written before the action.
  */
 export class GrantAdmin extends Context.Service<GrantAdmin, {
   /** How many live connections all agents have. */

@@ -73,7 +73,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
   /** Ends a change. Fails if the change does not exist. */
   readonly takeBack: (change: Change) => Effect.Effect<LimitState, NotFound | Unavailable>
 }>()("parley/operator/LimitChanges") {
-  /** `changeable` are the limits that the server reads at each use. All other limits are read only at the start. */
+  /** `changeable` are the limits that the server reads at each use. All other limits are read only at startup. */
   static readonly layer = (changeable: ReadonlySet<LimitName>) =>
     Layer.effect(
       LimitChanges,

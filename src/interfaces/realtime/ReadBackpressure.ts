@@ -54,9 +54,10 @@ export interface LookupDependencies {
 }
 
 /**
- * Runs the queries of frames that no limit counts or that may be slow. Up to `MAX_LOOKUPS` of a socket run at once, and
- * up to a hundred of an agent begin per second. Further queries wait in order. While queries wait, the server does not
- * read from the socket. So a flood of frames delays only its sender, and nothing is dropped.
+ * Runs the queries of frames that no limit counts or that may be slow. At most `MAX_LOOKUPS` queries of one socket run
+ * at once, and the sockets of one agent start at most a hundred per second. Further queries wait in order. While
+ * queries wait, the server does not read from the socket. So a flood of frames delays only its sender, and nothing is
+ * dropped.
  */
 export const withBackpressure = (
   asking: Asking,

@@ -5,10 +5,11 @@ const FLOOD_SECONDS = 10
 export const SLOWED_MS = 500
 
 /**
- * Counts the refused frames of one socket: the frames for which the server sent an error. Each refused frame takes `1 /
- * perSecond` seconds from an allowance that time restores. A socket that is a whole second behind is slowed down. A
- * socket that takes ten seconds before the allowance is full again is closed. So a faulty client gets an error for each
- * frame, while a flood is read slowly and then ends with the close. Times are monotonic milliseconds.
+ * Counts the refused frames of one socket: the frames for which the server sent an error. The allowance is an amount of
+ * time. Each refused frame uses up `1 / perSecond` seconds of it, and it refills as time passes. A socket that is a
+ * whole second behind is slowed down. A socket that takes ten seconds before the allowance is full again is closed. So
+ * a faulty client gets an error for each frame, while a flood is read slowly and then ends with the close. Times are
+ * monotonic milliseconds.
  */
 export class Refusals {
   /** When the allowance is full again. */

@@ -90,7 +90,10 @@ export class SocketSession implements LiveSession {
   private echoes: Array<Echo> | undefined
   private unacked: Map<string, number> | undefined
   private suspect = 0
-  /** The last shown message of each recently shown conversation, the latest one last. */
+  /**
+   * For each recently shown conversation, the last message shown. The map is ordered from the least to the most
+   * recently shown conversation.
+   */
   private recent: Map<string, Shown> | undefined
   /** The highest cursor among the entries that `recent` has dropped. */
   private forgotten = 0

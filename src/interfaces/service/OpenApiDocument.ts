@@ -216,7 +216,10 @@ export const published = (spec: Json): Json => {
       responses: {
         RouteNotFound: withHeaders(jsonResponse("There is no such path.", extra["NotFound"]), "404"),
         MethodNotAllowed: withHeaders(
-          jsonResponse("The path has other methods: see the Allow header.", extra["MethodNotAllowed"]),
+          jsonResponse(
+            "The path does not support this method. The Allow header lists the methods that it supports.",
+            extra["MethodNotAllowed"]
+          ),
           "405"
         )
       }

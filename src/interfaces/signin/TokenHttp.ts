@@ -24,7 +24,8 @@ const TOO_LONG = `The form has more than ${MAX_FORM_BYTES} bytes.`
 const UNKNOWN_CLIENT = "This server does not know the client, or its secret is wrong. Register again."
 
 /**
- * Decodes a part of the credentials in the Authorization header. The parts are encoded as in a form (RFC 6749, 2.3.1).
+ * Decodes a part of the credentials in the Authorization header. The client id and secret are each form-encoded (RFC
+ * 6749, 2.3.1).
  */
 const decoded = (text: string): string | undefined => {
   try {

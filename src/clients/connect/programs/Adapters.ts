@@ -307,7 +307,7 @@ const programs: Readonly<Record<Exclude<AdapterName, "command">, Omit<Adapter, "
   },
   goose: {
     tried: null,
-    // Goose cannot resume a session by the name in its output, so each run begins a new session.
+    // Goose cannot resume a session by the session name that its output contains, so each run begins a new session.
     new: [
       "goose",
       "run",

@@ -146,7 +146,7 @@ const close = (folder: string) =>
     )
   })
 
-/** Fails if SHARED_DIR is set but not writable, at the start of the server rather than at the first upload. */
+/** Fails if SHARED_DIR is set but not writable, at startup rather than at the first upload. */
 export const sharedDirIsUsable = Effect.gen(function*() {
   const { SHARED_DIR } = yield* Config
   if (SHARED_DIR === undefined) return

@@ -124,8 +124,8 @@ export const makeEventMethods = Effect.gen(function*() {
   })
 
   /**
-   * Returns where a subscription begins if its client wants no messages from before a time. The result is exact only
-   * for `message.received`.
+   * Returns where a subscription begins if its client wants no messages from before a time. For event types other than
+   * `message.received`, returns `start` unchanged.
    */
   const notBefore = Effect.fnUntraced(
     function*({ agent }: Account, type: EventType, start: Start & { readonly notBefore: number }) {

@@ -93,7 +93,8 @@ export const makeEventPosts = Effect.gen(function*() {
       return true
     }
     const lookAt = heldMs === undefined ? null : at + heldMs
-    // A stored time is kept if it is early enough. So messages that arrive during a lease cause no writes.
+    // A stored `lookAt` that is still in the future and no later than the new one is kept. So messages that arrive
+    // during a lease cause no writes.
     const isStored = lookAt === null
       ? stored.lookAt === null
       : stored.lookAt !== null && stored.lookAt > at && stored.lookAt <= lookAt + SAME_MS

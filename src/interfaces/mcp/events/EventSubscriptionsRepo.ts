@@ -119,7 +119,7 @@ export class EventSubscriptionsRepo extends Context.Service<EventSubscriptionsRe
   readonly keyOf: (agentId: string) => Effect.Effect<string | null, Unavailable>
   /** Returns when a URL last repeated a challenge for a subscription of the agent, or `null` if it never did. */
   readonly verifiedAt: (agentId: string, url: string, at: number) => Effect.Effect<number | null, Unavailable>
-  /** Returns false if the account has ended. */
+  /** Returns false if the account has been deleted. */
   readonly insert: (subscription: NewSubscription, at: number) => Effect.Effect<boolean, Unavailable>
   readonly refresh: (
     subscription: Pick<NewSubscription, "webhookId" | "expiresAt" | "verifiedAt" | "connectionId">,

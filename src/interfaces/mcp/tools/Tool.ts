@@ -88,7 +88,7 @@ export interface ToolDefinition {
    * once.
    */
   readonly secret: boolean
-  /** Whether a host that loads tool definitions only after a search should load this tool at the start. */
+  /** Whether a host that loads tool definitions only after a search should load this tool at startup. */
   readonly alwaysLoad: boolean
   /** Whether `run` can end with a wait. */
   readonly waits: boolean

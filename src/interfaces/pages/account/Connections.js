@@ -8,7 +8,10 @@ import { Careful } from "../shared/Widgets.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The programs that may use the agent because somebody has signed in by OAuth. @param {{ session: Session }} props */
+/**
+ * The programs that may use the agent because somebody has signed in with OAuth.
+ * @param {{ session: Session }} props
+ */
 export const Connections = ({ session }) => {
   const [connections, setConnections] = useState(/** @type {ReadonlyArray<Connection>} */ ([]))
   const load = async () => setConnections((await session.api.get("v1/connections")).connections)

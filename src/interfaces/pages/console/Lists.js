@@ -175,7 +175,7 @@ export const Connections = () => {
       return message
     })
   const because = reason.trim() === "" ? {} : { reason: reason.trim() }
-  return html`<div class="title"><h2>Connections</h2><p class="hint">Programs that may act for agents since somebody signed in by OAuth. An agent's page lists those of the agent.</p></div>
+  return html`<div class="title"><h2>Connections</h2><p class="hint">Programs that may act for agents since somebody signed in with OAuth. An agent's page lists those of the agent.</p></div>
     <${Problem} text=${problem} />${said}
     ${
     data === null ? null : html`<p>${counted(data.live, "live connection")} of all agents.</p>

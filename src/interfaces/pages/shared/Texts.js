@@ -56,7 +56,7 @@ export const spanOf = (seconds) => {
 }
 
 /**
- * The name of a program that is connected by OAuth. It contains the host that describes the program. Without such a
+ * The name of a program that is connected with OAuth. It contains the host that describes the program. Without such a
  * host, it says that the program chose the name itself, because nobody has checked this name.
  * @param {{ client_name: string | null, client_host: string | null }} connection
  */
@@ -66,5 +66,5 @@ export const programOf = ({ client_host, client_name }) => {
   return name === "" ? "A program without a name" : `A program that calls itself “${name}”`
 }
 
-/** What a program that is connected by OAuth may do. @param {ReadonlyArray<string>} scopes */
+/** What a program that is connected with OAuth may do. @param {ReadonlyArray<string>} scopes */
 export const rightsOf = (scopes) => scopes.includes("agent:act") ? "may read and act" : "may only read"

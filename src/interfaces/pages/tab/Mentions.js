@@ -32,7 +32,7 @@ export const offered = (people, begin) => {
 }
 
 /**
- * The text with the typed beginning replaced by the handle, and the position of the caret after the handle.
+ * The text with the typed beginning replaced with the handle, and the position of the caret after the handle.
  * @param {string} text
  * @param {number} at where the `@` is
  * @param {number} caret
