@@ -257,14 +257,16 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
       const asked: Array<string> = []
-      // The first answer says that the index does not have all messages yet.
+      // The first answer for the whole word says that the index does not have all messages yet. A busy machine may type so
+      // slowly that a part of the word is searched before.
       await page.route("**/v1/messages/search?**", async (route) => {
+        const isAnswered = asked.some((q) => q.startsWith("harb"))
         asked.push(new URL(route.request().url()).searchParams.get("q") ?? "")
         const response = await route.fetch()
         const body = await response.json() as { readonly messages: ReadonlyArray<unknown> }
         await route.fulfill({
           response,
-          json: asked.length === 1
+          json: !isAnswered
             ? { ...body, messages: body.messages.slice(0, 1), complete: false }
             : { ...body, complete: true }
         })
@@ -278,7 +280,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       const hits = adas.getByRole("list", { name: "Found messages" }).getByRole("button")
       await hits.nth(1).waitFor()
       assert.deepStrictEqual(
-        asked,
+        asked.filter((q) => q === "harb*"),
         ["harb*", "harb*"],
         "one search for what was typed, and one because it was incomplete"
       )
