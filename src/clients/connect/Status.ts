@@ -9,7 +9,7 @@ import { nextStep, type Step, type Work } from "./Work.ts"
 export interface ConversationStatus {
   readonly conversation: string
   readonly waiting: number
-  /** What the connector is doing, or for what it waits. */
+  /** The connector's present work, or the event that it waits for. */
   readonly state: string
   /** When the connector runs the next step; null if no step is planned. */
   readonly until: string | null

@@ -27,7 +27,7 @@ export type Decision<Failure> =
   /** Refuse the send if `SendKind.confirm` confirms the refusal. If `forget`, the next send reads the state again. */
   | { readonly _tag: "Refuse"; readonly failure: Failure; readonly forget: boolean }
 
-/** What the queue does after the result of a write. `state` becomes the cached state. */
+/** The queue's next step after a write has ended. `state` becomes the cached state. */
 export type Settlement<State, Failure> =
   | Stored & { readonly _tag: "Stored"; readonly state: State | undefined }
   /** Decide the send again. If `state` is undefined, the queue reads the state first. */
@@ -85,8 +85,8 @@ export interface Opening<K extends SendTypes> extends Checked<K> {
 }
 
 /**
- * What a queue of sends needs to know about one kind of conversation. `decide`, `write` and `settle` are pure. The
- * effects read storage. Only the queue changes the state in memory.
+ * The rules and look-ups by which a queue sends to one kind of conversation, direct or group. `decide`, `write` and
+ * `settle` are pure. The effects read storage. Only the queue changes the state in memory.
  */
 export interface SendKind<K extends SendTypes> {
   /** How often a send may be decided. */
