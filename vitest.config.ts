@@ -14,12 +14,15 @@ const inMemory = (folder: string): boolean => {
 }
 if (process.env["TMPDIR"] === undefined && inMemory("/dev/shm")) process.env["TMPDIR"] = "/dev/shm"
 
+const costs = process.env["COSTS"] !== undefined
+
 export default defineConfig({
   test: {
     // Tests in verification/ take long: each is asked for by name, through a script of its own.
     include: process.env["LONG"] === undefined ? ["test/**/*.test.ts"] : ["{test,verification}/**/*.test.ts"],
     globalSetup: ["test/support/GlobalSetup.ts"],
-    setupFiles: ["test/support/PrintLogs.ts"],
+    setupFiles: ["test/support/PrintLogs.ts", ...(costs ? ["test/support/FileCosts.ts"] : [])],
+    ...(costs ? { reporters: ["default", "./test/support/CostsReporter.ts"] } : {}),
     pool: "forks",
     // A large young generation: a tenth less processor time.
     execArgv: ["--min-semi-space-size=32"],

@@ -32,16 +32,17 @@ export const kernelCpuOf = (pid: number): number => (stat(pid)?.kernel ?? 0) * M
 /** Microseconds of processor time that the children of this process have used that have ended. */
 export const cpuOfEnded = (): number => (stat(process.pid)?.reaped ?? 0) * MICROS_PER_TICK
 
-/** Microseconds of processor time that a process and its children have used, including children that have ended. */
+/** Microseconds of processor time that a process and its descendants have used, including those that have ended. */
 export const cpuOfTree = (root: number): number => {
-  const all = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map((name) => stat(Number(name)))
-  let ticks = 0
-  for (const one of all) {
-    if (one === undefined) continue
-    if (one.pid === root) ticks += one.own + one.reaped
-    else if (one.parent === root) ticks += one.own
+  const children = new Map<number, Array<Stat>>()
+  for (const name of readdirSync("/proc")) {
+    const one = /^\d+$/.test(name) ? stat(Number(name)) : undefined
+    if (one !== undefined) children.set(one.parent, [...(children.get(one.parent) ?? []), one])
   }
-  return ticks * MICROS_PER_TICK
+  const ticks = (one: Stat): number =>
+    (children.get(one.pid) ?? []).reduce((sum, child) => sum + ticks(child), one.own + one.reaped)
+  const start = stat(root)
+  return start === undefined ? 0 : ticks(start) * MICROS_PER_TICK
 }
 
 export const parentOf = (pid: number): number | undefined => stat(pid)?.parent
