@@ -1,7 +1,7 @@
 import { fold, isInWord } from "#domain/search/Folding"
 import { lexemesOf, vectorOf } from "#domain/search/Lexemes"
-import { highlightsOf, lookupsOf, MOST_HIGHLIGHTS, type Term, termsOf } from "#domain/search/SearchQuery"
-import { LONGEST, MOST_WORDS, wordsIn } from "#domain/search/Words"
+import { highlightsOf, lookupsOf, MAX_HIGHLIGHTS, type Term, termsOf } from "#domain/search/SearchQuery"
+import { MAX_WORD_LENGTH, MAX_WORDS, wordsIn } from "#domain/search/Words"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 
@@ -111,8 +111,8 @@ describe("wordsIn", () => {
     ])
     assert.deepStrictEqual([...wordsIn("東京都 go言語")], ["東京", "京都", "都", "go", "言語", "語"])
     assert.deepStrictEqual([...wordsIn("💥 … !")], [])
-    assert.strictEqual(wordsIn("a".repeat(500)).values().next().value, "a".repeat(LONGEST))
-    assert.strictEqual(wordsIn(Array.from({ length: 3_000 }, (_, i) => `w${i}`).join(" ")).size, MOST_WORDS)
+    assert.strictEqual(wordsIn("a".repeat(500)).values().next().value, "a".repeat(MAX_WORD_LENGTH))
+    assert.strictEqual(wordsIn(Array.from({ length: 3_000 }, (_, i) => `w${i}`).join(" ")).size, MAX_WORDS)
   })
 
   it("makes lexemes that need no escape in PostgreSQL", () =>
@@ -162,7 +162,7 @@ describe("highlightsOf", () => {
     assert.deepStrictEqual(marked("ete", "l'e\u0301te\u0301, ÉTÉ"), ["e\u0301te\u0301", "ÉTÉ"])
     assert.deepStrictEqual(marked("strasse", "👩‍💻 Straße"), ["Straße"])
     assert.deepStrictEqual(marked("株式会社", "前㍿後"), ["㍿"])
-    assert.strictEqual(marked("x", "x ".repeat(100))?.length, MOST_HIGHLIGHTS)
+    assert.strictEqual(marked("x", "x ".repeat(100))?.length, MAX_HIGHLIGHTS)
     assert.isUndefined(marked(`${"a".repeat(32)}b`, "a".repeat(40)), "the index shortens words, the answer does not")
   })
 

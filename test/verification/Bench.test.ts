@@ -7,7 +7,7 @@ import { type Compared, figuresOf, isReached } from "../../verification/bench/Ra
 import type { Subject } from "../../verification/bench/Rig.ts"
 import { median, ratiosOf, spreadOf } from "../../verification/bench/Statistics.ts"
 import { isWhole } from "../../verification/bench/Verdict.ts"
-import { HALF, REDIS_FALLBACK_REASONS, windowsOf } from "../../verification/bench/Window.ts"
+import { HALF, ONE_AT_A_TIME, windowsOf } from "../../verification/bench/Window.ts"
 
 const quantiles = (p50: number) => ({ p50, p95: p50 * 2, p99: p50 * 3, max: p50 * 4 })
 
@@ -134,7 +134,7 @@ describe("the bench's figures", () => {
     const then = { root: "", commit: "abc1234" }
     const runs = (
       server: number
-    ) => [measured(LOAD, 0, server, { database: 0 }), measured(REDIS_FALLBACK_REASONS, 0, server * 10, { database: 0 })]
+    ) => [measured(LOAD, 0, server, { database: 0 }), measured(ONE_AT_A_TIME, 0, server * 10, { database: 0 })]
     const outcomes = [
       outcome({}, runs(10)),
       outcome({ stored: 1000 }, runs(11)),
@@ -246,8 +246,8 @@ describe("the bench's options", () => {
 
   it("say which windows a round has", () => {
     const labels = (...args: ReadonlyArray<string>) => windowsOf(optionsOf(args)).map(({ label }) => label)
-    assert.deepStrictEqual(labels(), ["64 in flight", "16 in flight", HALF, REDIS_FALLBACK_REASONS])
-    assert.deepStrictEqual(labels("--alone"), [REDIS_FALLBACK_REASONS])
+    assert.deepStrictEqual(labels(), ["64 in flight", "16 in flight", HALF, ONE_AT_A_TIME])
+    assert.deepStrictEqual(labels("--alone"), [ONE_AT_A_TIME])
     assert.deepStrictEqual(labels("--half"), ["64 in flight", HALF])
     assert.deepStrictEqual(labels("--hot"), ["64 in flight"])
     assert.deepStrictEqual(labels("--group", "256"), [

@@ -27,7 +27,7 @@ const LIMITS = {
 /** Sends under way at once while the ways to send are compared. */
 const IN_FLIGHT = 32
 /** Waits that are answered one at a time, with nothing else going on. */
-const REDIS_FALLBACK_REASONS = 300
+const WAITS_ALONE = 300
 /** Sends at once to waiting agents, in the measurement under load. */
 const AT_ONCE = 16
 const REVISIONS = { older: "2025-11-25", newest: "2026-07-28" } as const
@@ -215,7 +215,7 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
         }
       )
     })
-  const alone = Math.min(REDIS_FALLBACK_REASONS, count >> 1)
+  const alone = Math.min(WAITS_ALONE, count >> 1)
   for (let i = 0; i < alone; i++) await wake(connections[0]!, i)
   const quiet = { fromSend: quantiles(fromSend), fromAnswer: quantiles(fromAnswer) }
   fromSend.length = fromAnswer.length = 0

@@ -1,7 +1,7 @@
 import type { Measured, Outcome } from "./Contender.ts"
 import type { SceneKind } from "./Scene.ts"
 import { median, ratiosOf } from "./Statistics.ts"
-import { HALF, REDIS_FALLBACK_REASONS, TEN } from "./Window.ts"
+import { HALF, ONE_AT_A_TIME, TEN } from "./Window.ts"
 
 /** A figure that has a goal, or that compares subjects. */
 export interface Figure {
@@ -87,7 +87,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
       subject?.apart === true && subject.nodes === nodes && subject.checkout.commit === commit
     )
     if (apartly !== undefined && stored === 0 && traced === undefined && balancer === undefined) {
-      for (const label of [load, HALF, REDIS_FALLBACK_REASONS])
+      for (const label of [load, HALF, ONE_AT_A_TIME])
         compare(`${name}, ${label}: against as many that share nothing`, one, apartly, label, whole)
     }
     if (nodes > 1 && alone !== undefined) {
@@ -105,10 +105,10 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     if (stored > 0 && empty !== undefined) {
       compare(`${name}, ${load}: against an empty database`, one, empty, load, whole, { most: 1.1 })
       compare(
-        `${name}, ${REDIS_FALLBACK_REASONS}: against an empty database`,
+        `${name}, ${ONE_AT_A_TIME}: against an empty database`,
         one,
         empty,
-        REDIS_FALLBACK_REASONS,
+        ONE_AT_A_TIME,
         whole,
         { most: 1.1 }
       )
@@ -140,7 +140,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
           before,
           label,
           whole,
-          label === REDIS_FALLBACK_REASONS ? { most: 0.5 } : undefined
+          label === ONE_AT_A_TIME ? { most: 0.5 } : undefined
         )
         if (label === load) {
           compare(

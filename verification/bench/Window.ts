@@ -33,7 +33,7 @@ export interface WindowOptions {
 }
 
 export const HALF = "half load"
-export const REDIS_FALLBACK_REASONS = "one at a time"
+export const ONE_AT_A_TIME = "one at a time"
 export const TEN = "10 messages/s"
 export const fullLabel = (inFlight: number): string => `${inFlight} in flight`
 
@@ -62,7 +62,7 @@ export const windowsOf = (options: WindowOptions): ReadonlyArray<Window> => {
   })
   const alone: Window = {
     ...aside,
-    label: REDIS_FALLBACK_REASONS,
+    label: ONE_AT_A_TIME,
     pace: { kind: "alone" },
     inFlight: 1,
     floor: options.scene === "ring"

@@ -10,11 +10,11 @@ import { type Settings, SettingsInvalid } from "./Settings.ts"
 import { makeSteps } from "./Steps.ts"
 
 /** How long the connector caches whether an agent is a contact, in milliseconds. */
-const CONTACT_MS = 30_000
+const CONTACT_CACHE_MS = 30_000
 /** How often the connector polls the journal for changes by another process, in milliseconds. */
-const LOOK_MS = 1_000
+const POLL_INTERVAL_MS = 1_000
 /** The longest timer that Node supports, in milliseconds. */
-const LONGEST_MS = 2_147_483_647
+const MAX_TIMER_MS = 2_147_483_647
 
 /**
  * Runs the connector of one agent until its key is refused. Each conversation with work to do has one fiber, which runs
@@ -45,7 +45,7 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
         else return void driven.delete(conversation)
       } else if (step._tag === "Wait") {
         const waitMs = step.until - (yield* Clock.currentTimeMillis)
-        yield* Effect.timeoutOption(Queue.take(changed), Math.min(Math.max(waitMs, 1), LONGEST_MS))
+        yield* Effect.timeoutOption(Queue.take(changed), Math.min(Math.max(waitMs, 1), MAX_TIMER_MS))
       } else {
         yield* slots.withPermit(
           Effect.catchTags(act(conversation), {
@@ -88,7 +88,7 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
     }).pipe(
       Effect.catchTag("Refused", () => Effect.succeed(false))
     )
-    contacts.set(handle, { is, until: now + CONTACT_MS })
+    contacts.set(handle, { is, until: now + CONTACT_CACHE_MS })
     return is
   })
 
@@ -126,7 +126,7 @@ export const connect = Effect.fnUntraced(function*(settings: Settings, adapter: 
 
   const lookForChanges = Effect.gen(function*() {
     for (let version = yield* journal.dataVersion;;) {
-      yield* Effect.sleep(LOOK_MS)
+      yield* Effect.sleep(POLL_INTERVAL_MS)
       const next = yield* journal.dataVersion
       if (next === version) continue
       version = next

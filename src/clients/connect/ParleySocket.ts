@@ -17,14 +17,14 @@ const New = Schema.Struct({ type: Schema.Literal("message.new"), payload: Messag
 const decodeFrame = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Union([Hello, New])))
 
 /** After how many milliseconds without a frame or ping the connection counts as dead. The server pings every 30 s. */
-const SILENCE_MS = 75_000
-const HANDSHAKE_MS = 20_000
+const SILENCE_TIMEOUT_MS = 75_000
+const HANDSHAKE_TIMEOUT_MS = 20_000
 const FIRST_RETRY_MS = 1_000
-const LONGEST_RETRY_MS = 30_000
+const MAX_RETRY_MS = 30_000
 /** How many events may wait. While the queue is full, the connector does not read from the socket. */
 const MAX_EVENTS = 256
 /** The close code with which the server refuses a key or an agent (wire.md E.4). */
-const REFUSED = 1008
+const POLICY_VIOLATION = 1008
 const MAX_FRAME_BYTES = 1_048_576
 
 /**
@@ -48,14 +48,14 @@ export class ParleySocket extends Context.Service<ParleySocket, {
 
         const once = Effect.callback<void, Disconnected | KeyRefused>((resume) => {
           const socket = new WebSocket(`${server.replace(/^http/, "ws")}/v1/ws`, {
-            handshakeTimeout: HANDSHAKE_MS,
+            handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
             maxPayload: MAX_FRAME_BYTES
           })
           let greeted = false
           let silence: NodeJS.Timeout | undefined
           const alive = (): void => {
             clearTimeout(silence)
-            silence = setTimeout(() => socket.terminate(), SILENCE_MS)
+            silence = setTimeout(() => socket.terminate(), SILENCE_TIMEOUT_MS)
           }
           socket.on("open", () => {
             alive()
@@ -83,7 +83,7 @@ export class ParleySocket extends Context.Service<ParleySocket, {
             clearTimeout(silence)
             if (current === socket) current = undefined
             const why = String(reason) || problem || `closed with ${code}`
-            if (code === REFUSED) return resume(Effect.fail(new KeyRefused({ reason: why })))
+            if (code === POLICY_VIOLATION) return resume(Effect.fail(new KeyRefused({ reason: why })))
             // After a connection that worked, reconnect at once. After any other failure, wait first.
             resume(
               greeted
@@ -110,7 +110,7 @@ export class ParleySocket extends Context.Service<ParleySocket, {
             if (failed?._tag === "KeyRefused") return
             failures = failed === undefined ? 0 : failures + 1
             if (failed !== undefined) Queue.offerUnsafe(events, { _tag: "Disconnected", reason: failed.reason })
-            const longest = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(failures, 6))
+            const longest = Math.min(MAX_RETRY_MS, FIRST_RETRY_MS * 2 ** Math.min(failures, 6))
             // Randomize the delay, so that many connectors do not reconnect to a restarted server at the same moment.
             yield* Effect.sleep(longest * (0.5 + Math.random() / 2))
           }

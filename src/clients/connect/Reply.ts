@@ -3,7 +3,7 @@ import type { ConnectMetadata } from "./Mail.ts"
 import type { Reply } from "./Work.ts"
 
 /** How many bytes of JSON the content and the metadata of a message may have together (wire.md C.6). */
-const MOST_BYTES = 32_768
+const MAX_REPLY_BYTES = 32_768
 const CUT = "\n[The rest was cut off.]"
 
 /**
@@ -35,7 +35,7 @@ export const fitText = (text: string, metadata: Readonly<Record<string, unknown>
   const beginning = text.trim().slice(0, outputBytes + 1)
   const clean = beginning.toWellFormed().replaceAll("\0", "\ufffd")
   const fits = (candidate: string): boolean =>
-    Buffer.byteLength(candidate) <= outputBytes && bytes({ text: candidate }) + bytes(metadata) <= MOST_BYTES
+    Buffer.byteLength(candidate) <= outputBytes && bytes({ text: candidate }) + bytes(metadata) <= MAX_REPLY_BYTES
   if (fits(clean)) return clean
   let [low, high] = [0, clean.length]
   while (low < high) {

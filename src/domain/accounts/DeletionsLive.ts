@@ -11,7 +11,7 @@ import { Presences } from "#domain/presence/Presences"
 import { Replies } from "#domain/replies/Replies"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import { batchUpTo } from "#infrastructure/cluster/Job"
-import { LAST_BYTES_MILLIS } from "#infrastructure/files/Blobs"
+import { LAST_BYTES_MS } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { Unavailable } from "#infrastructure/wire/WireError"
@@ -24,9 +24,9 @@ import { ErasuresRepo } from "./ErasuresRepo.ts"
  * account, in milliseconds.
  */
 const LATE_WRITES_MS = 60_000
-const AGAIN_MS = 30_000
+const RETRY_DELAY_MS = 30_000
 const BATCH_ROWS = 20
-const ROWS_AT_ONCE = 1_000
+const MAX_ROWS_PER_STATEMENT = 1_000
 /** How long the response to the deletion waits for the steps to finish. */
 const ANSWER_TIMEOUT = "2 seconds"
 
@@ -50,7 +50,7 @@ export const DeletionsLive = Layer.effect(
     const erasures = yield* ErasuresRepo
     const ids = yield* Ids
     /** How long after the announcement of a file its bytes may still arrive, in milliseconds. */
-    const uploadMs = (yield* Config).UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
+    const uploadMs = (yield* Config).UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MS
     const mutes = yield* Mutes
     const presences = yield* Presences
     const replies = yield* Replies
@@ -68,10 +68,10 @@ export const DeletionsLive = Layer.effect(
      * thousand short statements.
      */
     const eraseRest = Effect.fnUntraced(function*(agentId: string) {
-      for (const batch of erasures.batches) while ((yield* batch(agentId, ROWS_AT_ONCE)) > 0);
+      for (const batch of erasures.batches) while ((yield* batch(agentId, MAX_ROWS_PER_STATEMENT)) > 0);
       yield* erasures.few(agentId)
       for (let after = "";;) {
-        const last = yield* erasures.slice(after, ROWS_AT_ONCE)
+        const last = yield* erasures.slice(after, MAX_ROWS_PER_STATEMENT)
         if (last === null) break
         yield* erasures.uploads(agentId, after, last, now(), uploadMs)
         after = last
@@ -80,7 +80,7 @@ export const DeletionsLive = Layer.effect(
       if (account === undefined) return
       yield* storedAnswers.eraseTexts(agentId, account.handle)
       for (let after = 0;;) {
-        const last = yield* erasures.auditSlice(after, ROWS_AT_ONCE)
+        const last = yield* erasures.auditSlice(after, MAX_ROWS_PER_STATEMENT)
         if (last === null) break
         yield* erasures.audit(account.email, after, last)
         after = last
@@ -126,7 +126,7 @@ export const DeletionsLive = Layer.effect(
         let failed = 0
         for (const deletion of due) {
           // Postpone the deletion first, so that a deletion that keeps failing does not delay the others.
-          yield* repo.postpone(deletion.agentId, now() + AGAIN_MS)
+          yield* repo.postpone(deletion.agentId, now() + RETRY_DELAY_MS)
           yield* Effect.catchCause(finish(deletion), (cause) => {
             failed++
             return complain(cause)

@@ -12,13 +12,7 @@ import {
   type fileErrors
 } from "#domain/sending/SendErrors"
 import { type Batch, batchUpTo } from "#infrastructure/cluster/Job"
-import {
-  Blobs,
-  LAST_BYTES_MILLIS,
-  objectOfFile,
-  type StorageUnavailable,
-  type Verdict
-} from "#infrastructure/files/Blobs"
+import { Blobs, LAST_BYTES_MS, objectOfFile, type StorageUnavailable, type Verdict } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
 import { NotFound, type Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
@@ -39,14 +33,14 @@ export interface NewUpload {
 
 export type AttachmentRefusal = (typeof fileErrors)[number]["Type"] | Unavailable
 
-const HOUR_MILLIS = 3_600_000
-const DAY_MILLIS = 24 * HOUR_MILLIS
+const HOUR_MS = 3_600_000
+const DAY_MS = 24 * HOUR_MS
 const SWEEP_ROWS = 100
 /**
  * After which time a file that could not be checked or removed is tried again, in milliseconds. The delay keeps the
  * file from delaying the others.
  */
-const AGAIN_MILLIS = 600_000
+const RETRY_DELAY_MS = 600_000
 
 /**
  * Files that agents send each other. An agent first announces a file, which reserves the file's size in the agent's
@@ -130,7 +124,7 @@ export class Attachments extends Context.Service<Attachments, {
       const ids = yield* IdempotentIds
       const repo = yield* AttachmentsRepo
       const now = () => clock.currentTimeMillisUnsafe()
-      const kept = config.UPLOADS_RETENTION_HOURS * HOUR_MILLIS
+      const kept = config.UPLOADS_RETENTION_HOURS * HOUR_MS
 
       const scopeOf = Effect.fnUntraced(function*(
         uploaderId: string,
@@ -193,7 +187,7 @@ export class Attachments extends Context.Service<Attachments, {
       const sweep = Effect.gen(function*() {
         const files = yield* repo.overdue(now(), SWEEP_ROWS)
         for (const file of files) {
-          yield* Effect.tapError(look(file), () => Effect.ignore(repo.lookAgain(file.id, now() + AGAIN_MILLIS)))
+          yield* Effect.tapError(look(file), () => Effect.ignore(repo.lookAgain(file.id, now() + RETRY_DELAY_MS)))
         }
         return batchUpTo(SWEEP_ROWS)(files.length)
       })
@@ -204,7 +198,7 @@ export class Attachments extends Context.Service<Attachments, {
           const days = config.RETENTION_MESSAGES_DAYS
           if (days === undefined) return Effect.succeed({ rows: 0, more: false })
           // Add two days, because `usedAt` is only accurate to a day and the message is stored slightly later.
-          return Effect.map(repo.retire(now() - (days + 2) * DAY_MILLIS, now(), SWEEP_ROWS), batchUpTo(SWEEP_ROWS))
+          return Effect.map(repo.retire(now() - (days + 2) * DAY_MS, now(), SWEEP_ROWS), batchUpTo(SWEEP_ROWS))
         }),
         reserve: Effect.fn("Attachments.reserve")(function*(uploaderId, { contentType, filename, sha256, size, to }) {
           const scope = yield* scopeOf(uploaderId, to)
@@ -213,7 +207,7 @@ export class Attachments extends Context.Service<Attachments, {
           const outcome = yield* repo.reserve(
             { id, uploaderId, scope, filename, contentType, size, sha256, createdAt: at },
             config.LIMITS_STORAGE_PER_AGENT,
-            at + config.UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
+            at + config.UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MS
           )
           if (outcome === "blocked") return yield* new Blocked()
           if (outcome === "full") return yield* new QuotaExceeded()
@@ -245,7 +239,7 @@ export class Attachments extends Context.Service<Attachments, {
             verdict = yield* Effect.ensuring(blobs.verify(attachment), Effect.sync(() => asks(false)))
           }
           if (verdict !== "stored") return yield* new AttachmentNotReady({ details: { reason: verdict } })
-          const fresh = attachment.usedAt !== null && now() - attachment.usedAt < DAY_MILLIS
+          const fresh = attachment.usedAt !== null && now() - attachment.usedAt < DAY_MS
           if (!fresh && !(yield* repo.markUsed(id, now()))) {
             return yield* new AttachmentNotFound()
           }

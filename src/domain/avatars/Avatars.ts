@@ -12,13 +12,13 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
 import { AvatarsRepo } from "./AvatarsRepo.ts"
 
-const DAY_MILLIS = 86_400_000
+const DAY_MS = 86_400_000
 const SWEEP_ROWS = 100
 /**
  * After which time the removal of a picture is retried, in milliseconds. The delay keeps the picture from delaying the
  * others.
  */
-const AGAIN_MILLIS = 600_000
+const RETRY_DELAY_MS = 600_000
 
 const objectOf = (key: string) => `avatars/${key}`
 
@@ -80,20 +80,20 @@ export class Avatars extends Context.Service<Avatars, {
 
       const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
         const key = sha256(image).toString("hex")
-        if (!(yield* repo.keep(key, now() + DAY_MILLIS))) return yield* new Unavailable()
+        if (!(yield* repo.keep(key, now() + DAY_MS))) return yield* new Unavailable()
         yield* blobs.putObject(objectOf(key), image, "image/webp")
         return { key, url: avatarUrlOf(config, key) }
       })
 
       const look = Effect.fnUntraced(function*(key: string) {
-        if (!(yield* repo.condemn(key, now()))) return yield* repo.lookAgain(key, now() + DAY_MILLIS)
+        if (!(yield* repo.condemn(key, now()))) return yield* repo.lookAgain(key, now() + DAY_MS)
         yield* blobs.removeObject(objectOf(key))
         yield* repo.remove(key)
       })
       const sweep = Effect.gen(function*() {
         const found = yield* repo.overdue(now(), SWEEP_ROWS)
         for (const key of found) {
-          yield* Effect.tapError(look(key), () => Effect.ignore(repo.lookAgain(key, now() + AGAIN_MILLIS)))
+          yield* Effect.tapError(look(key), () => Effect.ignore(repo.lookAgain(key, now() + RETRY_DELAY_MS)))
         }
         return batchUpTo(SWEEP_ROWS)(found.length)
       })
@@ -104,7 +104,7 @@ export class Avatars extends Context.Service<Avatars, {
         store,
         defer: Effect.fnUntraced(function*(url) {
           const key = avatarKeyOf(config, url)
-          if (key !== null) yield* repo.defer(key, now() + DAY_MILLIS)
+          if (key !== null) yield* repo.defer(key, now() + DAY_MS)
         }),
         sweep,
         set: Effect.fn("Avatars.set")((agentId, bytes) =>

@@ -15,7 +15,7 @@ const MAX_QUEUED = 200_000
 /** How long the first page of an inbox waits for acknowledgements of its agent that are under way, in milliseconds. */
 const BEFORE_PAGE_MS = 250
 /** How long after a failure an acknowledgement is retried. */
-export const AGAIN_AFTER = "1 second"
+export const RETRY_DELAY = "1 second"
 /**
  * How long an attempt waits for the response of PostgreSQL, in milliseconds. The time is shorter than for other
  * statements, because a dead connection never responds and all other acknowledgements wait until the attempt ends.
@@ -93,7 +93,7 @@ export const makeAcknowledgements = (
             fork(Effect.logError("An acknowledgement could not be stored", outcome.exit.cause))
           } else if (tries < MAX_TRIES && late.length < MAX_QUEUED) {
             late.push({ ack, tries })
-            if (late.length === 1) fork(Effect.forkIn(Effect.delay(Effect.sync(tryAgain), AGAIN_AFTER), scope))
+            if (late.length === 1) fork(Effect.forkIn(Effect.delay(Effect.sync(tryAgain), RETRY_DELAY), scope))
           }
         }
         settled?.()

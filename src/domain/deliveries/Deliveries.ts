@@ -11,7 +11,7 @@ import { nextTick } from "#infrastructure/platform/EventLoop"
 import { requestIdOf } from "#infrastructure/platform/RequestId"
 import { Forbidden, Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { AGAIN_AFTER, makeAcknowledgements } from "./Acknowledgements.ts"
+import { makeAcknowledgements, RETRY_DELAY } from "./Acknowledgements.ts"
 import {
   DeliveriesRepo,
   type FoundMessage,
@@ -243,7 +243,7 @@ export class Deliveries extends Context.Service<Deliveries, {
           if (agent.isOwn(messageId)) return
           const found = yield* Effect.retry(find(agent.id, messageId), {
             times: MAX_LOOK_UP_TRIES - 1,
-            schedule: Schedule.spaced(AGAIN_AFTER)
+            schedule: Schedule.spaced(RETRY_DELAY)
           })
           if (found !== undefined && found.inboxNo !== null && found.deliveredAt === null)
             acks.acknowledge(agent.id, found.inboxNo)

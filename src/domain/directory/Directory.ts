@@ -4,7 +4,7 @@ import { type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
 import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer, Schema } from "effect"
-import { type DirectoryEntry, LIMIT, MAX } from "./DirectoryApi.ts"
+import { type DirectoryEntry, LIMIT, MAX_PAGE_SIZE } from "./DirectoryApi.ts"
 import { DirectoryRepo } from "./DirectoryRepo.ts"
 
 const Position = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
@@ -52,7 +52,7 @@ export class Directory extends Context.Service<Directory, {
           const to = prefix === null ? AFTER_ALL : successor(prefix)
           return pageOf(query, {
             usual: LIMIT,
-            max: MAX,
+            max: MAX_PAGE_SIZE,
             position: Position,
             rows: ({ after, ...range }) => {
               if (to === undefined) return Effect.succeed([])

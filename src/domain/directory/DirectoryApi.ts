@@ -33,7 +33,7 @@ const entry: typeof DirectoryEntry.Type = {
 }
 
 export const LIMIT = 20
-export const MAX = 50
+export const MAX_PAGE_SIZE = 50
 export const MAX_OFFSET = 10_000
 
 /** The beginning of a handle, as a parameter of a search. */
@@ -63,7 +63,7 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
       }).annotate({ identifier: "DirectoryPage" })
     })
       .annotate(OwnBudget, true)
-      .annotate(LargeAnswer, { usual: LIMIT, max: MAX, bytes: 10_240 })
+      .annotate(LargeAnswer, { usual: LIMIT, max: MAX_PAGE_SIZE, bytes: 10_240 })
       .annotateMerge(documented({
         summary: "Search the directory",
         description:

@@ -30,7 +30,7 @@ import {
   PendingInvite
 } from "./Group.ts"
 import { createdGroup, group, groupOfGrace, invite, invited, pendingInvite } from "./GroupsExamples.ts"
-import { GroupInvite, MOST_INVITES } from "./Invite.ts"
+import { GroupInvite, MAX_INVITES } from "./Invite.ts"
 
 const GroupName = Name(1, 100)
 
@@ -88,7 +88,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       answer: createdGroup
     })),
     HttpApiEndpoint.get("invites", "/v1/groups/invites", { success: Schema.Array(GroupInvite) })
-      .annotate(LargeAnswer, { usual: MOST_INVITES, max: MOST_INVITES, bytes: 5_120 })
+      .annotate(LargeAnswer, { usual: MAX_INVITES, max: MAX_INVITES, bytes: 5_120 })
       .annotateMerge(documented({
         summary: "List your invites",
         description: "Lists the invites into groups that the caller has not answered, oldest first.",

@@ -12,7 +12,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import type { Candidate, Change, GroupState, Profile } from "./Group.ts"
 import { DAY_MS } from "./Group.ts"
-import { MOST_INVITES } from "./Invite.ts"
+import { MAX_INVITES } from "./Invite.ts"
 
 export interface StoredInvite {
   readonly id: string
@@ -177,7 +177,7 @@ SELECT group_id, changed_at, NULL, NULL FROM silent_group_changes WHERE id = ANY
 const INVITES_OF = `
 SELECT v.*, g.name, g.description, g.avatar_url, g.avatar_key, g.member_count
 FROM group_invites v JOIN groups g ON g.id = v.group_id
-WHERE v.invitee_id = $1 ORDER BY v.created_at, v.id LIMIT ${MOST_INVITES}`
+WHERE v.invitee_id = $1 ORDER BY v.created_at, v.id LIMIT ${MAX_INVITES}`
 
 const PENDING = `
 SELECT * FROM group_invites

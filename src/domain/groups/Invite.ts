@@ -6,7 +6,7 @@ import { Schema } from "effect"
  * How many invites an agent gets in its list, oldest first. Newer invites follow when the agent has accepted or
  * rejected some of these.
  */
-export const MOST_INVITES = 1_000
+export const MAX_INVITES = 1_000
 
 /**
  * An invite as its invitee sees it (wire.md C.1): a row of `GET /v1/groups/invites`, and the payload of

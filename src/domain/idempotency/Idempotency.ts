@@ -55,9 +55,9 @@ const deadlineMillis = (config: Settings): number => config.IDEMPOTENCY_DEADLINE
 export const lapseMillis = (config: Settings): number => deadlineMillis(config) + LAST_STATEMENT_MILLIS
 
 /** How long a response is delayed at most while it is being stored, in milliseconds. */
-const FINISH_MILLIS = 5_000
+const FINISH_TIMEOUT_MS = 5_000
 
-const HOUR_MILLIS = 3_600_000
+const HOUR_MS = 3_600_000
 
 const KEY = /^[ -~]{1,255}$/
 
@@ -98,7 +98,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
       const config = yield* Config
       const ids = yield* Ids
       const repo = yield* IdempotencyRepo
-      const retentionMs = config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS
+      const retentionMs = config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MS
 
       const work = yield* FiberSet.make<HttpServerResponse.HttpServerResponse, Refusal>()
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
@@ -120,7 +120,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
           ? repo.forget(attempt)
           : repo.finish(attempt, { status, headers: { ...response.headers }, body })
         return settled.pipe(
-          Effect.timeout(FINISH_MILLIS),
+          Effect.timeout(FINISH_TIMEOUT_MS),
           Effect.catchCause((cause) =>
             Effect.logWarning("The response to a request with an Idempotency-Key could not be stored", cause)
           )

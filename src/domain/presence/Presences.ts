@@ -27,10 +27,10 @@ const BATCH_SIZE = 100
  * The pause between slices. Because of it, an agent with many holders that changes constantly does not use all
  * processor time.
  */
-const PAUSE = "1 millis"
+const BATCH_PAUSE = "1 millis"
 /** How many rows one statement writes. */
 const KEEP_ROWS = 500
-const SWEEP = "1 second"
+const SWEEP_INTERVAL = "1 second"
 
 /**
  * Keeps the presence of agents (wire.md G.14). The states of live agents are in the store. The message and the last
@@ -152,7 +152,7 @@ export class Presences extends Context.Service<Presences, {
           if (hooked.length > 0) posts.post(hooked, agent.handle, payload)
           if (slice.length < BATCH_SIZE) return
           above = slice.at(-1)!.holder
-          yield* Effect.sleep(PAUSE)
+          yield* Effect.sleep(BATCH_PAUSE)
         }
       })
 
@@ -196,8 +196,8 @@ export class Presences extends Context.Service<Presences, {
 
       yield* Effect.addFinalizer(() => keep)
       yield* Effect.andThen(sweep, keep).pipe(
-        Effect.repeat(Schedule.spaced(SWEEP)),
-        Effect.delay(SWEEP),
+        Effect.repeat(Schedule.spaced(SWEEP_INTERVAL)),
+        Effect.delay(SWEEP_INTERVAL),
         Effect.forkScoped
       )
 

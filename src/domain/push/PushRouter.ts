@@ -267,14 +267,14 @@ export class PushRouter extends Context.Service<PushRouter, {
           })),
         hearsAll: () =>
           [...members.others()].every((node) =>
-            now() - (lines.to(node)?.receivedAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_MS
+            now() - (lines.to(node)?.receivedAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_TIMEOUT_MS
           ),
         introduced: Effect.suspend(() => {
           const others = [...members.others()]
           return others.every((node) => queues.has(node))
             ? Effect.asVoid(onAll("node/reach", null))
             : Effect.fail("not yet")
-        }).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
+        }).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION_TIMEOUT), Effect.ignore),
         onOthers: (notice) =>
           Effect.suspend(() => {
             const until = now() + ANNOUNCE_TIMEOUT_MS
@@ -297,7 +297,7 @@ const DONE: Answer = { ending: "done", value: null }
 const decodeNotice = Schema.decodeUnknownSync(AgentChanged)
 /** How long callers wait for other nodes, in milliseconds. */
 const ANNOUNCE_TIMEOUT_MS = 1_000
-const INTRODUCTION = "3 seconds"
+const INTRODUCTION_TIMEOUT = "3 seconds"
 /**
  * If there are more other nodes than this, a pause follows each announcement. It has PAUSE_MS for each further node.
  */
@@ -312,4 +312,4 @@ const NEAR = 0.5
  * How long a node may send nothing before its notices may be missing on this node, in milliseconds. A node sends
  * something twice a second.
  */
-const UNHEARD_MS = 1_500
+const UNHEARD_TIMEOUT_MS = 1_500

@@ -57,7 +57,7 @@ export type Tried =
   /** There is no open code with this pending id, for this purpose and agent. */
   | { readonly outcome: "none" }
 
-export const HOUR_MILLIS = 3_600_000
+export const HOUR_MS = 3_600_000
 
 /** All SQL on one-time codes. Each statement tests its rule and makes its changes atomically. */
 export class CodesRepo extends Context.Service<CodesRepo, {
@@ -93,7 +93,7 @@ export class CodesRepo extends Context.Service<CodesRepo, {
       const sql = yield* SqlClient.SqlClient
       return CodesRepo.of({
         issue: (code, allowance, now) => {
-          const counts = sql`t > ${now - HOUR_MILLIS}::bigint AND t <= ${now + SET_BACK_MS}::bigint`
+          const counts = sql`t > ${now - HOUR_MS}::bigint AND t <= ${now + SET_BACK_MS}::bigint`
           return Effect.map(
             query`
               WITH slot AS (
@@ -139,13 +139,13 @@ export class CodesRepo extends Context.Service<CodesRepo, {
             ([row]) => {
               if (row === undefined) return { cooldownMs: 0, capMs: 0 }
               const counts = (time: number, ms: number) => time > now - ms && time <= now + SET_BACK_MS
-              const recent = row.sent.filter((time) => counts(time, HOUR_MILLIS))
+              const recent = row.sent.filter((time) => counts(time, HOUR_MS))
               const leaving = recent[recent.length - allowance.perHour]
               return {
                 cooldownMs: row.cleared || !counts(row.last, allowance.cooldownMs)
                   ? 0
                   : row.last + allowance.cooldownMs - now,
-                capMs: leaving === undefined ? 0 : leaving + HOUR_MILLIS - now
+                capMs: leaving === undefined ? 0 : leaving + HOUR_MS - now
               }
             }
           ),

@@ -16,9 +16,11 @@ import { isBehind, TURN_MS, WordIndex } from "./WordIndex.ts"
 /** How many conversations of the caller one statement reads. */
 const BATCH_SIZE = 500
 /** How many candidates one statement finds at most. A window with more candidates is split. */
-const SOME = 1_000
-/** How many candidates one statement finds on a day with more than `SOME` of them. It finds the newest ones. */
-const NEWEST = 200
+const MAX_CANDIDATES = 1_000
+/**
+ * How many candidates one statement finds on a day with more than `MAX_CANDIDATES` of them. It finds the newest ones.
+ */
+const MAX_NEWEST_CANDIDATES = 200
 /**
  * How many tokens a look-up in one statement may contain. The database needs very long to parse a query with tens of
  * thousands of tokens.
@@ -201,7 +203,7 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           if (texts.length === 0) return false
           for (let how: "some" | "newest" = "some";;) {
             if (monotonic() > until) return true
-            const most = how === "some" ? SOME : NEWEST
+            const most = how === "some" ? MAX_CANDIDATES : MAX_NEWEST_CANDIDATES
             const rows = yield* candidates(
               how,
               texts,

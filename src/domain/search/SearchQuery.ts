@@ -1,10 +1,10 @@
 import { codePoints } from "#infrastructure/wire/Text"
 import { fold, type Folded } from "./Folding.ts"
-import { LONGEST, type Run, runsOf, shortened, wordsOf } from "./Words.ts"
+import { MAX_WORD_LENGTH, type Run, runsOf, shortened, wordsOf } from "./Words.ts"
 
-export const MOST_TERMS = 8
-const SHORTEST_PREFIX = 3
-export const MOST_HIGHLIGHTS = 20
+export const MAX_TERMS = 8
+const MIN_PREFIX_LENGTH = 3
+export const MAX_HIGHLIGHTS = 20
 
 /** A word of a query. A message matches the query if it contains all words of the query. */
 export interface Term {
@@ -30,12 +30,12 @@ export const termsOf = (q: string): ReadonlyArray<Term> | { readonly wrong: stri
   const terms = new Map<string, Term>()
   for (const { chars, isUnspaced, text } of runsOf(fold(q))) {
     const isPrefix = !isUnspaced && q.startsWith("*", chars.at(-1)!.to)
-    if (isPrefix && codePoints(text) < SHORTEST_PREFIX)
-      return { wrong: `must have ${SHORTEST_PREFIX} letters or digits before *` }
+    if (isPrefix && codePoints(text) < MIN_PREFIX_LENGTH)
+      return { wrong: `must have ${MIN_PREFIX_LENGTH} letters or digits before *` }
     terms.set(isPrefix ? `${text}*` : text, { text, isPrefix, isUnspaced })
   }
   if (terms.size === 0) return { wrong: "must have a word" }
-  if (terms.size > MOST_TERMS) return { wrong: `must have at most ${MOST_TERMS} words` }
+  if (terms.size > MAX_TERMS) return { wrong: `must have at most ${MAX_TERMS} words` }
   return [...terms.values()]
 }
 
@@ -43,7 +43,7 @@ export const termsOf = (q: string): ReadonlyArray<Term> | { readonly wrong: stri
 export const lookupsOf = ({ isPrefix, isUnspaced, text }: Term): ReadonlyArray<Lookup> => {
   if (!isUnspaced) {
     const word = shortened(text)
-    return [{ word, isPrefix: isPrefix && codePoints(word) < LONGEST }]
+    return [{ word, isPrefix: isPrefix && codePoints(word) < MAX_WORD_LENGTH }]
   }
   const chars = [...text]
   if (chars.length === 1) return [{ word: text, isPrefix: true }]
@@ -93,5 +93,5 @@ export const highlightsOf = (terms: ReadonlyArray<Term>, text: string): Readonly
     if (ranges.length === 0 || !isIndexed(term)) return undefined
     found.push(...ranges)
   }
-  return joined(found).slice(0, MOST_HIGHLIGHTS)
+  return joined(found).slice(0, MAX_HIGHLIGHTS)
 }

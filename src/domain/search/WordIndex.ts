@@ -17,7 +17,7 @@ import {
 import { wordsIn } from "./Words.ts"
 
 /** How many messages one search indexes at most. The job indexes the rest. */
-export const MOST_FIRST = 2_000
+export const MAX_FIRST_BATCH = 2_000
 /** How many messages are read together. */
 const BATCH_SIZE = 50
 /** About how many lexemes one statement adds. They are limited because a statement on PGlite blocks the event loop. */
@@ -27,7 +27,7 @@ export const TURN_MS = 5
 /** How many conversations one step of the job reads, with `BATCH_SIZE` messages in total. */
 const MAX_CONVERSATIONS = 5
 /** How many conversations one statement adds to the work of the job. */
-const LEFT = 200
+const CONVERSATIONS_PER_STATEMENT = 200
 const SWEPT = { conversations: 50, messages: 20 }
 
 /** A piece to index, the current range of its conversation, and the range after the piece is indexed. */
@@ -89,8 +89,8 @@ const textOf = (content: string): string | undefined => (JSON.parse(content) as 
  */
 export class WordIndex extends Context.Service<WordIndex, {
   /**
-   * Indexes the newest messages of these conversations, up to `MOST_FIRST`, for at most `ms` milliseconds, but at least
-   * one message. Returns the conversations with their new ranges.
+   * Indexes the newest messages of these conversations, up to `MAX_FIRST_BATCH`, for at most `ms` milliseconds, but at
+   * least one message. Returns the conversations with their new ranges.
    */
   readonly follow: (
     conversations: ReadonlyArray<Searched>,
@@ -181,9 +181,9 @@ export class WordIndex extends Context.Service<WordIndex, {
        * batch at least, and for further batches until `until`.
        */
       const leave = Effect.fnUntraced(function*(conversations: ReadonlyArray<Searched>, until: number) {
-        for (let at = 0; at < conversations.length; at += LEFT) {
+        for (let at = 0; at < conversations.length; at += CONVERSATIONS_PER_STATEMENT) {
           yield* repo.move(
-            conversations.slice(at, at + LEFT).map(({ conversationId, lastSeq }) => ({
+            conversations.slice(at, at + CONVERSATIONS_PER_STATEMENT).map(({ conversationId, lastSeq }) => ({
               conversationId,
               was: null,
               range: { from: lastSeq, through: lastSeq }
@@ -206,7 +206,7 @@ export class WordIndex extends Context.Service<WordIndex, {
           const until = monotonic() + ms
           const current = new Map(conversations.map((one) => [one.conversationId, one]))
           let waiting = conversations.filter(isBehind).toSorted((one, other) => other.lastMessageAt - one.lastMessageAt)
-          let budget = MOST_FIRST
+          let budget = MAX_FIRST_BATCH
           while (waiting.length > 0 && budget > 0 && monotonic() < until) {
             const work: Array<Work> = []
             let room = Math.min(BATCH_SIZE, budget)
@@ -232,7 +232,7 @@ export class WordIndex extends Context.Service<WordIndex, {
           aboveStep = rows.length < MAX_CONVERSATIONS ? "" : rows.at(-1)!.conversationId
           if (rows.length === 0) return { rows: 0, more: !isFirst }
           const work = rows.map(({ conversationId, range }) =>
-            nextWork(conversationId, range.through, range, Math.floor(BATCH_SIZE / rows.length), MOST_FIRST)
+            nextWork(conversationId, range.through, range, Math.floor(BATCH_SIZE / rows.length), MAX_FIRST_BATCH)
           )
           yield* index(work)
           return { rows: work.reduce((sum, { piece }) => sum + piece.through - piece.after, 0), more: true }

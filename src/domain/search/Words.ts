@@ -1,9 +1,9 @@
 import { fold, type Folded, isInWord, isUnspaced } from "./Folding.ts"
 
 /** How many characters of a word are indexed. */
-export const LONGEST = 32
+export const MAX_WORD_LENGTH = 32
 /** How many different words of a message are indexed. These are the first ones of its text. */
-export const MOST_WORDS = 1_000
+export const MAX_WORDS = 1_000
 
 /**
  * A run of characters without a separator: a word, or characters of a script without spaces (`isUnspaced`). In such a
@@ -39,7 +39,8 @@ export const runsOf = (folded: ReadonlyArray<Folded>): ReadonlyArray<Run> => {
 }
 
 /** The first characters of a text. */
-export const shortened = (text: string): string => text.length <= LONGEST ? text : [...text].slice(0, LONGEST).join("")
+export const shortened = (text: string): string =>
+  text.length <= MAX_WORD_LENGTH ? text : [...text].slice(0, MAX_WORD_LENGTH).join("")
 
 /** The pairs of adjacent characters in an unspaced run, and the last character alone. */
 const pairs = ({ chars }: Run): ReadonlyArray<string> => chars.map(({ char }, i) => char + (chars[i + 1]?.char ?? ""))
@@ -49,7 +50,7 @@ export const wordsOf = (runs: ReadonlyArray<Run>): ReadonlySet<string> => {
   const words = new Set<string>()
   for (const run of runs) {
     for (const word of run.isUnspaced ? pairs(run) : [shortened(run.text)]) {
-      if (words.size === MOST_WORDS) return words
+      if (words.size === MAX_WORDS) return words
       words.add(word)
     }
   }

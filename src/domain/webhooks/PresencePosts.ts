@@ -4,8 +4,8 @@ import { WebhookActors } from "./WebhookActors.ts"
 import { WebhooksRepo } from "./WebhooksRepo.ts"
 
 /** How many events may wait to be posted. Further events are dropped. */
-const CAPACITY = 10_000
-const SLICE = 250
+const MAX_QUEUED = 10_000
+const BATCH_SIZE = 250
 
 /**
  * Posts presence to webhooks, best effort. Events wait in memory for up to a second and are tried once. If an agent's
@@ -29,8 +29,8 @@ export class PresencePosts extends Context.Service<PresencePosts, {
       const post = Effect.gen(function*() {
         const all = [...waiting.values()]
         waiting = new Map()
-        for (let from = 0; from < all.length; from += SLICE) {
-          const slice = all.slice(from, from + SLICE)
+        for (let from = 0; from < all.length; from += BATCH_SIZE) {
+          const slice = all.slice(from, from + BATCH_SIZE)
           const targets = yield* repo.targets(
             [...new Set(slice.map(({ agentId }) => agentId))],
             "presence.update",
@@ -52,7 +52,7 @@ export class PresencePosts extends Context.Service<PresencePosts, {
         post: (agentIds, handle, data) => {
           for (const agentId of agentIds) {
             const key = `${agentId} ${handle}`
-            if (waiting.size < CAPACITY || waiting.has(key)) waiting.set(key, { agentId, data })
+            if (waiting.size < MAX_QUEUED || waiting.has(key)) waiting.set(key, { agentId, data })
           }
         }
       })

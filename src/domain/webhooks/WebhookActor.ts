@@ -82,9 +82,9 @@ export interface Dependencies {
 /** How many deliveries of one webhook are posted at the same time. */
 const MAX_CONCURRENT_POSTS = 4
 /** How many deliveries one read of the outbox takes. */
-const PAGE = 32
+const PAGE_SIZE = 32
 /** How long a pass waits for a delivery to become due. For later deliveries the sweep wakes the webhook. */
-const SOON_MS = 60_000
+const RECHECK_DELAY_MS = 60_000
 
 /**
  * Whether a delivery is to be posted now. If a delivery would wait longer than its retry delay, it was scheduled before
@@ -131,7 +131,7 @@ export class WebhookActor {
     while (this.deps.isLocal(this.id)) {
       this.woken.closeUnsafe()
       this.lastUsed = this.deps.now()
-      const work = yield* this.deps.work(this.id, PAGE)
+      const work = yield* this.deps.work(this.id, PAGE_SIZE)
       if (work === undefined) {
         this.circuit = closed
         return
@@ -145,7 +145,7 @@ export class WebhookActor {
       if (state === "Pause" || due.length === 0) {
         const held = filled === false ? Number.POSITIVE_INFINITY : now + filled.heldMs
         const next = Math.max(work.waiting[0]?.dueAt ?? held, work.pausedUntil ?? 0)
-        if (next - now <= SOON_MS) {
+        if (next - now <= RECHECK_DELAY_MS) {
           yield* Effect.timeoutOption(this.woken.await, Math.max(next - now, 1))
         } else if (!this.woken.isOpen() || state === "Pause") return
         continue

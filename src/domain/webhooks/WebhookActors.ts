@@ -13,7 +13,7 @@ import { type Dependencies, WebhookActor } from "./WebhookActor.ts"
 import { WebhookEntity } from "./WebhookEntity.ts"
 import { type SignedTarget, WebhooksRepo } from "./WebhooksRepo.ts"
 
-const SLICE = 200
+const BATCH_SIZE = 200
 const RETENTION_ROWS = 500
 /** How long a statement that began before a webhook was deleted may still write deliveries for it. */
 const LATE_WRITES_MS = 60_000
@@ -132,10 +132,10 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       // job moves to another process.
       let above = ""
       const wakeDue = Effect.gen(function*() {
-        const slice = yield* repo.due(above, now(), SLICE)
+        const slice = yield* repo.due(above, now(), BATCH_SIZE)
         const due = slice.filter((one) => one.due)
         for (const { id } of due) wake(id)
-        above = slice.length < SLICE ? "" : slice.at(-1)!.id
+        above = slice.length < BATCH_SIZE ? "" : slice.at(-1)!.id
         return { rows: due.length, more: above !== "" }
       })
 

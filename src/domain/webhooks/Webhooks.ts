@@ -12,10 +12,10 @@ import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
 import { type InboxStep, WebhooksRepo } from "./WebhooksRepo.ts"
 
 const LIMIT = 50
-const MAX = 200
+const MAX_LISTED = 200
 /** The time-out of the DNS look-up when a webhook is created. Each post resolves the name again. */
 const LOOKUP_TIMEOUT = "3 seconds"
-const TRIES = 20
+const MAX_ATTEMPTS = 20
 
 /** The webhooks of agents (wire.md C.12). A webhook of another agent gives `NotFound`, as if it did not exist. */
 export class Webhooks extends Context.Service<Webhooks, {
@@ -108,7 +108,7 @@ export class Webhooks extends Context.Service<Webhooks, {
           const asked = [...new Set(events)]
           const most = limits.of("LIMITS_WEBHOOKS_PER_AGENT", config.LIMITS_WEBHOOKS_PER_AGENT, agentId)
           const id = yield* idempotentIds.make("whk")
-          for (let tries = 0; tries < TRIES; tries++) {
+          for (let tries = 0; tries < MAX_ATTEMPTS; tries++) {
             const webhook = yield* repo.create({
               id,
               agentId,
@@ -131,7 +131,7 @@ export class Webhooks extends Context.Service<Webhooks, {
         list: Effect.fn("Webhooks.list")((agentId, query) =>
           pageOf(query, {
             usual: LIMIT,
-            max: MAX,
+            max: MAX_LISTED,
             position: TimePosition,
             rows: (range) => repo.list(agentId, range),
             total: repo.count(agentId),

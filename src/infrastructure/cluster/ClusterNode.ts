@@ -101,19 +101,19 @@ export const claimAddress = (
  * How many database connections the pool has. One connection holds the shard locks. The others are needed while
  * statements hang and are repeated.
  */
-const CONNECTIONS = 4
+const DATABASE_CONNECTIONS = 4
 /**
  * How long one attempt to register a node waits until the node may join. Because of this bound, a node that is stopping
  * can end its attempts.
  */
-const JOINS_WITHIN = "2 seconds"
+const JOIN_TIMEOUT = "2 seconds"
 
 /**
  * How many milliseconds an excluded node has to release its shards by itself. A node that is silent has had this time
  * already.
  */
-const RELEASES_WITHIN_MS = 3_000
-const END_WITHIN = "1 second"
+const RELEASE_TIMEOUT_MS = 3_000
+const END_TIMEOUT = "1 second"
 
 /**
  * The list of nodes and the shard locks. They use separate database connections, so that a node that is too busy to
@@ -160,7 +160,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
             : Effect.fail("not yet")
         }).pipe(
           Effect.retry({ schedule: Schedule.spaced("100 millis"), while: (failure) => failure === "not yet" }),
-          Effect.timeout(JOINS_WITHIN),
+          Effect.timeout(JOIN_TIMEOUT),
           Effect.mapError(persistence)
         )
       /** Ends the database sessions of nodes that are excluded and keep their shards. */
@@ -172,7 +172,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
         const excluded = endedBy(self, listed)
         excludedSince = new Map(excluded.map(({ address }) => [address, before.get(address) ?? now()]))
         const due = excluded.flatMap(({ address, isSilent }) =>
-          isSilent || now() - excludedSince.get(address)! >= RELEASES_WITHIN_MS ? [address] : []
+          isSilent || now() - excludedSince.get(address)! >= RELEASE_TIMEOUT_MS ? [address] : []
         )
         const readAt = said.get(self)?.readAt
         if (due.length === 0 || readAt === undefined) return Effect.void
@@ -190,7 +190,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
                 + "after 10 s and not after 4: use the same role on all nodes, or grant it pg_signal_backend"
             )
           }),
-          Effect.timeout(END_WITHIN),
+          Effect.timeout(END_TIMEOUT),
           Effect.ignore
         )
       }
@@ -232,7 +232,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
   ).pipe(
     Layer.provide(SqlRunnerStorage.layerStorage({})),
     Layer.provideMerge(NodeTable.layer),
-    Layer.provide(layerPg({ url, poolSize: CONNECTIONS, pipeline: true, mark: lockKeyOf(self) }))
+    Layer.provide(layerPg({ url, poolSize: DATABASE_CONNECTIONS, pipeline: true, mark: lockKeyOf(self) }))
   )
 
 const NOBODY: ReadonlySet<string> = new Set()
@@ -259,7 +259,7 @@ const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
   })
 
 /** How long a node that stops waits until other nodes own its shards. */
-const HANDED_OVER_WITHIN = "2500 millis"
+const HANDOVER_TIMEOUT = "2500 millis"
 
 /**
  * A node that is asked to stop first hands its shards over to the other nodes. Meanwhile it still serves requests and
@@ -275,7 +275,7 @@ const layerHandOver = Layer.effect(
       return shards.some((shard) => sharding.hasShardId(shard)) ? Effect.fail("some are left") : Effect.void
     })
     return Effect.retry(released, Schedule.spaced("20 millis")).pipe(
-      Effect.timeoutOption(HANDED_OVER_WITHIN),
+      Effect.timeoutOption(HANDOVER_TIMEOUT),
       Effect.ignore
     )
   })

@@ -37,9 +37,9 @@ interface Untyped {
  * How many milliseconds to wait before a call that found no owner is tried again for the first time. Each pause is
  * twice as long as the one before.
  */
-const LEAST_PAUSE_MS = 25
+const MIN_RETRY_DELAY_MS = 25
 /** The longest pause, in milliseconds. */
-const MOST_PAUSE_MS = 200
+const MAX_RETRY_DELAY_MS = 200
 
 /**
  * Makes the client of an entity from its Rpcs and their handlers, and serves calls from other nodes to these handlers
@@ -132,9 +132,9 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
         }
         // An excluded node cannot connect to the owner, but the client can repeat its request at another node.
         if (now() >= until || (answer === "unsent" && !members.belongs())) return yield* new Unavailable()
-        const pause = Math.min(MOST_PAUSE_MS, LEAST_PAUSE_MS * 2 ** tries)
+        const pause = Math.min(MAX_RETRY_DELAY_MS, MIN_RETRY_DELAY_MS * 2 ** tries)
         // The list of nodes is not read before shorter pauses, because each node reads it twice a second anyway.
-        if (pause === MOST_PAUSE_MS) yield* members.refresh
+        if (pause === MAX_RETRY_DELAY_MS) yield* members.refresh
         yield* Effect.sleep(Math.min(pause, until - now()))
       }
     })

@@ -28,9 +28,9 @@ export interface Job<E, R> {
 }
 
 /** The pause between two batches, so that a long job leaves room for requests. */
-const PAUSE = Duration.millis(10)
+const BATCH_PAUSE = Duration.millis(10)
 /** The longest pause after a failure, unless the job's period is shorter; then the period is the limit. */
-const AGAIN = Duration.seconds(30)
+const RETRY_DELAY = Duration.seconds(30)
 
 /**
  * A background job on stored data, which one process of the cluster runs. The job runs when the process takes it over,
@@ -53,7 +53,7 @@ export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never,
     return made
   })
   const run = Effect.gen(function*() {
-    while ((yield* timed).more) yield* Effect.sleep(PAUSE)
+    while ((yield* timed).more) yield* Effect.sleep(BATCH_PAUSE)
   })
   const pass = Effect.matchCauseEffect(run, {
     onSuccess: () =>
@@ -68,7 +68,7 @@ export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never,
           Effect.annotateLogs(attributes),
           Effect.map(() => {
             runs.failed.add()
-            return Duration.min(period, AGAIN)
+            return Duration.min(period, RETRY_DELAY)
           })
         )
   })

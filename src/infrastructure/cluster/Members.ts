@@ -59,7 +59,7 @@ export class Members extends Context.Service<Members, {
       let key = ""
 
       let wasMember = false
-      let announceAt = now() + FIRST_MS
+      let announceAt = now() + FIRST_WARNING_DELAY_MS
       const announce = (isMember: boolean, isListed: boolean): Effect.Effect<void> =>
         Effect.suspend(() => {
           const isOut = wasMember && !isMember
@@ -170,7 +170,7 @@ const POLL_INTERVAL = "500 millis"
 /** How often a node that does not belong to the cluster logs a warning, in milliseconds. */
 const ANNOUNCE_EVERY_MS = 60_000
 /** How long such a node waits before the first warning, in milliseconds. */
-const FIRST_MS = 2_000
+const FIRST_WARNING_DELAY_MS = 2_000
 /**
  * How much longer the node waits before a warning while it does not know yet why some other node does not respond, in
  * milliseconds.

@@ -43,7 +43,7 @@ const BUSY: Answer = { ending: "busy", value: null }
 const MAX_OPEN = 20_000
 /** How many characters the open calls to one node may have together. */
 const MAX_OPEN_CHARS = 64_000_000
-const LATE_EVERY = "250 millis"
+const TIMEOUT_CHECK_INTERVAL = "250 millis"
 
 interface Open {
   readonly chars: number
@@ -148,7 +148,7 @@ export class NodeCalls extends Context.Service<NodeCalls, {
         for (const calls of callsOf.values()) {
           for (const [callNo, { until }] of calls.open) if (until <= time) calls.close(callNo)?.settle("late")
         }
-      }).pipe(Effect.repeat(Schedule.spaced(LATE_EVERY)), Effect.forkScoped)
+      }).pipe(Effect.repeat(Schedule.spaced(TIMEOUT_CHECK_INTERVAL)), Effect.forkScoped)
       yield* remoteOpen.readsIn(() => callsOf.values().reduce((sum, { open }) => sum + open.size, 0))
 
       return NodeCalls.of({

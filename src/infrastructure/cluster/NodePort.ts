@@ -34,7 +34,7 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
  */
 const SILENT_MS = 10_000
 /** How long open connections may still send data after this node stops listening. */
-const CLOSED_WITHIN = "500 millis"
+const CLOSE_TIMEOUT = "500 millis"
 /**
  * A refused secret is reported only if no connection from the same host is accepted within this time. During a rotation
  * of the secret, a node tries its other secret immediately.
@@ -64,7 +64,7 @@ const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
 }
 
 /** The first byte of a TLS handshake. */
-const HANDSHAKE = 0x16
+const TLS_HANDSHAKE_BYTE = 0x16
 
 /**
  * The port on which this node listens for the other nodes. With RUNNER_PORT=0 the operating system chooses the port.
@@ -140,7 +140,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
           connection.once("readable", () => {
             const first = connection.read() as Buffer | null
             if (first === null) return connection.destroy()
-            if (first[0] === HANDSHAKE) {
+            if (first[0] === TLS_HANDSHAKE_BYTE) {
               refuse(host, "encrypted")
               return connection.destroy()
             }
@@ -188,7 +188,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
           Effect.gen(function*() {
             const closed = once(listener, "close")
             listener.close()
-            yield* Effect.timeoutOption(Effect.promise(() => closed), CLOSED_WITHIN)
+            yield* Effect.timeoutOption(Effect.promise(() => closed), CLOSE_TIMEOUT)
             for (const connection of open.values()) connection.destroy()
           })
       )

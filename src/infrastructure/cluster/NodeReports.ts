@@ -4,7 +4,7 @@ import { Clock, Context, type Duration, Effect, Latch, Layer, Schedule } from "e
 import { NodeDrain } from "./NodeDuty.ts"
 import { NODE_PROTOCOL_VERSION } from "./NodeGreeting.ts"
 import { type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
-import { SILENT_MS } from "./PeerConnection.ts"
+import { SILENCE_TIMEOUT_MS } from "./PeerConnection.ts"
 import { PeerConnections } from "./PeerConnections.ts"
 
 /**
@@ -46,7 +46,7 @@ export class NodeReports extends Context.Service<NodeReports, {
             changed.openUnsafe()
           },
           ended: ({ isConfirmed, node }, end) => {
-            if (end === "connection" && isConfirmed) torn.set(node, now() + SILENT_MS)
+            if (end === "connection" && isConfirmed) torn.set(node, now() + SILENCE_TIMEOUT_MS)
             parted.openUnsafe()
             changed.openUnsafe()
           }
@@ -65,7 +65,7 @@ export class NodeReports extends Context.Service<NodeReports, {
          * the wait is shorter.
          */
         const within = (latch: Latch.Latch, every: Duration.Input) =>
-          Effect.suspend(() => Effect.timeoutOption(latch.await, torn.size > 0 ? TORN_EVERY : every))
+          Effect.suspend(() => Effect.timeoutOption(latch.await, torn.size > 0 ? TORN_LINE_INTERVAL : every))
         /** Why there is no connection to a node. */
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
           theirs !== undefined && theirs.wire !== NODE_PROTOCOL_VERSION
@@ -101,14 +101,14 @@ export class NodeReports extends Context.Service<NodeReports, {
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not write which nodes it reaches", cause)),
-          Effect.andThen(within(changed, SAID_EVERY)),
+          Effect.andThen(within(changed, WRITE_INTERVAL)),
           Effect.forever,
           Effect.forkScoped
         )
         yield* readRows.pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("The reports of the other nodes could not be read", cause)),
-          Effect.andThen(within(parted, LOOK_EVERY)),
+          Effect.andThen(within(parted, READ_INTERVAL)),
           Effect.forever,
           Effect.forkScoped
         )
@@ -118,7 +118,7 @@ export class NodeReports extends Context.Service<NodeReports, {
             address !== self && listed !== null && isLocked && isFresh
           )
         yield* Effect.suspend(() => others().length === 0 ? Effect.fail("nobody yet") : Effect.void).pipe(
-          Effect.retry(Schedule.spaced(LOOK_EVERY)),
+          Effect.retry(Schedule.spaced(READ_INTERVAL)),
           Effect.andThen(Effect.suspend(() =>
             Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true })
           )),
@@ -146,10 +146,10 @@ export class NodeReports extends Context.Service<NodeReports, {
     )
 }
 
-const LOOK_EVERY = "500 millis"
-const SAID_EVERY = "500 millis"
+const READ_INTERVAL = "500 millis"
+const WRITE_INTERVAL = "500 millis"
 const UNSEEN_MS = 15_000
-const TORN_EVERY = "100 millis"
+const TORN_LINE_INTERVAL = "100 millis"
 
 /**
  * The differences in settings between a starting node and the existing nodes, as one log line for each setting and

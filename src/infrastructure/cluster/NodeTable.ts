@@ -59,17 +59,17 @@ export const lockKeyOf = (address: string): number => createHash("sha256").updat
  * How old the row of a working node may be. A node writes its row every half second, so the node may stand still for
  * 2.4 s. A garbage collection, a busy processor or one lost packet takes less time.
  */
-const FRESH = "3 seconds"
+const EXPIRY = "3 seconds"
 /**
  * How long after a node has written that it takes or hands over shards all nodes act on the row. Each node reads the
  * rows every half second, so every node has read the row by then.
  */
 const TURN = "0.75 seconds"
 /** `end` does nothing if the rows on which it was decided were read longer ago than this. */
-const READ_WITHIN = "1 second"
+const MAX_READ_AGE = "1 second"
 
 /** A row that is older than this is ignored, and is removed when any node leaves. */
-const FORGOTTEN = "10 minutes"
+const ROW_EXPIRY = "10 minutes"
 
 const decodeReaches = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Schema.String)))
 const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
@@ -118,13 +118,13 @@ export class NodeTable extends Context.Service<NodeTable, {
             )
             SELECT n.address, n.reaches, n.facts, r.machine_id AS listed,
               n.lock_key::oid IN (SELECT objid FROM locks) AS "isLocked",
-              clock_timestamp() - n.said_at < ${FRESH}::interval AS "isFresh",
-              clock_timestamp() - n.said_at >= ${FRESH}::interval AND bool_or(clock_timestamp() - n.said_at < ${FRESH}::interval
-                AND clock_timestamp() - n.steady_since > ${FRESH}::interval) OVER () AS "isSilent",
+              clock_timestamp() - n.said_at < ${EXPIRY}::interval AS "isFresh",
+              clock_timestamp() - n.said_at >= ${EXPIRY}::interval AND bool_or(clock_timestamp() - n.said_at < ${EXPIRY}::interval
+                AND clock_timestamp() - n.steady_since > ${EXPIRY}::interval) OVER () AS "isSilent",
               n.owns, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000 AS "turnsInMs",
               clock_timestamp()::text AS "readAt"
             FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
-            WHERE clock_timestamp() - n.said_at < ${FORGOTTEN}::interval
+            WHERE clock_timestamp() - n.said_at < ${ROW_EXPIRY}::interval
           `,
           (rows) =>
             rows.map((row): NodeRow => ({
@@ -135,7 +135,7 @@ export class NodeTable extends Context.Service<NodeTable, {
         ),
         urls: Effect.map(
           sql<{ readonly facts: string }>`
-            SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${FRESH}::interval ORDER BY address`,
+            SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${EXPIRY}::interval ORDER BY address`,
           (rows) => rows.flatMap(({ facts }) => Option.getOrUndefined(decodeFacts(facts))?.url ?? [])
         ),
         report: (address, reaches, facts, owns) =>
@@ -160,16 +160,16 @@ export class NodeTable extends Context.Service<NodeTable, {
               SELECT pg_terminate_backend(a.pid, 100)
               FROM cluster_nodes n JOIN pg_stat_activity a ON a.application_name LIKE '%@' || n.lock_key
               WHERE n.address = ANY(${addresses}::text[]) AND a.datname = current_database()
-                AND n.said_at < ${readAt}::timestamptz AND clock_timestamp() - ${readAt}::timestamptz < ${READ_WITHIN}::interval
+                AND n.said_at < ${readAt}::timestamptz AND clock_timestamp() - ${readAt}::timestamptz < ${MAX_READ_AGE}::interval
                 AND (a.backend_start < n.said_at) IS NOT FALSE
-                AND (clock_timestamp() - n.said_at > ${FRESH}::interval OR a.pid IN (
+                AND (clock_timestamp() - n.said_at > ${EXPIRY}::interval OR a.pid IN (
                   SELECT pid FROM pg_locks
                   WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid = ${SHARD_LOCKS}::oid))
             `,
             ({ length }) => length
           ),
         leave: (address) =>
-          sql`DELETE FROM cluster_nodes WHERE address = ${address} OR clock_timestamp() - said_at > ${FORGOTTEN}::interval`
+          sql`DELETE FROM cluster_nodes WHERE address = ${address} OR clock_timestamp() - said_at > ${ROW_EXPIRY}::interval`
       }))
   )
 }

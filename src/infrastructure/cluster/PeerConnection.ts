@@ -18,7 +18,7 @@
  *
  * - All entries that one turn of the event loop queues are written together, in the check phase of that turn
  *   (`setImmediate`). They wait for no timer and for no response. They wait for acknowledgements only while
- *   WINDOW_CHARS are unacknowledged.
+ *   MAX_UNACKNOWLEDGED_CHARS are unacknowledged.
  * - Nothing is ever sent again. Acknowledgements bound how much may be in flight, and show that the process of the
  *   other side works, not only its kernel. Each frame contains an acknowledgement. A side that writes nothing else
  *   sends an empty frame after half a second, or after 0.2 s if it has received entries that it has not acknowledged
@@ -38,16 +38,16 @@
 
 import type { Socket } from "node:net"
 
-const LENGTH = 4
-const HEAD = 12
+const LENGTH_BYTES = 4
+const HEAD_BYTES = 12
 /**
  * How many characters of entries one frame contains, unless a single entry is longer. A character takes up to three
  * bytes.
  */
-const FRAME_CHARS = 1_000_000
+const MAX_FRAME_CHARS = 1_000_000
 /** How many bytes a received frame may have. One entry has at most 2 million characters. */
 const MAX_FRAME = 16_777_216
-const WINDOW_CHARS = 4_000_000
+const MAX_UNACKNOWLEDGED_CHARS = 4_000_000
 /**
  * How many characters of calls and responses may wait for room in the window. This is twice the limit of calls alone
  * (`NodeCalls.ts`).
@@ -59,11 +59,11 @@ const EMPTY = "[]"
  * frames at most.
  */
 const MAX_NUMBER = 2 ** 32 - 1_000
-const BEAT_MS = 500
+const HEARTBEAT_INTERVAL_MS = 500
 /** How long an acknowledgement waits for another frame that can carry it, in milliseconds. */
-const ACKNOWLEDGE_MS = 200
-export const SILENT_MS = 3_000
-const UNACKNOWLEDGED_MS = 5_000
+const ACKNOWLEDGE_INTERVAL_MS = 200
+export const SILENCE_TIMEOUT_MS = 3_000
+const ACKNOWLEDGE_TIMEOUT_MS = 5_000
 
 /** An entry in the queue. It is the JSON text, or an object that makes the JSON text when the entry is sent. */
 export type Entry = string | { readonly encode: () => string }
@@ -113,7 +113,7 @@ export class PeerConnection {
   private received: Array<Buffer> = []
   private receivedBytes = 0
   /** How many bytes `received` must contain before the next step of reading its first frame is possible. */
-  private wanted = HEAD
+  private wanted = HEAD_BYTES
   private lastReceived: number
   private isAcknowledged = false
   private isOver = false
@@ -182,15 +182,15 @@ export class PeerConnection {
   check(judges: boolean): void {
     const now = this.now()
     const [oldest] = this.unacknowledged
-    if (judges && now - this.lastReceived > SILENT_MS)
-      return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
-    if (judges && oldest !== undefined && now - oldest.at > UNACKNOWLEDGED_MS) {
-      return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
+    if (judges && now - this.lastReceived > SILENCE_TIMEOUT_MS)
+      return this.end("silence", new Error(`nothing was heard for ${SILENCE_TIMEOUT_MS / 1_000} s`))
+    if (judges && oldest !== undefined && now - oldest.at > ACKNOWLEDGE_TIMEOUT_MS) {
+      return this.end("silence", new Error(`nothing was acknowledged for ${ACKNOWLEDGE_TIMEOUT_MS / 1_000} s`))
     }
     const quiet = now - this.sentAt
     // An empty frame is acknowledged only by the next frame that is due anyway. Otherwise two nodes would acknowledge
     // each other's empty frames endlessly.
-    if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.takenBytes > 0)) this.flush(true)
+    if (quiet >= HEARTBEAT_INTERVAL_MS || (quiet >= ACKNOWLEDGE_INTERVAL_MS && this.takenBytes > 0)) this.flush(true)
   }
 
   end(end: LineEnd, cause?: unknown): void {
@@ -220,10 +220,10 @@ export class PeerConnection {
     const frames: Array<Buffer> = []
     if (this.sent >= MAX_NUMBER) return this.end("connection", new Error("all numbers of frames are used"))
     let at = 0
-    while (at < queue.length && this.unacknowledgedChars < WINDOW_CHARS) {
+    while (at < queue.length && this.unacknowledgedChars < MAX_UNACKNOWLEDGED_CHARS) {
       let text = "["
       let entries = 0
-      for (; at < queue.length && text.length < FRAME_CHARS; at++) {
+      for (; at < queue.length && text.length < MAX_FRAME_CHARS; at++) {
         const entry = queue[at]!
         if (typeof entry === "string") this.queuedChars -= entry.length
         text += `${entries++ === 0 ? "" : ","}${typeof entry === "string" ? entry : entry.encode()}`
@@ -238,12 +238,12 @@ export class PeerConnection {
 
   private frame(text: string): Buffer {
     const size = Buffer.byteLength(text)
-    const bytes = Buffer.allocUnsafe(HEAD + size)
-    bytes.writeUInt32BE(HEAD - LENGTH + size, 0)
+    const bytes = Buffer.allocUnsafe(HEAD_BYTES + size)
+    bytes.writeUInt32BE(HEAD_BYTES - LENGTH_BYTES + size, 0)
     bytes.writeUInt32BE(++this.sent, 4)
     bytes.writeUInt32BE(this.taken, 8)
     // A text with as many bytes as characters is ASCII, for which latin1 is faster.
-    bytes.write(text, HEAD, size === text.length ? "latin1" : "utf8")
+    bytes.write(text, HEAD_BYTES, size === text.length ? "latin1" : "utf8")
     this.takenBytes = 0
     this.sentAt = this.now()
     this.unacknowledged.push({ number: this.sent, chars: text.length, at: this.sentAt })
@@ -259,17 +259,17 @@ export class PeerConnection {
     if (this.receivedBytes < this.wanted) return
     const all = this.received.length === 1 ? this.received[0]! : Buffer.concat(this.received, this.receivedBytes)
     let at = 0
-    this.wanted = HEAD
-    while (all.length - at >= HEAD) {
+    this.wanted = HEAD_BYTES
+    while (all.length - at >= HEAD_BYTES) {
       const length = all.readUInt32BE(at)
-      if (length < HEAD - LENGTH || length > MAX_FRAME)
+      if (length < HEAD_BYTES - LENGTH_BYTES || length > MAX_FRAME)
         return this.end("answer", new Error(`a frame of ${length} bytes`))
-      const next = at + LENGTH + length
+      const next = at + LENGTH_BYTES + length
       if (all.length < next) {
-        this.wanted = LENGTH + length
+        this.wanted = LENGTH_BYTES + length
         break
       }
-      this.take(all.readUInt32BE(at + 4), all.readUInt32BE(at + 8), all, at + HEAD, next)
+      this.take(all.readUInt32BE(at + 4), all.readUInt32BE(at + 8), all, at + HEAD_BYTES, next)
       if (this.isOver) return
       at = next
     }
@@ -297,7 +297,7 @@ export class PeerConnection {
     }
     this.taken = number
     // The first frame is acknowledged at once if it may have crossed this side's first frame (`probe`).
-    if ((number === 1 && this.sent > 0) || this.takenBytes > WINDOW_CHARS / 4) this.flush(true)
+    if ((number === 1 && this.sent > 0) || this.takenBytes > MAX_UNACKNOWLEDGED_CHARS / 4) this.flush(true)
   }
 
   private acknowledge(number: number): void {

@@ -191,7 +191,7 @@ export const make = Effect.fnUntraced(
           )
         ),
         Effect.timeoutOrElse({
-          duration: GREETED_WITHIN,
+          duration: DIALED_GREETING_TIMEOUT,
           orElse: () => Effect.fail(failed("silent", "it does not respond"))
         }),
         Effect.onError(() => Effect.sync(() => connection.destroy()))
@@ -209,11 +209,11 @@ export const make = Effect.fnUntraced(
       Effect.gen(function*() {
         let failures = 0
         while (true) {
-          if (node < self) yield* Effect.sleep(SECOND_MS)
+          if (node < self) yield* Effect.sleep(SECOND_DIALER_DELAY_MS)
           // The other side may have connected meanwhile.
           if (lines.has(node)) {
             failures = 0
-            yield* Effect.sleep(AGAIN_MS)
+            yield* Effect.sleep(RECONNECT_DELAY_MS)
             continue
           }
           const at = now()
@@ -221,7 +221,7 @@ export const make = Effect.fnUntraced(
           if (result._tag === "Success") {
             failures = 0
             // A connection that breaks is opened again at once, but at most four times a second.
-            yield* Effect.sleep(Math.max(0, at + AGAIN_MS - now()))
+            yield* Effect.sleep(Math.max(0, at + RECONNECT_DELAY_MS - now()))
             continue
           } else {
             failures++
@@ -229,7 +229,9 @@ export const make = Effect.fnUntraced(
             greetingsFailed.at(result.failure.kind).add()
           }
           // Handshakes with a node that always refuses this node are expensive, so the pauses become longer.
-          yield* Effect.sleep(Math.min(AGAIN_MS * 2 ** Math.max(0, failures - FAILURES_WITHOUT_PAUSE), SELDOM_MS))
+          yield* Effect.sleep(
+            Math.min(RECONNECT_DELAY_MS * 2 ** Math.max(0, failures - QUICK_RETRIES), SLOW_RECONNECT_DELAY_MS)
+          )
         }
       })
 
@@ -242,10 +244,10 @@ export const make = Effect.fnUntraced(
     let checkedAt = now()
     yield* Effect.sync(() => {
       // If this process stood still, it has not read the frames yet that arrived meanwhile.
-      const stoodStill = now() - checkedAt > 2 * CHECK_MS
+      const stoodStill = now() - checkedAt > 2 * CHECK_INTERVAL_MS
       checkedAt = now()
       for (const line of lines.values()) line.check(!stoodStill)
-    }).pipe(Effect.repeat(Schedule.spaced(CHECK_MS)), Effect.forkScoped)
+    }).pipe(Effect.repeat(Schedule.spaced(CHECK_INTERVAL_MS)), Effect.forkScoped)
 
     return PeerConnections.of({
       self,
@@ -268,7 +270,7 @@ export const make = Effect.fnUntraced(
       accept: Effect.fnUntraced(function*(connection: Socket) {
         yield* started.await
         const { greeting: { from, incarnation: process, parley, to }, rest } = yield* readGreeting(connection).pipe(
-          Effect.timeoutOrElse({ duration: GREETS_WITHIN, orElse: () => Effect.fail(new NotGreeted()) }),
+          Effect.timeoutOrElse({ duration: ACCEPTED_GREETING_TIMEOUT, orElse: () => Effect.fail(new NotGreeted()) }),
           Effect.mapError((): NotTaken => "stranger")
         )
         const refusal = to !== self
@@ -299,16 +301,16 @@ export const make = Effect.fnUntraced(
   }
 )
 
-const CHECK_MS = 250
+const CHECK_INTERVAL_MS = 250
 /** How long the node that connects waits for the other node's greeting. */
-const GREETED_WITHIN = "2 seconds"
+const DIALED_GREETING_TIMEOUT = "2 seconds"
 /** How long a node that accepts a connection waits for the greeting. */
-const GREETS_WITHIN = "10 seconds"
-const AGAIN_MS = 250
+const ACCEPTED_GREETING_TIMEOUT = "10 seconds"
+const RECONNECT_DELAY_MS = 250
 /** How long the node with the greater name waits for the other node to connect. */
-const SECOND_MS = 2_000
+const SECOND_DIALER_DELAY_MS = 2_000
 /** The longest pause between attempts, in milliseconds. */
-const SELDOM_MS = 4_000
+const SLOW_RECONNECT_DELAY_MS = 4_000
 /** Failures in a row after which the pauses between attempts become longer. */
-const FAILURES_WITHOUT_PAUSE = 4
+const QUICK_RETRIES = 4
 const MAX_NODES = 1_000

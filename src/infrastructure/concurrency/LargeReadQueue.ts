@@ -1,20 +1,20 @@
 /** How many requests may wait for a slot in the whole process. */
 const MAX_WAITING = 8_192
 /**
- * A response with more bytes than `LARGE` keeps its slot for one second per `PACE` bytes, however fast its client
- * reads.
+ * A response with more bytes than `LARGE_BYTES` keeps its slot for one second per `BYTES_PER_SECOND` bytes, however
+ * fast its client reads.
  */
-const LARGE = 262_144
-const PACE = 4_194_304
+const LARGE_BYTES = 262_144
+const BYTES_PER_SECOND = 4_194_304
 /**
  * PGlite runs inside the process, so a statement on PGlite blocks the whole process. If the statements of a request
- * blocked it for longer than `LONG_MS`, the peer pauses for `REST` times as long. So the requests of one peer take
- * about a quarter of the time. The pause is at most `MOST_MS`, because a response that takes minutes (an export) lets
- * other peers run between its statements.
+ * blocked it for longer than `LONG_TURN_MS`, the peer pauses for `REST_FACTOR` times as long. So the requests of one
+ * peer take about a quarter of the time. The pause is at most `MAX_REST_MS`, because a response that takes minutes (an
+ * export) lets other peers run between its statements.
  */
-const LONG_MS = 20
-const REST = 3
-const MOST_MS = 2_000
+const LONG_TURN_MS = 20
+const REST_FACTOR = 3
+const MAX_REST_MS = 2_000
 /**
  * The bounds of a queue: how many requests of one peer may wait, and how many bytes all responses that are being read
  * may take.
@@ -89,7 +89,7 @@ export class Slot {
    * in memory.
    */
   encoded(bytes: number): void {
-    if (bytes > LARGE) this.#takenUntil = this.#since + bytes / PACE * 1_000
+    if (bytes > LARGE_BYTES) this.#takenUntil = this.#since + bytes / BYTES_PER_SECOND * 1_000
     if (this.#reading === 0) return
     this.#queue.read(this.#reading)
     this.#reading = 0
@@ -110,8 +110,9 @@ export class Slot {
     this.encoded(0)
     const { timing } = this.#queue
     const now = timing.now()
-    if (this.blocked.ms > LONG_MS)
-      this.#peer.restsUntil = Math.max(this.#peer.restsUntil, now) + Math.min(REST * this.blocked.ms, MOST_MS)
+    if (this.blocked.ms > LONG_TURN_MS)
+      this.#peer.restsUntil = Math.max(this.#peer.restsUntil, now) +
+        Math.min(REST_FACTOR * this.blocked.ms, MAX_REST_MS)
     const ms = this.#takenUntil - now
     if (ms > 0) timing.later(ms, () => this.#queue.leave(this.#peer))
     else this.#queue.leave(this.#peer)

@@ -28,8 +28,8 @@ export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/co
 })
 
 /** How many searches one process runs at once, and how many searches of one agent may wait. */
-const SEARCHES = 2
-const SEARCHES_WAITING = 4
+const MAX_SEARCHES = 2
+const MAX_WAITING_SEARCHES = 4
 
 /** An estimate of how many bytes of JSON a message takes in addition to its content and metadata. */
 const BESIDE_CONTENT = 2_048
@@ -83,7 +83,7 @@ export class LargeReads extends Context.Service<LargeReads, {
       const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES, cutMs }, timing)
       // Transfers are bounded by the number of open files, so each transfer counts as 1.
       const files = new LargeReadQueue({ waiting, bytes: config.HTTP_FILES, cutMs }, timing)
-      const searches = new LargeReadQueue({ waiting: SEARCHES_WAITING, bytes: SEARCHES, cutMs }, timing)
+      const searches = new LargeReadQueue({ waiting: MAX_WAITING_SEARCHES, bytes: MAX_SEARCHES, cutMs }, timing)
       const queues = [answers, files, searches]
       yield* largeReads.at("under way").readsIn(() => queues.reduce((sum, { underWay }) => sum + underWay, 0))
       yield* largeReads.at("waiting").readsIn(() => queues.reduce((sum, { waiting }) => sum + waiting, 0))

@@ -14,9 +14,9 @@ const ROUND_TRIPS = 5
  */
 const JUMP_MS = 1_000
 /** Measurements with an error bound of more milliseconds than this are discarded. */
-const VAGUE_MS = 500
+const MAX_UNCERTAINTY_MS = 500
 /** How many measurements in a row must agree before a jump is accepted. They are made one tick apart. */
-const AGREEING = 3
+const MIN_AGREEING_READINGS = 3
 const READ_TIMEOUT = "5 seconds"
 
 /**
@@ -132,7 +132,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
     const { error, offset } = yield* measure
     const now = monotonic()
     measured = now
-    if (error > VAGUE_MS) return
+    if (error > MAX_UNCERTAINTY_MS) return
     const ahead = offset - time.offset(now)
     if (doubtful === undefined) {
       if (Math.abs(ahead) <= JUMP_MS) return time.steer(now, offset)
@@ -144,7 +144,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
     }
     const agree = doubtful!.every((other) => Math.abs(other - offset) <= JUMP_MS)
     doubtful = agree ? [...doubtful!, offset] : [offset]
-    if (doubtful.length < AGREEING) return
+    if (doubtful.length < MIN_AGREEING_READINGS) return
     doubtful = undefined
     time.steer(now, offset)
     readiness?.set("clock", undefined)

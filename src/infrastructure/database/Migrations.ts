@@ -111,9 +111,9 @@ const pendingOf = Effect.fnUntraced(function*(migrations: ReadonlyArray<Migratio
 })
 
 /** The key of the advisory lock under which the schema is changed. It is an arbitrary number. */
-const LOCK = 7_217_536_001
+const MIGRATION_LOCK_KEY = 7_217_536_001
 const LOCK_TIMEOUT = "120s"
-const LONGEST_MILLIS = 3_600_000
+const MIGRATION_TIMEOUT_MS = 3_600_000
 
 /**
  * Brings the schema up to this version. Each file is applied in one transaction with its row in `migrations`, under a
@@ -131,7 +131,7 @@ export const run = (
     for (const migration of pending) {
       yield* sql.withTransaction(Effect.gen(function*() {
         yield* sql`SELECT set_config('lock_timeout', ${LOCK_TIMEOUT}, true), set_config('statement_timeout', '0', true)`
-        yield* sql`SELECT pg_advisory_xact_lock(${LOCK})`
+        yield* sql`SELECT pg_advisory_xact_lock(${MIGRATION_LOCK_KEY})`
         const next = (yield* pendingOf(files))[0]
         if (next?.id !== migration.id) return
         if (migration.id === 1) {
@@ -150,7 +150,7 @@ export const run = (
           VALUES (${row.id}, ${row.name}, ${row.sha256}, ${row.applied_at})`
       }))
     }
-  }).pipe(Effect.provideService(AnswerTimeout, LONGEST_MILLIS), Effect.withSpan("Migrations.run"))
+  }).pipe(Effect.provideService(AnswerTimeout, MIGRATION_TIMEOUT_MS), Effect.withSpan("Migrations.run"))
 
 /** Fails unless the database has exactly this version's schema. Changes nothing. */
 export const verify = (

@@ -63,7 +63,7 @@ class PgliteConnection extends PgConnection {
     const isFull = last !== undefined && noSpace(last.error) !== undefined
     const hasGained = isFull && this.#free() >= last.free + LOG_FILE_BYTES
     if (
-      last !== undefined && !hasGained && now < last.at + (isFull ? RECOVERY_IN_FULL_MILLIS : RECOVERY_INTERVAL_MILLIS)
+      last !== undefined && !hasGained && now < last.at + (isFull ? FULL_RECOVERY_INTERVAL_MS : RECOVERY_INTERVAL_MS)
     ) {
       return yield* last.error
     }
@@ -117,15 +117,15 @@ class PgliteConnection extends PgConnection {
 }
 
 /** The pause after a failed recovery before the next attempt, because each attempt blocks the event loop. */
-const RECOVERY_INTERVAL_MILLIS = 1_000
+const RECOVERY_INTERVAL_MS = 1_000
 /**
  * The pause if the recovery failed because the disk is full. The pause ends earlier if as much space becomes free as a
  * file of the write-ahead log needs.
  */
-const RECOVERY_IN_FULL_MILLIS = 10_000
+const FULL_RECOVERY_INTERVAL_MS = 10_000
 const LOG_FILE_BYTES = 16_777_216
 /** How often a probe checks whether the current transaction has ended. */
-const BETWEEN_TRANSACTIONS = "5 millis"
+const TRANSACTION_END_POLL_INTERVAL = "5 millis"
 
 const LOG_FILE = /^[0-9A-F]{24}$/
 /**
@@ -173,7 +173,7 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
           ? runInTurn(text)
           : Effect.flatMap(connection.runBetween(text), (outcome) =>
             outcome === undefined
-              ? Effect.andThen(Effect.sleep(BETWEEN_TRANSACTIONS), probe(text))
+              ? Effect.andThen(Effect.sleep(TRANSACTION_END_POLL_INTERVAL), probe(text))
               : Effect.succeed(outcome))
       )
     yield* checkpointDue.await.pipe(

@@ -11,11 +11,11 @@ import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_T
 /** How long a statement may wait for a lock. */
 const LOCK_TIMEOUT_MILLIS = 5_000
 /** How long a transaction may be idle before PostgreSQL ends its session. */
-const IDLE_IN_TRANSACTION_MILLIS = 10_000
+const IDLE_IN_TRANSACTION_MS = 10_000
 const CONNECT_TIMEOUT_MILLIS = 10_000
-const IDLE_MILLIS = 60_000
+const IDLE_MS = 60_000
 /** How long a probe waits for a response before its connection counts as dead and another connection is opened. */
-const PROBE_MILLIS = 3_000
+const PROBE_MS = 3_000
 
 /** Calls `then` when the server is ready for the next statement, which it reports shortly after an error. */
 const onceReady = (client: PoolClient, then: () => void): void => {
@@ -209,7 +209,7 @@ const pool = (options: PgOptions, idleMillis: number) =>
         options: Object.entries(PLANNER_SETTINGS).map(([name, value]) => `-c ${name}=${value}`).join(" "),
         statement_timeout: STATEMENT_TIMEOUT_MILLIS,
         lock_timeout: LOCK_TIMEOUT_MILLIS,
-        idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MILLIS,
+        idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MS,
         connectionTimeoutMillis: CONNECT_TIMEOUT_MILLIS,
         idleTimeoutMillis: idleMillis,
         keepAlive: true,
@@ -228,7 +228,7 @@ const pool = (options: PgOptions, idleMillis: number) =>
 /** Connects to PostgreSQL 15 or later through a pool. */
 export const layerPg = (options: PgOptions) =>
   Layer.effectContext(Effect.gen(function*() {
-    const connections = yield* pool(options, IDLE_MILLIS)
+    const connections = yield* pool(options, IDLE_MS)
     const probing = yield* pool({ url: options.url, poolSize: 1, mark: options.mark }, 0)
     const checkOut = (connection: PooledConnection, from = connections) =>
       Effect.callback<PgConnection, SqlError.SqlError>((resume) =>
@@ -246,7 +246,7 @@ export const layerPg = (options: PgOptions) =>
     let unanswered = false
     const runProbe = (connection: PooledConnection, text: string) =>
       Effect.flatMap(AnswerTimeout, (timeout) => {
-        const patience = unanswered ? timeout : Math.min(timeout, PROBE_MILLIS)
+        const patience = unanswered ? timeout : Math.min(timeout, PROBE_MS)
         unanswered = true
         return connection.run(text, []).pipe(
           Effect.provideService(AnswerTimeout, patience),

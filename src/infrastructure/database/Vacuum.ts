@@ -14,21 +14,21 @@ export const FreezeAge = Context.Reference<number>("parley/database/Vacuum/Freez
  * The multiple of `FreezeAge` from which a table is vacuumed whatever its size is. By default this is an age of a
  * billion transactions. At two billion, PostgreSQL refuses writes.
  */
-const OVERDUE = 100
+const OVERDUE_FACTOR = 100
 /** A second counts as quiet if statements run for at most this share of it. */
-const QUIET = 0.1
+const MAX_LOAD_SHARE = 0.1
 /**
  * How long a vacuum waits for a quiet second, in milliseconds. After this time the vacuum runs anyway, and the next
  * vacuum waits again.
  */
 const MAX_TURN_WAIT_MS = 600_000
 /** `VACUUM FULL` takes at most this many times as long as `VACUUM` for each byte. */
-const FULL_COSTS = 4
+const FULL_COST_FACTOR = 4
 /**
  * The free space that `VACUUM FULL` needs, as a multiple of the table's bytes. It writes a new table and its log, and
  * sorts the indexes.
  */
-const FULL_ROOM = 3
+const FULL_ROOM_FACTOR = 3
 /**
  * How many free bytes a vacuum leaves for the write-ahead log of other statements. This is room for four files of the
  * log. PGlite crashes if a file of the log does not fit on the disk.
@@ -159,7 +159,7 @@ export class Vacuum extends Context.Service<Vacuum, {
         const before = databaseTimes.totals.sum
         const since = wait.waitsSince ??= monotonic()
         yield* Effect.sleep("1 second")
-        const isQuiet = databaseTimes.totals.sum - before <= QUIET
+        const isQuiet = databaseTimes.totals.sum - before <= MAX_LOAD_SHARE
         const now = monotonic()
         if (!isQuiet && now - since < MAX_TURN_WAIT_MS) return false
         wait.waitsSince = isQuiet ? undefined : now
@@ -200,7 +200,7 @@ export class Vacuum extends Context.Service<Vacuum, {
 
       const tables = Effect.gen(function*() {
         if (database.driver !== "pglite") return undefined
-        const found = yield* due([freezeAge, OVERDUE * freezeAge])
+        const found = yield* due([freezeAge, OVERDUE_FACTOR * freezeAge])
         const fits = found.filter(({ bytes, overdue }) => overdue || bytes <= mb * 1_000_000)
         const large = found.filter((table) => !fits.includes(table))
         for (const { bytes, name } of large) {
@@ -240,8 +240,8 @@ export class Vacuum extends Context.Service<Vacuum, {
           const [row] = yield* sql<
             { readonly bytes: number }
           >`SELECT pg_total_relation_size(${table}::regclass) AS bytes`
-          if (row === undefined || row.bytes > mb * 1_000_000 / FULL_COSTS) return "too large"
-          if (!(yield* hasRoom(rewriting(table), FULL_ROOM * row.bytes))) return "no room"
+          if (row === undefined || row.bytes > mb * 1_000_000 / FULL_COST_FACTOR) return "too large"
+          if (!(yield* hasRoom(rewriting(table), FULL_ROOM_FACTOR * row.bytes))) return "no room"
           yield* sql`VACUUM (FULL, FREEZE, ANALYZE) ${sql.literal(table)}`
           return "done"
         }),
@@ -285,7 +285,7 @@ export const compact = Effect.fnUntraced(function*<E, R>(say: (done: Compacted) 
     ORDER BY relname LIKE 'pg_statistic%', pg_total_relation_size(oid)`
   for (const { name } of tables) {
     const before = yield* size(name)
-    yield* roomFor(rewriting(name), FULL_ROOM * before)
+    yield* roomFor(rewriting(name), FULL_ROOM_FACTOR * before)
     yield* sql`VACUUM (FULL, FREEZE, ANALYZE) ${sql.literal(name)}`
     yield* say({ table: name, before, after: yield* size(name) })
   }

@@ -96,7 +96,7 @@ export const folderOf = (config: Settings): string =>
   config.SHARED_DIR === undefined ? path.resolve(config.DATA_DIR, "blobs") : path.resolve(config.SHARED_DIR)
 
 /** How long an upload that began just before its URL expired may take, in milliseconds. */
-export const LAST_BYTES_MILLIS = 300_000
+export const LAST_BYTES_MS = 300_000
 
 /** Returns the name of the object that holds a stored file. */
 export const objectOfFile = (id: string): string => `files/${id}`

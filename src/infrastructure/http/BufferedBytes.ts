@@ -9,12 +9,12 @@ import type { Socket } from "node:net"
  * How many bytes of a connection are not counted. Every connection may make the process hold this many bytes in
  * addition to its bound.
  */
-export const UNCOUNTED = 16_384
+export const UNCOUNTED_BYTES = 16_384
 /** How often all held buffers are measured. */
-const SWEEP = "1 second"
+const SWEEP_INTERVAL = "1 second"
 /**
- * A connection is stalled if its peer has sent and read less than `UNCOUNTED` bytes for this many milliseconds. The
- * stalled connections of a peer are cut first.
+ * A connection is stalled if its peer has sent and read less than `UNCOUNTED_BYTES` bytes for this many milliseconds.
+ * The stalled connections of a peer are cut first.
  */
 const STALLED_MS = 2_000
 /** How many milliseconds a stalled connection may stay open while more than half of the process's bound is used. */
@@ -86,7 +86,8 @@ type Reason = "connection" | "peer" | "process" | "stalled"
  * As a result, a peer that does not read loses its own connections. A client that acknowledges messages loses none of
  * them, because messages without an acknowledgement are sent again. A socket without acknowledgements (wire.md E.2)
  * loses the frames that were sent on it, as with every broken connection. Only bytes that the kernel has not taken
- * count. A connection is counted if it makes the process hold more than `UNCOUNTED` bytes. Every call is synchronous.
+ * count. A connection is counted if it makes the process hold more than `UNCOUNTED_BYTES` bytes. Every call is
+ * synchronous.
  */
 export class BufferAccount {
   total = 0
@@ -220,7 +221,7 @@ export class BufferAccount {
     if (held.released) return
     const progress = held.holding.progress()
     // A peer that reads or sends only a few bytes counts as stalled.
-    if (!(progress - held.progress < UNCOUNTED)) {
+    if (!(progress - held.progress < UNCOUNTED_BYTES)) {
       held.progress = progress
       held.movedAt = this.#now()
     }
@@ -269,7 +270,7 @@ export class BufferedBytes extends Context.Reference<BufferAccount>("parley/http
           )
       )
       yield* heldBytes.readsIn(() => account.total)
-      yield* Effect.forkScoped(Effect.repeat(Effect.sync(() => account.sweep()), Schedule.spaced(SWEEP)))
+      yield* Effect.forkScoped(Effect.repeat(Effect.sync(() => account.sweep()), Schedule.spaced(SWEEP_INTERVAL)))
       return account
     })
   )

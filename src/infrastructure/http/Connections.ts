@@ -24,24 +24,24 @@ import type { ServerResponse } from "./ServerResponse.ts"
  */
 
 /** The limit of open files that is assumed if the system does not report a limit. */
-const FILES_UNKNOWN = 4_096
+const DEFAULT_MAX_FILES = 4_096
 /**
  * How many file descriptors are reserved for listening sockets, Redis, e-mail, S3, the log, traces and operators'
  * commands.
  */
-const RESERVE = 100
+const RESERVED_FILES = 100
 /**
  * How many file descriptors are reserved for PGlite. PGlite has 190 files open after a start. The database of a new
  * server has 600 files.
  */
 const PGLITE_FILES = 500
 /** The least share of the limit that connections of clients get, however small the limit is. */
-const LEAST_SHARE = 1 / 4
+const MIN_SHARE = 1 / 4
 /**
  * The share of the limit for connections from other nodes. The same share is reserved for connections to other nodes.
  */
 const NODES_SHARE = 1 / 16
-const LEAST_NODES = 32
+const MIN_NODE_CONNECTIONS = 32
 /** The share of all connections of clients that one address may have. */
 const PEER_SHARE = 1 / 4
 /**
@@ -85,7 +85,7 @@ export const openFilesLimit = (): number => {
   }
   report.excludeNetwork = excludeNetwork
   const soft = userLimits?.open_files?.soft
-  return soft === "unlimited" ? Number.POSITIVE_INFINITY : typeof soft === "number" ? soft : FILES_UNKNOWN
+  return soft === "unlimited" ? Number.POSITIVE_INFINITY : typeof soft === "number" ? soft : DEFAULT_MAX_FILES
 }
 
 /** Computes the bounds from the settings, the limit of open files and the maximum size of V8's heap. */
@@ -96,12 +96,13 @@ export const boundsOf = (
 ): Bounds => {
   const ofHeap = Math.floor(heap / HEAP_PER_CONNECTION)
   const reserve = config.HTTP_CONNECTIONS_RESERVE
-    ?? RESERVE + config.WEBHOOK_POSTS + (config.S3_BUCKET === undefined ? config.HTTP_FILES : 0) +
+    ?? RESERVED_FILES + config.WEBHOOK_POSTS + (config.S3_BUCKET === undefined ? config.HTTP_FILES : 0) +
       (config.DATABASE_URL === undefined ? PGLITE_FILES : config.DATABASE_POOL)
-  const nodes = config.RUNNER_CONNECTIONS ?? Math.min(ofHeap, Math.max(LEAST_NODES, Math.floor(files * NODES_SHARE)))
+  const nodes = config.RUNNER_CONNECTIONS ??
+    Math.min(ofHeap, Math.max(MIN_NODE_CONNECTIONS, Math.floor(files * NODES_SHARE)))
   const left = files - reserve - 2 * nodes
   const clients = config.HTTP_CONNECTIONS
-    ?? Math.max(1, Math.min(ofHeap, Math.max(left, Math.floor(files * LEAST_SHARE))))
+    ?? Math.max(1, Math.min(ofHeap, Math.max(left, Math.floor(files * MIN_SHARE))))
   const warnings: Array<string> = []
   if (left < clients) {
     warnings.push(
@@ -283,7 +284,7 @@ const NAMES = {
   nodes: { whole: "RUNNER_CONNECTIONS", perPeer: "The bound of an address is half of RUNNER_CONNECTIONS." }
 } as const
 
-const CHECK = "500 millis"
+const CHECK_INTERVAL = "500 millis"
 
 const make = Effect.fnUntraced(function*(options: Options) {
   const { most, mostPerPeer, port } = options
@@ -308,7 +309,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   if (Number.isFinite(options.firstByteMs)) {
     // `setImmediate` lets the process first read the bytes that have arrived during a stall.
     const check = Effect.sync(() => void setImmediate(connections.endSilent))
-    yield* Effect.forkScoped(Effect.repeat(check, Schedule.spaced(CHECK)))
+    yield* Effect.forkScoped(Effect.repeat(check, Schedule.spaced(CHECK_INTERVAL)))
   }
   return connections
 })

@@ -8,7 +8,7 @@ import { type AddressInfo, Server } from "node:net"
  * (`net.core.somaxconn`), and silently drops attempts beyond it. The client's kernel retries after 1, 3, 7, 15 and 31
  * seconds.
  */
-const UNACCEPTED = 8_192
+const LISTEN_BACKLOG = 8_192
 
 /** The server cannot listen on its address. The message tells the operator what to do. */
 export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
@@ -26,7 +26,7 @@ const bind = (server: Server, config: Address, port: number, shared: boolean): E
   Effect.callback((resume) => {
     const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, port)))
     server.once("error", failed)
-    server.listen({ port, host: config.HOST, backlog: UNACCEPTED, reusePort: shared }, () => {
+    server.listen({ port, host: config.HOST, backlog: LISTEN_BACKLOG, reusePort: shared }, () => {
       server.off("error", failed)
       resume(Effect.void)
     })

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http"
 
 /** How many bytes of a body every route reads and drops, however small the bodies are that the route accepts. */
-const DISCARDED = 8_388_608
+const MAX_DISCARDED_BYTES = 8_388_608
 
 /**
  * Reads and drops the rest of a body, up to 8 MiB or 8 times `maxBytes` in all, so that the client can read the
@@ -11,7 +11,7 @@ export const discard = (request: IncomingMessage, read: number, maxBytes: number
   let size = read
   request.on("data", (chunk: Buffer) => {
     size += chunk.length
-    if (size > Math.max(DISCARDED, 8 * maxBytes)) request.destroy()
+    if (size > Math.max(MAX_DISCARDED_BYTES, 8 * maxBytes)) request.destroy()
   })
 }
 

@@ -28,11 +28,11 @@ export interface Reading {
 }
 
 /**
- * How many pieces of any size a body may have. If a body has more pieces, they must have `LEAST_PIECE` bytes on
+ * How many pieces of any size a body may have. If a body has more pieces, they must have `MIN_CHUNK_BYTES` bytes on
  * average.
  */
-const PIECES = 1_000
-const LEAST_PIECE = 128
+const MAX_CHUNKS = 1_000
+const MIN_CHUNK_BYTES = 128
 
 /** How many characters of a `User-Agent` are logged. */
 const MAX_USER_AGENT = 80
@@ -79,7 +79,7 @@ export class ServerRequest extends IncomingMessage {
   override push(piece: Buffer | null, encoding?: BufferEncoding): boolean {
     if (piece !== null) {
       this.#bytes += piece.length
-      if (++this.#pieces > PIECES && this.#bytes < this.#pieces * LEAST_PIECE) {
+      if (++this.#pieces > MAX_CHUNKS && this.#bytes < this.#pieces * MIN_CHUNK_BYTES) {
         this.socket.destroy()
         return false
       }

@@ -4,7 +4,7 @@ import { type Body, failureHeaders } from "#infrastructure/wire/WireErrors"
 import type { HttpServerResponse } from "effect/http"
 import * as Http from "node:http"
 import type { Readable } from "node:stream"
-import { type BufferAccount, type BufferEntry, progressOf, UNCOUNTED } from "./BufferedBytes.ts"
+import { type BufferAccount, type BufferEntry, progressOf, UNCOUNTED_BYTES } from "./BufferedBytes.ts"
 import { CORS_RESPONSE_HEADERS } from "./Cors.ts"
 import type { Protocol } from "./Protocol.ts"
 import { rateHeaders } from "./RateHeaders.ts"
@@ -36,7 +36,8 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   allowOrigin: string | undefined
   server: Serving | undefined
   /**
-   * The entry of the unsent bytes in the account of held bytes, after there were more than `UNCOUNTED` unsent bytes.
+   * The entry of the unsent bytes in the account of held bytes, after there were more than `UNCOUNTED_BYTES` unsent
+   * bytes.
    */
   #held: BufferEntry | undefined
   /** The entry of the request's body in the account. The body stays in memory until the response has been sent. */
@@ -131,7 +132,7 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     if (server === undefined) return
     // The entry is released once the response has drained. If the response fills up again, it needs a new entry.
     if (this.#held?.released === false) server.held.changed(this.#held)
-    else if (this.writableLength > UNCOUNTED || (this.socket === null && this.writableLength > 0)) {
+    else if (this.writableLength > UNCOUNTED_BYTES || (this.socket === null && this.writableLength > 0)) {
       const { socket } = this.req
       this.#held = server.held.hold(server.peerOf(this.req), socket, {
         bytes: () => this.writableLength + (this.source?.readableLength ?? 0),
@@ -150,7 +151,7 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
     this.#bodyBytes = bytes
     if (server === undefined) return
     if (this.#heldBody?.released === false) server.held.changed(this.#heldBody)
-    else if (bytes > UNCOUNTED) {
+    else if (bytes > UNCOUNTED_BYTES) {
       const { socket } = this.req
       this.#heldBody = server.held.hold(server.peerOf(this.req), socket, {
         bytes: () => this.#bodyBytes,

@@ -124,9 +124,10 @@ export class Redis extends Context.Service<Redis, {
         connected = false
       })
 
-      // Waits for the connection, but at most FIRST_CONNECT, so that even the first requests use the shared limits.
+      // Waits for the connection, but at most FIRST_CONNECT_TIMEOUT, so that even the first requests use the shared
+      // limits.
       yield* Effect.tryPromise(() => client.connect()).pipe(
-        Effect.timeout(FIRST_CONNECT),
+        Effect.timeout(FIRST_CONNECT_TIMEOUT),
         Effect.catchCause(() =>
           Effect.logWarning("Starting without Redis: rate limits apply per process until Redis connects")
         )
@@ -152,9 +153,9 @@ export class Redis extends Context.Service<Redis, {
 /** How many ticks the deadline consists of. The deadline is accurate to one tick. */
 const TICKS = 3
 const SLOW_IN_A_ROW = 3
-const LEFT_ALONE_MS = 1_000
+const PAUSE_MS = 1_000
 const MAX_PROBLEMS = 10
-const FIRST_CONNECT = "1 second"
+const FIRST_CONNECT_TIMEOUT = "1 second"
 
 interface Question {
   /** The tick at which the command was sent. */
@@ -291,7 +292,7 @@ class Channel implements RedisChannel {
         if (failure === undefined || failure.reason === "refused") this.close()
         else this.probeLater()
       })
-    }, LEFT_ALONE_MS)
+    }, PAUSE_MS)
   }
 }
 

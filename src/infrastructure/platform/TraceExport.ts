@@ -7,10 +7,10 @@ import { type Sampler, type Span, startTracing } from "./Tracing.ts"
 /** How many spans may wait to be sent to the collector. Further spans are dropped. */
 const MAX_WAITING = 10_000
 const MAX_BATCH_SPANS = 1_000
-const EVERY = "2 seconds"
+const EXPORT_INTERVAL = "2 seconds"
 const TIMEOUT_MS = 10_000
 /** How long a server that stops waits until its last spans are sent. */
-const LAST = "2 seconds"
+const LAST_EXPORT_TIMEOUT = "2 seconds"
 
 /** Encodes an attribute as OTLP's JSON. */
 const attribute = ([key, value]: [string, string | number | boolean]) => ({
@@ -138,7 +138,7 @@ export const layer = (version: string) =>
           }
         })
       ),
-      (end) => Effect.andThen(Effect.sync(end), Effect.timeoutOption(sendAll, LAST))
+      (end) => Effect.andThen(Effect.sync(end), Effect.timeoutOption(sendAll, LAST_EXPORT_TIMEOUT))
     )
-    yield* Effect.forkScoped(Effect.forever(Effect.andThen(Effect.sleep(EVERY), sendAll)))
+    yield* Effect.forkScoped(Effect.forever(Effect.andThen(Effect.sleep(EXPORT_INTERVAL), sendAll)))
   }))

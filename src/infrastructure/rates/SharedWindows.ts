@@ -18,7 +18,7 @@ interface Request extends Taking {
  * - Even if Redis fails, one process alone never accepts more requests than a limit allows. A request first reserves
  *   places in the local count. If no place is free there, the request is refused without a call to Redis.
  * - The requests of one iteration of the event loop share one command, or several commands if they need more than
- *   MOST_WINDOWS windows.
+ *   MAX_WINDOWS_PER_COMMAND windows.
  * - If Redis refuses a place, the place in the local count is released. If Redis grants a place, the local count
  *   records it with the same time. So the local count refuses nothing that Redis would accept.
  * - If Redis does not respond, the local count decides, and the places stay counted there. A command carries a
@@ -82,7 +82,7 @@ export class SharedWindows {
     let first = 0
     let windows = 0
     for (const [i, { charges }] of all.entries()) {
-      if (windows > 0 && windows + charges.length > MOST_WINDOWS) {
+      if (windows > 0 && windows + charges.length > MAX_WINDOWS_PER_COMMAND) {
         this.send(all.slice(first, i))
         first = i
         windows = 0
@@ -131,7 +131,7 @@ export class SharedWindows {
 }
 
 /** How many windows one command may contain. Redis runs the script on this many windows in about a millisecond. */
-const MOST_WINDOWS = 200
+const MAX_WINDOWS_PER_COMMAND = 200
 
 type Reason = typeof REDIS_FALLBACK_REASONS[number]
 

@@ -11,7 +11,7 @@ import type { Side, Tasks } from "./Tasks.ts"
 import { TasksRepo } from "./TasksRepo.ts"
 
 /** How often this node compares the conversations of all its watched tasks with storage. */
-const TICK = "200 millis"
+const TICK_INTERVAL = "200 millis"
 /** How many ticks pass between two checks of the callers' keys. */
 const TICKS_PER_KEY_CHECK = 5
 /** Over how many ticks a stopping server spreads the ends of its watches. */
@@ -150,7 +150,7 @@ export class TaskWatches extends Context.Service<TaskWatches, {
         Effect.catchCause((cause) =>
           failures.log(Effect.logWarning("Could not check for changes of watched tasks", cause))
         ),
-        Effect.andThen(Effect.sleep(TICK)),
+        Effect.andThen(Effect.sleep(TICK_INTERVAL)),
         Effect.forever,
         Effect.forkScoped
       )

@@ -10,7 +10,7 @@ import { consoleApiOf, credentialOf, CurrentOperator } from "./ConsoleAuthorizat
 import { NodesApi } from "./NodesApi.ts"
 
 /** How long all streams share one overview. It is slightly shorter than the second between two events. */
-const SHARED = "800 millis"
+const CACHE_TTL = "800 millis"
 /** How long the overview waits for the number of connections. */
 const COUNT_TIMEOUT = "800 millis"
 
@@ -29,7 +29,7 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
       Effect.map(Option.getOrNull),
       Effect.catchCause(() => Effect.succeed(null))
     )
-    const shared = yield* Effect.cachedWithTTL(nodes.overview(false), SHARED)
+    const shared = yield* Effect.cachedWithTTL(nodes.overview(false), CACHE_TTL)
 
     /**
      * Why a stream must end; undefined if it may continue. If a session cannot be checked, its stream may continue for

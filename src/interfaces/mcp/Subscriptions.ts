@@ -18,7 +18,7 @@ const MAX_URIS = 100
  */
 const INTERVAL_MS = 200
 /** How often the access token of a stream is checked. */
-const CHECK = "5 seconds"
+const CHECK_INTERVAL = "5 seconds"
 
 /**
  * A stream of `subscriptions/listen`. It collects changes until its scope closes, and begins before its acknowledgement
@@ -109,7 +109,7 @@ export const makeSubscriptions = Effect.gen(function*() {
         })
         if (principal.endsUnnoticed === true) {
           yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
-            Effect.repeat(Schedule.spaced(CHECK)),
+            Effect.repeat(Schedule.spaced(CHECK_INTERVAL)),
             Effect.catchTag("Unauthorized", () => Effect.sync(() => void handler.close())),
             Effect.forkScoped
           )

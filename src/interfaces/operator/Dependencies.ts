@@ -16,8 +16,8 @@ const PROBE_TIMEOUT = "800 millis"
 /** After how many milliseconds a response counts as slow. */
 const SLOW_MS = 250
 /** How old a shown state may be. The database and Redis are probed for each event of a stream, once a second. */
-const DATABASE_AGE = "500 millis"
-const OTHERS_AGE = "10 seconds"
+const DATABASE_CHECK_AGE = "500 millis"
+const OTHER_CHECK_AGE = "10 seconds"
 /** The name of an object that is never stored. The probe checks that the store reports the object as not existing. */
 const NOTHING = "console/nothing"
 
@@ -117,7 +117,7 @@ export class Dependencies extends Context.Service<Dependencies, {
         Effect.succeed({ state: "off", words, kind: "none", answer_ms: null })
 
       return Dependencies.of({
-        database: yield* Effect.cachedWithTTL(databasePart, DATABASE_AGE),
+        database: yield* Effect.cachedWithTTL(databasePart, DATABASE_CHECK_AGE),
         redis: redis === undefined
           ? off("Not used: this server counts rates and presence alone.")
           : yield* Effect.cachedWithTTL(
@@ -128,7 +128,7 @@ export class Dependencies extends Context.Service<Dependencies, {
               }),
               ({ part }) => part
             ),
-            DATABASE_AGE
+            DATABASE_CHECK_AGE
           ),
         files: yield* Effect.cachedWithTTL(
           Effect.map(
@@ -138,7 +138,7 @@ export class Dependencies extends Context.Service<Dependencies, {
             }),
             ({ part }) => part
           ),
-          OTHERS_AGE
+          OTHER_CHECK_AGE
         ),
         mail: yield* Effect.cachedWithTTL(
           Effect.map(
@@ -153,7 +153,7 @@ export class Dependencies extends Context.Service<Dependencies, {
             }),
             ({ part }) => part
           ),
-          OTHERS_AGE
+          OTHER_CHECK_AGE
         )
       })
     })

@@ -12,7 +12,7 @@ const HISTORY = ["messages", "envelopes", "conversations", "inboxes", "a2a_tasks
  * How long after an erasure the tables are rewritten again. Some steps of an erasure take up to a day (`removed` in
  * Erasure.ts).
  */
-const SECOND_MS = Duration.toMillis("25 hours")
+const SECOND_REWRITE_AFTER_MS = Duration.toMillis("25 hours")
 /** For how long an unfinished erasure delays the rewriting of the tables. */
 const UNFINISHED_MS = Duration.toMillis("1 hour")
 const REWRITTEN = "rewrite files"
@@ -64,7 +64,7 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
         yield* lookAtLog
         if (erased.no === 0) return false
         const now = yield* Clock.currentTimeMillis
-        const second = erased.at + SECOND_MS
+        const second = erased.at + SECOND_REWRITE_AFTER_MS
         if (rewritten.no > erased.no && (now < second || rewritten.at >= second)) return false
         const unfinished = yield* query`SELECT 1 FROM deletions WHERE erase LIMIT 1`
         return unfinished.length === 0 || now > erased.at + UNFINISHED_MS

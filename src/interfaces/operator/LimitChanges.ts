@@ -23,7 +23,7 @@ import {
  */
 const POLL_INTERVAL = "400 millis"
 /** How long the start of a server waits for the changes if the database does not respond. */
-const AT_START = "2 seconds"
+const FIRST_READ_TIMEOUT = "2 seconds"
 /** How many changes may be in force. Further changes are refused. */
 const MAX_CHANGES = 10_000
 
@@ -97,7 +97,7 @@ export class LimitChanges extends Context.Service<LimitChanges, {
           (cause) => Effect.logDebug("The limits that operators changed could not be read", cause)
         )
         // Read the changes before any request is served, so that they apply to the first request after a restart.
-        yield* Effect.timeoutOption(looked, AT_START)
+        yield* Effect.timeoutOption(looked, FIRST_READ_TIMEOUT)
         yield* looked.pipe(Effect.repeat(Schedule.spaced(POLL_INTERVAL)), Effect.forkScoped)
 
         const idOf = Effect.fnUntraced(function*(handle: string | null) {

@@ -30,7 +30,7 @@ interface Counters {
 const readCounters = (): Counters => ({ sends: stored.total(), pushes: pushes.total, requests: httpRequests.total })
 
 /** How many seconds the short history contains, and how many minutes the long history. */
-const KEPT = 60
+const MAX_SAMPLES = 60
 
 /** The means of these samples, with the highest lag of all samples. */
 export const meanOf = (samples: ReadonlyArray<Sample>): Sample => {
@@ -91,7 +91,7 @@ export class NodeSampler extends Context.Service<NodeSampler, {
 
       const push = (kept: Array<Sample>, sample: Sample): void => {
         kept.push(sample)
-        if (kept.length > KEPT) kept.shift()
+        if (kept.length > MAX_SAMPLES) kept.shift()
       }
       const take = Effect.sync(() => {
         const at = now()
@@ -113,9 +113,9 @@ export class NodeSampler extends Context.Service<NodeSampler, {
         endsAt = clock.currentTimeMillisUnsafe()
         push(seconds, sample)
         commits.push(commitTimes.totals)
-        if (commits.length > KEPT) commits.shift()
+        if (commits.length > MAX_SAMPLES) commits.shift()
         minute.push(sample)
-        if (minute.length < KEPT) return
+        if (minute.length < MAX_SAMPLES) return
         push(minutes, meanOf(minute))
         minute = []
         minuteEndsAt = endsAt

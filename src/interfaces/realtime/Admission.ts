@@ -19,7 +19,7 @@ const MAX_EARLY_FRAMES = 16
 /**
  * How long the check of a key may take. A client waits four seconds for hello.ok. It must be told to retry before then.
  */
-const KEY_CHECK = "3 seconds"
+const KEY_CHECK_TIMEOUT = "3 seconds"
 /** How soon after its last socket an agent's next socket counts as a reconnect, in milliseconds. */
 const RECONNECT_MS = 60_000
 /** For how many agents a node remembers when their last sockets ended. */
@@ -64,7 +64,10 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
 
   /** Finds the agent of a key. A defect has the same effect as a key that cannot be checked. */
   const checked = (key: string) =>
-    Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) })
+    Effect.timeoutOrElse(auth.authenticate(key), {
+      duration: KEY_CHECK_TIMEOUT,
+      orElse: () => Effect.fail(new Unavailable())
+    })
       .pipe(
         Effect.catchDefect((defect) => Effect.andThen(logDefect(defect), Effect.fail(new Unavailable())))
       )

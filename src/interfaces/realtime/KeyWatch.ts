@@ -7,9 +7,9 @@ import { closeWith, type Connection } from "./Connection.ts"
 import { readAgain } from "./SocketSession.ts"
 
 /** How often a node checks whether the other nodes can still notify it. */
-const TICK = "500 millis"
+const TICK_INTERVAL = "500 millis"
 /** How long accounts are cached (`AgentCache.ts`). */
-const CACHED = "1 second"
+const CACHE_TTL = "1 second"
 /**
  * How long a node keeps its sockets while it is not connected to all other nodes and cannot read the sockets' keys, in
  * milliseconds.
@@ -85,7 +85,7 @@ export const watchKeys = Effect.fnUntraced(
         for (const connection of connections) closeWith(connection, CUT_OFF)
       }))
     )
-    yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(TICK)))
+    yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(TICK_INTERVAL)))
 
     /** Closes the sockets whose keys have become invalid without a notice, and reloads the mutes. */
     const recheck = Effect.andThen(checkKeys, liveAgents.reloadMutes).pipe(
@@ -102,7 +102,7 @@ export const watchKeys = Effect.fnUntraced(
           discard: true
         })
         // Meanwhile a socket may have been accepted for an account that was cached before its key changed.
-        yield* Effect.sleep(CACHED)
+        yield* Effect.sleep(CACHE_TTL)
         yield* recheck
       }))
     )

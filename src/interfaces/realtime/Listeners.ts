@@ -15,9 +15,9 @@ import { makeComparison } from "./Cursors.ts"
 import { readAgain } from "./SocketSession.ts"
 
 /** How often the listeners are compared with storage. */
-const CHECK = "5 seconds"
+const CHECK_INTERVAL = "5 seconds"
 /** How long an agent stays online after a long poll, so that an agent that polls in a loop is online all the time. */
-const BETWEEN_WAITS = "5 seconds"
+const MAX_GAP_BETWEEN_WAITS = "5 seconds"
 /**
  * Over how many milliseconds a stopping server spreads the ends of its listeners, because their clients then connect to
  * the other nodes.
@@ -123,7 +123,7 @@ export const makeListeners = Effect.gen(function*() {
 
   const goneOffline = (agentId: string): Effect.Effect<void> =>
     Effect.andThen(
-      Effect.sleep(BETWEEN_WAITS),
+      Effect.sleep(MAX_GAP_BETWEEN_WAITS),
       Effect.suspend(() =>
         liveAgents.live(agentId) !== undefined
           ? Effect.void
@@ -174,7 +174,7 @@ export const makeListeners = Effect.gen(function*() {
     comparison,
     (cause) => Effect.logWarning("Could not check for missed messages of waiting agents", cause)
   )
-  yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
+  yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK_INTERVAL)))
   liveAgents.onMissed(() => fork(compare))
 
   /** Ends all listeners within two seconds, because the server is about to stop. */

@@ -30,9 +30,9 @@ import type { SessionDependencies } from "./SocketSession.ts"
 import { Waiters } from "./Waiters.ts"
 
 /** How often deadlines are checked. One fiber checks all sockets, so that no socket needs a timer. */
-const TICK = "500 millis"
+const TICK_INTERVAL = "500 millis"
 /** How often cursors are compared with storage. */
-const CHECK = "5 seconds"
+const CHECK_INTERVAL = "5 seconds"
 /**
  * The most fragments of a message, and the most chunks in which a frame may arrive. Each fragment or chunk takes some
  * 400 bytes of memory besides its content.
@@ -310,10 +310,10 @@ const watchSockets = Effect.fnUntraced(
     const check = makeComparison(connections, deliveries.heads)
 
     yield* Effect.forkScoped(
-      Effect.repeat(Effect.sync(() => checkDeadlines(connections, now(), heartbeats)), Schedule.spaced(TICK))
+      Effect.repeat(Effect.sync(() => checkDeadlines(connections, now(), heartbeats)), Schedule.spaced(TICK_INTERVAL))
     )
     yield* Effect.forkScoped(
-      Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefect), Schedule.spaced(CHECK))
+      Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefect), Schedule.spaced(CHECK_INTERVAL))
     )
 
     yield* watchKeys(watched)

@@ -1,5 +1,5 @@
 import type { CloseReason } from "#domain/agents/Sessions"
-import { type BufferAccount, type BufferEntry, progressOf, UNCOUNTED } from "#infrastructure/http/BufferedBytes"
+import { type BufferAccount, type BufferEntry, progressOf, UNCOUNTED_BYTES } from "#infrastructure/http/BufferedBytes"
 import { pushes, slowSockets } from "#infrastructure/platform/Metrics"
 import { Effect } from "effect"
 import type { Socket } from "node:net"
@@ -83,7 +83,7 @@ export class SocketWriter {
   flushed(): Effect.Effect<void> {
     return Effect.suspend(() => {
       const { backlogBytes, held } = this.bounds
-      if (this.closed || this.unsentBytes <= (held.isTight ? UNCOUNTED : backlogBytes)) return Effect.void
+      if (this.closed || this.unsentBytes <= (held.isTight ? UNCOUNTED_BYTES : backlogBytes)) return Effect.void
       return Effect.andThen(Effect.sleep(20), this.flushed())
     })
   }
@@ -111,7 +111,7 @@ export class SocketWriter {
   private count(): void {
     const { bounds: { held }, socket } = this
     if (this.held?.released === false) return held.changed(this.held)
-    if (this.closed || socket.bufferedAmount <= UNCOUNTED) return
+    if (this.closed || socket.bufferedAmount <= UNCOUNTED_BYTES) return
     const stream = streamOf(socket)
     this.held = held.hold(this.agentId, stream, {
       bytes: () => socket.bufferedAmount + partsOf(stream) * PART_BYTES,

@@ -12,7 +12,7 @@ import { type InboxListener, Listener, makeListeners, TOO_MANY, type WaitRefusal
 /**
  * How often the deadlines of long polls are checked. One fiber checks all of them, so that no long poll needs a timer.
  */
-const TICK = "100 millis"
+const TICK_INTERVAL = "100 millis"
 /** How many undelivered messages one statement goes through to find one that is not muted. */
 const PAGE_SIZE = 250
 /** How much memory such a statement may take. */
@@ -244,7 +244,7 @@ export class Waiters extends Context.Service<Waiters, {
         const at = now()
         for (const wait of waits) if (at >= wait.until) wake(wait)
       })
-      yield* Effect.andThen(some.await, Effect.sleep(TICK)).pipe(
+      yield* Effect.andThen(some.await, Effect.sleep(TICK_INTERVAL)).pipe(
         Effect.andThen(
           Effect.catchDefect(
             tick,

@@ -6,7 +6,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 
 /** Up to how many waiting deliveries of a webhook are counted, so that a count is always cheap. */
-const MOST_PER_WEBHOOK = 1_000
+const MAX_PER_WEBHOOK = 1_000
 /**
  * How long a node reports its last count, in milliseconds. A node without a newer count after that time no longer runs
  * the job.
@@ -18,7 +18,7 @@ SELECT
   (SELECT COALESCE(sum(undelivered), 0) FROM inboxes)::bigint AS messages,
   (SELECT COALESCE(sum(n), 0) FROM webhooks w JOIN LATERAL (
     SELECT count(*) AS n FROM (
-      SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL LIMIT ${MOST_PER_WEBHOOK}
+      SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL LIMIT ${MAX_PER_WEBHOOK}
     ) few
   ) d ON true WHERE w.active AND w.slot IS NOT NULL)::bigint AS deliveries`
 

@@ -23,7 +23,7 @@ export interface ToolAnswer {
   readonly refused: boolean
 }
 
-const MOST_BYTES = 1_048_576
+const MAX_BODY_BYTES = 1_048_576
 const REQUEST_TIMEOUT_MS = 30_000
 const SEND = "agentchat_send_message"
 
@@ -59,7 +59,7 @@ const bodyOf = async (request: IncomingMessage): Promise<string | undefined> => 
   let size = 0
   for await (const part of request as AsyncIterable<Buffer>) {
     size += part.length
-    if (size > MOST_BYTES) return undefined
+    if (size > MAX_BODY_BYTES) return undefined
     parts.push(part)
   }
   return Buffer.concat(parts).toString("utf8")

@@ -35,7 +35,7 @@ const HEARTBEAT_MS = 20_000
 const RETRY_MS = 1_000
 const MAX_URL = 2_048
 /** How often the access token of a stream is checked. */
-const CHECK = "5 seconds"
+const CHECK_INTERVAL = "5 seconds"
 
 const COMPLETE = { resultType: "complete" } as const
 
@@ -184,7 +184,7 @@ export const makeEventMethods = Effect.gen(function*() {
       )
       if (principal.endsUnnoticed === true) {
         yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
-          Effect.repeat(Schedule.spaced(CHECK)),
+          Effect.repeat(Schedule.spaced(CHECK_INTERVAL)),
           Effect.catchTag("Unauthorized", () => Effect.sync(end)),
           Effect.forkScoped
         )
