@@ -136,7 +136,8 @@ eachDatabase((_, { version, empty }) => {
       yield* Deferred.await(held)
       const slow = migration(2, `${second.text} SELECT pg_advisory_xact_lock(7);`)
       const interrupted = yield* Effect.forkChild(Effect.provide(Migrations.run([first, slow]), one))
-      const waits = holding`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted`
+      const waits = holding`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 7 AND NOT granted
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
       yield* Effect.repeat(waits, { until: (rows) => rows.length > 0 })
       const ended = yield* Effect.forkChild(Fiber.interrupt(interrupted), { startImmediately: true })
       yield* Deferred.succeed(end, undefined)

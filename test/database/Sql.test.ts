@@ -402,7 +402,8 @@ eachDatabase((database, { version }) => {
         const [before] = yield* sql`SELECT pg_backend_pid() AS pid`
         const lock = (one: SqlClient.SqlClient) => one`SELECT pg_advisory_lock(7)`
         const unlock = (one: SqlClient.SqlClient) => one`SELECT pg_advisory_unlock_all()`
-        const waits = other`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted`
+        const waits = other`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
         /** Interrupts a fiber whose statement waits for the lock. */
         const interrupting = Effect.fnUntraced(function*<A, E>(effect: Effect.Effect<A, E>) {
           yield* lock(other)

@@ -165,7 +165,8 @@ eachDatabase((database, { version }) => {
           () => Effect.forkChild(Effect.exit(withReadDeadline(read)), { startImmediately: true })
         )
         if (version !== undefined) {
-          const waiting = sql<{ n: number }>`SELECT count(DISTINCT pid) AS n FROM pg_locks WHERE NOT granted`
+          const waiting = sql<{ n: number }>`SELECT count(*) AS n FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock'`
           while ((yield* waiting)[0]?.n !== reads.length) yield* Effect.promise(breath)
         }
         yield* TestClock.adjust("3500 millis")
