@@ -183,7 +183,7 @@ export const programmes: ReadonlyArray<Programme> = [
   vitest("metrics", "test:metrics", 60, { missing: needsPrometheus }),
   vitest("crowd", "test:crowd", 60, { extra: (output) => firstOf(output, /sends at \d+\/s: ([\d.]+ ms)/, "p99") }),
   vitest("timing", "test:timing", 60),
-  vitest("floods", "test:floods", 120),
+  vitest("floods", "test:floods", 300),
   vitest("connect", "test:connect", 120, {
     extra: (output) => firstOf(output, /messages, (\d+ replies)/, "1,000 messages")
   }),

@@ -1,29 +1,27 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { begin, connect } from "../a2a/A2a.ts"
-import { eventually, within } from "../support/Eventually.ts"
-import { metric } from "../support/Metrics.ts"
-import { MEASURES } from "../support/Promptly.ts"
-import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { begin, connect } from "../../test/a2a/A2a.ts"
+import { eventually, within } from "../../test/support/Eventually.ts"
+import { metric } from "../../test/support/Metrics.ts"
+import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../../test/support/Server.ts"
 import {
   getOf,
   type Latencies,
   peakMemory,
   postOf,
-  sending,
   sendingFor,
   UnreadConnections,
   upgradeOf
-} from "../support/Unread.ts"
+} from "../../test/support/Unread.ts"
 
 /** V8's heap, in MB. What peers make the server hold is outside of it, but for what answers are made of. */
 const HEAP_MB = 512
 /** The bound of docs/operations.md for the default settings. */
 const MEMORY_BOUND = 900_000_000
-/** How many connections each test opens: as many as the descriptors of the test process allow, in the long form. */
-const CONNECTIONS = MEASURES ? 2_000 : 200
-/** In the long form, a median below this is no delay. */
+/** How many connections each test opens. */
+const CONNECTIONS = 2_000
+/** A median below this is no delay. */
 const FLOOR_MS = 250
-/** For how long the others' sends are watched in the long form. */
+/** For how long the others' sends are watched. */
 const WATCH_MS = 3_000
 
 const LARGE = "x".repeat(28_000)
@@ -40,7 +38,7 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   let silent: ReadonlyArray<TestAgent>
   let group = ""
   /** In the long form. */
-  let before: Latencies | undefined
+  let before: Latencies
 
   beforeAll(async () => {
     server = await startServer({
@@ -70,24 +68,20 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
         Array.from({ length: 50 }, () => alice.client.sendMessage({ conversation_id: id, content: { text: LARGE } }))
       )
     }
-    if (MEASURES) before = await sendingFor(alice, bob, 1_000)
+    before = await sendingFor(alice, bob, 1_000)
   })
   afterAll(() => server?.stop())
 
   /**
-   * Others are served while it lasts, and the server's memory stays bounded. In the long form they are served as
-   * quickly as before. A measurement counts if one of three is within the bound, because other work delays some of
-   * them.
+   * Others are served as quickly as before while it lasts, and the server's memory stays bounded. A measurement counts
+   * if one of three is within the bound, because other work delays some of them.
    */
   const othersDoNotNotice = async (): Promise<void> => {
-    if (before === undefined) await sending(alice, bob, 20)
-    else {
-      const bound = Math.max(3 * before.median, FLOOR_MS)
-      const measured: Array<Latencies> = []
-      do measured.push(await sendingFor(alice, bob, WATCH_MS))
-      while (measured.length < 3 && measured.at(-1)!.median >= bound)
-      assert.isBelow(measured.at(-1)!.median, bound, JSON.stringify({ before, measured }))
-    }
+    const bound = Math.max(3 * before.median, FLOOR_MS)
+    const measured: Array<Latencies> = []
+    do measured.push(await sendingFor(alice, bob, WATCH_MS))
+    while (measured.length < 3 && measured.at(-1)!.median >= bound)
+    assert.isBelow(measured.at(-1)!.median, bound, JSON.stringify({ before, measured }))
     assert.isBelow(peakMemory(server), MEMORY_BOUND)
   }
 

@@ -1,11 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { begin, connect } from "../a2a/A2a.ts"
-import { eventually } from "../support/Eventually.ts"
-import { Hosts } from "../support/Hosts.ts"
-import { Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
-import { measured, MEASURES } from "../support/Promptly.ts"
-import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
-import { getOf, peakMemory, sending, sendingFor, UnreadConnections, upgradeOf } from "../support/Unread.ts"
+import { begin, connect } from "../../test/a2a/A2a.ts"
+import { eventually } from "../../test/support/Eventually.ts"
+import { Hosts } from "../../test/support/Hosts.ts"
+import { Cluster, missingForNodes, on, send } from "../../test/support/Nodes.ts"
+import { newAgent, type Server, type TestAgent } from "../../test/support/Server.ts"
+import { getOf, peakMemory, sending, sendingFor, UnreadConnections, upgradeOf } from "../../test/support/Unread.ts"
 
 /** V8's heap of each node, in MB, and the bound of docs/operations.md for the memory of a process. */
 const HEAP_MB = 512
@@ -52,10 +51,10 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     for (const node of cluster.nodes) assert.isBelow(peakMemory(node), MEMORY_BOUND)
   }
 
-  /** The median of a second of sends at each node, in the long form. */
+  /** The median of a second of sends at each node. */
   const mediansOfSends = async (): Promise<ReadonlyArray<number>> => {
     const found: Array<number> = []
-    if (MEASURES) { for (const node of cluster.nodes) found.push((await sendingFor(on(node, ada), bob, 1_000)).median) }
+    for (const node of cluster.nodes) found.push((await sendingFor(on(node, ada), bob, 1_000)).median)
     return found
   }
 
@@ -104,13 +103,13 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     const posts = async (): Promise<number> => {
       const took: Array<number> = []
       for (let i = 0; i < 20; i++) {
-        const began = measured()
+        const began = performance.now()
         const { id } = await send(on(cluster.nodes[i % 2]!, ada), { to: bob.handle }, `for the webhook ${i}`)
         took.push(await eventually("a post to the healthy webhook", () => hosts.arrived.get(`/healthy ${id}`)) - began)
       }
       return took.sort((a, b) => a - b)[10]!
     }
-    const before = MEASURES ? await posts() : 0
+    const before = await posts()
     const sendsBefore = await mediansOfSends()
     const dead = await Promise.all(Array.from({ length: DEAD_AGENTS }, async (_, i) => {
       const agent = await newAgent(cluster.nodes[i % 2]!, "dead")
@@ -121,7 +120,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read 
     await eventually("a post to a target of each agent", () => hosts.holding >= DEAD_AGENTS || undefined)
     const during = await posts()
     assert.isAtLeast(hosts.holding, DEAD_AGENTS)
-    if (MEASURES) assert.isBelow(during, 3 * Math.max(before, FLOOR_MS))
+    assert.isBelow(during, 3 * Math.max(before, FLOOR_MS))
     await othersDoNotNotice(sendsBefore)
     // Those that are back have their posts.
     hosts.revive()

@@ -1,9 +1,9 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Crowd, freshSend, median, untilQuiet } from "../support/Crowd.ts"
-import { eventually } from "../support/Eventually.ts"
-import { metricOf } from "../support/Metrics.ts"
-import { Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
-import { newAgent, type TestAgent } from "../support/Server.ts"
+import { Crowd, freshSend, median, untilQuiet } from "../../test/support/Crowd.ts"
+import { eventually } from "../../test/support/Eventually.ts"
+import { metricOf } from "../../test/support/Metrics.ts"
+import { Cluster, missingForNodes, on, send } from "../../test/support/Nodes.ts"
+import { newAgent, type TestAgent } from "../../test/support/Server.ts"
 
 const MANY = 1_200
 
