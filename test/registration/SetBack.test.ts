@@ -29,6 +29,17 @@ describe("after the wall clock is set back by an hour", () => {
         assert.strictEqual(refused instanceof OtpCooldown ? refused.details?.retry_after_ms : undefined, 60_000)
       }))
 
+    it.effect("the cooldown is at most a minute too if the clock of the node that mailed the code is ahead", () =>
+      Effect.gen(function*() {
+        const registration = yield* Registration
+        const applicant = fresh("ahead")
+        yield* leap("2 hours")
+        yield* registration.register(applicant)
+        yield* setBack("20 millis")
+        const refused = yield* Effect.flip(registration.register(applicant))
+        assert.strictEqual(refused instanceof OtpCooldown ? refused.details?.retry_after_ms : undefined, 60_000)
+      }))
+
     it.effect("the hourly cap of an address does not wait until the clock has caught up", () =>
       Effect.gen(function*() {
         const registration = yield* Registration

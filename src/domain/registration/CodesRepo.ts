@@ -141,11 +141,13 @@ export class CodesRepo extends Context.Service<CodesRepo, {
               const counts = (time: number, ms: number) => time > now - ms && time <= now + SET_BACK_MS
               const recent = row.sent.filter((time) => counts(time, HOUR_MS))
               const leaving = recent[recent.length - allowance.perHour]
+              // Another node, whose clock is some milliseconds ahead, may have written a time that is later than now.
+              const wait = (since: number, ms: number) => Math.min(ms, since + ms - now)
               return {
                 cooldownMs: row.cleared || !counts(row.last, allowance.cooldownMs)
                   ? 0
-                  : row.last + allowance.cooldownMs - now,
-                capMs: leaving === undefined ? 0 : leaving + HOUR_MS - now
+                  : wait(row.last, allowance.cooldownMs),
+                capMs: leaving === undefined ? 0 : wait(leaving, HOUR_MS)
               }
             }
           ),
