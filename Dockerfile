@@ -1,6 +1,18 @@
 # One image for everything: what follows its name is a subcommand of parley, `start` by default.
 #   docker build -t parley .
 #   docker run --rm -p 127.0.0.1:3000:3000 -v parley:/data parley
+FROM node:24-bookworm-slim AS build
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# The base image has Node, so the package `node` need not download it.
+RUN npm ci --ignore-scripts --no-audit --no-fund
+COPY tsconfig.json tsconfig.build.json ./
+COPY build build
+COPY runners runners
+COPY schema schema
+COPY src src
+RUN npm run build
+
 FROM node:24-bookworm-slim AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
@@ -16,14 +28,14 @@ ENV NODE_ENV=production HOST=0.0.0.0 PORT=3000 DATA_DIR=/data
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
 COPY --from=dependencies /app/licenses licenses
-COPY package.json LICENSE ./
-COPY runners runners
-COPY schema schema
-COPY src src
-# Compiled code is written by its user now, by a node that lacks its settings, and only read later: /app may be read-only.
+COPY LICENSE ./
+# The compiled files, the bundle and the prepared database, which the npm package contains too.
+COPY --from=build /app/dist ./
+# V8's code cache is written now, by a server and a node that refuse their settings, and only read later: /app may be
+# read-only.
 RUN mkdir -p /data node_modules/.cache && chown 1000:1000 /data node_modules/.cache
 USER 1000:1000
-RUN node runners/parley.js runner 2> /dev/null || test $? = 1
+RUN for command in start runner; do PORT=none node runners/parley.js $command 2> /dev/null; test $? = 1 || exit 1; done
 VOLUME /data
 EXPOSE 3000
 STOPSIGNAL SIGTERM

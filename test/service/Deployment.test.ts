@@ -55,13 +55,30 @@ it("a deployment opens no port between nodes to the world, asks for readiness, a
   assert.match(limited, /^from:\s+- podSelector:[^]*port: nodes\s*$/)
 })
 
-it("the image holds the files that a server needs, and no others", () => {
+it("the image runs the compiled files of `npm run build`, as the npm package does, and no source", () => {
+  const stages = parseDockerfile(read("Dockerfile"))
+  const last = stages.slice(stages.findLastIndex(({ name }) => name === "FROM"))
+  const copied = last.flatMap(({ flags, name, text }) =>
+    name === "COPY" ? [`${flags["from"] ?? "context"} ${text}`] : []
+  )
+  assert.deepStrictEqual(copied, [
+    "dependencies /app/node_modules node_modules",
+    "dependencies /app/licenses licenses",
+    "context LICENSE ./",
+    "build /app/dist ./"
+  ])
+  assert.isTrue(stages.some(({ name, text }) => name === "RUN" && text === "npm run build"))
+})
+
+it("the image is built from the files that the build of a server needs, and no others", () => {
   const ignored = makeIgnored(read(".dockerignore"))
   const kept = [
     "package.json",
     "package-lock.json",
     ".npmrc",
     "LICENSE",
+    "build/Pack.ts",
+    "tsconfig.build.json",
     "src/Http.ts",
     "schema/0001_add.sql",
     "runners/parley.js",

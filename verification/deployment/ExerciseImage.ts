@@ -5,6 +5,7 @@ import {
   chmodSync,
   constants,
   existsSync,
+  globSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -40,6 +41,10 @@ const onPath = (program: string): string => {
   if (found === undefined) throw new Error(`${program} is not on PATH`)
   return found
 }
+
+/** The prepared databases in a folder. */
+const prepared = (folder: string): ReadonlyArray<string> =>
+  readdirSync(folder).filter((name) => /^database-[0-9a-f]{16}\.zst$/.test(name))
 
 class Container {
   readonly child: ChildProcess
@@ -153,6 +158,10 @@ const exercise = async () => {
   // Types of Node are a dependency of a dependency, without code.
   insist(developed.every((name) => name.startsWith("@types/")), "no package is in it that only development needs")
   insist(["test", "verification", ".git"].every((name) => !existsSync(join(app, name))), "nor a test, nor the history")
+  const sources = ["runners", "src"].flatMap((name) => globSync("**/*.ts", { cwd: join(app, name) }))
+  insist(sources.length === 0, "nor a source that is not compiled")
+  insist(existsSync(join(app, "bundle/Commands.js")), "the program's bundle is in it")
+  insist(prepared(app).length === 1, "and one prepared database")
   for (const name of readdirSync(join(app, "node_modules/@img")).filter((name) => name.startsWith("sharp-libvips"))) {
     insist(
       readFileSync(join(app, "licenses/THIRD-PARTY.txt"), "utf8").includes(`@img/${name} `),
@@ -164,7 +173,9 @@ const exercise = async () => {
     "and include its texts"
   )
   insist(image.user.uid !== 0, `it runs as user ${image.user.uid}`)
-  insist(readdirSync(join(app, "node_modules/.cache/parley")).length > 0, "compiled code is in it")
+  const cached = readdirSync(join(app, "node_modules/.cache/parley"))
+  insist(cached.length > 0, "compiled code is in it")
+  insist(cached.every((name) => !name.startsWith("bundle-")), "and no second bundle")
   if (process.getuid?.() === 0) {
     const probe = new Container({ ...image, entrypoint: [] }, {}, ["sh", "-c", "touch src/probe 2>/dev/null"])
     insist(await probe.ended !== 0, "its user cannot change its code")
@@ -176,6 +187,8 @@ const exercise = async () => {
   const url = `http://127.0.0.1:${port}`
   let server = new Container(image, env, image.cmd)
   say(`  healthy after ${(await healthy(image, env, server)).toFixed(0)} ms, its database made`)
+  const made = prepared(join(app, "node_modules/.cache/parley"))
+  insist(made.length === 0, "the database came from the prepared one, because the server made none")
 
   const outbox = new Outbox(join(data, "outbox"))
   const register = async (handle: string): Promise<string> => {
