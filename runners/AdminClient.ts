@@ -280,7 +280,7 @@ export const layer = Layer.merge(
         config: mended(
           Effect.flatMap(callRunning(config, SETTINGS), (called) =>
             called === undefined
-              ? Effect.succeed(effective(config))
+              ? Effect.map(Config.origins, (origins) => effective(config, origins))
               : understood(EffectiveSettings)(called.answer))
         ),
         restore: (file, folder) => mended(restore(config, file, folder)),

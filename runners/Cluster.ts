@@ -1,3 +1,5 @@
+import { Config } from "#infrastructure/platform/Config"
+import { Effect } from "effect"
 import { join, relative, resolve } from "node:path"
 import { lineOf, tableOf } from "./local/ClusterTable.ts"
 import { CannotStart, LocalCluster } from "./local/LocalCluster.ts"
@@ -10,8 +12,9 @@ import { CannotStart, LocalCluster } from "./local/LocalCluster.ts"
 const NODES = 3
 const BEAT_MS = 1_000
 
-const port = Number(process.env["PORT"] ?? 3000)
-const folder = resolve(process.env["DATA_DIR"] ?? "./data", "cluster")
+const env = Effect.runSync(Config.environment)
+const port = Number(env["PORT"] ?? 3000)
+const folder = resolve(env["DATA_DIR"] ?? "./data", "cluster")
 const live = process.stdout.isTTY === true
 const say = (text: string) => void process.stdout.write(`${text}\n`)
 
@@ -50,7 +53,7 @@ const main = async () => {
     nodes: NODES,
     port,
     folder,
-    env: process.env,
+    env,
     tell: (line) => say(`${line} …`)
   })
   running = started
@@ -94,7 +97,7 @@ const main = async () => {
 /** `parley cluster`: runs the cluster until a signal ends it. */
 export const cluster = (): void => {
   if (!Number.isInteger(port) || port < 0 || port > 65_535) {
-    console.error(`parley: PORT: expected a whole number from 0 to 65535, got ${JSON.stringify(process.env["PORT"])}`)
+    console.error(`parley: PORT: expected a whole number from 0 to 65535, got ${JSON.stringify(env["PORT"])}`)
     process.exit(1)
   }
   main().catch((error: unknown) => {

@@ -6,6 +6,7 @@ import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect, Exit, Layer } from "effect"
 import { CliConfig, CliError, CliOutput, Command, GlobalFlag, TerminalCapabilities } from "effect/cli"
 import { commands } from "./Commands.ts"
+import { config } from "./ConfigCommands.ts"
 import { helpText } from "./Help.ts"
 import { type CommandPath, mistakeOf } from "./Mistakes.ts"
 import { type Typed, typed as typedHere } from "./Typed.ts"
@@ -29,6 +30,7 @@ const start = command(
   [
     { command: "parley start", description: "On http://127.0.0.1:3000, with its data in ./data" },
     { command: "PORT=8080 DATA_DIR=/var/lib/parley parley start", description: "On another port, with another folder" },
+    { command: "PARLEY_CONFIG=/etc/parley/parley.env parley start", description: "With its settings in a file" },
     { command: "DATABASE_URL=postgres://parley@localhost/parley parley start", description: "With your own PostgreSQL" }
   ]
 )
@@ -82,7 +84,7 @@ const client = Layer.unwrap(
 
 const root = Command.make("parley").pipe(
   Command.withDescription("A messaging server for AI agents that you host yourself."),
-  Command.withSubcommands([start, runner, migrate, Command.provide(admin, client), connect, demo, cluster]),
+  Command.withSubcommands([start, runner, migrate, Command.provide(admin, client), config, connect, demo, cluster]),
   Command.withExamples([
     { command: "parley start", description: "A server on http://127.0.0.1:3000" },
     { command: "parley admin agents create scout", description: "An agent on it that is ready to use" },

@@ -63,7 +63,13 @@ class Server {
     this.outbox = join(dataDir, "outbox")
     // Pass on only these variables, so that no setting in this environment applies.
     const { HOME, PATH, TMPDIR } = process.env
-    const settings = { DATA_DIR: dataDir, HOST: "127.0.0.1", PORT: "0", WEBHOOK_ALLOW_PRIVATE: "loopback" }
+    const settings = {
+      DATA_DIR: dataDir,
+      HOST: "127.0.0.1",
+      PORT: "0",
+      WEBHOOK_ALLOW_PRIVATE: "loopback",
+      PARLEY_CONFIG: "/dev/null"
+    }
     this.child = spawn(process.execPath, [join(import.meta.dirname, "parley.js"), "start"], {
       env: { HOME, PATH, TMPDIR, ...settings },
       stdio: ["ignore", "pipe", "pipe"]

@@ -6,32 +6,16 @@ import { nameOf } from "#infrastructure/cluster/NodeAddress"
 import { complete } from "#infrastructure/cluster/NodeDuty"
 import { lockKeyOf } from "#infrastructure/cluster/NodeTable"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
-import { ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
+import type { Settings } from "#infrastructure/platform/Config"
 import { listeningUrl } from "#infrastructure/platform/PublicUrl"
 import { VERSION } from "#interfaces/service/Version"
 import { Effect, Layer, type Redacted } from "effect"
 import type { Sharding } from "effect/cluster"
 import { serve } from "../src/Server.ts"
+import { settleNode } from "./Settle.ts"
 
 /** How many connections of the pool the lock of the node's address takes. */
 const ADDRESS_CONNECTIONS = 1
-const DRAIN_SECONDS = 2
-
-/** Checks that all settings of a node are set. Reports all missing settings together. */
-const settle = (config: Settings): Effect.Effect<Settings, ConfigInvalid> => {
-  const problems: Array<string> = []
-  if (config.DATABASE_URL === undefined)
-    problems.push("DATABASE_URL: a node needs PostgreSQL, the same as the other nodes")
-  if (config.REDIS_URL === undefined) problems.push("REDIS_URL: a node needs Redis, the same as the other nodes")
-  if (config.S3_BUCKET === undefined && config.SHARED_DIR === undefined) {
-    problems.push(
-      "S3_BUCKET: a node needs a store for files that all nodes share: a bucket (S3_*), or a folder (SHARED_DIR)"
-    )
-  }
-  return problems.length > 0
-    ? Effect.fail(new ConfigInvalid({ problems }))
-    : Effect.succeed({ ...config, DRAIN_SECONDS: config.DRAIN_SECONDS ?? DRAIN_SECONDS })
-}
 
 const warning = ({ RUNNER_HOST, RUNNER_SECRET }: Settings) =>
   RUNNER_SECRET !== undefined || RUNNER_HOST === "127.0.0.1" || RUNNER_HOST === "localhost" || RUNNER_HOST === "::1"
@@ -46,7 +30,7 @@ const hasDatabase = (config: Settings): config is Settings & { readonly DATABASE
 /** `parley runner`: one of several equal nodes on PostgreSQL, Redis and a shared file store. */
 export const runner = (): void =>
   serve({
-    settle,
+    settle: settleNode,
     own: Layer.empty,
     database: ({ DATABASE_POOL, DATABASE_URL, RUNNER_HOST, RUNNER_PORT }) =>
       DATABASE_URL === undefined ? withoutDatabase : layerPg({

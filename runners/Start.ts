@@ -3,7 +3,7 @@ import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import { databaseIsNew } from "#infrastructure/database/Pglite"
 import * as PreparedDatabase from "#infrastructure/database/PreparedDatabase"
 import { layerPglite } from "#infrastructure/database/SqlPglite"
-import { ConfigInvalid, type Settings, settings } from "#infrastructure/platform/Config"
+import { type Settings, settings } from "#infrastructure/platform/Config"
 import { DataDir } from "#infrastructure/platform/disk/DataDir"
 import * as AdminSocket from "#interfaces/admin/AdminSocket"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
@@ -13,6 +13,7 @@ import { join, resolve } from "node:path"
 import { CommandLineHttp } from "../src/Console.ts"
 import { say, serve } from "../src/Server.ts"
 import { withBeat } from "./Beat.ts"
+import { settleStandalone } from "./Settle.ts"
 import { typed } from "./Typed.ts"
 
 /** Creates the database in DATA_DIR if there is none, and says so. */
@@ -85,16 +86,7 @@ const welcome = (config: Settings, url: string) =>
 /** `parley start`: a standalone server. */
 export const start = (): void =>
   serve({
-    settle: (config) =>
-      config.ROLE === "gateway"
-        ? Effect.fail(
-          new ConfigInvalid({
-            problems: [
-              "ROLE: a gateway is a node of a cluster: start it with npm run runner, or with the subcommand runner"
-            ]
-          })
-        )
-        : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
+    settle: settleStandalone,
     own: DataDir.layer,
     database,
     cluster: () => Layer.provideMerge(NodeRpc.layerAlone, Cluster.layerStandalone),

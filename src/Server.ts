@@ -9,7 +9,7 @@ import * as Migrations from "#infrastructure/database/Migrations"
 import type { Database } from "#infrastructure/database/Sql"
 import { HttpServer } from "#infrastructure/http/HttpServer"
 import { addressIsFree } from "#infrastructure/http/Listening"
-import { Config, ConfigInvalid, type Settings } from "#infrastructure/platform/Config"
+import { Config, ConfigInvalid, Origins, type Settings } from "#infrastructure/platform/Config"
 import { sharedDirIsUsable } from "#infrastructure/platform/disk/DataDir"
 import * as DiskSpace from "#infrastructure/platform/disk/DiskSpace"
 import { Ids } from "#infrastructure/platform/Ids"
@@ -65,7 +65,7 @@ export interface Kind<Own> {
 /** The database's clock, and ids made from its time. */
 const timed = Layer.provideMerge(Layer.fresh(Ids.layer), DatabaseClock.layer)
 
-/** Logs a warning for each environment variable that looks like a setting but is not one. */
+/** Logs the warnings about settings. */
 export const warnings = Layer.effectDiscard(
   Effect.flatMap(Config.warnings, Effect.forEach((warning) => Effect.logWarning(warning), { discard: true }))
 )
@@ -73,6 +73,7 @@ export const warnings = Layer.effectDiscard(
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
+    const origins = yield* Config.origins
     // The routes take the longest to build, so they are built before `ready`. After `ready`, work already waits for
     // this node.
     const listening = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config))))
@@ -97,7 +98,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(warnings),
       Layer.provide(TraceExport.layer(VERSION)),
       Layer.provide(layerLogger),
-      Layer.provide(Layer.succeed(Config, config))
+      Layer.provide([Layer.succeed(Config, config), Layer.succeed(Origins, origins)])
     )
     yield* Layer.launch(layer)
   })

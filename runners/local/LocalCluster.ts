@@ -115,6 +115,8 @@ export class LocalCluster {
       DATABASE_URL: parts.postgres.url(),
       REDIS_URL: parts.redisUrl,
       RUNNER_SECRET: randomBytes(16).toString("hex"),
+      // `env` contains the settings of the file.
+      PARLEY_CONFIG: "/dev/null",
       // Empty variables count as not set.
       S3_BUCKET: "",
       METRICS_TOKEN: "",

@@ -3,8 +3,9 @@ import * as NodePort from "#infrastructure/cluster/NodePort"
 import { make as makeLines, PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { Config } from "#infrastructure/platform/Config"
+import { Environment } from "#infrastructure/platform/UnknownSettings"
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
 import { SqlClient } from "effect/sql"
 import { once } from "node:events"
@@ -78,10 +79,11 @@ describe("the listener for other nodes", () => {
   it.live("ends although a connected peer sends nothing", () =>
     Effect.gen(function*() {
       const port = yield* Effect.promise(freePort)
-      const config = yield* Config.load.pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({
+      const config = yield* Config.load.pipe(Effect.provideService(Environment, {
+        PARLEY_CONFIG: "/dev/null",
         RUNNER_PORT: String(port),
         RUNNER_SECRET: "known to the nodes of this test"
-      }))))
+      }))
       const scope = yield* Scope.make()
       yield* Scope.provide(
         Layer.build(

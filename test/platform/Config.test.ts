@@ -2,13 +2,10 @@ import { Config, ConfigInvalid, settings } from "#infrastructure/platform/Config
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { Environment } from "#infrastructure/platform/UnknownSettings"
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Effect, Redacted } from "effect"
+import { Effect, Redacted } from "effect"
 
-const within = (env: Record<string, string>) => <A, E>(effect: Effect.Effect<A, E>) =>
-  effect.pipe(
-    Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown(env)),
-    Effect.provideService(Environment, env)
-  )
+const within = (env: Record<string, string>) =>
+  Effect.provideService(Environment, { PARLEY_CONFIG: "/dev/null", ...env })
 
 const loaded = (env: Record<string, string>) => within(env)(Config.load)
 

@@ -99,7 +99,7 @@ it("a mistake in a command line is one line on standard error that names what is
   for (
     const [line, said] of [
       ["strat", 'Unknown subcommand "strat" for "parley". Did you mean parley start? See parley --help'],
-      ["config", 'Unknown subcommand "config" for "parley". Did you mean parley admin config? See parley --help'],
+      ["confg", 'Unknown subcommand "confg" for "parley". Did you mean parley config? See parley --help'],
       [
         "admin agent creat ada --jso",
         'Unknown subcommand "agent" for "parley admin". Did you mean parley admin agents create? See parley admin --help'
@@ -134,8 +134,8 @@ it("a wrong word means the subcommand with a similar name, or the only command e
     const [parent, words, command] of [
       ["", "strat", "start"],
       ["", "START", undefined],
-      ["", "config", "admin config"],
-      ["", "confg", "admin config"],
+      ["", "config", "config"],
+      ["", "confg shw", "config show"],
       ["", "agents lst", "admin agents list"],
       ["", "create ada bob", "admin agents create"],
       ["admin", "agent list", "admin agents list"],

@@ -1,5 +1,5 @@
 import { Environment } from "#infrastructure/platform/UnknownSettings"
-import { ConfigProvider, Console, Effect } from "effect"
+import { Console, Effect } from "effect"
 import { format } from "node:util"
 import { run, type Shown } from "../../runners/CommandLine.ts"
 import { within } from "./Eventually.ts"
@@ -28,8 +28,7 @@ export const parleyHere = (
     error: (...parts: ReadonlyArray<unknown>) => stderr += `${format(...parts)}\n`
   })
   const program = run(args, { width: 80, ...shown }).pipe(
-    Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
-    Effect.provideService(Environment, env),
+    Effect.provideService(Environment, { PARLEY_CONFIG: "/dev/null", ...env }),
     Effect.provideService(Console.Console, written),
     Effect.map((code): ProgramResult => ({ code, stdout, stderr }))
   )

@@ -21,10 +21,10 @@ export interface ProgramResult {
 export const runParley = async (
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>>,
-  timeoutMs = LONGEST_WAIT_MS
+  { cwd = ROOT, timeoutMs = LONGEST_WAIT_MS }: { readonly cwd?: string; readonly timeoutMs?: number } = {}
 ): Promise<ProgramResult> => {
   const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, PROGRAM, ...args], {
-    cwd: ROOT,
+    cwd,
     env: { ...programEnv(), ...env },
     stdio: ["ignore", "pipe", "pipe"]
   })

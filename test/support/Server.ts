@@ -36,6 +36,8 @@ export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [P
 export const programEnv = () => ({
   PATH: process.env["PATH"],
   HOME: process.env["HOME"],
+  // Not the settings of the checkout's own `.env`.
+  PARLEY_CONFIG: "/dev/null",
   NODE_COMPILE_CACHE: join(ROOT, "node_modules/.cache/parley-tests/compiled")
 })
 

@@ -80,6 +80,7 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
     assert.lengthOf(packed.filter((path) => path.endsWith(".zst")), 1)
     assert.sameMembers(packed.filter((path) => !made(path)), [
       "CHANGELOG.md",
+      "deploy/parley.env.sample",
       "LICENSE",
       "README.md",
       "package.json",

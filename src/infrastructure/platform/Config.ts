@@ -1,4 +1,4 @@
-import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
+import { Context, Data, Effect, Layer, Redacted, Result } from "effect"
 import {
   anyText,
   int,
@@ -17,6 +17,7 @@ import {
   url,
   wholeNumber
 } from "./Setting.ts"
+import { readSettingsFile } from "./SettingsFile.ts"
 import { Environment, type UnknownSetting, unknownSettings } from "./UnknownSettings.ts"
 
 /** The configuration is invalid. Lists every problem, each with its remedy. */
@@ -27,8 +28,8 @@ export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly 
 }
 
 /**
- * Every environment variable that Parley reads, in the order of `--help`. `npm run docs` generates
- * docs/configuration.md from this list. A rate is the number of requests that are accepted in a sliding window.
+ * Every setting that Parley reads from the environment or a settings file, in the order of `--help`. `npm run docs`
+ * generates docs/configuration.md and deploy/parley.env.sample from this list. A rate is the number of requests that are accepted in a sliding window.
  */
 export const settings = {
   PORT: make(wholeNumber(0, 65535), 3000, "TCP port of the HTTP API and the WebSocket; 0 takes any free port"),
@@ -519,41 +520,51 @@ export const settings = {
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
 
-/** Returns the problems of settings that are each valid alone but conflict with each other. */
-const disagreements = (config: Settings): ReadonlyArray<string> => {
-  const problems: Array<string> = []
-  if (config.HTTP_HEADERS_SECONDS > config.HTTP_REQUEST_SECONDS) {
-    problems.push(
-      `HTTP_HEADERS_SECONDS: must be at most HTTP_REQUEST_SECONDS, ${config.HTTP_REQUEST_SECONDS}, because the headers are a part of the request`
-    )
-  }
-  if ((config.S3_ACCESS_KEY_ID === undefined) !== (config.S3_SECRET_ACCESS_KEY === undefined)) {
-    problems.push(
-      "S3_ACCESS_KEY_ID: set it together with S3_SECRET_ACCESS_KEY, or set neither to use the machine's AWS credentials"
-    )
-  }
-  if (config.SOCKETS_BACKLOG_BYTES >= config.SOCKETS_UNSENT_BYTES) {
-    problems.push(
-      `SOCKETS_BACKLOG_BYTES: must be less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}, because otherwise a backlog would close its WebSocket`
-    )
-  }
-  if (config.HELD_CONNECTION_BYTES > config.HELD_PEER_BYTES) {
-    problems.push(
-      `HELD_CONNECTION_BYTES: must be at most HELD_PEER_BYTES, ${config.HELD_PEER_BYTES}, because a connection counts for its peer too`
-    )
-  }
-  if (config.HELD_PEER_BYTES > config.HELD_BYTES) {
-    problems.push(
-      `HELD_PEER_BYTES: must be at most HELD_BYTES, ${config.HELD_BYTES}, because the bytes of a peer count for the server too`
-    )
-  }
+/** Settings that are each valid alone but conflict with each other. */
+interface Disagreement {
+  readonly names: ReadonlyArray<keyof Settings>
+  readonly holds: boolean
+  readonly problem: string
+}
+
+const disagreements = (config: Settings): ReadonlyArray<Disagreement> => {
   const signOfLife = config.SOCKETS_PING_SECONDS + config.SOCKETS_PONG_SECONDS
-  if (config.PRESENCE_LIFETIME_SECONDS <= signOfLife) {
-    problems.push(
-      `PRESENCE_LIFETIME_SECONDS: must be more than SOCKETS_PING_SECONDS and SOCKETS_PONG_SECONDS together, ${signOfLife}, because otherwise agents with WebSockets would go offline between two pings`
-    )
-  }
-  return problems
+  return [
+    {
+      names: ["HTTP_HEADERS_SECONDS", "HTTP_REQUEST_SECONDS"],
+      holds: config.HTTP_HEADERS_SECONDS > config.HTTP_REQUEST_SECONDS,
+      problem:
+        `must be at most HTTP_REQUEST_SECONDS, ${config.HTTP_REQUEST_SECONDS}, because the headers are a part of the request`
+    },
+    {
+      names: ["S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"],
+      holds: (config.S3_ACCESS_KEY_ID === undefined) !== (config.S3_SECRET_ACCESS_KEY === undefined),
+      problem: "set it together with S3_SECRET_ACCESS_KEY, or set neither to use the machine's AWS credentials"
+    },
+    {
+      names: ["SOCKETS_BACKLOG_BYTES", "SOCKETS_UNSENT_BYTES"],
+      holds: config.SOCKETS_BACKLOG_BYTES >= config.SOCKETS_UNSENT_BYTES,
+      problem:
+        `must be less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}, because otherwise a backlog would close its WebSocket`
+    },
+    {
+      names: ["HELD_CONNECTION_BYTES", "HELD_PEER_BYTES"],
+      holds: config.HELD_CONNECTION_BYTES > config.HELD_PEER_BYTES,
+      problem:
+        `must be at most HELD_PEER_BYTES, ${config.HELD_PEER_BYTES}, because a connection counts for its peer too`
+    },
+    {
+      names: ["HELD_PEER_BYTES", "HELD_BYTES"],
+      holds: config.HELD_PEER_BYTES > config.HELD_BYTES,
+      problem: `must be at most HELD_BYTES, ${config.HELD_BYTES}, because the bytes of a peer count for the server too`
+    },
+    {
+      names: ["PRESENCE_LIFETIME_SECONDS", "SOCKETS_PING_SECONDS", "SOCKETS_PONG_SECONDS"],
+      holds: config.PRESENCE_LIFETIME_SECONDS <= signOfLife,
+      problem:
+        `must be more than SOCKETS_PING_SECONDS and SOCKETS_PONG_SECONDS together, ${signOfLife}, because otherwise agents with WebSockets would go offline between two pings`
+    }
+  ]
 }
 
 /**
@@ -562,45 +573,99 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
  */
 const stops = ({ name }: UnknownSetting): boolean => name.startsWith("LIMITS_")
 
-const strangers = Effect.map(Environment, (environment) => unknownSettings(environment, Object.keys(settings)))
+/** Where each setting that is set comes from: `environment`, or a file with the line. */
+type Sources = ReadonlyMap<string, string>
+
+const ENVIRONMENT = "environment"
+
+interface Read {
+  readonly values: Settings
+  readonly origins: Sources
+  readonly problems: ReadonlyArray<string>
+  readonly warnings: ReadonlyArray<string>
+}
+
+/** Reads all settings. Each problem and warning about a line of the settings file begins with the file and the line. */
+const read: Effect.Effect<Read> = Effect.map(Environment, (environment) => {
+  const file = readSettingsFile(environment)
+  const problems = [...file.problems]
+  const warnings: Array<string> = []
+  const values: Record<string, unknown> = {}
+  const origins = new Map<string, string>()
+  const invalid = new Set<string>()
+  const located = (name: string, problem: string): string => {
+    const origin = origins.get(name)
+    return `${origin === undefined || origin === ENVIRONMENT ? "" : `${origin}: `}${name}${problem}`
+  }
+  const all = Object.entries(settings) as ReadonlyArray<[string, Setting<unknown>]>
+  for (const [name, setting] of all) {
+    values[name] = setting.fallback
+    const assigned = file.assigned.get(name)
+    const own = environment[name]?.trim() ?? ""
+    const text = own === "" ? assigned?.value.trim() ?? "" : own
+    if (text === "") continue
+    origins.set(name, own === "" && assigned !== undefined ? file.at(assigned.line) : ENVIRONMENT)
+    const parsed = setting.parse(text)
+    if (Result.isSuccess(parsed)) values[name] = parsed.success
+    else {
+      invalid.add(name)
+      problems.push(located(name, `: ${parsed.failure}${setting.secret ? "" : `, got ${JSON.stringify(text)}`}`))
+    }
+  }
+  const config = values as Settings
+  for (const { holds, names, problem } of disagreements(config)) {
+    if (holds && !names.some((name) => invalid.has(name))) problems.push(located(names[0]!, `: ${problem}`))
+  }
+  const add = (variables: Readonly<Record<string, string | undefined>>, where: (name: string) => string): void => {
+    for (const unknown of unknownSettings(variables, Object.keys(settings))) {
+      const { name, nearest } = unknown
+      if (stops(unknown))
+        problems.push(`${where(name)}${name}: no limit has this name; the most similar name is ${nearest}`)
+      else {
+        warnings.push(
+          `${where(name)}${name} is set, but Parley has no such setting; the most similar name is ${nearest}`
+        )
+      }
+    }
+  }
+  add(environment, () => "")
+  const lineOf = (name: string): string => `${file.at(file.assigned.get(name)?.line ?? 0)}: `
+  add(Object.fromEntries([...file.assigned].map(([name, { value }]) => [name, value])), lineOf)
+  const secrets = all.filter(([name, { secret }]) => secret && file.assigned.has(name)).map(([name]) => name)
+  if (file.openTo !== undefined && secrets.length > 0) {
+    warnings.push(
+      `All users of this machine can read ${file.openTo}, which sets ${secrets.join(", ")}: run chmod o-r on it`
+    )
+  }
+  return { values: config, origins, problems, warnings }
+})
 
 /** The effective configuration. It is validated as a whole before anything starts. */
 export class Config extends Context.Service<Config, Settings>()("parley/platform/Config") {
-  /**
-   * Reads every variable from the `ConfigProvider`, which is the environment by default. It fails with all problems at
-   * once.
-   */
-  static readonly load = Effect.gen(function*() {
-    const problems: Array<string> = []
-    const values: Record<string, unknown> = {}
-    for (const [name, setting] of Object.entries(settings) as ReadonlyArray<[string, Setting<unknown>]>) {
-      const text = (yield* EffectConfig.String(name).pipe(EffectConfig.withDefault(""))).trim()
-      if (text === "") {
-        values[name] = setting.fallback
-        continue
-      }
-      const parsed = setting.parse(text)
-      if (Result.isSuccess(parsed)) values[name] = parsed.success
-      else problems.push(`${name}: ${parsed.failure}${setting.secret ? "" : `, got ${JSON.stringify(text)}`}`)
-    }
-    for (const { name, nearest } of (yield* strangers).filter(stops)) {
-      problems.push(`${name}: no limit has this name; the most similar name is ${nearest}`)
-    }
-    if (problems.length === 0) problems.push(...disagreements(values as Settings))
-    if (problems.length > 0) return yield* new ConfigInvalid({ problems })
-    return Config.of(values as Settings)
-  })
+  /** Reads every setting from the environment and the settings file. It fails with all problems at once. */
+  static readonly load = Effect.flatMap(
+    read,
+    ({ problems, values }) =>
+      problems.length > 0 ? Effect.fail(new ConfigInvalid({ problems })) : Effect.succeed(Config.of(values))
+  )
+
+  /** The settings that are valid, the defaults in place of the others, and all problems. */
+  static readonly tried = Effect.map(read, ({ problems, values }) => ({ problems, values }))
 
   static readonly layer = Layer.effect(Config, Config.load)
 
-  /** Warnings about variables that are set but have no effect, and look like misspelled settings. */
-  static readonly warnings = Effect.map(
-    strangers,
-    (found) =>
-      found.filter((one) => !stops(one)).map(({ name, nearest }) =>
-        `${name} is set, but Parley has no such setting; the most similar name is ${nearest}`
-      )
-  )
+  /** Warnings about names that look like misspelled settings, and about a file with secrets that everybody can read. */
+  static readonly warnings = Effect.map(read, ({ warnings }) => warnings)
+
+  /** The environment, with the settings of the file that the environment does not set, for programs that this starts. */
+  static readonly environment = Effect.map(Environment, (environment) => {
+    const own = Object.entries(environment).filter(([, value]) => value !== undefined && value.trim() !== "")
+    const assigned = [...readSettingsFile(environment).assigned].filter(([name]) => Object.hasOwn(settings, name))
+    return Object.fromEntries([...assigned.map(([name, { value }]) => [name, value] as const), ...own])
+  })
+
+  /** Where the settings that are set come from. */
+  static readonly origins = Effect.map(read, ({ origins }) => origins)
 
   /** The default settings with these changes, for tests. */
   static readonly layerTest = (changes: Partial<Settings> = {}) =>
@@ -610,22 +675,30 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
     })
 }
 
+/** Where the settings of this process came from when it read them. */
+export class Origins extends Context.Reference<Sources>("parley/platform/Origins", {
+  defaultValue: () => new Map<string, string>()
+}) {}
+
 /** One setting with its effective value. The texts are those of docs/configuration.md. */
 export interface EffectiveSetting {
   readonly name: string
   /** The value. For a secret, only whether it is set. */
   readonly value: string
   readonly isDefault: boolean
+  /** `default`, `environment`, or a file with the line. */
+  readonly origin: string
   readonly about: string
 }
 
 /** Returns every setting with its effective value, in the order of `settings`. Secrets are redacted. */
-export const effective = (config: Settings): ReadonlyArray<EffectiveSetting> =>
+export const effective = (config: Settings, origins: Sources): ReadonlyArray<EffectiveSetting> =>
   (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(
     ([name, { about, fallback, secret, shown }]) => {
       const value = config[name]
       const isDefault = value === fallback
       const instead = name === "S3_BUCKET" && config.SHARED_DIR !== undefined ? "none: files in SHARED_DIR" : shown
-      return { name, value: isDefault ? instead : secret ? "(set, not shown)" : String(value), isDefault, about }
+      const text = isDefault ? instead : secret ? "(set, not shown)" : String(value)
+      return { name, value: text, isDefault, origin: origins.get(name) ?? "default", about }
     }
   )

@@ -12,7 +12,8 @@ import { fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall
 import { backup, compact, exportCommand, restore as restoreBackup } from "./DataCli.ts"
 import { example, json, limit, server } from "./Flags.ts"
 import { connections, groups, limits, nodes } from "./ServerCli.ts"
-import { columns, plain, table } from "./TextTable.ts"
+import { settingsShown } from "./SettingsTable.ts"
+import { columns, plain } from "./TextTable.ts"
 
 const state = Flag.Literals("state", ReportState.literals).pipe(
   Flag.withDescription("Only reports in this state; open means not decided yet"),
@@ -198,14 +199,7 @@ const restored = Command.make(
 const config = Command.make(
   "config",
   { json },
-  ({ json }) =>
-    print(json, Effect.flatMap(AdminClient, (client) => client.config), (settings) => ({
-      text: table([
-        ["variable", "value", ""],
-        ...settings.map(({ isDefault, name, value }) => [name, value, isDefault ? "(default)" : ""])
-      ]),
-      data: settings
-    }))
+  ({ json }) => print(json, Effect.flatMap(AdminClient, (client) => client.config), settingsShown)
 ).pipe(
   Command.withDescription(
     "Show every setting in effect, with secrets redacted: of the server that runs on DATA_DIR or, if none runs, of this environment"

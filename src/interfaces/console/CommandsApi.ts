@@ -31,6 +31,7 @@ export const EffectiveSettings = Schema.Array(Schema.Struct({
   name: Schema.String,
   value: Schema.String,
   isDefault: Schema.Boolean,
+  origin: Schema.String,
   about: Schema.String
 }))
 export const MovedCounters = Schema.Struct({ conversations: Schema.Int, inboxes: Schema.Int })

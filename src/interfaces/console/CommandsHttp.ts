@@ -4,7 +4,7 @@ import { NodeTable } from "#infrastructure/cluster/NodeTable"
 import { Database } from "#infrastructure/database/Sql"
 import { BlobParts } from "#infrastructure/files/BlobParts"
 import { folderOf } from "#infrastructure/files/Blobs"
-import { Config, effective } from "#infrastructure/platform/Config"
+import { Config, effective, Origins } from "#infrastructure/platform/Config"
 import { publicUrl, reachableUrl } from "#infrastructure/platform/PublicUrl"
 import { iso } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
@@ -42,6 +42,7 @@ export const CommandsHttp = HttpApiBuilder.group(
       const database = yield* Database
       const newAgents = yield* NewAgents
       const nodes = yield* NodeTable
+      const origins = yield* Origins
       const pages = yield* AgentPages
 
       const schema = Effect.map(
@@ -101,7 +102,7 @@ export const CommandsHttp = HttpApiBuilder.group(
           const url = reachableUrl(config, config.HOST === "::" ? "::1" : "127.0.0.1")
           return { url, others: yield* Effect.orDie(nodes.urls), token }
         }),
-        config: () => Effect.succeed(effective(config)),
+        config: () => Effect.succeed(effective(config, origins)),
         moveCounters: () => Effect.flatMap(CurrentOperator, ({ operator }) => counters.moveOn(operator)),
         export: Effect.fnUntraced(function*({ payload }) {
           const { operator } = yield* CurrentOperator
