@@ -124,6 +124,60 @@ describe("the members of the cluster", () => {
   })
 })
 
+/** The rule as it is stated: exclude the owner with the fewest connections, or the last listed of several, and repeat. */
+const statedOwners = (nodes: ReadonlyArray<NodeView>): ReadonlyArray<string> => {
+  let owners = [...nodes]
+  for (;;) {
+    const connections = (one: NodeView): number =>
+      owners.filter((other) => other !== one && one.reaches.has(other.address) && other.reaches.has(one.address)).length
+    const [worst] = [...owners].sort((one, other) => connections(one) - connections(other) || other.listed - one.listed)
+    if (worst === undefined || connections(worst) === owners.length - 1) return owners.map(({ address }) => address)
+    owners = owners.filter((owner) => owner !== worst)
+  }
+}
+
+describe("the members of a large cluster", () => {
+  it("are those of the rule as it is stated, whoever reaches whom", () => {
+    fc.assert(fc.property(
+      fc.integer({ min: 1, max: 12 }),
+      fc.array(fc.integer({ min: 0, max: 9 }), { minLength: 144, maxLength: 144 }),
+      (count, reach) => {
+        const names = Array.from({ length: count }, (_, i) => `n${i}`)
+        const given = names.map((address, i): NodeView => ({
+          address,
+          listed: i,
+          ownsShards: true,
+          isCurrent: true,
+          isSilent: false,
+          reaches: new Set(names.filter((_, j) => reach[i * 12 + j]! > 1))
+        }))
+        assert.deepStrictEqual([...membersOf(given)].sort(), [...statedOwners(given)].sort())
+      }
+    ))
+  })
+
+  it("are found in steps that grow with the square of the nodes, also if one half is cut off from the other", () => {
+    let steps = 0
+    class Counted extends Set<string> {
+      override has(name: string): boolean {
+        steps++
+        return super.has(name)
+      }
+    }
+    const half = 100
+    const given = Array.from({ length: 2 * half }, (_, i): NodeView => ({
+      address: `n${i}`,
+      listed: i,
+      ownsShards: true,
+      isCurrent: true,
+      isSilent: false,
+      reaches: new Counted(Array.from({ length: half }, (_, j) => `n${i < half ? j : half + j}`))
+    }))
+    assert.deepStrictEqual([...membersOf(given)], given.slice(0, half).map(({ address }) => address))
+    assert.isBelow(steps, 4 * (2 * half) ** 2)
+  })
+})
+
 describe("the nodes whose database sessions a node may end", () => {
   const STATES = [{ isCurrent: true, isSilent: false }, { isCurrent: false, isSilent: false }, {
     isCurrent: false,

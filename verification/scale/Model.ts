@@ -67,8 +67,11 @@ const COMPARED_EVERY = 5
 export const PINGED_EVERY = 30
 /** How often a node reads the reports of all nodes: for the list of members, for its shards, and for its lines. */
 const REPORTS_READ_PER_SECOND = 6
-/** A report has some fixed fields and settings, and the address of each node that answers. */
-const reportBytes = (nodes: number): number => 1_500 + nodes * 22
+/** How often a node reads the list of nodes: for the list of members, and for its shards. */
+const LISTS_READ_PER_SECOND = 4
+/** Bytes of one node's report that has not changed, and of its entry in the list (`NodeTable.test.ts`). */
+const REPORT_BYTES = 110
+const LISTED_BYTES = 100
 
 /** Pushes of a message to other nodes: the recipient's hint and the sender's echo. Their sockets may be on any node. */
 export const crossings = (nodes: number): number => 2 * (nodes - 1) / nodes
@@ -128,7 +131,9 @@ export const demand = (
     knownToNode: sockets * (nodes - 1) / nodes * prices.bytes.known,
     stored: agents * habits.messagesPerDay * habits.retentionDays * prices.bytes.message,
     connections: nodes,
-    reports: nodes < 2 ? 0 : nodes * REPORTS_READ_PER_SECOND * nodes * reportBytes(nodes)
+    reports: nodes < 2
+      ? 0
+      : nodes * nodes * (REPORTS_READ_PER_SECOND * REPORT_BYTES + LISTS_READ_PER_SECOND * LISTED_BYTES)
   }
 }
 

@@ -25,7 +25,7 @@ import {
   removeFormerRunner
 } from "./EffectOverrides.ts"
 import { Members } from "./Members.ts"
-import { endedBy, mayJoin, membersOf, type NodeView } from "./Membership.ts"
+import { areAlike, endedBy, mayJoin, membersOf, type NodeView } from "./Membership.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { NodeCalls } from "./NodeCalls.ts"
 import { Complete, NodeDrain } from "./NodeDuty.ts"
@@ -149,8 +149,15 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       const rows = Effect.mapError(table.rows, persistence)
       const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
         const said = new Map(rows.map((row) => [row.address, row]))
-        return { runners, said, listed: runners.map(([runner]) => viewOf(runner, said.get(nameOf(runner.address)))) }
+        const listed = runners.map(([runner]) => viewOf(runner, said.get(nameOf(runner.address))))
+        return { runners, said, listed: listed.sort((one, other) => one.listed - other.listed) }
       })
+      let judged = { listed: [] as ReadonlyArray<NodeView>, members: NOBODY, excluded: [] as ReadonlyArray<NodeView> }
+      /** The members and the nodes whose sessions this node may end. They are computed again when a row has changed. */
+      const judge = (listed: ReadonlyArray<NodeView>): typeof judged =>
+        areAlike(judged.listed, listed)
+          ? judged
+          : judged = { listed, members: membersOf(listed), excluded: endedBy(self, listed) }
       /** Waits until this node may be listed. Returns true if no other listed node owns shards. */
       const awaitAdmission = (runner: Runner.Runner) =>
         Effect.flatMap(sightings, ({ listed, said }) => {
@@ -165,11 +172,10 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
         )
       /** Ends the database sessions of nodes that are excluded and keep their shards. */
       const endSessions = (
-        listed: ReadonlyArray<NodeView>,
+        excluded: ReadonlyArray<NodeView>,
         said: ReadonlyMap<string, NodeRow>
       ): Effect.Effect<void> => {
         const before = excludedSince
-        const excluded = endedBy(self, listed)
         excludedSince = new Map(excluded.map(({ address }) => [address, before.get(address) ?? now()]))
         const due = excluded.flatMap(({ address, isSilent }) =>
           isSilent || now() - excludedSince.get(address)! >= RELEASE_TIMEOUT_MS ? [address] : []
@@ -205,12 +211,12 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
         leave: Effect.ignore(table.leave(self)),
         runners: Effect.gen(function*() {
           const { listed, runners, said } = yield* sightings
-          yield* endSessions(listed, said)
+          const { excluded, members } = judge(listed)
+          yield* endSessions(excluded, said)
           // If a node takes or hands over shards, waits for the moment at which all nodes act on its row.
           const waited = Math.min(...said.values().map(({ turnsInMs }) => turnsInMs > 0 ? turnsInMs : Infinity))
           const turned = Number.isFinite(waited) ? waited : 0
           yield* Effect.sleep(turned)
-          const members = membersOf(listed)
           const owners = listed.filter(({ address, ownsShards }) => ownsShards && members.has(address)).map((
             { address }
           ) => address)

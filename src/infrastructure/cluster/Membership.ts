@@ -34,12 +34,7 @@ export interface NodeView {
  * - If no owner is current, all listed nodes belong, because missing reports do not prove that a node is dead.
  */
 export const membersOf = (nodes: ReadonlyArray<NodeView>): ReadonlySet<string> => {
-  const owners = nodes.filter(({ isCurrent, ownsShards }) => isCurrent && ownsShards)
-  for (;;) {
-    const worst = leastConnected(owners)
-    if (worst === undefined || contactsOf(worst, owners) === owners.length - 1) break
-    owners.splice(owners.indexOf(worst), 1)
-  }
+  const owners = connectedOwners(nodes.filter(({ isCurrent, ownsShards }) => isCurrent && ownsShards))
   if (owners.length === 0) return new Set(nodes.map(({ address }) => address))
   const belongs = (node: NodeView): boolean =>
     node.isCurrent
@@ -71,18 +66,47 @@ export const endedBy = (self: string, nodes: ReadonlyArray<NodeView>): ReadonlyA
     : []
 }
 
-const contactsOf = (node: NodeView, others: ReadonlyArray<NodeView>): number =>
-  others.filter((other) => other !== node && node.reaches.has(other.address) && other.reaches.has(node.address)).length
+/**
+ * Removes the least connected owner until all remaining owners are connected to each other. Each connection is counted
+ * once, so that the time does not grow with the cube of the number of owners when many of them are cut off.
+ */
+const connectedOwners = (all: ReadonlyArray<NodeView>): Array<NodeView> => {
+  const owners = [...all]
+  const contacts = new Map(owners.map((owner) => [owner, contactsOf(owner, owners)]))
+  for (;;) {
+    const worst = leastConnected(owners, contacts)
+    if (worst === undefined || contacts.get(worst) === owners.length - 1) return owners
+    owners.splice(owners.indexOf(worst), 1)
+    for (const other of owners) if (areConnected(worst, other)) contacts.set(other, contacts.get(other)! - 1)
+  }
+}
 
-const leastConnected = (nodes: ReadonlyArray<NodeView>): NodeView | undefined => {
+const areConnected = (one: NodeView, other: NodeView): boolean =>
+  one !== other && one.reaches.has(other.address) && other.reaches.has(one.address)
+
+const contactsOf = (node: NodeView, others: ReadonlyArray<NodeView>): number =>
+  others.filter((other) => areConnected(node, other)).length
+
+const leastConnected = (
+  nodes: ReadonlyArray<NodeView>,
+  contacts: ReadonlyMap<NodeView, number>
+): NodeView | undefined => {
   let worst: NodeView | undefined
   let fewest = Number.POSITIVE_INFINITY
   for (const node of nodes) {
-    const contacts = contactsOf(node, nodes)
-    if (contacts < fewest || (contacts === fewest && worst !== undefined && node.listed > worst.listed)) {
+    const count = contacts.get(node)!
+    if (count < fewest || (count === fewest && worst !== undefined && node.listed > worst.listed)) {
       worst = node
-      fewest = contacts
+      fewest = count
     }
   }
   return worst
 }
+
+/** Whether two reads show the same nodes in the same state, so that the same nodes belong to the cluster. */
+export const areAlike = (before: ReadonlyArray<NodeView>, after: ReadonlyArray<NodeView>): boolean =>
+  before.length === after.length && before.every((one, i) => {
+    const other = after[i]!
+    return one.address === other.address && one.reaches === other.reaches && one.isCurrent === other.isCurrent &&
+      one.isSilent === other.isSilent && one.listed === other.listed && one.ownsShards === other.ownsShards
+  })

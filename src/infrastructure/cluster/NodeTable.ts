@@ -30,6 +30,7 @@ export type NodeInfo = typeof NodeInfo.Type
 /** A node's row, with the values that the database computes when the row is read. */
 export interface NodeRow {
   readonly address: string
+  /** The node itself is included. Nodes that reach the same nodes share one set. */
   readonly reaches: ReadonlySet<string>
   readonly facts: NodeInfo | undefined
   /** The node's place in the order in which nodes were listed, or null if the node is not listed. */
@@ -53,6 +54,9 @@ export interface NodeRow {
 /** The class of the advisory locks of addresses. Each process holds the lock of its own address for its lifetime. */
 export const ADDRESS_LOCKS = 721_753_601
 
+/** The key of a text, as the generated columns of `cluster_nodes` compute it. */
+const keyOf = (text: string): string => createHash("md5").update(text).digest("hex").slice(0, 16)
+
 export const lockKeyOf = (address: string): number => createHash("sha256").update(address).digest().readInt32BE()
 
 /**
@@ -67,6 +71,9 @@ const EXPIRY = "3 seconds"
 const TURN = "0.75 seconds"
 /** `end` does nothing if the rows on which it was decided were read longer ago than this. */
 const MAX_READ_AGE = "1 second"
+
+/** The longest time between two writes of a row for which the row counts as written without a gap. */
+const STEADY = "2 seconds"
 
 /** A row that is older than this is ignored, and is removed when any node leaves. */
 const ROW_EXPIRY = "10 minutes"
@@ -107,47 +114,68 @@ export class NodeTable extends Context.Service<NodeTable, {
 }>()("parley/cluster/NodeTable") {
   static readonly layer = Layer.effect(
     NodeTable,
-    Effect.map(SqlClient.SqlClient, (sql) =>
-      NodeTable.of({
-        rows: Effect.map(
-          sql<Omit<NodeRow, "reaches" | "facts"> & { readonly reaches: string; readonly facts: string }>`
-            WITH locks AS MATERIALIZED (
-              SELECT objid FROM pg_locks
-              WHERE locktype = 'advisory' AND classid = ${ADDRESS_LOCKS} AND objsubid = 2 AND granted
-                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-            )
-            SELECT n.address, n.reaches, n.facts, r.machine_id AS listed,
-              n.lock_key::oid IN (SELECT objid FROM locks) AS "isLocked",
-              clock_timestamp() - n.said_at < ${EXPIRY}::interval AS "isFresh",
-              clock_timestamp() - n.said_at >= ${EXPIRY}::interval AND bool_or(clock_timestamp() - n.said_at < ${EXPIRY}::interval
-                AND clock_timestamp() - n.steady_since > ${EXPIRY}::interval) OVER () AS "isSilent",
-              n.owns, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000 AS "turnsInMs",
-              clock_timestamp()::text AS "readAt"
-            FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
-            WHERE clock_timestamp() - n.said_at < ${ROW_EXPIRY}::interval
-          `,
-          (rows) =>
-            rows.map((row): NodeRow => ({
-              ...row,
-              reaches: new Set(decodeReaches(row.reaches)),
-              facts: Option.getOrUndefined(decodeFacts(row.facts))
-            }))
-        ),
+    Effect.map(SqlClient.SqlClient, (sql) => {
+      let known: Known = { reaches: new Map(), facts: new Map() }
+      /** Writes a row that the node has not written yet, or that has changed. */
+      const write = (address: string, [reaches, facts]: readonly [string, string], owns: boolean) =>
+        sql`
+          INSERT INTO cluster_nodes AS n (address, lock_key, reaches, facts, said_at, steady_since, owns, turned_at)
+          VALUES (${address}, ${lockKeyOf(address)}, ${reaches}, ${facts},
+            clock_timestamp(), clock_timestamp(), ${owns}, clock_timestamp() - ${TURN}::interval)
+          ON CONFLICT (address) DO UPDATE
+          SET reaches = EXCLUDED.reaches, facts = EXCLUDED.facts, said_at = EXCLUDED.said_at, owns = EXCLUDED.owns,
+            steady_since = CASE WHEN EXCLUDED.said_at - n.said_at < ${STEADY}::interval THEN n.steady_since ELSE EXCLUDED.said_at END,
+            turned_at = CASE WHEN n.owns = EXCLUDED.owns THEN n.turned_at ELSE EXCLUDED.said_at END
+        `
+      return NodeTable.of({
+        rows: Effect.suspend(() => {
+          const before = known
+          return Effect.map(
+            sql<RowAsRead>`
+              WITH locks AS MATERIALIZED (
+                SELECT objid FROM pg_locks
+                WHERE locktype = 'advisory' AND classid = ${ADDRESS_LOCKS} AND objsubid = 2 AND granted
+                  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+              )
+              SELECT n.address, n.reaches_key AS "reachesKey", n.facts_key AS "factsKey",
+                CASE WHEN n.reaches_key <> ALL(${[...before.reaches.keys()]}::text[])
+                  AND row_number() OVER (PARTITION BY n.reaches_key) = 1 THEN n.reaches END AS reaches,
+                CASE WHEN n.facts_key <> ALL(${[...before.facts.keys()]}::text[])
+                  AND row_number() OVER (PARTITION BY n.facts_key) = 1 THEN n.facts END AS facts,
+                r.machine_id AS listed,
+                n.lock_key::oid IN (SELECT objid FROM locks) AS "isLocked",
+                clock_timestamp() - n.said_at < ${EXPIRY}::interval AS "isFresh",
+                clock_timestamp() - n.said_at >= ${EXPIRY}::interval AND bool_or(clock_timestamp() - n.said_at < ${EXPIRY}::interval
+                  AND clock_timestamp() - n.steady_since > ${EXPIRY}::interval) OVER () AS "isSilent",
+                n.owns,
+                greatest(0, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000) AS "turnsInMs",
+                CASE WHEN row_number() OVER () = 1 THEN clock_timestamp()::text END AS "readAt"
+              FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
+              WHERE clock_timestamp() - n.said_at < ${ROW_EXPIRY}::interval
+            `,
+            (rows) => {
+              known = learned(before, rows)
+              return rowsOf(rows, known)
+            }
+          )
+        }),
         urls: Effect.map(
           sql<{ readonly facts: string }>`
             SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${EXPIRY}::interval ORDER BY address`,
           (rows) => rows.flatMap(({ facts }) => Option.getOrUndefined(decodeFacts(facts))?.url ?? [])
         ),
-        report: (address, reaches, facts, owns) =>
-          sql`
-            INSERT INTO cluster_nodes AS n (address, lock_key, reaches, facts, said_at, steady_since, owns, turned_at)
-            VALUES (${address}, ${lockKeyOf(address)}, ${JSON.stringify([...reaches])}, ${JSON.stringify(facts)},
-              clock_timestamp(), clock_timestamp(), ${owns}, clock_timestamp() - ${TURN}::interval)
-            ON CONFLICT (address) DO UPDATE
-            SET reaches = EXCLUDED.reaches, facts = EXCLUDED.facts, said_at = EXCLUDED.said_at, owns = EXCLUDED.owns,
-              steady_since = CASE WHEN EXCLUDED.said_at - n.said_at < interval '2 seconds' THEN n.steady_since ELSE EXCLUDED.said_at END,
-              turned_at = CASE WHEN n.owns = EXCLUDED.owns THEN n.turned_at ELSE EXCLUDED.said_at END
-          `,
+        report: (address, reaches, facts, owns) => {
+          const said = [JSON.stringify([...reaches, address].sort()), JSON.stringify(facts)] as const
+          const [reachesKey, factsKey] = said.map(keyOf)
+          return Effect.flatMap(
+            sql<{ readonly isThere: boolean }>`
+              UPDATE cluster_nodes SET said_at = clock_timestamp(),
+                steady_since = CASE WHEN clock_timestamp() - said_at < ${STEADY}::interval THEN steady_since ELSE clock_timestamp() END
+              WHERE address = ${address} AND reaches_key = ${reachesKey} AND facts_key = ${factsKey} AND owns = ${owns}
+              RETURNING true AS "isThere"`,
+            ([same]) => same === undefined ? Effect.asVoid(write(address, said, owns)) : Effect.void
+          )
+        },
         takeShards: (address, atOnce) =>
           sql`
             UPDATE cluster_nodes SET owns = true,
@@ -170,6 +198,57 @@ export class NodeTable extends Context.Service<NodeTable, {
           ),
         leave: (address) =>
           sql`DELETE FROM cluster_nodes WHERE address = ${address} OR clock_timestamp() - said_at > ${ROW_EXPIRY}::interval`
-      }))
+      })
+    })
   )
 }
+
+/** A row as the database sends it. The texts are null if the reader knows them, or if an earlier row contains them. */
+interface RowAsRead extends Omit<NodeRow, "reaches" | "facts" | "readAt"> {
+  readonly reachesKey: string
+  readonly factsKey: string
+  readonly reaches: string | null
+  readonly facts: string | null
+  /** Null in all rows but one. */
+  readonly readAt: string | null
+}
+
+/** The decoded texts of the last read, by their keys. */
+interface Known {
+  readonly reaches: ReadonlyMap<string, ReadonlySet<string>>
+  readonly facts: ReadonlyMap<string, NodeInfo | undefined>
+}
+
+/** The texts that the rows use. Texts that no row uses any more are forgotten. */
+const learned = (before: Known, rows: ReadonlyArray<RowAsRead>): Known => {
+  const reaches = new Map<string, ReadonlySet<string>>()
+  const facts = new Map<string, NodeInfo | undefined>()
+  for (const row of rows) {
+    if (row.reaches !== null) reaches.set(row.reachesKey, new Set(decodeReaches(row.reaches)))
+    if (row.facts !== null) facts.set(row.factsKey, Option.getOrUndefined(decodeFacts(row.facts)))
+  }
+  for (const { factsKey, reachesKey } of rows) {
+    const reached = before.reaches.get(reachesKey)
+    if (reached !== undefined) reaches.set(reachesKey, reached)
+    if (before.facts.has(factsKey)) facts.set(factsKey, before.facts.get(factsKey))
+  }
+  return { reaches, facts }
+}
+
+const rowsOf = (rows: ReadonlyArray<RowAsRead>, { facts, reaches }: Known): ReadonlyArray<NodeRow> => {
+  const readAt = rows.find((row) => row.readAt !== null)?.readAt ?? ""
+  return rows.map((row): NodeRow => ({
+    address: row.address,
+    reaches: reaches.get(row.reachesKey) ?? NOBODY,
+    facts: facts.get(row.factsKey),
+    listed: row.listed,
+    isLocked: row.isLocked,
+    isFresh: row.isFresh,
+    isSilent: row.isSilent,
+    owns: row.owns,
+    turnsInMs: row.turnsInMs,
+    readAt
+  }))
+}
+
+const NOBODY: ReadonlySet<string> = new Set()

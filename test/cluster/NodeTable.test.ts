@@ -1,0 +1,134 @@
+import { migrate } from "#infrastructure/cluster/ClusterNode"
+import { type NodeInfo, NodeTable } from "#infrastructure/cluster/NodeTable"
+import { layerPg } from "#infrastructure/database/SqlPostgres"
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { freshDatabase } from "../support/Databases.ts"
+import { Link } from "../support/Link.ts"
+
+const limits = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`LIMITS_${i}`, i]))
+const factsOf = (address: string): NodeInfo => ({
+  wire: 4,
+  schema: "0037_a.sql",
+  publicUrl: null,
+  limits,
+  url: `http://${address}`
+})
+const names = (count: number): ReadonlyArray<string> => Array.from({ length: count }, (_, i) => `10.0.0.${i + 1}:14431`)
+
+/** The table in a database of its own, and how many bytes came from the database since this was asked last. */
+const setUp = Effect.gen(function*() {
+  const url = new URL(yield* Effect.promise(() => freshDatabase()))
+  const link = yield* Effect.acquireRelease(
+    Effect.promise(() => Link.open("127.0.0.1", { host: url.hostname, port: Number(url.port) })),
+    (link) => Effect.sync(() => link.close())
+  )
+  let bytes = 0
+  link.watcher = (stage, direction, chunk) => {
+    if (stage === "passed" && direction === "back") bytes += chunk.length
+  }
+  url.host = `${link.address.host}:${link.address.port}`
+  const database = yield* Layer.build(Layer.fresh(layerPg({ url: Redacted.make(url.href), poolSize: 1 })))
+  yield* Effect.provideContext(migrate, database)
+  const table = Context.get(
+    yield* Layer.build(Layer.fresh(NodeTable.layer).pipe(Layer.provide(Layer.succeedContext(database)))),
+    NodeTable
+  )
+  const report = (address: string, reaches: ReadonlyArray<string>, owns = true) =>
+    table.report(address, new Set(reaches.filter((other) => other !== address)), factsOf(address), owns)
+  return {
+    table,
+    report,
+    sql: Context.get(database, SqlClient.SqlClient),
+    all: (nodes: ReadonlyArray<string>) =>
+      Effect.forEach(nodes, (address) => report(address, nodes), { discard: true }),
+    bytes: () => [bytes, bytes = 0][0]!
+  }
+})
+
+describe("the reports of nodes", () => {
+  it.effect("that a node knows already are read as keys, in bytes that grow in a line with the nodes", () =>
+    Effect.gen(function*() {
+      const { all, bytes, table } = yield* setUp
+      const read: Array<number> = []
+      for (const count of [30, 60, 120]) {
+        yield* all(names(count))
+        yield* table.rows
+        bytes()
+        assert.lengthOf(yield* table.rows, count)
+        read.push(bytes() / count)
+      }
+      for (const each of read) assert.isBelow(each, 180, `${read}`)
+      assert.isBelow(read[2]!, read[0]! * 1.1, `${read}`)
+    }).pipe(Effect.scoped))
+
+  it.effect("contain a change at the next read, and the set of nodes that several reach once", () =>
+    Effect.gen(function*() {
+      const { all, bytes, report, table } = yield* setUp
+      const nodes = names(60)
+      yield* all(nodes)
+      const first = yield* table.rows
+      assert.strictEqual(new Set(first.map(({ reaches }) => reaches)).size, 1)
+      assert.deepStrictEqual([...first[0]!.reaches].sort(), [...nodes].sort())
+      assert.deepStrictEqual(first.map(({ facts }) => facts), first.map(({ address }) => factsOf(address)))
+      bytes()
+      // One node is gone from the reports of all others.
+      const left = nodes.slice(1)
+      yield* all(left)
+      bytes()
+      const rows = yield* table.rows
+      assert.isBelow(bytes(), 60 * 180 + 60 * 25)
+      for (const { address, reaches } of rows) assert.strictEqual(reaches.has(nodes[0]!), address === nodes[0])
+      const facts = rows.find(({ address }) => address === nodes[1])?.facts
+      assert.deepStrictEqual(facts, factsOf(nodes[1]!))
+      yield* report(nodes[1]!, [], false)
+      const last = (yield* table.rows).find(({ address }) => address === nodes[1])
+      assert.deepStrictEqual([...last!.reaches], [nodes[1]])
+      assert.isFalse(last!.owns)
+      assert.strictEqual(last!.facts, facts)
+    }).pipe(Effect.scoped))
+
+  it.effect("are right for readers that read at the same time", () =>
+    Effect.gen(function*() {
+      const { all, report, table } = yield* setUp
+      const nodes = names(3)
+      yield* all(nodes)
+      const reads = yield* Effect.all([
+        table.rows,
+        report(nodes[0]!, []),
+        table.rows,
+        report(nodes[0]!, nodes),
+        table.rows
+      ], { concurrency: "unbounded" })
+      for (const rows of [reads[0], reads[2], reads[4]])
+        for (const { address, facts, reaches } of rows) {
+          assert.deepStrictEqual(facts, factsOf(address))
+          assert.isTrue(reaches.has(address))
+        }
+    }).pipe(Effect.scoped))
+
+  it.effect("that did not change are renewed without writing their texts, and written again if the row is gone", () =>
+    Effect.gen(function*() {
+      const { report, sql, table } = yield* setUp
+      const [self = ""] = names(1)
+      const said = Effect.map(
+        sql<
+          { said: string; steady: string }
+        >`SELECT said_at::text AS said, steady_since::text AS steady FROM cluster_nodes`,
+        ([row]) => row
+      )
+      yield* report(self, names(3))
+      const first = yield* said
+      yield* report(self, names(3))
+      const second = yield* said
+      assert.notStrictEqual(second?.said, first?.said)
+      assert.strictEqual(second?.steady, first?.steady)
+      yield* sql`UPDATE cluster_nodes SET said_at = said_at - interval '3 seconds'`
+      yield* report(self, names(3))
+      assert.notStrictEqual((yield* said)?.steady, first?.steady, "a gap in the writes")
+      yield* sql`DELETE FROM cluster_nodes`
+      yield* report(self, names(3))
+      assert.deepStrictEqual((yield* table.rows).map(({ address }) => address), [self])
+    }).pipe(Effect.scoped))
+})
