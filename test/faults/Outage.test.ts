@@ -20,6 +20,19 @@ describe("outageOf", () => {
     expect(outage([9, 10.5], [11, 17], [12, 15], [18, 18.1])).toBe(4)
   })
 
+  it("does not begin with a send to a node that answers nobody", () => {
+    const history = new History("outage")
+    const send = (conversation: number, asked: number, ended: number) => {
+      const n = history.sends.begin(0, conversation, asked * SECOND, 0)
+      history.sends.ok(n, ended * SECOND, `msg_${"A".repeat(16)}`, n + 1)
+      return n
+    }
+    history.sends.unheard.set(send(0, 9, 33), 1)
+    send(1, 9, 12)
+    history.sends.unheard.set(send(1, 10, 40), 1)
+    expect(outageOf(history, 10 * SECOND, 60 * SECOND)).toMatchObject({ seconds: 2, affected: 1 })
+  })
+
   it("begins with the fault for what was under way", () => {
     expect(outage([8, 13], [14, 14])).toBe(3)
   })

@@ -42,6 +42,8 @@ export interface Fault {
   readonly rate?: number
   /** The limit of open files (`ulimit -n`) of each node; the nodes are restarted for it. */
   readonly openFiles?: number
+  /** The node that answers nobody during the fault, although connections to it stay open. */
+  readonly silences?: (site: Site) => SiteNode
   /** Additional settings of the nodes. The nodes are restarted for them. */
   readonly settings?: Readonly<Record<string, string>>
   /** Prepares what the fault needs, before the load's sends are timed. */

@@ -109,6 +109,8 @@ export class Sends {
   readonly generation = new Bytes()
   /** Requests made for it. */
   readonly attempts = new Bytes()
+  /** 1 if a request was sent, or may have been sent, to a node that answered nobody at that time. */
+  readonly unheard = new Bytes()
   readonly codes: Array<string> = [""]
 
   get length(): number {
@@ -125,6 +127,7 @@ export class Sends {
     this.code.push(0)
     this.generation.push(generation)
     this.attempts.push(0)
+    this.unheard.push(0)
     return this.sender.push(sender)
   }
 

@@ -40,6 +40,8 @@ export interface LoadOptions {
   readonly urls: () => ReadonlyArray<string>
   /** To this address: keys are rotated and agents suspended in ways that need no mail. */
   readonly database: string
+  /** Whether the node at this URL answers nobody at the moment; without a URL, whether one of the nodes does not. */
+  readonly isSilent?: (url: string | undefined) => boolean
   readonly seed: number
   /** Sends per second to aim at. */
   readonly rate: number
@@ -334,16 +336,16 @@ export class Load {
     key: string,
     body?: string,
     idempotencyKey?: string,
-    first?: (attempts: number) => void
+    first?: (attempts: number, url: string | undefined) => void
   ): Promise<Called> {
     let certain = true
     let capped = false
     for (let attempt = 1;; attempt++) {
-      first?.(attempt)
+      const base = this.url(lane + attempt)
+      first?.(attempt, base)
       const began = this.history.now()
       let reply: Reply | undefined
       let why = "no node"
-      const base = this.url(lane + attempt)
       if (base !== undefined) {
         try {
           reply = await this.pool.request(
@@ -454,7 +456,10 @@ export class Load {
       key,
       body,
       undefined,
-      (attempt) => sends.attempts.set(n, Math.min(255, before + attempt))
+      (attempt, url) => {
+        sends.attempts.set(n, Math.min(255, before + attempt))
+        this.noteSilence(n, url)
+      }
     )
     this.counts.underWay--
     if (reply !== undefined && reply.status < 300) {
@@ -464,6 +469,10 @@ export class Load {
     } else if (reply !== undefined && reply.status < 500) this.refuse(n, certain && before === 0, codeOf(reply))
     else if (capped) this.refuse(n, false, CAP)
     else this.note(this.failed, reply === undefined ? "no answer" : `${reply.status} ${codeOf(reply)}`)
+  }
+
+  private noteSilence(n: number, url: string | undefined): void {
+    if (this.options.isSilent?.(url) === true) this.history.sends.unheard.set(n, 1)
   }
 
   private accepted(n: number, row: Row): void {
@@ -513,7 +522,10 @@ export class Load {
       apiKey: this.actors[sends.sender.get(n)]!.keys[sends.generation.get(n)]!,
       baseUrl: base,
       hooks: {
-        onRequest: ({ attempt }) => sends.attempts.set(n, attempt),
+        onRequest: ({ attempt }) => {
+          sends.attempts.set(n, attempt)
+          this.noteSilence(n, undefined)
+        },
         onRetry: ({ error, status }) => {
           this.note(this.retried, `client: ${status ?? ""} ${error?.message}`)
           if (status === undefined || status >= 500) certain = false

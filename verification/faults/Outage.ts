@@ -29,7 +29,8 @@ const SECOND = 1_000 * TICKS_PER_MS
  * Measures for how long conversations accepted no sends: from the request of a send (or from `since`, if the send was
  * under way then) until a send requested then or later was accepted or refused because of a block. Such a refusal
  * counts, because the conversation's owner makes it, as it accepts sends. Only sends requested before `until` count. A
- * conversation without sends does not count.
+ * conversation without sends does not count, and no outage begins with a send to a node that answers nobody: its
+ * sender waits for this node, whatever the conversation does.
  */
 export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage => {
   /**
@@ -55,7 +56,7 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     if (outcome === Outcome.Unknown && (sends.attempts.get(n) < ATTEMPTS || sends.refusal(n) !== "")) continue
     let next = accepted.get(conversation) ?? NEVER
     if (answered && ended < next) accepted.set(conversation, next = ended)
-    if (next === NEVER && over.has(conversation)) continue
+    if (sends.unheard.get(n) !== 0 || (next === NEVER && over.has(conversation))) continue
     if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
     const ticks = next !== NEVER ? next - Math.max(since, invoked) : dead ? Infinity : 0

@@ -80,9 +80,12 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
   const settings = fault.settings ?? {}
   await site.set(settings, fault.openFiles)
   for (const node of site.nodes) node.unready.clear()
+  let isHealed = false
+  const silenced = fault.silences?.(site)
   const load = await Load.start({
     agents: options.agents,
     urls: () => site.targets.map(({ url }) => url),
+    isSilent: (url) => silenced !== undefined && !isHealed && (url === undefined || url === silenced.url),
     clientUrl: () => site.url,
     database: site.database,
     seed: options.seed,
@@ -117,6 +120,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     await fault.heal(scene)
     const readySeconds = await untilWell(site, problem)
     span.healed = history.now()
+    isHealed = true
     load.rate = options.rate
     await pause(COOL_DOWN_MS)
     while (load.stats.accepted < options.sends) await pause(100)
