@@ -1,12 +1,14 @@
+import { followList } from "#infrastructure/cluster/EffectOverrides"
 import { Members } from "#infrastructure/cluster/Members"
 import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
 import { NodeReports } from "#infrastructure/cluster/NodeReports"
-import type { PeerConnection } from "#infrastructure/cluster/PeerConnection"
-import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import type { LineEnd, PeerConnection } from "#infrastructure/cluster/PeerConnection"
+import { type LineWatcher, PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import { shards } from "#infrastructure/cluster/Shards"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Fiber, Layer, Logger } from "effect"
-import { Runner, RunnerAddress, RunnerStorage } from "effect/cluster"
+import { Clock, Context, Deferred, type Duration, Effect, Fiber, Layer, Logger } from "effect"
+import { MachineId, Runner, RunnerAddress, RunnerStorage } from "effect/cluster"
 import { TestClock } from "effect/testing"
 
 const [SELF, OTHER, THIRD] = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"] as const
@@ -20,6 +22,7 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
   const logged: Array<string> = []
   /** The nodes whose lines were ended. */
   const ended: Array<string> = []
+  const watchers: Array<LineWatcher> = []
   const state = { list, settled: true, read: Effect.void as Effect.Effect<void, never>, readings: 0 }
   const drain: { drained: boolean; joined: boolean; nodes: ReadonlySet<string> } = {
     drained: false,
@@ -57,6 +60,7 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
             PeerConnections.of({
               ...lines,
               self: SELF,
+              watch: (watcher) => void watchers.push(watcher),
               to: (node) => ({ end: () => void ended.push(node) }) as unknown as PeerConnection
             }))
         ).pipe(Layer.provide(PeerConnections.layerAlone)),
@@ -69,7 +73,11 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
   yield* TestClock.adjust("1 millis")
   /** What was logged since this was called last. */
   const told = () => logged.splice(0)
-  return { members, state, drain, ended, told }
+  /** Ends the connection to a node. */
+  const breaks = (node: string, end: LineEnd) => {
+    for (const watcher of watchers) watcher.ended({ node } as PeerConnection, end)
+  }
+  return { members, state, storage, drain, ended, told, breaks }
 })
 
 const NOT_TAKEN =
@@ -187,6 +195,61 @@ describe("the members of the cluster", () => {
       assert.deepStrictEqual(told(), [`Info: Node ${THIRD} belongs to the cluster`])
       assert.deepStrictEqual([...members.others()], [OTHER, THIRD])
       for (const shard of shards) assert.strictEqual(members.ownersOf(shard)[0], THIRD)
+    }))
+
+  it.effect("are read at once when the connection to one breaks, and more often for some seconds", () =>
+    Effect.gen(function*() {
+      const { breaks, state } = yield* setUp([runner(1), true], [runner(2), true])
+      const readings = Effect.fnUntraced(function*(time: Duration.Input) {
+        const before = state.readings
+        yield* TestClock.adjust(time)
+        return state.readings - before
+      })
+      assert.strictEqual(yield* readings("1 second"), 2)
+      breaks(OTHER, "closed")
+      breaks(THIRD, "silence")
+      assert.strictEqual(yield* readings("1 millis"), 0, "these connections ended on purpose, or led to no member")
+      breaks(OTHER, "silence")
+      assert.strictEqual(yield* readings("1 millis"), 1)
+      assert.strictEqual(yield* readings("1 second"), 5)
+      yield* TestClock.adjust("4 seconds")
+      assert.strictEqual(yield* readings("1 second"), 2)
+    }))
+
+  it.effect("are given to Sharding each time they were read, and after a registration only if they were read later", () =>
+    Effect.gen(function*() {
+      const { members, state, storage } = yield* setUp([runner(2), true])
+      const clock = yield* Clock.Clock
+      const sharding = followList(
+        { ...storage, register: () => Effect.sync(() => (state.list.push([runner(1), true]), MachineId.make(1))) },
+        members,
+        monotonicMillis(clock)
+      )
+      const before = state.readings
+      assert.lengthOf(yield* sharding.getRunners, 1)
+      const next = yield* Effect.forkChild(sharding.getRunners, { startImmediately: true })
+      yield* TestClock.adjust("400 millis")
+      assert.isUndefined(next.pollUnsafe())
+      yield* TestClock.adjust("100 millis")
+      yield* Fiber.join(next)
+      assert.strictEqual(state.readings, before + 1, "Sharding reads nothing itself")
+      // A reading that began before the registration.
+      const gate = yield* Deferred.make<void>()
+      const early = state.list
+      state.list = [...early]
+      state.read = Deferred.await(gate)
+      yield* Effect.forkChild(members.refresh, { startImmediately: true })
+      yield* TestClock.adjust("10 millis")
+      yield* sharding.register(runner(1), true)
+      const listed = yield* Effect.forkChild(sharding.getRunners, { startImmediately: true })
+      const late = state.list
+      state.list = early
+      yield* Deferred.succeed(gate, undefined)
+      yield* TestClock.adjust("1 millis")
+      state.list = late
+      assert.isUndefined(listed.pollUnsafe())
+      yield* TestClock.adjust("500 millis")
+      assert.lengthOf(yield* Fiber.join(listed), 2)
     }))
 
   it.effect("are read once for all who ask meanwhile, and a reading that fails leaves what was known", () =>

@@ -42,6 +42,7 @@ const setUp = Effect.gen(function*() {
   const rows: Array<NodeRow> = []
   const said: Array<ReadonlyArray<string>> = []
   const logged: Array<string> = []
+  const counted = { readings: 0 }
   const context = yield* Layer.build(
     Layer.fresh(NodeReports.layer(facts, () => "http://127.0.0.1:3000")).pipe(
       Layer.provideMerge(layerLines(made, SELF)),
@@ -49,7 +50,11 @@ const setUp = Effect.gen(function*() {
         Layer.succeed(
           NodeTable,
           NodeTable.of({
-            rows: Effect.sync(() => [row(SELF), ...rows]),
+            rows: Effect.sync(() => {
+              counted.readings++
+              return [row(SELF), ...rows]
+            }),
+            nextRows: Effect.delay(Effect.sync(() => [row(SELF), ...rows]), "500 millis"),
             urls: Effect.succeed([]),
             report: (_address, reaches) => Effect.sync(() => void said.push([...reaches])),
             takeShards: () => Effect.void,
@@ -71,7 +76,7 @@ const setUp = Effect.gen(function*() {
     yield* there.start
     return there
   })
-  return { made, rows, said, logged, lines, other, reports: Context.get(context, NodeReports) }
+  return { made, rows, said, logged, counted, lines, other, reports: Context.get(context, NodeReports) }
 })
 
 describe("the report of a node about the others", () => {
@@ -154,6 +159,20 @@ describe("the report of a node about the others", () => {
       )
       yield* TestClock.adjust("500 millis")
       assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: it does not respond`])
+    }))
+
+  it.effect("uses the rows that other parts of the node read, and reads them itself when a connection ends", () =>
+    Effect.gen(function*() {
+      const { counted, lines, made, other, rows } = yield* setUp
+      const there = yield* other(OTHER)
+      rows.push(row(OTHER))
+      yield* connected(lines, there)
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual(counted.readings, 0)
+      made.isUp = false
+      made.cut()
+      yield* until("its end", () => lines.to(OTHER) === undefined)
+      yield* until("a reading", () => counted.readings > 0)
     }))
 
   it.effect("is written at once when a connection begins or ends, and twice a second", () =>

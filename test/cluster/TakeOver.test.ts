@@ -39,6 +39,7 @@ const nodeOf = Effect.fnUntraced(function*(url: string, at: { readonly host: str
     self,
     address,
     locks: Context.get(services, RunnerStorage.RunnerStorage),
+    table,
     drain,
     runner: Runner.make({ address, groups: ["default"], weight: 1 }),
     sql: Context.get(pool, SqlClient.SqlClient),
@@ -123,6 +124,18 @@ const twoNodesAs = Effect.fnUntraced(function*(role?: string) {
       sql`UPDATE cluster_nodes SET said_at = said_at - ${interval}::interval WHERE address = ${node.self}`
   }
 })
+
+it.live("the rows of the nodes are read once for all parts of a node that wait for them", () =>
+  Effect.gen(function*() {
+    const { here } = yield* twoNodes
+    const waiting = yield* Effect.forEach(
+      [1, 2],
+      () => Effect.forkChild(here.table.nextRows, { startImmediately: true })
+    )
+    const rows = yield* here.table.rows
+    assert.lengthOf(rows, 2)
+    for (const fiber of waiting) assert.strictEqual(yield* Fiber.join(fiber), rows)
+  }).pipe(Effect.scoped))
 
 describe("a node whose row is old", () => {
   it.live("loses its sessions, and its locks with them, to a node that writes its own", () =>

@@ -38,6 +38,7 @@ const setUp = Effect.fnUntraced(function*(self: string, other: string) {
           NodeTable,
           NodeTable.of({
             rows: Effect.sync(() => rows),
+            nextRows: Effect.delay(Effect.sync(() => rows), "500 millis"),
             urls: Effect.succeed([]),
             report: (_, reaches) => Effect.sync(() => void said.push([...reaches])),
             takeShards: () => Effect.void,

@@ -49,6 +49,7 @@ const gateway = (owner: string) =>
       Members,
       Members.of({
         list: () => undefined,
+        after: () => Effect.never,
         belongs: () => true,
         others: () => [owner],
         ownersOf: () => [owner],

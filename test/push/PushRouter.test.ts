@@ -24,6 +24,7 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
           Members,
           Members.of({
             list: () => undefined,
+            after: () => Effect.never,
             belongs: () => true,
             others: () => listed,
             ownersOf: () => [],

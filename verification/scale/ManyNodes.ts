@@ -22,6 +22,7 @@ const node = Effect.fnUntraced(function*(made: Effect.Success<typeof wires>, nam
           Members,
           Members.of({
             list: () => undefined,
+            after: () => Effect.never,
             belongs: () => true,
             others: () => [],
             ownersOf: () => [],

@@ -20,6 +20,7 @@ import { common } from "./Cluster.ts"
 import {
   acquireRepeatedly,
   decideListing,
+  followList,
   layerUnused,
   registerOnceServing,
   removeFormerRunner
@@ -287,6 +288,14 @@ const layerHandOver = Layer.effect(
   })
 )
 
+const layerFollowing = Layer.effect(
+  RunnerStorage.RunnerStorage,
+  Effect.gen(function*() {
+    const storage = yield* RunnerStorage.RunnerStorage
+    return followList(storage, yield* Members, monotonicMillis(yield* Clock.Clock))
+  })
+)
+
 /** This node's versions and settings that should be the same on all nodes. */
 const infoOf = (config: Settings) =>
   Effect.map(Migrations.latest, (schema): NodeInfo => ({
@@ -309,7 +318,7 @@ const infoOf = (config: Settings) =>
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.mergeAll(NodeProgress.layer, NodeRpc.layer(config), layerHandOver).pipe(
     Layer.provideMerge(NodeCalls.layer),
-    Layer.provideMerge(Sharding.layer),
+    Layer.provideMerge(Layer.provide(Sharding.layer, layerFollowing)),
     Layer.provide(layerUnused),
     Layer.provideMerge(Members.layer),
     Layer.provideMerge(
@@ -331,7 +340,8 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
       ...common,
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
       assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
-      refreshAssignmentsInterval: "500 millis",
+      // The list of nodes makes `Sharding` wait; see `followList`.
+      refreshAssignmentsInterval: "1 millis",
       // Health checks by single nodes are not used; see `layerUnused`.
       runnerHealthCheckInterval: "1 hour",
       shardLockExpiration: LOCK_EXPIRES_MS,

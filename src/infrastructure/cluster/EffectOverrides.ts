@@ -158,6 +158,35 @@ export const acquireRepeatedly = (
   })
 })
 
+/**
+ * Wraps the list of nodes so that `Sharding` gets each list that `Members` has read, as soon as it was read.
+ *
+ * - Effect: `Sharding` reads the list again after `refreshAssignmentsInterval`.
+ * - Parley: `Members` reads the same list, more often while a node may have died. One reading serves both, and the
+ *   owners that callers compute are those whose locks are taken. After a registration a list counts only if its reading
+ *   began later, because `Sharding` registers again if it does not find itself in the list.
+ * - Can go: if `Sharding` can be given the list.
+ */
+export const followList = (
+  storage: RunnerStorage.RunnerStorage["Service"],
+  lists: { readonly after: (time: number) => Effect.Effect<NodeList>; readonly refresh: Effect.Effect<void> },
+  now: () => number
+): RunnerStorage.RunnerStorage["Service"] => {
+  let known = Number.NEGATIVE_INFINITY
+  return {
+    ...storage,
+    register: (runner, healthy) =>
+      Effect.tap(storage.register(runner, healthy), () => {
+        known = now()
+        return Effect.forkDetach(lists.refresh)
+      }),
+    getRunners: Effect.map(Effect.suspend(() => lists.after(known)), ({ at, runners }) => {
+      known = at
+      return runners.map(([runner, isHealthy]) => [runner, isHealthy])
+    })
+  }
+}
+
 /** The decisions about the list of nodes that Parley makes. */
 export interface Listing {
   /** Waits until this node may be listed, and then lists it by running `register`. */

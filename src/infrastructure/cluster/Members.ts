@@ -1,5 +1,5 @@
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { Clock, Context, Effect, Fiber, Layer, Schedule, type Scope } from "effect"
+import { Clock, Context, Effect, Fiber, Latch, Layer, type Scope } from "effect"
 import { type Runner, RunnerStorage, type ShardId } from "effect/cluster"
 import { countNodes, ownersOf } from "./EffectOverrides.ts"
 import { nameOf } from "./NodeAddress.ts"
@@ -10,12 +10,15 @@ import { type NodeList, ownersKey, ownsShards } from "./Shards.ts"
 
 /**
  * The nodes of the cluster, and the owner of each shard. Every node reads the list of nodes from the database every 500
- * ms and computes the owners from the list. If a node is called but does not own the shard, it refuses the call, and
+ * ms and computes the owners from the list. After a connection to a member broke, the node reads the list at once and
+ * then every 200 ms for some seconds. If a node is called but does not own the shard, it refuses the call, and
  * the caller reads the list again.
  */
 export class Members extends Context.Service<Members, {
   /** Undefined until the list has been read. */
   readonly list: () => NodeList | undefined
+  /** Waits for a list of which the reading began after `time`, in milliseconds of the monotonic clock. */
+  readonly after: (time: number) => Effect.Effect<NodeList>
   /**
    * Whether this node belongs to the cluster, as far as this node knows. A node that was excluded cannot connect to
    * owners.
@@ -36,6 +39,7 @@ export class Members extends Context.Service<Members, {
     Members,
     Members.of({
       list: () => undefined,
+      after: () => Effect.never,
       belongs: () => true,
       others: () => [],
       ownersOf: () => [],
@@ -54,6 +58,16 @@ export class Members extends Context.Service<Members, {
       const now = monotonicMillis(yield* Clock.Clock)
       const known = new Map<string, Runner.Runner>()
       let list: NodeList | undefined
+      const heard = yield* Latch.make(false)
+      const broken = yield* Latch.make(false)
+      let hurriesUntil = 0
+      lines.watch({
+        ended: ({ node }, end) => {
+          if (end === "closed" || !known.has(node)) return
+          hurriesUntil = now() + BROKEN_LINE_MS
+          broken.openUnsafe()
+        }
+      })
       let owners: ReadonlyArray<string> = []
       let formerOwners: ReadonlyArray<string> = []
       let key = ""
@@ -76,8 +90,10 @@ export class Members extends Context.Service<Members, {
         })
 
       const read = Effect.gen(function*() {
+        const at = now()
+        broken.closeUnsafe()
         const runners = yield* storage.getRunners
-        list = { runners, at: now() }
+        list = { runners, at }
         if (key !== ownersKey(list)) {
           key = ownersKey(list)
           formerOwners = owners
@@ -118,14 +134,30 @@ export class Members extends Context.Service<Members, {
             )
             : Effect.logInfo(`Node ${node} has left the cluster`)
         }
+        yield* heard.release
       }).pipe(
         Effect.timeout("5 seconds"),
         Effect.catchCause((cause) => Effect.logDebug("The list of nodes could not be read", cause))
       )
       const refresh = yield* shared(read)
-      yield* refresh.pipe(Effect.repeat(Schedule.spaced(POLL_INTERVAL)), Effect.forkScoped)
+      yield* refresh.pipe(
+        Effect.andThen(
+          Effect.suspend(() =>
+            Effect.timeoutOption(broken.await, now() < hurriesUntil ? BROKEN_LINE_INTERVAL : POLL_INTERVAL)
+          )
+        ),
+        Effect.forever,
+        Effect.forkScoped
+      )
+      const after = (time: number): Effect.Effect<NodeList> =>
+        Effect.suspend(() =>
+          list !== undefined && list.at > time
+            ? Effect.succeed(list)
+            : Effect.andThen(heard.await, after(time))
+        )
       return Members.of({
         list: () => list,
+        after,
         belongs: () => wasMember || list === undefined,
         others: () => known.keys(),
         ownersOf: ({ id }) => {
@@ -167,6 +199,10 @@ const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>,
   })
 
 const POLL_INTERVAL = "500 millis"
+/** The interval while a broken connection makes it uncertain whether a member is alive. */
+const BROKEN_LINE_INTERVAL = "200 millis"
+/** How long after the end of a connection the interval is shorter, in milliseconds. */
+const BROKEN_LINE_MS = 4_000
 /** How often a node that does not belong to the cluster logs a warning, in milliseconds. */
 const ANNOUNCE_EVERY_MS = 60_000
 /** How long such a node waits before the first warning, in milliseconds. */

@@ -1,6 +1,6 @@
 import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { Clock, Context, type Duration, Effect, Latch, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
 import { NodeDrain } from "./NodeDuty.ts"
 import { NODE_PROTOCOL_VERSION } from "./NodeGreeting.ts"
 import { type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
@@ -60,21 +60,14 @@ export class NodeReports extends Context.Service<NodeReports, {
           ])
         }
         const hasLineWith = (node: string): boolean => lines.to(node)?.isConfirmed === true
-        /**
-         * Waits for a latch, for at most `every`. While a broken connection makes it uncertain whether a node is alive,
-         * the wait is shorter.
-         */
-        const within = (latch: Latch.Latch, every: Duration.Input) =>
-          Effect.suspend(() => Effect.timeoutOption(latch.await, torn.size > 0 ? TORN_LINE_INTERVAL : every))
         /** Why there is no connection to a node. */
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
           theirs !== undefined && theirs.wire !== NODE_PROTOCOL_VERSION
             ? `it uses version ${theirs.wire} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: all nodes must run the same release of Parley`
             : lines.problem(address)
 
-        const readRows = Effect.gen(function*() {
-          parted.closeUnsafe()
-          rows = yield* table.rows
+        const take = Effect.fnUntraced(function*(read: ReadonlyArray<NodeRow>) {
+          rows = read
           const at = now()
           for (const row of rows) {
             const { address, isFresh, isLocked } = row
@@ -101,14 +94,32 @@ export class NodeReports extends Context.Service<NodeReports, {
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not write which nodes it reaches", cause)),
-          Effect.andThen(within(changed, WRITE_INTERVAL)),
+          // While a broken connection makes it uncertain whether a node is alive, the wait is shorter.
+          Effect.andThen(
+            Effect.suspend(() =>
+              Effect.timeoutOption(changed.await, torn.size > 0 ? TORN_LINE_INTERVAL : WRITE_INTERVAL)
+            )
+          ),
           Effect.forever,
           Effect.forkScoped
         )
-        yield* readRows.pipe(
+        /** Reads the rows at once when a connection ends, and otherwise takes those that `Members` reads. */
+        const nextRows = Effect.suspend(() =>
+          Effect.raceFirst(
+            table.nextRows,
+            Effect.andThen(
+              torn.size > 0 ? Effect.timeoutOption(parted.await, TORN_LINE_INTERVAL) : parted.await,
+              Effect.suspend(() => {
+                parted.closeUnsafe()
+                return table.rows
+              })
+            )
+          )
+        )
+        yield* nextRows.pipe(
+          Effect.flatMap(take),
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("The reports of the other nodes could not be read", cause)),
-          Effect.andThen(within(parted, READ_INTERVAL)),
           Effect.forever,
           Effect.forkScoped
         )
@@ -119,9 +130,11 @@ export class NodeReports extends Context.Service<NodeReports, {
           )
         yield* Effect.suspend(() => others().length === 0 ? Effect.fail("nobody yet") : Effect.void).pipe(
           Effect.retry(Schedule.spaced(READ_INTERVAL)),
-          Effect.andThen(Effect.suspend(() =>
-            Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true })
-          )),
+          Effect.andThen(
+            Effect.suspend(() =>
+              Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true })
+            )
+          ),
           Effect.forkScoped
         )
 

@@ -1,5 +1,5 @@
 import type { OwnedTable } from "#infrastructure/database/Tables"
-import { Context, Effect, Layer, Option, Schema } from "effect"
+import { Context, Effect, Latch, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { SHARD_LOCKS } from "./EffectOverrides.ts"
@@ -75,6 +75,9 @@ const MAX_READ_AGE = "1 second"
 /** The longest time between two writes of a row for which the row counts as written without a gap. */
 const STEADY = "2 seconds"
 
+/** How long `nextRows` waits for another reader. `Members` reads the rows every 500 ms. */
+const NEXT_ROWS_TIMEOUT = "750 millis"
+
 /** A row that is older than this is ignored, and is removed when any node leaves. */
 const ROW_EXPIRY = "10 minutes"
 
@@ -85,6 +88,11 @@ const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
 export class NodeTable extends Context.Service<NodeTable, {
   /** The rows that were written within the last ten minutes, of listed and unlisted nodes. */
   readonly rows: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
+  /**
+   * Waits until some part of this node has read the rows, and returns them. Reads the rows itself if nobody does so
+   * within 750 ms.
+   */
+  readonly nextRows: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
   /**
    * The addresses at which live nodes take requests of clients. This reads no other table, so it also works on a
    * standalone server.
@@ -127,8 +135,10 @@ export class NodeTable extends Context.Service<NodeTable, {
             steady_since = CASE WHEN EXCLUDED.said_at - n.said_at < ${STEADY}::interval THEN n.steady_since ELSE EXCLUDED.said_at END,
             turned_at = CASE WHEN n.owns = EXCLUDED.owns THEN n.turned_at ELSE EXCLUDED.said_at END
         `
-      return NodeTable.of({
-        rows: Effect.suspend(() => {
+      const heard = Latch.makeUnsafe(false)
+      let latest: ReadonlyArray<NodeRow> = []
+      const rows = Effect.tap(
+        Effect.suspend(() => {
           const before = known
           return Effect.map(
             sql<RowAsRead>`
@@ -159,6 +169,17 @@ export class NodeTable extends Context.Service<NodeTable, {
             }
           )
         }),
+        (read) => {
+          latest = read
+          return heard.release
+        }
+      )
+      return NodeTable.of({
+        rows,
+        nextRows: Effect.raceFirst(
+          Effect.map(heard.await, () => latest),
+          Effect.delay(rows, NEXT_ROWS_TIMEOUT)
+        ),
         urls: Effect.map(
           sql<{ readonly facts: string }>`
             SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${EXPIRY}::interval ORDER BY address`,

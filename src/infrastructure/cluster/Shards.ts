@@ -13,7 +13,7 @@ export const shards: ReadonlyArray<ShardId.ShardId> = Array.from(
 /** The listed nodes, including this node, and whether each of them belongs to the cluster and is not in `NodeDrain`. */
 export interface NodeList {
   readonly runners: ReadonlyArray<readonly [runner: Runner.Runner, isHealthy: boolean]>
-  /** When the list was read, in milliseconds of the monotonic clock. */
+  /** When the reading of the list began, in milliseconds of the monotonic clock. */
   readonly at: number
 }
 

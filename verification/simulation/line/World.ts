@@ -231,6 +231,7 @@ export class World {
         Members,
         Members.of({
           list: () => undefined,
+          after: () => Effect.never,
           belongs: () => true,
           others: () => others,
           ownersOf: ({ id }) =>
