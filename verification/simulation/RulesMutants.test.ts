@@ -103,7 +103,13 @@ const ofEvents: ReadonlyArray<Mutant> = [
     what: "a number that moves too far",
     statements: { step_of_webhook: ["inbox_no = $3,", "inbox_no = $3::bigint + ($5::text IS NOT NULL)::integer,"] }
   },
-  { what: "a delivered message that is reported", statements: { inbox_page: ["AND delivered_at IS NULL", ""] } },
+  {
+    what: "a delivered message that is reported",
+    statements: {
+      inbox_waiting: ["AND delivered_at IS NULL", ""],
+      inbox_chosen: ["AND e.delivered_at IS NULL", ""]
+    }
+  },
   {
     what: "an event that stays in the outbox",
     statements: { webhook_delivered: ["due_at = NULL", "due_at = due_at"] }
