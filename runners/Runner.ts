@@ -5,6 +5,7 @@ import type { Members } from "#infrastructure/cluster/Members"
 import { nameOf } from "#infrastructure/cluster/NodeAddress"
 import { complete } from "#infrastructure/cluster/NodeDuty"
 import { lockKeyOf } from "#infrastructure/cluster/NodeTable"
+import type { Shards } from "#infrastructure/cluster/Shards"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import type { Settings } from "#infrastructure/platform/Config"
 import { listeningUrl } from "#infrastructure/platform/PublicUrl"
@@ -44,7 +45,7 @@ export const runner = (): void =>
     ready: ({ ROLE }) =>
       complete.pipe(
         Effect.andThen(
-          Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Members> =>
+          Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Shards | Members> =>
             ROLE === "runner" ? awaitShare : awaitOwners
           )
         ),

@@ -3,6 +3,7 @@ import type { Members } from "#infrastructure/cluster/Members"
 import type { NodeCalls } from "#infrastructure/cluster/NodeCalls"
 import type { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import type { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import type { Shards } from "#infrastructure/cluster/Shards"
 import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
 import * as Maintenance from "#infrastructure/database/Maintenance"
 import * as Migrations from "#infrastructure/database/Migrations"
@@ -46,14 +47,14 @@ export interface Kind<Own> {
   readonly cluster: (
     config: Settings
   ) => Layer.Layer<
-    Sharding.Sharding | Members | NodeCalls | PeerConnections | NodeRpc,
+    Sharding.Sharding | Shards | Members | NodeCalls | PeerConnections | NodeRpc,
     unknown,
     Databases | Base
   >
   /** Whether this process runs entities and jobs, or only calls the processes that do. */
   readonly owns: (config: Settings) => boolean
   /** Runs after all services are built, and completes when the server can serve requests. */
-  readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Members | Services>
+  readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Shards | Members | Services>
   /** Runs in addition to the routes. It is built after `ready` has completed. */
   readonly beside: (
     config: Settings

@@ -4,14 +4,16 @@ import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
 import { NodeReports } from "#infrastructure/cluster/NodeReports"
 import type { LineEnd, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import { type LineWatcher, PeerConnections } from "#infrastructure/cluster/PeerConnections"
-import { shards } from "#infrastructure/cluster/Shards"
+import { DEFAULT_SHARDS, Shards } from "#infrastructure/cluster/Shards"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Context, Deferred, type Duration, Effect, Fiber, Layer, Logger } from "effect"
-import { MachineId, Runner, RunnerAddress, RunnerStorage } from "effect/cluster"
+import { MachineId, Runner, RunnerAddress, RunnerStorage, ShardId } from "effect/cluster"
 import { TestClock } from "effect/testing"
 
 const [SELF, OTHER, THIRD] = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"] as const
+
+const shards = Array.from({ length: DEFAULT_SHARDS }, (_, i) => ShardId.make("default", i + 1))
 
 const runner = (port: number, groups: ReadonlyArray<string> = ["default"]) =>
   Runner.make({ address: RunnerAddress.make("10.0.0.1", port), groups, weight: 1 })
@@ -54,6 +56,7 @@ const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner
           })
         ),
         Layer.succeed(NodeDrain, drain),
+        Shards.layer(),
         Layer.effect(
           PeerConnections,
           Effect.map(PeerConnections, (lines) =>

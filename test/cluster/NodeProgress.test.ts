@@ -22,6 +22,7 @@ const asked = (owns: boolean) => {
       self: SELF,
       owns,
       list: { runners: sight.runners ?? both, at: second * 1_000 },
+      shards: 300,
       holds: all,
       explanation: "It is connected in both directions to 0 of 1 other nodes.",
       ...sight

@@ -71,4 +71,22 @@ describe("the start of a node", () => {
     assert.match(stderr, /a newer version of Parley made it/)
     assert.notInclude(stderr, "\n    at ")
   })
+
+  it("stops if the cluster has another number of shards, and names both", async () => {
+    const url = await freshDatabase()
+    const client = new Client(url)
+    await client.connect()
+    await client.query("INSERT INTO cluster_settings (shards) VALUES (900)").finally(() => client.end())
+    const { code, stderr } = await run("runner", {
+      DATABASE_URL: url,
+      REDIS_URL: "redis://127.0.0.1:1",
+      SHARED_DIR: tmpdir(),
+      RUNNER_SHARDS: "300",
+      PORT: String(await freePort()),
+      RUNNER_PORT: String(await freePort())
+    })
+    assert.strictEqual(code, 1)
+    assert.include(stderr, "RUNNER_SHARDS is 300 on this node, but the cluster of this database has 900 shards")
+    assert.notInclude(stderr, "\n    at ")
+  })
 })

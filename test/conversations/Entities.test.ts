@@ -12,11 +12,12 @@ import { PushRouter } from "#domain/push/PushRouter"
 import * as Errors from "#domain/sending/SendErrors"
 import type { Sent } from "#domain/sending/Sent"
 import { Webhooks } from "#domain/webhooks/Webhooks"
-import { awaitShards, common } from "#infrastructure/cluster/Cluster"
+import { awaitShards } from "#infrastructure/cluster/Cluster"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { Members } from "#infrastructure/cluster/Members"
 import { NodeCalls } from "#infrastructure/cluster/NodeCalls"
 import { PeerConnections } from "#infrastructure/cluster/PeerConnections"
+import { DEFAULT_SHARDS, Shards } from "#infrastructure/cluster/Shards"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { StorageUnavailable } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
@@ -87,7 +88,8 @@ const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
     Layer.provideMerge(Runners.layerNoop),
     Layer.provideMerge(MessageStorage.layerNoop),
     Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
-    Layer.provide(ShardingConfig.layer(common))
+    Layer.provideMerge(Shards.layer()),
+    Layer.provide(ShardingConfig.layer({ shardsPerGroup: DEFAULT_SHARDS }))
   )
   const modules = Entities.layer.pipe(
     Layer.provideMerge(

@@ -11,6 +11,7 @@ import { AT_A_TIME } from "../bench/IdleSockets.ts"
 import { LoadProcess } from "../bench/LoadProcess.ts"
 import { type Rig, startRig } from "../bench/Rig.ts"
 import { manyNodes } from "./ManyNodes.ts"
+import { shardCosts } from "./ShardCosts.ts"
 
 const SOCKETS = 1_000
 const SECONDS = 10
@@ -143,5 +144,5 @@ export const measure = async (): Promise<string> => {
   const told = announcements()
   const seldom = await sockets(3_600)
   const often = await sockets(2)
-  return [...told, ...await manyNodes(), ...seldom, ...often].join("\n")
+  return [...told, ...await manyNodes(), ...await shardCosts(), ...seldom, ...often].join("\n")
 }

@@ -4,22 +4,20 @@ import { layerUnused } from "./EffectOverrides.ts"
 import { Members } from "./Members.ts"
 import { NodeCalls } from "./NodeCalls.ts"
 import { PeerConnections } from "./PeerConnections.ts"
-import { ownsShards, SHARDS, shards } from "./Shards.ts"
-
-/** Settings of Effect's cluster that a standalone server and a node of a cluster share. */
-export const common = { shardsPerGroup: SHARDS } as const
+import { DEFAULT_SHARDS, ownsShards, Shards } from "./Shards.ts"
 
 /** The cluster of a standalone server: this process owns every shard. */
 export const layerStandalone = NodeCalls.layer.pipe(
-  Layer.provideMerge(Layer.merge(PeerConnections.layerAlone, Members.layerAlone)),
+  Layer.provideMerge(Layer.mergeAll(PeerConnections.layerAlone, Members.layerAlone, Shards.layer())),
   Layer.provideMerge(Sharding.layer),
   Layer.provide([layerUnused, RunnerStorage.layerMemory]),
-  Layer.provide(ShardingConfig.layer(common))
+  Layer.provide(ShardingConfig.layer({ shardsPerGroup: DEFAULT_SHARDS }))
 )
 
 /** Completes when this process holds every shard. Before that, a call to an entity would wait or be refused. */
 export const awaitShards = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
+  const shards = yield* Shards
   yield* Effect.suspend(() =>
     shards.every((shard) => sharding.hasShardId(shard)) ? Effect.void : Effect.fail("some shard is missing")
   ).pipe(Effect.retry(Schedule.spaced("10 millis")), Effect.timeout("30 seconds"), Effect.orDie)
@@ -31,6 +29,7 @@ export const awaitShards = Effect.gen(function*() {
  */
 export const awaitShare = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
+  const shards = yield* Shards
   yield* Effect.suspend(() =>
     shards.some((shard) => sharding.hasShardId(shard)) ? Effect.void : Effect.fail("no shard yet")
   ).pipe(

@@ -16,7 +16,6 @@ import {
   SqlRunnerStorage
 } from "effect/cluster"
 import { SqlClient } from "effect/sql"
-import { common } from "./Cluster.ts"
 import {
   acquireRepeatedly,
   decideListing,
@@ -37,7 +36,7 @@ import { NodeReports } from "./NodeReports.ts"
 import { NodeRpc } from "./NodeRpc.ts"
 import { ADDRESS_LOCKS, lockKeyOf, type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { PeerConnections } from "./PeerConnections.ts"
-import { ownsShards, shards } from "./Shards.ts"
+import { ownsShards, Shards } from "./Shards.ts"
 
 /** Creates the tables in which nodes find each other, unless they exist. Several nodes may create them at once. */
 export const migrate = Effect.scoped(Layer.build(SqlRunnerStorage.layerMigrations({})))
@@ -277,6 +276,7 @@ const layerHandOver = Layer.effect(
   Effect.gen(function*() {
     const drain = yield* NodeDrain
     const sharding = yield* Sharding.Sharding
+    const shards = yield* Shards
     const released = Effect.suspend(() => {
       drain.drained = true
       return shards.some((shard) => sharding.hasShardId(shard)) ? Effect.fail("some are left") : Effect.void
@@ -336,15 +336,17 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     // once.
     Layer.provide(NodePort.layer(config)),
     Layer.provideMerge(PeerConnections.layer(config)),
-    Layer.provide(ShardingConfig.layer({
-      ...common,
-      runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
-      assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
-      // The list of nodes makes `Sharding` wait; see `followList`.
-      refreshAssignmentsInterval: "1 millis",
-      // Health checks by single nodes are not used; see `layerUnused`.
-      runnerHealthCheckInterval: "1 hour",
-      shardLockExpiration: LOCK_EXPIRES_MS,
-      entityMessagePollInterval: "1 second"
-    }))
+    Layer.provide(Layer.unwrap(Effect.map(Shards, ({ length }) =>
+      ShardingConfig.layer({
+        shardsPerGroup: length,
+        runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
+        assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
+        // The list of nodes makes `Sharding` wait; see `followList`.
+        refreshAssignmentsInterval: "1 millis",
+        // Health checks by single nodes are not used; see `layerUnused`.
+        runnerHealthCheckInterval: "1 hour",
+        shardLockExpiration: LOCK_EXPIRES_MS,
+        entityMessagePollInterval: "1 second"
+      })))),
+    Layer.provideMerge(Shards.layerStored(config))
   )

@@ -11,7 +11,7 @@ import {
 import { SqlClient } from "effect/sql"
 import { nameOf } from "./NodeAddress.ts"
 import { Complete } from "./NodeDuty.ts"
-import { type NodeList, ownsShards, shards } from "./Shards.ts"
+import { type NodeList, ownsShards } from "./Shards.ts"
 
 /*
  * Everything that Parley replaces or corrects in Effect's cluster (Effect 4.1). Each item describes what Effect does,
@@ -41,12 +41,12 @@ export const layerUnused = Layer.merge(Runners.layerNoop, RunnerHealth.layerNoop
  * - Parley: every node needs the owners of all shards to call them. They must be the same owners that Effect computes.
  * - Can go: if `Sharding` has a method that returns the owner of a shard.
  */
-export const ownersOf = ({ runners }: NodeList): ReadonlyArray<string> => {
+export const ownersOf = ({ runners }: NodeList, shards: number): ReadonlyArray<string> => {
   const ring = HashRing.make<RunnerAddress.RunnerAddress>()
   for (const [runner, isHealthy] of runners) {
     if (isHealthy && ownsShards(runner)) HashRing.add(ring, runner.address, { weight: runner.weight })
   }
-  return (HashRing.getShards(ring, shards.length) ?? []).map(nameOf)
+  return (HashRing.getShards(ring, shards) ?? []).map(nameOf)
 }
 
 /**

@@ -6,7 +6,7 @@ import { nameOf } from "./NodeAddress.ts"
 import { NodeDrain } from "./NodeDuty.ts"
 import { NodeReports } from "./NodeReports.ts"
 import { PeerConnections } from "./PeerConnections.ts"
-import { type NodeList, ownersKey, ownsShards } from "./Shards.ts"
+import { type NodeList, ownersKey, ownsShards, Shards } from "./Shards.ts"
 
 /**
  * The nodes of the cluster, and the owner of each shard. Every node reads the list of nodes from the database every 500
@@ -53,6 +53,7 @@ export class Members extends Context.Service<Members, {
       const storage = yield* RunnerStorage.RunnerStorage
       const reports = yield* NodeReports
       const drain = yield* NodeDrain
+      const { length: shards } = yield* Shards
       const lines = yield* PeerConnections
       const { self } = lines
       const now = monotonicMillis(yield* Clock.Clock)
@@ -97,7 +98,7 @@ export class Members extends Context.Service<Members, {
         if (key !== ownersKey(list)) {
           key = ownersKey(list)
           formerOwners = owners
-          owners = ownersOf(list)
+          owners = ownersOf(list, shards)
         }
         const own = runners.find(([runner]) => nameOf(runner.address) === self)
         const isMember = own?.[1] === true || (own !== undefined && drain.nodes.has(self))

@@ -7,7 +7,7 @@ import { Members } from "./Members.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { NodeDrain } from "./NodeDuty.ts"
 import { NodeReports } from "./NodeReports.ts"
-import { type NodeList, ownersKey, ownsShards, shards } from "./Shards.ts"
+import { type NodeList, ownersKey, ownsShards, Shards } from "./Shards.ts"
 
 const POLL_INTERVAL = "500 millis"
 /** How many milliseconds the list of nodes may be unreadable before this node is not ready. */
@@ -24,6 +24,8 @@ export interface ClusterView {
   /** Whether this node owns shards. A gateway owns none, and only needs to know a node that owns shards. */
   readonly owns: boolean
   readonly list: NodeList | undefined
+  /** The number of shards of the cluster. */
+  readonly shards: number
   /** Which nodes this node cannot communicate with and why, written for operators. */
   readonly explanation: string
   /** Whether this node holds the lock of the shard with this index. */
@@ -47,7 +49,7 @@ export class ClusterProgress {
    * Returns why the node does not work, written for operators, or undefined if the node works. Must be called often,
    * because it measures durations.
    */
-  problem(now: number, { explanation, holds, list, owns, self }: ClusterView): string | undefined {
+  problem(now: number, { explanation, holds, list, owns, self, shards }: ClusterView): string | undefined {
     if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
     if (now - list.at > UNREAD_MS) {
       return `The list of nodes in the database (cluster_runners) could not be read for ${seconds(now - list.at)}.`
@@ -73,7 +75,7 @@ export class ClusterProgress {
     const key = ownersKey(list)
     if (key !== this.known) {
       this.known = key
-      this.share = ownersOf(list).flatMap((owner, index) => owner === self ? [index] : [])
+      this.share = ownersOf(list, shards).flatMap((owner, index) => owner === self ? [index] : [])
     }
     const held = this.share.filter(holds).length
     this.incompleteSince = held === this.share.length ? undefined : this.incompleteSince ?? now
@@ -93,6 +95,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const readiness = yield* Readiness
   const sharding = yield* Sharding.Sharding
   const members = yield* Members
+  const shards = yield* Shards
   const reports = yield* NodeReports
   const { assignedShardGroups, runnerAddress } = yield* ShardingConfig.ShardingConfig
   const now = monotonicMillis(yield* Clock.Clock)
@@ -103,6 +106,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
       self: Option.match(runnerAddress, { onNone: () => "", onSome: nameOf }),
       owns: assignedShardGroups.length > 0,
       list: members.list(),
+      shards: shards.length,
       explanation: reports.explain(),
       holds: (index) => sharding.hasShardId(shards[index]!)
     })

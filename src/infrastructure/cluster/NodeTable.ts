@@ -4,11 +4,16 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { SHARD_LOCKS } from "./EffectOverrides.ts"
 
-/** The table with one row for each node. */
+/** The table with one row for each node, and the table with the settings that all nodes have in common. */
 export const clusterTables: ReadonlyArray<OwnedTable> = [
   {
     table: "cluster_nodes",
     retention: { kept: "nodes remove the rows of nodes that are gone" },
+    notExported: "the servers"
+  },
+  {
+    table: "cluster_settings",
+    retention: { kept: "one row" },
     notExported: "the servers"
   }
 ]

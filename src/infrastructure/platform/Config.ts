@@ -27,6 +27,9 @@ export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly 
   }
 }
 
+/** PostgreSQL takes the locks of all shards in one row, which has at most 1,664 columns. */
+const MAX_SHARDS = 1_600
+
 /**
  * Every setting that Parley reads from the environment or a settings file, in the order of `--help`. `npm run docs`
  * generates docs/configuration.md and deploy/parley.env.sample from this list. A rate is the number of requests that are accepted in a sliding window.
@@ -234,6 +237,11 @@ export const settings = {
     wholeNumber(1, 1_000_000),
     "connections that the other nodes may have open to RUNNER_PORT; one address may have at most half of them",
     "a sixteenth of ulimit -n, 32 or more"
+  ),
+  RUNNER_SHARDS: maybe(
+    wholeNumber(1, MAX_SHARDS),
+    "shards of a new cluster, of which each runner should get at least three; the first node stores the number in the database, and nodes with another number do not start",
+    "those of the database, 300 in a new one"
   ),
   SHARED_DIR: maybe(anyText, "folder that all nodes share for attachments and avatars, instead of a bucket"),
   DRAIN_SECONDS: maybe(

@@ -464,9 +464,9 @@ foreign("gauge", {
 })
 foreign("gauge", {
   name: "effect_cluster_shards",
-  help: "how many of the 300 shards this node owns",
+  help: "how many of the shards (RUNNER_SHARDS, 300 by default) this node owns",
   action:
-    "If the sum over the nodes is not 300 for more than 10 s, some conversations have no owner, and their requests get 503."
+    "If the sum over the nodes is not the number of shards for more than 10 s, some conversations have no owner, and their requests get 503."
 })
 foreign("gauge", { name: "effect_cluster_shards_releasing", help: "shards that this node is handing over", action: "" })
 foreign("gauge", { name: "effect_cluster_singletons", help: "background jobs that run on this node", action: "" })

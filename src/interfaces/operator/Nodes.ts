@@ -1,7 +1,7 @@
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { NodeDrain } from "#infrastructure/cluster/NodeDuty"
 import { NodeRpc, type NodeSilent } from "#infrastructure/cluster/NodeRpc"
-import { shards } from "#infrastructure/cluster/Shards"
+import { Shards } from "#infrastructure/cluster/Shards"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Config } from "#infrastructure/platform/Config"
 import { Readiness } from "#infrastructure/platform/Readiness"
@@ -98,6 +98,7 @@ export class Nodes extends Context.Service<Nodes, {
       const readiness = yield* Readiness
       const sampler = yield* NodeSampler
       const sharding = yield* Sharding.Sharding
+      const shards = yield* Shards
       const volume = yield* LogVolume
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const since = iso((yield* Clock.currentTimeMillis) - Math.round(process.uptime() * 1_000))
