@@ -45,7 +45,7 @@ const queue = () => {
     drop: () => assert.fail("nothing is dropped")
   }
   return {
-    queue: new PushQueue(line as PeerConnection),
+    queue: new PushQueue(line as PeerConnection, 1),
     sent: () =>
       entries.splice(0).map((entry) =>
         JSON.parse(typeof entry === "string" ? entry : entry.encode()) as ReadonlyArray<unknown>

@@ -1,4 +1,5 @@
 import { PushQueue, readSockets } from "#domain/push/PushQueue"
+import { RemoteSockets } from "#domain/push/RemoteSockets"
 import type { SocketPlace } from "#domain/push/SocketPlaces"
 import type { Entry, PeerConnection } from "#infrastructure/cluster/PeerConnection"
 import { setTimeout as pause } from "node:timers/promises"
@@ -105,7 +106,7 @@ export const announcements = (): ReadonlyArray<string> => {
   const encode = (places: ReadonlyArray<SocketPlace>): string => {
     const here = new Map(places.map((place) => [place.agentId, [place]]))
     const entries: Array<Entry> = []
-    const queue = new PushQueue({ send: (entry: Entry) => entries.push(entry) } as unknown as PeerConnection)
+    const queue = new PushQueue({ send: (entry: Entry) => entries.push(entry) } as unknown as PeerConnection, 1)
     for (const agentId of here.keys()) queue.announce(agentId, here)
     return entries.map((entry) => typeof entry === "string" ? entry : entry.encode()).join()
   }
@@ -121,21 +122,15 @@ export const announcements = (): ReadonlyArray<string> => {
   const teller = timed(() => {
     for (const one of announcements) texts.push(encode(one))
   })
-  const known = new Map<string, ReadonlyArray<number>>()
-  globalThis.gc?.()
-  const heap = process.memoryUsage().heapUsed
+  const known = new RemoteSockets()
   const listener = timed(() => {
-    for (const one of texts) for (const [agentId, since] of read(one)) known.set(agentId, since)
+    for (const one of texts) for (const [agentId, since] of read(one)) known.set(agentId, 1, since)
   })
-  globalThis.gc?.()
-  const bytes = globalThis.gc === undefined
-    ? "unknown without --expose-gc"
-    : ((process.memoryUsage().heapUsed - heap) / known.size).toFixed(0)
   return [
     `a socket announced to another node, of ${count} in an entry (without the frame that carries it): teller ${
       teller.toFixed(2)
     }, listener ${listener.toFixed(2)}`,
-    `  bytes that the other node keeps for it: ${bytes}`
+    `  bytes that the other node keeps for it: ${(known.bytes / rounds / count).toFixed(0)}`
   ]
 }
 

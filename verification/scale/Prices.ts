@@ -39,5 +39,5 @@ export const PRICES: Prices = {
   told: { teller: 0.3, listener: 0.6 },
   ping: { server: 80, redis: 20 },
   compare: { server: 2, database: 3 },
-  bytes: { socket: 20_000, known: 133, message: 1_050 }
+  bytes: { socket: 20_000, known: 35, message: 1_050 }
 }

@@ -64,13 +64,12 @@ type Parts = readonly [conversationId: string, seq: number, before: string, afte
 const parts = ({ after, before, conversationId, seq }: Rendered): Parts => [conversationId, seq, before, after]
 
 /**
- * The pushes and announcements to one other node, and the sockets that the other node has announced. A queue exists as
- * long as the connection to that node.
+ * The pushes and announcements to one other node. A queue exists as long as the connection to that node.
  */
 export class PushQueue {
   readonly line: PeerConnection
-  /** When each socket that an agent has on the other node was accepted, in milliseconds. */
-  readonly sockets = new Map<string, ReadonlyArray<number>>()
+  /** The number of the node in `RemoteSockets`. */
+  readonly no: number
   /** How many pushes are not sent yet. A push to several receivers counts once for each receiver. */
   waiting = 0
   private waitingChars = 0
@@ -78,8 +77,9 @@ export class PushQueue {
   /** Agents whose sockets the queued announcement will list. Undefined if no announcement is queued. */
   private announced: Set<string> | undefined
 
-  constructor(line: PeerConnection) {
+  constructor(line: PeerConnection, no: number) {
     this.line = line
+    this.no = no
   }
 
   /** Queues an announcement of the agent's sockets on this node. It lists the sockets that exist when it is sent. */

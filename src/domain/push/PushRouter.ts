@@ -8,6 +8,7 @@ import { Clock, Context, Deferred, Effect, Layer, Schedule, Schema } from "effec
 import { AgentChanged } from "./AgentChanged.ts"
 import type { Push } from "./LiveAgent.ts"
 import { PushQueue, pushTo, readPush, readSockets } from "./PushQueue.ts"
+import { RemoteSockets } from "./RemoteSockets.ts"
 import { beyond, type Elsewhere, nextSince, type SocketSlot } from "./SocketPlaces.ts"
 
 /** Handles the pushes and notices that other nodes send to this node. */
@@ -82,19 +83,22 @@ export class PushRouter extends Context.Service<PushRouter, {
       const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
       const here = new Map<string, ReadonlyArray<SocketSlot>>()
       const queues = new Map<string, PushQueue>()
+      /** The queues by the numbers of their nodes. The first item is never used. */
+      const numbered: Array<PushQueue | undefined> = [undefined]
+      const known = new RemoteSockets()
       let listener: RemoteListener | undefined
 
       const elsewhere = (agentId: string): ReadonlyArray<Elsewhere> => {
         const found: Array<Elsewhere> = []
-        for (const [node, { sockets }] of queues) {
-          const since = sockets.get(agentId)
-          if (since !== undefined) found.push([node, since])
-        }
+        known.visit(agentId, (no, since) => {
+          const queue = numbered[no]
+          if (queue !== undefined) found.push([queue.line.node, [since]])
+        })
         return found
       }
       const count = (agentId: string): number => {
         let sockets = 0
-        for (const queue of queues.values()) sockets += queue.sockets.get(agentId)?.length ?? 0
+        known.visit(agentId, () => sockets++)
         return sockets
       }
 
@@ -159,9 +163,19 @@ export class PushRouter extends Context.Service<PushRouter, {
         }
       }
 
+      /** Ends a queue, and returns the agents that had sockets on its node. */
+      const end = (queue: PushQueue): ReadonlyArray<string> => {
+        queues.delete(queue.line.node)
+        numbered[queue.no] = undefined
+        return known.removeNode(queue.no)
+      }
       lines.watch({
         began: (line) => {
-          const queue = new PushQueue(line)
+          const former = queues.get(line.node)
+          if (former !== undefined) end(former)
+          const free = numbered.indexOf(undefined, 1)
+          const queue = new PushQueue(line, free < 0 ? numbered.length : free)
+          numbered[queue.no] = queue
           queues.set(line.node, queue)
           for (const agentId of here.keys()) queue.announce(agentId, here)
           // Read storage after the node has received the announcements, because until then it pushes nothing to this
@@ -174,18 +188,14 @@ export class PushRouter extends Context.Service<PushRouter, {
         ended: (line) => {
           const queue = queues.get(line.node)
           if (queue?.line !== line) return
-          queues.delete(line.node)
-          listener?.parted([...queue.sockets.keys()])
+          listener?.parted(end(queue))
         }
       })
       lines.handle("sockets", (line, entry) => {
         const queue = queues.get(line.node)
         if (queue === undefined) return
         const sockets = readSockets(entry)
-        for (const [agentId, since] of sockets) {
-          if (since.length > 0) queue.sockets.set(agentId, since)
-          else queue.sockets.delete(agentId)
-        }
+        for (const [agentId, since] of sockets) known.set(agentId, queue.no, since)
         for (const [agentId] of sockets) settle(agentId)
       })
       for (const topic of ["hint", "echo", "event"] as const) {
@@ -239,13 +249,17 @@ export class PushRouter extends Context.Service<PushRouter, {
       return PushRouter.of({
         count,
         push: (agentId, push) => {
-          for (const queue of queues.values()) if (queue.sockets.has(agentId)) queue.push(agentId, push)
+          const nodes: Array<number> = []
+          known.visit(agentId, (no) => {
+            if (!nodes.includes(no)) nodes.push(no)
+          })
+          for (const no of nodes) numbered[no]?.push(agentId, push)
         },
         enter: (agentId, displaced) => {
           const places = here.get(agentId) ?? []
-          const known = places.length + count(agentId)
-          if (known >= limit) return undefined
-          const contested = queues.size > 0 && known + 1 > limit * NEAR
+          const sockets = places.length + count(agentId)
+          if (sockets >= limit) return undefined
+          const contested = queues.size > 0 && sockets + 1 > limit * NEAR
           // A contested place is ordered after the uncontested places that other nodes assign in the meantime.
           const time = clock.currentTimeMillisUnsafe() + (contested ? ANNOUNCE_TIMEOUT_MS : 0)
           const place: SocketSlot = {
