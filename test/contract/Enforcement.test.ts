@@ -207,8 +207,8 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     // What was refused made nobody.
     assert.notInclude(log.map(({ handle }) => handle), free)
     const config = await told("config")
-    assert.match(config, /^LIMITS_SENDS_PER_SECOND +1000000$/m)
-    assert.match(config, /^LIMITS_SUSPEND_REPORTS +10 +\(default\)$/m)
+    assert.match(config, /^LIMITS_SENDS_PER_SECOND +1000000 +environment$/m)
+    assert.match(config, /^LIMITS_SUSPEND_REPORTS +10 +default$/m)
     assert.include(await told("agents", "suspend", "--help"), "--reason")
   })
 })
