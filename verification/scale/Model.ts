@@ -65,10 +65,8 @@ const DAY = 86_400
 const COMPARED_EVERY = 5
 /** The default of SOCKETS_PING_SECONDS. */
 export const PINGED_EVERY = 30
-/** How often a node reads the reports of all nodes: for the list of members, for its shards, and for its lines. */
-const REPORTS_READ_PER_SECOND = 6
-/** How often a node reads the list of nodes: for the list of members, and for its shards. */
-const LISTS_READ_PER_SECOND = 4
+/** How often a node reads the list of nodes and the reports of all nodes (`Members.ts`). */
+const READS_PER_SECOND = 2
 /** Bytes of one node's report that has not changed, and of its entry in the list (`NodeTable.test.ts`). */
 const REPORT_BYTES = 110
 const LISTED_BYTES = 100
@@ -133,7 +131,7 @@ export const demand = (
     connections: nodes,
     reports: nodes < 2
       ? 0
-      : nodes * nodes * (REPORTS_READ_PER_SECOND * REPORT_BYTES + LISTS_READ_PER_SECOND * LISTED_BYTES)
+      : nodes * nodes * READS_PER_SECOND * (REPORT_BYTES + LISTED_BYTES)
   }
 }
 
