@@ -5,6 +5,7 @@ import { HELP, optionsOf, Usage } from "../../verification/bench/Options.ts"
 import { svg } from "../../verification/bench/Plot.ts"
 import { type Compared, figuresOf, isReached } from "../../verification/bench/Ratios.ts"
 import type { Subject } from "../../verification/bench/Rig.ts"
+import { EJABBERD, FLOOR } from "../../verification/bench/Scene.ts"
 import { median, ratiosOf, spreadOf } from "../../verification/bench/Statistics.ts"
 import { isWhole } from "../../verification/bench/Verdict.ts"
 import { HALF, ONE_AT_A_TIME, windowsOf } from "../../verification/bench/Window.ts"
@@ -41,7 +42,7 @@ const outcome = (
   runs: ReadonlyArray<Measured>,
   rest: Partial<Compared> = {}
 ): Compared => ({
-  name: JSON.stringify(subject ?? "floor"),
+  name: subject === undefined ? FLOOR : JSON.stringify(subject),
   subject: subject === undefined
     ? undefined
     : {
@@ -101,6 +102,15 @@ describe("the bench's figures", () => {
     assert.deepStrictEqual(valuesOf(outcomes, "against the bare floor"), [3, 2])
     assert.deepStrictEqual(valuesOf(outcomes, "database against its floor"), [2, 3])
     assert.isUndefined(valuesOf([floor, outcome({ database: "pglite" }, standalone.runs)], "against the bare floor"))
+  })
+
+  it("hold a server on PostgreSQL against ejabberd, in messages a second and in processor time", () => {
+    const ejabberd = { ...outcome(undefined, [measured(LOAD, 0, 400, { database: 100 })]), name: EJABBERD }
+    const standalone = outcome({}, [measured(LOAD, 0, 80, { database: 20 })])
+    const outcomes = [standalone, outcome({ database: "pglite" }, standalone.runs), ejabberd]
+    assert.deepStrictEqual(valuesOf(outcomes, "messages/s against ejabberd"), [5])
+    assert.deepStrictEqual(valuesOf(outcomes, "CPU against ejabberd"), [0.2])
+    assert.strictEqual(figuresOf(outcomes, "ring", LOAD).filter(({ what }) => what.includes("ejabberd")).length, 2)
   })
 
   it("count Redis in where nodes are compared, and leave the balancer out", () => {
@@ -195,6 +205,7 @@ describe("the bench's options", () => {
       "balancer",
       "against",
       "traced",
+      "ejabberd",
       "stored",
       "hot",
       "group",

@@ -1,8 +1,9 @@
 import { availableParallelism } from "node:os"
 import { type Contender, type ContenderOptions, type Measured, type Outcome, startContender } from "./Contender.ts"
 import { cpuOf, cpuOfTree } from "./CpuTime.ts"
-import type { Processes, Quantiles } from "./Load.ts"
+import type { Processes } from "./Load.ts"
 import type { Subject } from "./Rig.ts"
+import type { Quantiles } from "./Statistics.ts"
 import type { Window } from "./Window.ts"
 
 /**
@@ -36,6 +37,7 @@ export const startApart = async (subject: Subject, options: ContenderOptions): P
   const runs: Array<Measured> = []
   return {
     name,
+    takes: () => true,
     measure: async (window, round) => {
       const together = await (window.pace.kind === "alone" ? inTurn : atOnce)(window, round)
       runs.push(together)

@@ -5,6 +5,7 @@ import { startApart } from "./Apart.ts"
 import { checkOut, here } from "./Checkout.ts"
 import { cleanUp } from "./CleanUps.ts"
 import { type Contender, type ContenderOptions, type Outcome, startContender, startFloor } from "./Contender.ts"
+import { missingEjabberd, startEjabberd } from "./Ejabberd.ts"
 import { benchHttp } from "./HttpBench.ts"
 import { type IdleResult, weighIdle } from "./IdleSockets.ts"
 import { benchMcp } from "./McpBench.ts"
@@ -13,6 +14,7 @@ import { svg } from "./Plot.ts"
 import { figuresOf } from "./Ratios.ts"
 import { json, plotsOf, printFigures, printIdle, printOutcome, printProfile } from "./Report.ts"
 import { nameOf, type Subject } from "./Rig.ts"
+import { FLOOR } from "./Scene.ts"
 import { isWhole } from "./Verdict.ts"
 import { fullLabel, windowsOf } from "./Window.ts"
 
@@ -95,14 +97,14 @@ const benchMessages = async (): Promise<boolean> => {
     if (contenders.length === 0 && windows.some(({ floor }) => floor)) contenders.push(await startFloor(scene, common))
     contenders.push(contender)
   }
-  const [floor] = contenders.length > subjects.length ? contenders : []
+  if (options.ejabberd) contenders.push(await startEjabberd(common))
   for (let round = 0; round < options.repeat; round++) {
     // Every second round has the reverse order, so that a drift of the machine favours no contender.
     const order = round % 2 === 0 ? contenders : contenders.toReversed()
     for (const window of windows) {
       if (window.once && round > 0) continue
       for (const contender of order) {
-        if (contender === floor && !window.floor) continue
+        if (!contender.takes(window)) continue
         say(`round ${round + 1} of ${options.repeat}: ${contender.name}, ${window.label}`)
         const { cpu, perSecond } = await contender.measure(window, round)
         say(
@@ -158,7 +160,7 @@ const report = async (
     good &&= isWhole(rest.verdict)
     const { checkout, ...described } = subject ?? { checkout: here }
     console.log(json({
-      bench: subject === undefined ? "floor" : "messages",
+      bench: subject !== undefined ? "messages" : name === FLOOR ? "floor" : name,
       subject: name,
       commit: checkout.commit,
       ...described,
@@ -174,6 +176,8 @@ const report = async (
 
 if (options.help) {
   console.log(HELP)
+} else if (options.ejabberd && missingEjabberd() !== "") {
+  console.error(`ejabberd is not measured: ${missingEjabberd()}`)
 } else {
   try {
     const whole = options.mcp

@@ -10,6 +10,7 @@ import { LoadProcess } from "./LoadProcess.ts"
 import { counts, crossings, meanBatches } from "./Metrics.ts"
 import type { Memory, ProbeCall } from "./Probe.ts"
 import { nameOf, type Rig, startRig, stopAll, type Subject } from "./Rig.ts"
+import { FLOOR } from "./Scene.ts"
 import { type Scene, type SceneKind, setScene } from "./Scene.ts"
 import { median } from "./Statistics.ts"
 import { syncTime } from "./SyncTime.ts"
@@ -44,6 +45,8 @@ export interface Outcome {
 /** A server or cluster that takes the load, window by window, and whose messages are checked at the end. */
 export interface Contender {
   readonly name: string
+  /** Whether it can be measured in this window. */
+  readonly takes: (window: Window) => boolean
   readonly measure: (window: Window, round: number) => Promise<Measured>
   readonly finish: () => Promise<Outcome>
 }
@@ -205,10 +208,8 @@ export const startContender = async (
     }
   }
 
-  return { scene, pids, contender: { name, measure, finish } }
+  return { scene, pids, contender: { name, takes: () => true, measure, finish } }
 }
-
-export const FLOOR = "floor: node:http and ws"
 
 /** Starts the floor server (HttpFloor.ts) with the agents of another contender. */
 export const startFloor = async ({ agents, channels }: Scene, options: ContenderOptions): Promise<Contender> => {
@@ -226,6 +227,7 @@ export const startFloor = async ({ agents, channels }: Scene, options: Contender
   const runs: Array<Measured> = []
   return {
     name: FLOOR,
+    takes: ({ floor }) => floor,
     measure: async (window, round) => {
       const measured = {
         label: window.label,

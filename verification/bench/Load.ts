@@ -1,5 +1,7 @@
 import { HttpConnection, requestHead, SocketConnection } from "../../test/support/Connection.ts"
 import { cpuOf, cpuOfTree, kernelCpuOf, machineCpu } from "./CpuTime.ts"
+import { type Quantiles, quantiles } from "./Statistics.ts"
+import { TEXTS } from "./Texts.ts"
 import type { Verdict } from "./Verdict.ts"
 
 /**
@@ -67,13 +69,6 @@ export interface RunPlan {
   readonly pids: Processes
 }
 
-export interface Quantiles {
-  readonly p50: number
-  readonly p95: number
-  readonly p99: number
-  readonly max: number
-}
-
 export interface RunResult {
   readonly seconds: number
   readonly accepted: number
@@ -136,7 +131,6 @@ const CAPACITY = 4_000_000
 const ID_LENGTH = 20
 const PREFIX = "bench-"
 const DIGITS = 8
-const PAYLOADS = [70, 96, 123, 149, 176, 203, 229, 256]
 /** How long messages may be under way after the last send before they count as lost. */
 const SETTLE_MS = 15_000
 
@@ -176,12 +170,12 @@ class Sender {
     this.agent = agent
     this.channel = channel
     this.audience = recipients.filter((recipient) => recipient !== agent).length
-    this.requests = PAYLOADS.map((size) => {
+    this.requests = TEXTS.map((text) => {
       const body = JSON.stringify({
         ...target,
         client_msg_id: PREFIX + "0".repeat(DIGITS),
         type: "text",
-        content: { text: "The quick brown fox jumps over the lazy dog. ".repeat(6).slice(0, size) }
+        content: { text }
       })
       const bytes = Buffer.from(
         requestHead("POST", "/v1/messages", `${host}:${port}`, agents[agent]!.key, body.length) + body
@@ -192,7 +186,7 @@ class Sender {
 
   /** The request for message number `n`. The buffer is valid until the next call. */
   request(n: number): Buffer {
-    const { bytes, digitsAt } = this.requests[n % PAYLOADS.length]!
+    const { bytes, digitsAt } = this.requests[n % TEXTS.length]!
     let rest = n
     for (let i = digitsAt + DIGITS - 1; i >= digitsAt; i--) {
       bytes[i] = 48 + (rest % 10)
@@ -305,14 +299,6 @@ const sendOver = (connection: HttpConnection, from: Sender, since: number, next:
     onAnswer(n, status, buffer, start, end)
     next(n)
   })
-}
-
-const quantiles = (values: Float64Array): Quantiles => {
-  values.sort()
-  const at = (
-    q: number
-  ) => (values.length === 0 ? 0 : values[Math.min(values.length - 1, Math.floor(q * values.length))]!)
-  return { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1) }
 }
 
 const sum = (values: ReadonlyArray<number>): number => values.reduce((total, value) => total + value, 0)

@@ -27,6 +27,9 @@ What is measured
   --against COMMIT               the same at another commit too, in turn with this one
   --traced SHARE                 the same with traces of this share of all requests too, from
                                  0 to 1, sent to a collector that keeps nothing
+  --ejabberd                     ejabberd with its archive on a PostgreSQL of its own, too:
+                                 XMPP messages in a ring of --agents, confirmed by stream
+                                 management; at full load and --alone
   --stored N                     PostgreSQL only: the same again on a database that is
                                  filled with so many messages before
   --hot                          one agent writes to one other
@@ -76,6 +79,7 @@ const FLAGS = {
   nodes: { type: "string" },
   apart: { type: "boolean", default: false },
   balancer: { type: "boolean", default: false },
+  ejabberd: { type: "boolean", default: false },
   against: { type: "string" },
   stored: { type: "string" },
   traced: { type: "string" },
@@ -121,7 +125,7 @@ const oneOf = <const A extends string>(name: string, text: string, ...values: Re
 /** Parses the arguments. Throws `Usage`. */
 export const optionsOf = (args: ReadonlyArray<string>) => {
   const flags = parsed(args)
-  const { against, alone, apart, balancer, half, help, hot, http, mcp, profile, short } = flags
+  const { against, alone, apart, balancer, ejabberd, half, help, hot, http, mcp, profile, short } = flags
   const nodes = flags.nodes === undefined ? undefined : numbers("nodes", flags.nodes)
   const stored = flags.stored === undefined ? 0 : number("stored", flags.stored, 1)
   const onlyPostgres = nodes !== undefined || stored > 0
@@ -136,6 +140,7 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
   const group = flags.group === undefined ? undefined : number("group", flags.group, 3)
   const scene: SceneKind = hot ? "hot" : group !== undefined ? "group" : "ring"
   if (scene !== "ring" && (alone || half)) complain("--alone and --half are for the ring")
+  if (ejabberd && (scene !== "ring" || half)) complain("--ejabberd is for the ring at full load, or --alone")
   const traced = flags.traced === undefined ? undefined : Number(flags.traced)
   if (traced !== undefined && !(traced >= 0 && traced <= 1)) complain("--traced takes a number from 0 to 1")
   const plain = scene === "ring" && traced === undefined && nodes === undefined && stored === 0 &&
@@ -150,6 +155,7 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
     nodes: nodes ?? [],
     apart,
     balancer,
+    ejabberd,
     against,
     stored,
     traced,

@@ -1,5 +1,5 @@
 import type { Measured, Outcome } from "./Contender.ts"
-import type { SceneKind } from "./Scene.ts"
+import { EJABBERD, FLOOR, type SceneKind } from "./Scene.ts"
 import { median, ratiosOf } from "./Statistics.ts"
 import { HALF, ONE_AT_A_TIME, TEN } from "./Window.ts"
 
@@ -54,7 +54,8 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     goal?: Goal
   ) => add(what, "×", ratiosOf(byRound(one, label, value), byRound(other, label, value)), goal)
 
-  const floor = outcomes.find(({ subject }) => subject === undefined)
+  const floor = outcomes.find(({ name }) => name === FLOOR)
+  const ejabberd = outcomes.find(({ name }) => name === EJABBERD)
   for (const one of outcomes) {
     const { name, subject } = one
     if (subject === undefined) continue
@@ -72,6 +73,14 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
         const costs = [...byRound(one, load, ({ cpu }) => cpu.database ?? NaN).values()]
         add(`${name}, ${load}: database against its floor`, "×", costs.map((cost) => cost / least), { most: 2.5 })
         add(`${name}: the database's floor`, "µs", one.databaseFloor ?? [])
+      }
+    }
+    if (ejabberd !== undefined && database === "postgres") {
+      for (const label of new Set(ejabberd.runs.map((run) => run.label))) {
+        compare(`${name}, ${label}: messages/s against ejabberd`, one, ejabberd, label, (run) => run.perSecond, {
+          least: 3
+        })
+        compare(`${name}, ${label}: CPU against ejabberd`, one, ejabberd, label, whole, { most: 0.3 })
       }
     }
     const standalone = like(0, stored)

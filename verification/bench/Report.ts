@@ -1,9 +1,9 @@
 import type { Measured, Outcome } from "./Contender.ts"
 import type { IdleResult } from "./IdleSockets.ts"
-import type { Quantiles } from "./Load.ts"
 import type { Plot } from "./Plot.ts"
 import { type Cost, readProfile } from "./Profile.ts"
 import { type Figure, isReached } from "./Ratios.ts"
+import type { Quantiles } from "./Statistics.ts"
 import { median, spreadOf } from "./Statistics.ts"
 
 export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {

@@ -109,3 +109,7 @@ export const setScene = async (
   for (const agent of agents) await emptyInbox(server, agent)
   return { agents, channels }
 }
+
+/** The names of what is measured beside servers of Parley. */
+export const FLOOR = "floor: node:http and ws"
+export const EJABBERD = "ejabberd"

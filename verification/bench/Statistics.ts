@@ -32,3 +32,18 @@ export const ratiosOf = (
     const other = under.get(round)
     return other === undefined || other === 0 ? [] : [value / other]
   })
+
+export interface Quantiles {
+  readonly p50: number
+  readonly p95: number
+  readonly p99: number
+  readonly max: number
+}
+
+export const quantiles = (values: Float64Array): Quantiles => {
+  values.sort()
+  const at = (
+    q: number
+  ) => (values.length === 0 ? 0 : values[Math.min(values.length - 1, Math.floor(q * values.length))]!)
+  return { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1) }
+}
