@@ -118,7 +118,7 @@ it("a mistake in a command line is one line on standard error that names what is
         "start DATA_DIRS=/srv",
         'Unexpected positional argument: "DATA_DIRS=/srv". DATA_DIR is an environment variable: DATA_DIR=… parley start. See parley start --help'
       ],
-      ["runner --shards 5", "Unrecognized flag: --shards in command parley runner. See parley runner --help"]
+      ["runner --colour 5", "Unrecognized flag: --colour in command parley runner. See parley runner --help"]
     ] as const
   ) {
     const { code, stderr, stdout } = await parleyHere({}, line.split(" "))
