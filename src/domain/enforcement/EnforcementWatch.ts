@@ -7,8 +7,11 @@ import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
 import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
 
-/** How often a node polls. A suspension must be in effect on every node within a second (wire.md G.8b). */
-const POLL_INTERVAL = "750 millis"
+/**
+ * How often a node polls. A suspension must be in effect on every node within a second (wire.md G.8b), so a node polls
+ * at least twice in a second.
+ */
+const POLL_INTERVAL = "400 millis"
 /**
  * How far each poll reaches back before the last poll, in milliseconds. The polls overlap because the clocks of nodes
  * differ and a commit takes time.

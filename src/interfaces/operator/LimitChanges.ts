@@ -17,8 +17,11 @@ import {
   type StoredChange
 } from "./LimitRules.ts"
 
-/** How often a node reads the changes. A change must be in force on every node within a second (wire.md O). */
-const POLL_INTERVAL = "750 millis"
+/**
+ * How often a node reads the changes. A change must be in force on every node within a second (wire.md O), which allows
+ * two reads.
+ */
+const POLL_INTERVAL = "400 millis"
 /** How long the start of a server waits for the changes if the database does not respond. */
 const FIRST_READ_TIMEOUT = "2 seconds"
 /** How many changes may be in force. Further changes are refused. */
