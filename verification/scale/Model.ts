@@ -71,6 +71,12 @@ const READS_PER_SECOND = 2
 const REPORT_BYTES = 110
 const LISTED_BYTES = 100
 
+/** How long a node pauses after an announcement, for each other node, in milliseconds (`PushRouter.ts`). */
+export const PAUSE_PER_NODE_MS = 0.5
+
+/** How many of so many sockets open in a second of the busiest minute. */
+export const rateOfConnects = (sockets: number): number => sockets * HABITS.connectsPerDay * HABITS.peak / DAY
+
 /** Pushes of a message to other nodes: the recipient's hint and the sender's echo. Their sockets may be on any node. */
 export const crossings = (nodes: number): number => 2 * (nodes - 1) / nodes
 

@@ -1,12 +1,13 @@
 import { readFile, writeFile } from "node:fs/promises"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
+import { largeCluster } from "./LargeCluster.ts"
 import { measure } from "./Measure.ts"
 import { HABITS, LIMITS } from "./Model.ts"
 import { PRICES } from "./Prices.ts"
 import { kneesTable, populations, svg, type Variant } from "./Tables.ts"
 
-const HELP = `npm run scale -- [--measure] [--write]
+const HELP = `npm run scale -- [--measure] [--write] [--large [--nodes 200] [--sockets 5000000]]
 
 Calculates from measured prices (verification/scale/Prices.ts) what so many agents ask
 of a cluster, and where what breaks first. Prints two tables.
@@ -14,6 +15,9 @@ of a cluster, and where what breaks first. Prints two tables.
   --measure  measures instead what a socket, a ping, a comparison of cursors and an
              announcement cost here, the last with two and with twenty nodes
              (two and a half minutes; needs redis-server)
+  --large    measures instead one node of a large cluster: a complete node on a PostgreSQL,
+             with connections to all others, which announce their sockets to it
+             (three minutes and 5 GB of memory)
   --write    puts the tables into docs/scale.md, and the picture into docs/scale.svg
 `
 
@@ -45,10 +49,18 @@ export const picture = (): string => svg(HABITS, PRICES, LIMITS)
 
 if (import.meta.main) {
   const { values } = parseArgs({
-    options: { measure: { type: "boolean" }, write: { type: "boolean" }, help: { type: "boolean" } }
+    options: {
+      measure: { type: "boolean" },
+      write: { type: "boolean" },
+      large: { type: "boolean" },
+      nodes: { type: "string", default: "200" },
+      sockets: { type: "string", default: "5000000" },
+      help: { type: "boolean" }
+    }
   })
   if (values.help === true) console.log(HELP)
   else if (values.measure === true) console.log(await measure())
+  else if (values.large === true) await largeCluster(Number(values.nodes), Number(values.sockets), console.log)
   else {
     for (const [name, part] of Object.entries(calculated())) console.log(`${name}\n\n${part}\n`)
     if (values.write === true) {
