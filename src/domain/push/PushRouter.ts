@@ -130,7 +130,8 @@ export class PushRouter extends Context.Service<PushRouter, {
       /**
        * Each announcement costs a frame to each other node, and so does each call that asks whether it has arrived.
        * Therefore all announcements of one tick of the event loop are sent together. With many nodes, a pause follows,
-       * and the announcements of the pause are sent together too. So announcements use at most 5 % of a node's CPU.
+       * and the announcements of the pause are sent together too. So making them uses at most 5 % of a node's CPU.
+       * Sending and reading the frames is not included.
        */
       const speakSoon = (): void => {
         if (isSpeaking) return
