@@ -12,7 +12,7 @@ import { clientTls } from "./NodeSecret.ts"
 export const NO_DELAY = { noDelay: true }
 /** The time-out of one attempt to connect. */
 const CONNECT_TIMEOUT = "1 second"
-/** How many nodes are remembered with the secret that worked last. */
+/** How many nodes are remembered with the secret that was tried last. */
 const MAX_REMEMBERED = 1_000
 
 /** The reason that is reported for a node that accepts no connection in time. */
@@ -53,30 +53,29 @@ const isFromNetwork = ({ code }: NodeJS.ErrnoException): boolean =>
 
 /**
  * Makes a function that connects to a node by name. It tries each secret of this node in turn, beginning with the
- * secret that worked last. It fails with the reason, written for operators.
+ * secret that it tried last: that one worked, or the node did not respond to it after it had refused the others. It
+ * fails with the reason, written for operators.
  */
 export const makeDial = (
   { RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">
 ): (node: string) => Effect.Effect<Socket, string> => {
   const ways = RUNNER_SECRET === undefined ? [] : clientTls(RUNNER_SECRET)
-  /** The index in `ways` that worked last for each node. */
-  const preferred = new Map<string, number>()
+  /** The index in `ways` that was tried last for each node. */
+  const triedLast = new Map<string, number>()
 
   const dial = Effect.fnUntraced(function*(node: string) {
     const { host, port } = addressOf(node)
     if (ways.length === 0) return yield* attempt(() => connect({ ...NO_DELAY, host, port }), "connect")
-    const first = preferred.get(node) ?? 0
+    const first = triedLast.get(node) ?? 0
     let failure: NodeJS.ErrnoException = timedOut
     for (const [i] of ways.entries()) {
       const way = (first + i) % ways.length
+      if (triedLast.size >= MAX_REMEMBERED) triedLast.clear()
+      triedLast.set(node, way)
       const result = yield* Effect.result(
         attempt(() => connectTls({ ...ways[way], ...NO_DELAY, host, port }), "secureConnect")
       )
-      if (result._tag === "Success") {
-        if (preferred.size >= MAX_REMEMBERED) preferred.clear()
-        preferred.set(node, way)
-        return result.success
-      }
+      if (result._tag === "Success") return result.success
       failure = result.failure
       if (isFromNetwork(failure)) break
     }

@@ -37,9 +37,9 @@ const SILENT_MS = 10_000
 const CLOSE_TIMEOUT = "500 millis"
 /**
  * A refused secret is reported only if no connection from the same host is accepted within this time. During a rotation
- * of the secret, a node tries its other secret immediately.
+ * of the secret, a node tries its other secret immediately, and again and again while this node does not respond.
  */
-const SECOND_TRY = "3 seconds"
+const SECOND_TRY = "10 seconds"
 const MAX_REMEMBERED = 1_000
 
 type Refusal = typeof CONNECTIONS[number]
