@@ -8,10 +8,9 @@ import { Context, Effect, Exit, Layer, Logger, Redacted, References, Schedule, S
 import { TestClock } from "effect/testing"
 import { once } from "node:events"
 import { connect, type Socket } from "node:net"
-import { setTimeout as pause } from "node:timers/promises"
 import { connect as connectTls } from "node:tls"
 import { Crowd } from "../support/Crowd.ts"
-import { eventually, within } from "../support/Eventually.ts"
+import { breath, eventually, within } from "../support/Eventually.ts"
 
 /** A port for nodes with this secret, what was logged of it, and what became of the connections that it took. */
 const open = Effect.fnUntraced(
@@ -124,7 +123,7 @@ describe("the port for other nodes", () => {
       // A refused secret is logged later, unless a connection from there is accepted meanwhile.
       const told = Effect.fnUntraced(function*(lines: ReadonlyArray<string>, count: number) {
         while (lines.length < count) {
-          yield* Effect.promise(() => pause(10))
+          yield* Effect.promise(breath)
           yield* TestClock.adjust("10 seconds")
         }
       })
