@@ -1,5 +1,5 @@
 # One image for everything: what follows its name is a subcommand of parley, `start` by default.
-#   docker build -t parley .
+#   docker build -t parley --build-arg COMMIT=$(git rev-parse HEAD) .
 #   docker run --rm -p 127.0.0.1:3000:3000 -v parley:/data parley
 FROM node:24-bookworm-slim AS build
 WORKDIR /app
@@ -11,6 +11,8 @@ COPY build build
 COPY runners runners
 COPY schema schema
 COPY src src
+# /v1/health and the metric build_info show it.
+ARG COMMIT=unknown
 RUN npm run build
 
 FROM node:24-bookworm-slim AS dependencies

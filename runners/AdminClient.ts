@@ -1,3 +1,4 @@
+import * as BackedUpMigrations from "#domain/archives/BackedUpMigrations"
 import { unpack } from "#domain/archives/Backup"
 import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
 import * as Migrations from "#infrastructure/database/Migrations"
@@ -35,17 +36,20 @@ const whoAmI = (): string => {
 const operator = whoAmI()
 
 /** The database of the servers. PostgreSQL can be used while servers run, PGlite only while no server runs. */
-const database = (config: Settings) =>
+const database = (config: Settings, migrations: typeof BackedUpMigrations.layer | typeof Migrations.layer) =>
   config.DATABASE_URL !== undefined
     ? Layer.provideMerge(Layer.effectDiscard(Migrations.verify()), DatabaseClock.layer).pipe(
       Layer.provideMerge(layerPg({ url: config.DATABASE_URL, poolSize: 4 }))
     )
-    : Layer.provideMerge(Migrations.layer, layerPglite({ dataDir: resolve(config.DATA_DIR) })).pipe(
+    : Layer.provideMerge(migrations, layerPglite({ dataDir: resolve(config.DATA_DIR) })).pipe(
       Layer.provide(DataDir.layer)
     )
 
 /** The services for commands that run in this process. They are released when the scope ends. */
-const services = Effect.fnUntraced(function*(config: Settings) {
+const services = Effect.fnUntraced(function*(
+  config: Settings,
+  migrations: typeof BackedUpMigrations.layer | typeof Migrations.layer = BackedUpMigrations.layer
+) {
   const closed = config.DATABASE_URL === undefined ? closedTo(config.DATA_DIR) : undefined
   if (closed !== undefined)
     return yield* new OperatorRefused({ message: `DATA_DIR ${resolve(config.DATA_DIR)} cannot be used: ${closed}` })
@@ -58,7 +62,7 @@ const services = Effect.fnUntraced(function*(config: Settings) {
   }
   return yield* Layer.build(
     AuditLog.layer.pipe(
-      Layer.provideMerge(database(config)),
+      Layer.provideMerge(database(config, migrations)),
       Layer.provideMerge(Ids.layer),
       // Commands that run here log in the same format as the servers.
       Layer.provideMerge(layerLogger),
@@ -68,8 +72,8 @@ const services = Effect.fnUntraced(function*(config: Settings) {
 })
 
 /** Makes a function that calls the operators' API in this process until the scope ends. */
-const here = Effect.fnUntraced(function*(config: Settings) {
-  const context = yield* services(config)
+const here = Effect.fnUntraced(function*(config: Settings, migrations?: typeof Migrations.layer) {
+  const context = yield* services(config, migrations)
   const callHere = yield* Effect.provideContext(callsOf(routes), context)
   // Provide the context to the call too, so that it uses the database's clock.
   return (call: ApiCall) =>
@@ -121,7 +125,11 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
     return yield* new OperatorRefused({ message: `${resolve(folder)} cannot be used: ${foreign}` })
   const unpacked = yield* unpack(file, folder)
   const { data, text } = yield* Effect.scoped(
-    Effect.flatMap(here({ ...config, DATA_DIR: unpacked.dataDir }), (run) => run({ method: "POST", path: "/counters" }))
+    // The restored database has a backup, so it is migrated without another one.
+    Effect.flatMap(
+      here({ ...config, DATA_DIR: unpacked.dataDir }, Migrations.layer),
+      (run) => run({ method: "POST", path: "/counters" })
+    )
   ).pipe(Effect.flatMap(understood(MovedCounters)), Effect.map(movedShown))
   yield* unpacked.finish
   const elsewhere = unpacked.files

@@ -1,7 +1,7 @@
 import { connect } from "#clients/connect/ConnectCli"
 import { ConfigInvalid } from "#infrastructure/platform/Config"
+import { VERSION } from "#infrastructure/platform/Version"
 import { admin } from "#interfaces/admin/AdminCli"
-import { VERSION } from "#interfaces/service/Version"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect, Exit, Layer } from "effect"
 import { CliConfig, CliError, CliOutput, Command, GlobalFlag, TerminalCapabilities } from "effect/cli"

@@ -1,3 +1,4 @@
+import * as BackedUpMigrations from "#domain/archives/BackedUpMigrations"
 import type { Budgets } from "#domain/auth/Budgets"
 import type { Members } from "#infrastructure/cluster/Members"
 import type { NodeCalls } from "#infrastructure/cluster/NodeCalls"
@@ -6,7 +7,6 @@ import type { PeerConnections } from "#infrastructure/cluster/PeerConnections"
 import type { Shards } from "#infrastructure/cluster/Shards"
 import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
 import * as Maintenance from "#infrastructure/database/Maintenance"
-import * as Migrations from "#infrastructure/database/Migrations"
 import type { Database } from "#infrastructure/database/Sql"
 import { HttpServer } from "#infrastructure/http/HttpServer"
 import { addressIsFree } from "#infrastructure/http/Listening"
@@ -18,9 +18,9 @@ import { Readiness } from "#infrastructure/platform/Readiness"
 import { StallGuard } from "#infrastructure/platform/StallGuard"
 import { layerLogger } from "#infrastructure/platform/Telemetry"
 import * as TraceExport from "#infrastructure/platform/TraceExport"
+import { VERSION } from "#infrastructure/platform/Version"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import type { AgentAdmin } from "#interfaces/operator/AgentAdmin"
-import { VERSION } from "#interfaces/service/Version"
 import { Cause, Effect, Exit, Layer } from "effect"
 import type { Sharding } from "effect/cluster"
 import { SqlError } from "effect/sql"
@@ -88,7 +88,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(Entities.services),
       Layer.provide(kind.cluster(config)),
       Layer.provide(Maintenance.layer),
-      Layer.provide(Migrations.layer),
+      Layer.provide(BackedUpMigrations.layer),
       Layer.provide(config.DATABASE_URL === undefined ? Layer.empty : timed),
       Layer.provide(kind.database(config)),
       Layer.provide(DiskSpace.layer),

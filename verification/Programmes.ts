@@ -7,6 +7,7 @@ import type { RunResult } from "./bench/Load.ts"
 import type { Command, Figures, Programme } from "./Driver.ts"
 import { faults } from "./faults/Faults.ts"
 import type { RoundResult } from "./faults/Round.ts"
+import { lastVersion } from "./long/OldVersion.ts"
 
 const ROOT = resolve(import.meta.dirname, "..")
 
@@ -173,6 +174,11 @@ export const programmes: ReadonlyArray<Programme> = [
     }
   }),
   vitest("restore", "test:restore", 60),
+  vitest("upgrade", "test:upgrade", 120, {
+    missing: () =>
+      lastVersion() === undefined ? "needs the commits of the last version: git fetch --unshallow" : needsRedis(),
+    extra: (output) => firstOf(output, /(\d+) sends, 0 failed, 0 lost/, "sends")
+  }),
   vitest("disks", "test:disks", 90, {
     missing: () => missingForDisks === "" ? undefined : "needs Linux, root, and the right to mount a tmpfs"
   }),

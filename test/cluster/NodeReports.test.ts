@@ -14,6 +14,7 @@ const OTHER = "10.0.0.2:7431"
 const THIRD = "10.0.0.3:7431"
 
 const facts: NodeInfo = {
+  version: "0.2.0",
   wire: NODE_PROTOCOL_VERSION,
   schema: "0016_a.sql",
   publicUrl: null,
@@ -118,7 +119,7 @@ describe("the report of a node about the others", () => {
       rows.push(row(OTHER, { facts: { ...facts, wire: NODE_PROTOCOL_VERSION - 1 } }))
       const version = `it uses version ${
         NODE_PROTOCOL_VERSION - 1
-      } of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: all nodes must run the same release of Parley`
+      } of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: nodes of these versions cannot run together, so stop all nodes for this upgrade`
       yield* TestClock.adjust("500 millis")
       assert.strictEqual(
         reports.explain(),
@@ -203,17 +204,23 @@ describe("settings that all nodes should have in common", () => {
 
   it("are compared by a node that starts, which logs a line for each difference", () => {
     assert.deepStrictEqual(disagreements(facts, others({}, {})), [])
+    const { version: _, ...older } = facts
     assert.deepStrictEqual(
       disagreements(
         facts,
-        others(
-          { publicUrl: "https://parley.example", schema: "0015_b.sql" },
-          { limits: { LIMITS_A: 1, LIMITS_B: 3 } },
-          { limits: { LIMITS_A: 1 }, publicUrl: "https://parley.example" }
-        )
+        [
+          ...others(
+            { publicUrl: "https://parley.example", schema: "0015_b.sql", version: "0.3.0" },
+            { limits: { LIMITS_A: 1, LIMITS_B: 3 } },
+            { limits: { LIMITS_A: 1 }, publicUrl: "https://parley.example" }
+          ),
+          { address: "10.0.0.5:7431", facts: older }
+        ]
       ),
       [
-        "The database schema is 0016_a.sql on this node and 0015_b.sql on 10.0.0.2:7431: run the same release of Parley on all nodes",
+        "The version of Parley is 0.2.0 on this node and 0.3.0 on 10.0.0.2:7431: the nodes work together during an upgrade; run one version on all nodes when it is complete",
+        "The version of Parley is 0.2.0 on this node and before 0.2.0 on 10.0.0.5:7431: the nodes work together during an upgrade; run one version on all nodes when it is complete",
+        "The last migration known is 0016_a.sql on this node and 0015_b.sql on 10.0.0.2:7431: a running node works with the newer schema, but cannot start again with it",
         "PUBLIC_URL is not set on this node and https://parley.example on 10.0.0.2:7431, 10.0.0.4:7431: the links that agents get depend on the node that serves the request",
         "LIMITS_B is 2 on this node and 3 on 10.0.0.3:7431: the limit depends on the node that serves the request",
         "LIMITS_B is 2 on this node and not set on 10.0.0.4:7431: the limit depends on the node that serves the request"

@@ -97,7 +97,7 @@ it.effect("another version, another name and an earlier process are refused with
         greeting.refused,
         `it uses version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${
           NODE_PROTOCOL_VERSION + 1
-        }: all nodes must run the same release of Parley`
+        }: nodes of these versions cannot run together, so stop all nodes for this upgrade`
       )
       assert.strictEqual(greeting.parley, NODE_PROTOCOL_VERSION)
     }

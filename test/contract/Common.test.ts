@@ -496,7 +496,10 @@ describe("wire.md J, Common", () => {
       status: Schema.Literal("alive")
     })
     ;(await http.get("/")).ok(200, Root)
-    ;(await http.get("/v1/health")).ok(200, Schema.Struct({ status: Schema.Literal("ok") }))
+    ;(await http.get("/v1/health")).ok(
+      200,
+      Schema.Struct({ status: Schema.Literal("ok"), version: Schema.NonEmptyString, commit: Schema.NonEmptyString })
+    )
     assert.strictEqual((await http.get("/v1/ready")).status, 200)
     const openapi = (await http.get("/v1/openapi.json")).body as { openapi: string; info: { version: string } }
     assert.match(openapi.openapi, /^3\.1\./)

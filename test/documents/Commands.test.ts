@@ -37,7 +37,7 @@ it("every block of shell commands is one that a shell can read", () => {
 })
 
 /** The package that `npm pack` makes. */
-const PACKED = "parley-0.1.0.tgz"
+const PACKED = "parley-0.2.0.tgz"
 
 const missing = ["bash", "curl", "openssl", "npm"].filter((program) =>
   spawnSync(program, ["--help"]).error !== undefined

@@ -122,9 +122,9 @@ const interfaces = {
   ],
   service: ["auth", "pages", "realtime"],
   /** What operators do and see: one service for each thing, on which the API renders. */
-  operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "service"],
+  operator: ["agents", "messages", "push", "enforcement", "registration", "oauth"],
   /** The operators' API. */
-  console: ["agents", "auth", "oauth", "archives", "operator", "service"],
+  console: ["agents", "auth", "oauth", "archives", "operator"],
   /** The operators' command line, and the Unix socket on which it calls their API. */
   admin: ["archives", "operator", "console"],
   mcp: [
@@ -145,8 +145,7 @@ const interfaces = {
     "directory",
     "search",
     "oauth",
-    "realtime",
-    "service"
+    "realtime"
   ],
   /** OAuth sign-in: what hosts and the sign-in page call. */
   signin: ["agents", "auth", "oauth", "registration", "pages"],
@@ -160,8 +159,7 @@ const interfaces = {
     "direct",
     "conversations",
     "directory",
-    "realtime",
-    "service"
+    "realtime"
   ]
 }
 

@@ -1,6 +1,6 @@
 import { settings } from "#infrastructure/platform/Config"
 import { similar } from "#infrastructure/platform/UnknownSettings"
-import { VERSION } from "#interfaces/service/Version"
+import { VERSION } from "#infrastructure/platform/Version"
 import { assert, it } from "@effect/vitest"
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"

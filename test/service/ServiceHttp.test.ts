@@ -4,6 +4,7 @@ import { metricsText } from "#infrastructure/platform/Metrics"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { LogVolume } from "#infrastructure/platform/Telemetry"
 import { type Span, startTracing } from "#infrastructure/platform/Tracing"
+import { commit, VERSION } from "#infrastructure/platform/Version"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Logger, Redacted, References } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
@@ -73,16 +74,21 @@ describe("the service routes", () => {
       })
     ))
 
-  it.live("report health by a query of storage", () =>
+  it.live("report health by a query of storage, with version and commit", () =>
     withService((get, storage) =>
       Effect.gen(function*() {
+        const build = { version: VERSION, commit: commit() }
         const well = yield* get("/v1/health")
-        assert.deepStrictEqual([well.status, yield* json(well)], [200, { status: "ok" }])
+        assert.deepStrictEqual([well.status, yield* json(well)], [200, { status: "ok", ...build }])
+        assert.include(
+          yield* Effect.flatMap(get("/internal/metrics"), text),
+          `\nbuild_info{version="${build.version}",commit="${build.commit}"} 1\n`
+        )
         storage.up = false
         const ill = yield* get("/v1/health")
         const body = yield* json(ill)
         assert.strictEqual(ill.status, 503)
-        assert.deepStrictEqual(Object.keys(body), ["status", "code", "message"])
+        assert.deepStrictEqual(Object.keys(body), ["status", "code", "message", "version", "commit"])
         assert.strictEqual(body["code"], "STORAGE_UNAVAILABLE")
         assert.strictEqual(body["status"], "degraded")
       })

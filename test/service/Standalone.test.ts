@@ -1,5 +1,5 @@
 import { settings } from "#infrastructure/platform/Config"
-import { VERSION } from "#interfaces/service/Version"
+import { VERSION } from "#infrastructure/platform/Version"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { chmodSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs"

@@ -89,13 +89,17 @@ export class Cluster {
   }
 
   /** Starts one more node, or restarts one that has ended on its ports; `env` is for this node only. */
-  async add(again?: Server, env: Readonly<Record<string, string>> = {}): Promise<Server> {
+  async add(
+    again?: Server,
+    env: Readonly<Record<string, string>> = {},
+    program: ReadonlyArray<string> = parley("runner")
+  ): Promise<Server> {
     const ports = again === undefined
       ? { PORT: String(await freePort()), RUNNER_PORT: String(await freePort()) }
       : { PORT: new URL(again.url).port, RUNNER_PORT: this.runnerPorts.get(again) ?? "" }
     const dataDir = await mkdtemp(join(this.folder, "node-"))
     const node = await startServer({
-      program: parley("runner"),
+      program,
       dataDir,
       env: { ...this.env, ...ports, ...env },
       ...this.openFiles === undefined ? {} : { openFiles: this.openFiles }

@@ -72,6 +72,8 @@ export interface Machine {
   readonly folder: string
   /** In place of what the base image has: PATH above all. */
   readonly env: Readonly<Record<string, string>>
+  /** The values of `--build-arg`. */
+  readonly args: Readonly<Record<string, string>>
   readonly log: (line: string) => void
 }
 
@@ -85,6 +87,8 @@ export const build = async (source: string, machine: Machine): Promise<Image> =>
   const ignored = makeIgnored(readFileSync(join(machine.context, ".dockerignore"), "utf8"))
   const stages = new Map<string, string>()
   let image: Image | undefined
+  /** The build arguments that the current stage has declared. */
+  let args: Record<string, string> = {}
 
   const inRoot = (path: string): string => {
     if (image === undefined) throw new Error("no FROM yet")
@@ -98,6 +102,7 @@ export const build = async (source: string, machine: Machine): Promise<Image> =>
       const folder = join(machine.folder, stage)
       mkdirSync(join(folder, "tmp"), { recursive: true })
       stages.set(stage, folder)
+      args = {}
       image = {
         root: folder,
         base,
@@ -126,6 +131,12 @@ export const build = async (source: string, machine: Machine): Promise<Image> =>
         image = { ...image, env: { ...image.env, ...Object.fromEntries(pairs) } }
         break
       }
+      case "ARG": {
+        const [key = "", standard] = text.split("=", 2)
+        const value = machine.args[key] ?? standard
+        if (value !== undefined) args[key] = value
+        break
+      }
       case "COPY": {
         const paths = text.split(/\s+/)
         const to = paths.pop() ?? "."
@@ -151,7 +162,7 @@ export const build = async (source: string, machine: Machine): Promise<Image> =>
         if (shell === undefined || option === undefined) throw new Error("RUN of nothing")
         await run(shell, [option, translate(line ?? "", image, root)], {
           cwd: inRoot("."),
-          env: environment(image, machine),
+          env: { ...args, ...environment(image, machine) },
           ...(root ? image.user : {}),
           maxBuffer: 64 * 2 ** 20
         })

@@ -26,6 +26,8 @@ import { build, environment, type Image, megabytes, parseDockerfile } from "./Do
  */
 
 const ROOT = resolve(import.meta.dirname, "../..")
+/** Stands for the commit of the image. */
+const COMMIT = "0123456789abcdef0123456789abcdef01234567"
 const LONGEST_WAIT_MS = 120_000
 
 const say = (line: string) => console.log(line)
@@ -140,6 +142,7 @@ const exercise = async () => {
     context: ROOT,
     folder: join(folder, "image"),
     env: { ...toRegistry, ...base },
+    args: { COMMIT },
     log: (line) => say(`  ${line.slice(0, 100)}`)
   })
   say(`  took ${((performance.now() - begun) / 1000).toFixed(1)} s`)
@@ -189,6 +192,9 @@ const exercise = async () => {
   say(`  healthy after ${(await healthy(image, env, server)).toFixed(0)} ms, its database made`)
   const made = prepared(join(app, "node_modules/.cache/parley"))
   insist(made.length === 0, "the database came from the prepared one, because the server made none")
+
+  const { body: { commit } } = await call(`${url}/v1/health`)
+  insist(commit === COMMIT, "/v1/health shows the commit that `docker build --build-arg COMMIT=…` was given")
 
   const outbox = new Outbox(join(data, "outbox"))
   const register = async (handle: string): Promise<string> => {

@@ -5,6 +5,7 @@ import { BeforeClosing } from "#infrastructure/http/Shutdown"
 import type { Settings } from "#infrastructure/platform/Config"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { reachableUrl } from "#infrastructure/platform/PublicUrl"
+import { VERSION } from "#infrastructure/platform/Version"
 import { Clock, Data, Deferred, type Duration, Effect, Latch, Layer, Option, type Redacted, Schedule } from "effect"
 import {
   ClusterError,
@@ -299,6 +300,7 @@ const layerFollowing = Layer.effect(
 /** This node's versions and settings that should be the same on all nodes. */
 const infoOf = (config: Settings) =>
   Effect.map(Migrations.latest, (schema): NodeInfo => ({
+    version: VERSION,
     wire: NODE_PROTOCOL_VERSION,
     schema,
     publicUrl: config.PUBLIC_URL ?? null,

@@ -63,7 +63,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         /** Why there is no connection to a node. */
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
           theirs !== undefined && theirs.wire !== NODE_PROTOCOL_VERSION
-            ? `it uses version ${theirs.wire} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: all nodes must run the same release of Parley`
+            ? `it uses version ${theirs.wire} of the protocol between nodes, and this node version ${NODE_PROTOCOL_VERSION}: nodes of these versions cannot run together, so stop all nodes for this upgrade`
             : lines.problem(address)
 
         const take = Effect.fnUntraced(function*(read: ReadonlyArray<NodeRow>) {
@@ -189,7 +189,16 @@ export const disagreements = (
       lines.push(`${what} is ${ours ?? "not set"} on this node and ${theirs} on ${nodes.join(", ")}: ${why}`)
     }
   }
-  compare("The database schema", ({ schema }) => schema, "run the same release of Parley on all nodes")
+  compare(
+    "The version of Parley",
+    ({ version }) => version ?? "before 0.2.0",
+    "the nodes work together during an upgrade; run one version on all nodes when it is complete"
+  )
+  compare(
+    "The last migration known",
+    ({ schema }) => schema,
+    "a running node works with the newer schema, but cannot start again with it"
+  )
   compare(
     "PUBLIC_URL",
     ({ publicUrl }) => publicUrl,

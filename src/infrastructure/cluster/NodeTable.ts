@@ -20,6 +20,8 @@ export const clusterTables: ReadonlyArray<OwnedTable> = [
 
 /** Settings and versions that the nodes of a cluster should have in common. */
 export const NodeInfo = Schema.Struct({
+  /** The version of Parley. Nodes before 0.2.0 omit it. */
+  version: Schema.optionalKey(Schema.String),
   /** Version of the protocol between nodes. */
   wire: Schema.Int,
   /** The last migration that the node knows. */

@@ -276,7 +276,7 @@ export const make = Effect.fnUntraced(
         const refusal = to !== self
           ? `the node at this address is ${self}`
           : parley !== NODE_PROTOCOL_VERSION
-          ? `it uses version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${parley}: all nodes must run the same release of Parley`
+          ? `it uses version ${NODE_PROTOCOL_VERSION} of the protocol between nodes, not version ${parley}: nodes of these versions cannot run together, so stop all nodes for this upgrade`
           : process < (lines.get(from)?.incarnation ?? 0)
           ? "a newer process uses its address"
           : undefined

@@ -1,3 +1,4 @@
+import { VERSION } from "#infrastructure/platform/Version"
 import { Clock, Data, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
@@ -76,7 +77,8 @@ const mismatch = (
       return new SchemaMismatch({
         file: row.name,
         problem: "was applied to this database and is unknown here",
-        remedy: "a newer version of Parley made it; run that version or a newer one"
+        remedy:
+          `a newer version of Parley migrated it; run that version or a newer one, or restore a backup of schema ${migrations.length} with this version, which is ${VERSION}`
       })
     }
     if (row.id !== index + 1) {
@@ -115,18 +117,37 @@ const MIGRATION_LOCK_KEY = 7_217_536_001
 const LOCK_TIMEOUT = "120s"
 const MIGRATION_TIMEOUT_MS = 3_600_000
 
+/** The migration of an existing database. The number of a schema is that of its last file. */
+export interface Upgrade {
+  readonly from: number
+  readonly to: number
+  /** The name of the last file that was applied. */
+  readonly schema: string
+}
+
+/** Logs that the database of a cluster will be migrated. */
+export const announce = ({ from, to }: Upgrade): Effect.Effect<void> =>
+  Effect.logWarning(
+    `Parley ${VERSION} migrates the database from schema ${from} to ${to}; it cannot go back, except to a dump from before`
+  )
+
 /**
  * Brings the schema up to this version. Each file is applied in one transaction with its row in `migrations`, under a
  * lock. If several nodes start together, one of them migrates and the others wait. An interrupted migration leaves
- * nothing behind and is applied again.
+ * nothing behind and is applied again. `before` runs first if there is something to migrate and the database is not new.
+ * If `before` fails, the database is not changed.
  */
-export const run = (
+export const runAfter = <E>(
+  before: (upgrade: Upgrade) => Effect.Effect<void, E>,
   migrations?: ReadonlyArray<Migration>
-): Effect.Effect<void, SchemaMismatch | SqlError.SqlError, SqlClient.SqlClient> =>
+): Effect.Effect<void, SchemaMismatch | SqlError.SqlError | E, SqlClient.SqlClient> =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     const files = migrations ?? (yield* schema)
     const pending = yield* pendingOf(files)
+    const from = files.length - pending.length
+    const last = files[from - 1]
+    if (pending.length > 0 && last !== undefined) yield* before({ from, to: files.length, schema: last.name })
     if (pending.length === files.length && sql.driver === "pg") yield* Effect.logInfo("Creating the database…")
     for (const migration of pending) {
       yield* sql.withTransaction(Effect.gen(function*() {
@@ -152,6 +173,9 @@ export const run = (
     }
   }).pipe(Effect.provideService(AnswerTimeout, MIGRATION_TIMEOUT_MS), Effect.withSpan("Migrations.run"))
 
+/** Brings the schema up to this version, and logs before if the database is not new. */
+export const run = (migrations?: ReadonlyArray<Migration>) => runAfter(announce, migrations)
+
 /** Fails unless the database has exactly this version's schema. Changes nothing. */
 export const verify = (
   migrations?: ReadonlyArray<Migration>
@@ -167,5 +191,5 @@ export const verify = (
     }
   })
 
-/** Migrates the database before the layers above it are built. */
+/** Migrates the database, without a backup, before the layers above it are built. */
 export const layer = Layer.effectDiscard(run())

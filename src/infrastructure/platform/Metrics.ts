@@ -679,6 +679,15 @@ export const jobSeconds = ofJobs(
 
 // The process
 
+export const buildInfo = ofProcess(
+  new Gauge({
+    name: "build_info",
+    help: "always 1; its labels are the version and the commit of this node",
+    action:
+      "If nodes have different values for hours, an upgrade has not been completed. `count(count by (version, commit) (build_info))` is their number.",
+    labels: { version: undefined, commit: undefined }
+  })
+)
 export const lagSeconds = ofProcess(
   new Gauge({
     name: "event_loop_lag_p99_seconds",

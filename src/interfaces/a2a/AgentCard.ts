@@ -1,7 +1,7 @@
 import type { Card } from "#domain/agents/Agent"
 import { MESSAGE_SKILL } from "#domain/agents/Skill"
 import { CONTENT_TYPES } from "#domain/attachments/Attachment"
-import { VERSION } from "#interfaces/service/Version"
+import { VERSION } from "#infrastructure/platform/Version"
 
 /** The version of A2A that this server supports. */
 export const PROTOCOL = "1.0"

@@ -48,7 +48,7 @@ export class SignInApi extends HttpApiGroup.make("door")
       summary: "Redeem a link",
       description: "Turns the token of a one-time link into a session, once, and sets its cookie.",
       body: { token: "opl_…" },
-      answer: { ...example, node: "10.0.0.5:14431", version: "0.1.0" }
+      answer: { ...example, node: "10.0.0.5:14431", version: "0.2.0" }
     }))
   )
   .annotateMerge(OpenApi.annotations({ title: "Door", description: "Signing in." }))
@@ -60,7 +60,7 @@ export class AccessApi extends HttpApiGroup.make("access")
     HttpApiEndpoint.get("session", "/console/api/session", { success: Session }).annotateMerge(documented({
       summary: "Get your session",
       description: "Says who is signed in, until when, and which node answers.",
-      answer: { ...example, node: "10.0.0.5:14431", version: "0.1.0" }
+      answer: { ...example, node: "10.0.0.5:14431", version: "0.2.0" }
     })),
     HttpApiEndpoint.delete("leave", "/console/api/session", { success: Confirmation }).annotateMerge(documented({
       summary: "Sign out",

@@ -16,7 +16,7 @@ export class ConsoleApi extends HttpApi.make("parley-console")
   .middleware(UncachedErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley for operators",
-    version: "0.1.0",
+    version: "0.2.0",
     description:
       "The API for operators. It needs the cookie of a session, or the token of a program as a bearer token. " +
       "All other callers get 404."

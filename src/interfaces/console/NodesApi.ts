@@ -15,7 +15,7 @@ const node = {
   state: "ready",
   words: "Ready.",
   role: "runner",
-  version: "0.1.0",
+  version: "0.2.0",
   since: "2026-11-22T09:00:00.000Z",
   shards: 150,
   sockets: 2_310,

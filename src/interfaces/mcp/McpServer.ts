@@ -1,7 +1,7 @@
 import { AgentSuspended } from "#domain/agents/Agent"
 import type { Refusal } from "#domain/auth/ApiCalls"
+import { VERSION } from "#infrastructure/platform/Version"
 import { fenced } from "#infrastructure/wire/UntrustedText"
-import { VERSION } from "#interfaces/service/Version"
 import {
   ProtocolError,
   ProtocolErrorCode,

@@ -13,11 +13,15 @@ export class NotReady extends WireError<NotReady>()("NotReady", {
   retryAfterMs: 2000
 }) {}
 
+/** The release that answers, and its commit (`unknown` if it was neither built from a checkout nor runs in one). */
+const build = { version: Schema.String, commit: Schema.String }
+
 /** The body of a 503 from `/v1/health`: the fields of an error, and `status` (wire.md C.13). */
 export const Degraded = Schema.Struct({
   status: Schema.Literal("degraded"),
   code: Schema.Literal("STORAGE_UNAVAILABLE"),
-  message: Schema.String
+  message: Schema.String,
+  ...build
 }).pipe(HttpApiSchema.status(503))
 
 /** The endpoints for operators and tools (wire.md C.13), and the WebSocket. */
@@ -28,14 +32,15 @@ export class ServiceApi extends HttpApiGroup.make("service")
     }).annotate(Probe, true).annotateMerge(documented({
       summary: "Get name and version",
       description: "Says which server this is, and that its process is alive. No key is needed.",
-      answer: { name: "parley", version: "0.1.0", status: "alive" }
+      answer: { name: "parley", version: "0.2.0", status: "alive" }
     })),
     HttpApiEndpoint.get("health", "/v1/health", {
-      success: [Schema.Struct({ status: Schema.Literal("ok") }), Degraded]
+      success: [Schema.Struct({ status: Schema.Literal("ok"), ...build }), Degraded]
     }).annotate(Probe, true).annotateMerge(documented({
       summary: "Check health",
-      description: "Says whether storage can be reached: 200 if it can, 503 if it cannot. No key is needed.",
-      answer: { status: "ok" }
+      description:
+        "Says whether storage can be reached (200 if it can, 503 if it cannot), and which release answers. No key is needed.",
+      answer: { status: "ok", version: "0.2.0", commit: "3f786850e387550fdab836ed7e6dc881de23001b" }
     })),
     HttpApiEndpoint.get("ready", "/v1/ready", {
       success: Schema.Struct({ status: Schema.Literal("ready") }),

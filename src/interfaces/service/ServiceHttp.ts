@@ -6,10 +6,11 @@ import { Config } from "#infrastructure/platform/Config"
 import { saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
-import { metricsText, socketsOpen } from "#infrastructure/platform/Metrics"
+import { buildInfo, metricsText, socketsOpen } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
 import { Readiness } from "#infrastructure/platform/Readiness"
+import { commit, VERSION } from "#infrastructure/platform/Version"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { Unauthorized, UpgradeRequired } from "#infrastructure/wire/WireError"
 import { Pages, wantsPage } from "#interfaces/pages/Pages"
@@ -20,7 +21,6 @@ import * as PrometheusMetrics from "effect/observability/PrometheusMetrics"
 import { SqlClient, SqlError } from "effect/sql"
 import { timingSafeEqual } from "node:crypto"
 import { NotReady, ServiceApi } from "./ServiceApi.ts"
-import { VERSION } from "./Version.ts"
 
 /** How long the database may take to respond before it counts as unreachable. */
 const STORAGE_TIMEOUT = "2 seconds"
@@ -39,6 +39,8 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const metrics = yield* ProcessMetrics
     const gateway = yield* UpgradeHandler
     yield* socketsOpen.readsIn(gateway.size)
+    const build = { version: VERSION, commit: commit() }
+    buildInfo.at(build.version, build.commit).set(1)
     const pages = yield* Pages
     const now = monotonicMillis(yield* Clock.Clock)
     let committed = Number.NEGATIVE_INFINITY
@@ -93,12 +95,13 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
           : Effect.succeed(HttpServerResponse.jsonUnsafe(alive, { headers: { vary: "Accept" } })))
       .handle("health", () =>
         touchStorage.pipe(
-          Effect.as({ status: "ok" as const }),
+          Effect.as({ status: "ok" as const, ...build }),
           Effect.catchCause((cause) =>
             Effect.as(warnings.log(Effect.logWarning("Storage cannot be reached", cause)), {
               status: "degraded" as const,
               code: "STORAGE_UNAVAILABLE" as const,
-              message: "Storage cannot be reached."
+              message: "Storage cannot be reached.",
+              ...build
             })
           )
         ))

@@ -109,7 +109,7 @@ const prepare = (folder: string, mode?: number): number => {
  * The entries of DATA_DIR that contain data. DATA_DIR itself keeps its mode, because the folder may also be used for
  * other purposes.
  */
-const PRIVATE = ["database", "database.creating", "blobs", "outbox", "cluster", RESTORING]
+const PRIVATE = ["database", "database.creating", "blobs", "outbox", "cluster", "backups", RESTORING]
 /** Entries without data. Other users who can open them could block the server. */
 const LOCKS = ["lock", "lock.holder", "admin.sock"]
 
