@@ -192,7 +192,7 @@ describe("the service routes", () => {
       })
     ))
 
-  it.live("show metrics to every caller when there is no token", () =>
+  it.live("show metrics to this machine alone when there is no token", () =>
     withService((get) =>
       Effect.gen(function*() {
         const reply = yield* get("/internal/metrics")
@@ -200,8 +200,30 @@ describe("the service routes", () => {
         const body = yield* text(reply)
         assert.strictEqual(metric(body, "sockets_open"), SOCKETS)
         assert.match(body, /^process_resident_memory_bytes \d+$/m)
+        // A proxy on this machine may forward requests from elsewhere.
+        for (const headers of [{ "x-forwarded-for": "127.0.0.1" }, { forwarded: "for=127.0.0.1" }]) {
+          const forwarded = yield* get("/internal/metrics", headers)
+          assert.strictEqual(forwarded.status, 401)
+          assert.match(String((yield* json(forwarded))["message"]), /PROBE_ADDRESSES .* METRICS_TOKEN/)
+        }
       })
     ))
+
+  it.live("show metrics without a token to PROBE_ADDRESSES, also behind a trusted proxy", () =>
+    Effect.gen(function*() {
+      const statusOf = (settings: Partial<Settings>, headers?: Record<string, string>) =>
+        withService((get) => Effect.map(get("/internal/metrics", headers), ({ status }) => status), settings)
+      assert.strictEqual(yield* statusOf({ PROBE_ADDRESSES: ["10.0.0.0/8"] }), 401)
+      assert.strictEqual(yield* statusOf({ PROBE_ADDRESSES: [] }), 401)
+      const behind = { PROBE_ADDRESSES: ["127.0.0.0/8", "10.0.0.0/8"], TRUST_PROXY: 1 }
+      assert.strictEqual(yield* statusOf(behind, { "x-forwarded-for": "10.1.2.3" }), 200)
+      assert.strictEqual(yield* statusOf(behind, { "x-forwarded-for": "127.0.0.1, 192.0.2.1" }), 401)
+      // The other side of the connection is no proxy of this machine, so it may have written the header itself.
+      assert.strictEqual(
+        yield* statusOf({ PROBE_ADDRESSES: ["10.0.0.0/8"], TRUST_PROXY: 1 }, { "x-forwarded-for": "10.1.2.3" }),
+        401
+      )
+    }))
 
   it.live("show metrics only to callers with the token when there is one", () =>
     withService((get) =>

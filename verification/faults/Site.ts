@@ -288,6 +288,7 @@ export class Site {
       SMTP_URL: mail.url,
       // The suite's own connections all come from one address, so the nodes treat this address as a balancer.
       TRUST_PROXY_ADDRESSES: outside,
+      PROBE_ADDRESSES: outside,
       RUNNER_HOST: runner.host,
       RUNNER_PORT: String(runner.port),
       RUNNER_SECRET: SECRET,

@@ -25,6 +25,19 @@ export const addressOf = (request: HttpServerRequest.HttpServerRequest, proxies:
   clientAddress(Option.getOrUndefined(request.remoteAddress), request.headers["x-forwarded-for"], proxies)
 
 /**
+ * Whether a request comes from one of these addresses: the other side of the connection, and also the client, if a proxy
+ * says that it forwards the request. Only `proxies` trusted proxies are believed.
+ */
+export const comesFrom = (
+  request: HttpServerRequest.HttpServerRequest,
+  contains: (address: string) => boolean,
+  proxies: number
+): boolean => {
+  const isForwarded = request.headers["x-forwarded-for"] !== undefined || request.headers["forwarded"] !== undefined
+  return contains(addressOf(request, 0)) && (!isForwarded || (proxies > 0 && contains(addressOf(request, proxies))))
+}
+
+/**
  * The key of rate limits per IP address: for IPv6 the subscriber's /64 network, because a subscriber has 2^64
  * addresses.
  */

@@ -187,13 +187,13 @@ export const settings = {
   PROBE_ADDRESSES: make<ReadonlyArray<string>>(
     networks,
     ["127.0.0.0/8", "::1"],
-    "addresses whose requests for `/`, health, readiness and metrics do not count towards a rate limit",
+    "addresses whose requests for `/`, health, readiness and metrics do not count towards a rate limit, and which may read the metrics without METRICS_TOKEN",
     { shown: "127.0.0.0/8,::1" }
   ),
   METRICS_TOKEN: maybe(
     secretWord,
     "bearer token that /internal/metrics requires",
-    "none: anybody may read the metrics",
+    "none: only PROBE_ADDRESSES may read the metrics",
     true
   ),
   OTEL_EXPORTER_OTLP_ENDPOINT: maybe(

@@ -1,5 +1,6 @@
 import { Database } from "#infrastructure/database/Sql"
 import { noSpace } from "#infrastructure/database/SqlValues"
+import { comesFrom, networksOf } from "#infrastructure/http/ClientAddress"
 import { apiOf } from "#infrastructure/http/Endpoints"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Config } from "#infrastructure/platform/Config"
@@ -45,6 +46,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const now = monotonicMillis(yield* Clock.Clock)
     let committed = Number.NEGATIVE_INFINITY
     const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()
+    const isNear = networksOf(config.PROBE_ADDRESSES)
     const token = config.METRICS_TOKEN === undefined ? undefined : sha256(Redacted.value(config.METRICS_TOKEN))
     const warnings = new LogThrottle(MINUTE_MS)
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
@@ -115,6 +117,14 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
             : Effect.fail(new NotReady({ details: { reason: reasons.join(" ") } }))
         }))
       .handle("metrics", ({ request }) => {
+        if (token === undefined && !comesFrom(request, isNear, config.TRUST_PROXY)) {
+          return Effect.fail(
+            new Unauthorized({
+              message:
+                "Only the addresses in PROBE_ADDRESSES may read the metrics. Others need METRICS_TOKEN, which is not set."
+            })
+          )
+        }
         if (token !== undefined && !timingSafeEqual(sha256(bearerOf(request.headers["authorization"])), token)) {
           return Effect.fail(new Unauthorized({ message: "The metrics require METRICS_TOKEN as the bearer token." }))
         }
