@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { missingRedis } from "../runners/local/Redis.ts"
 import { missingForDisks } from "../test/support/SmallDisk.ts"
+import { missingWebProxies } from "../test/support/WebProxy.ts"
 import type { RunResult } from "./bench/Load.ts"
 import type { Command, Figures, Programme } from "./Driver.ts"
 import { faults } from "./faults/Faults.ts"
@@ -178,6 +179,9 @@ export const programmes: ReadonlyArray<Programme> = [
     missing: () =>
       lastVersion() === undefined ? "needs the commits of the last version: git fetch --unshallow" : needsRedis(),
     extra: (output) => firstOf(output, /(\d+) sends, 0 failed, 0 lost/, "sends")
+  }),
+  vitest("doors", "test:doors", 660, {
+    missing: () => missingWebProxies === "" ? undefined : `needs${missingWebProxies}`
   }),
   vitest("disks", "test:disks", 90, {
     missing: () => missingForDisks === "" ? undefined : "needs Linux, root, and the right to mount a tmpfs"

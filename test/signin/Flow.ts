@@ -85,9 +85,10 @@ export class SignInPage {
   /** The page that an answer of `/authorize` leads to. */
   static after(server: Place, headers: Headers): SignInPage {
     const id = new URL(headers.get("location") ?? "", server.url).searchParams.get("request") ?? ""
-    const cookie = /^(parley_oauth=[^;]+); Path=\/oauth\/requests\/([^;]+); Max-Age=900; HttpOnly; SameSite=Lax$/.exec(
-      headers.get("set-cookie") ?? ""
-    )
+    const cookie =
+      /^(parley_oauth=[^;]+); Path=\/oauth\/requests\/([^;]+); Max-Age=900; HttpOnly; SameSite=Lax(?:; Secure)?$/.exec(
+        headers.get("set-cookie") ?? ""
+      )
     assert.strictEqual(cookie?.[2], id, headers.get("set-cookie") ?? "no cookie")
     return new SignInPage(server, id, cookie?.[1] ?? "")
   }
