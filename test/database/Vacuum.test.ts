@@ -2,7 +2,14 @@ import { PgliteDatabase } from "#infrastructure/database/Pglite"
 import { compact, FreezeAge, type TurnWait, Vacuum } from "#infrastructure/database/Vacuum"
 import { Config } from "#infrastructure/platform/Config"
 import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
-import { databaseTimes, jobRuns, transactionAge, vacuumSkipped } from "#infrastructure/platform/Metrics"
+import {
+  connectionsAllowed,
+  connectionsUsed,
+  databaseTimes,
+  jobRuns,
+  transactionAge,
+  vacuumSkipped
+} from "#infrastructure/platform/Metrics"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Logger, Result } from "effect"
 import { SqlClient } from "effect/sql"
@@ -313,9 +320,11 @@ describe("PGlite", () => {
     }))
 })
 
-it.effect("the job only reads the age of transactions on PostgreSQL", () =>
+it.effect("the job only reads the age of transactions and the number of connections on PostgreSQL", () =>
   Effect.gen(function*() {
     assert.deepStrictEqual(yield* (yield* Vacuum).step, { rows: 0, more: false })
     assert.isAbove(transactionAge.current ?? 0, 0)
     assert.isUndefined(vacuumSkipped.current)
+    assert.isAtLeast(connectionsUsed.current ?? 0, 1)
+    assert.isAbove(connectionsAllowed.current ?? 0, connectionsUsed.current ?? 0)
   }).pipe(Effect.provide(layerVacuum(layerPostgresTest(), { freezeAge: 1 }))))

@@ -104,7 +104,16 @@ describe("the service routes", () => {
         assert.strictEqual(busy.status, 503)
         assert.strictEqual(body["code"], "NOT_READY")
         assert.deepStrictEqual(body["details"], { reason: "The clock jumped." })
+        const gauges = Effect.map(
+          Effect.flatMap(get("/internal/metrics"), text),
+          (body) => [metric(body, "node_ready"), metric(body, "node_drained")]
+        )
+        assert.deepStrictEqual(yield* gauges, [0, 0])
+        readiness.set("drained", "An operator has drained this node.")
+        assert.deepStrictEqual(yield* gauges, [0, 1])
+        readiness.set("drained", undefined)
         readiness.set("clock", undefined)
+        assert.deepStrictEqual(yield* gauges, [1, 0])
         assert.deepStrictEqual(
           (yield* Effect.all(Array.from({ length: 20 }, () => get("/v1/ready")), { concurrency: "unbounded" })).map((
             r

@@ -1,6 +1,12 @@
 import { Config } from "#infrastructure/platform/Config"
 import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
-import { databaseTimes, transactionAge, vacuumSkipped } from "#infrastructure/platform/Metrics"
+import {
+  connectionsAllowed,
+  connectionsUsed,
+  databaseTimes,
+  transactionAge,
+  vacuumSkipped
+} from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Clock, Context, Data, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
@@ -108,13 +114,24 @@ WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND (
 )
 ORDER BY overdue DESC, bytes`
 
-const AGE = "SELECT max(age(datfrozenxid))::bigint AS age FROM pg_database"
+/** What the database server as a whole has used up. */
+const USAGE = `SELECT (SELECT max(age(datfrozenxid))::bigint FROM pg_database) AS age,
+  (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
+  current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+    - coalesce(current_setting('reserved_connections', true), '0')::int AS allowed`
+
+interface Usage {
+  readonly age: number
+  readonly used: number
+  readonly allowed: number
+}
 
 /**
  * Vacuums PGlite, which has no autovacuum. A vacuum frees the space of deleted rows for new ones, and freezes old
  * transaction ids. PGlite runs a statement on the event loop's thread, so everything else waits while a table is
  * vacuumed. Therefore each statement vacuums one table and runs at a time when few other statements run. Tables larger
- * than `VACUUM_TABLE_MB` are skipped. On PostgreSQL this service vacuums nothing and only reads the transaction age.
+ * than `VACUUM_TABLE_MB` are skipped. On PostgreSQL this service vacuums nothing and only reads the transaction age and the
+ * number of connections.
  */
 export class Vacuum extends Context.Service<Vacuum, {
   /** Vacuums the next table that is due. */
@@ -145,12 +162,16 @@ export class Vacuum extends Context.Service<Vacuum, {
       const freeDisk = yield* FreeDisk
       const clock = yield* Clock.Clock
       const due = database.raw<Table>("vacuum_due", DUE)
-      const readAge = database.raw<{ readonly age: number }>("transaction_age", AGE)
-      let measured: { readonly age: number; readonly skipped: number | undefined; readonly at: number } | undefined
+      const readUsage = database.raw<Usage>("database_usage", USAGE)
+      let measured: Usage & { readonly skipped: number | undefined; readonly at: number } | undefined
       const recent = () =>
         measured !== undefined && clock.currentTimeMillisUnsafe() - measured.at < 180_000 ? measured : undefined
       yield* transactionAge.readsIn(() => recent()?.age)
       yield* vacuumSkipped.readsIn(() => recent()?.skipped)
+      if (database.driver === "pg") {
+        yield* connectionsUsed.readsIn(() => recent()?.used)
+        yield* connectionsAllowed.readsIn(() => recent()?.allowed)
+      }
       const told = new Set<string>()
       const monotonic = monotonicMillis(clock)
       const wait: TurnWait = { waitsSince: undefined }
@@ -220,9 +241,9 @@ export class Vacuum extends Context.Service<Vacuum, {
         turn,
         step: Effect.gen(function*() {
           const found = yield* tables
-          const [row] = yield* readAge([])
+          const [row] = yield* readUsage([])
           if (row !== undefined)
-            measured = { age: row.age, skipped: found?.large.length, at: clock.currentTimeMillisUnsafe() }
+            measured = { ...row, skipped: found?.large.length, at: clock.currentTimeMillisUnsafe() }
           const next = yield* nextOf(found?.fits ?? [])
           if (next === undefined) {
             wait.waitsSince = undefined

@@ -436,6 +436,23 @@ export const transactionAge = ofDatabase(
     only: VACUUM
   })
 )
+export const connectionsUsed = ofDatabase(
+  new Gauge({
+    name: "database_connections_used",
+    help: "connections that PostgreSQL has open, of all its clients",
+    action:
+      "If it approaches `database_connections_bound`, raise `max_connections` of PostgreSQL, or lower `DATABASE_POOL`.",
+    only: `${VACUUM}; PostgreSQL`
+  })
+)
+export const connectionsAllowed = ofDatabase(
+  new Gauge({
+    name: "database_connections_bound",
+    help: "connections that PostgreSQL allows, without those that it reserves for superusers",
+    action: "",
+    only: `${VACUUM}; PostgreSQL`
+  })
+)
 export const vacuumSkipped = ofDatabase(
   new Gauge({
     name: "database_vacuum_skipped_tables",
@@ -686,6 +703,20 @@ export const buildInfo = ofProcess(
     action:
       "If nodes have different values for hours, an upgrade has not been completed. `count(count by (version, commit) (build_info))` is their number.",
     labels: { version: undefined, commit: undefined }
+  })
+)
+export const nodeReady = ofProcess(
+  new Gauge({
+    name: "node_ready",
+    help: "1 if `/v1/ready` would return 200 at the time of the scrape, else 0",
+    action: "If it is 0 for minutes and `node_drained` is 0, `/v1/ready` returns the reason."
+  })
+)
+export const nodeDrained = ofProcess(
+  new Gauge({
+    name: "node_drained",
+    help: "1 while an operator has drained the node, or while it shuts down, else 0",
+    action: "If it is 1 for hours, somebody has forgotten to undo the drain."
   })
 )
 export const lagSeconds = ofProcess(

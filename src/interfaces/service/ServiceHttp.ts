@@ -7,7 +7,7 @@ import { Config } from "#infrastructure/platform/Config"
 import { saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
-import { buildInfo, metricsText, socketsOpen } from "#infrastructure/platform/Metrics"
+import { buildInfo, metricsText, nodeDrained, nodeReady, socketsOpen } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { ProcessMetrics } from "#infrastructure/platform/ProcessMetrics"
 import { Readiness } from "#infrastructure/platform/Readiness"
@@ -89,6 +89,13 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
       })
       return Fiber.join(fiber)
     })
+    /** Why this node should get no requests. Empty if it is ready. */
+    const problems = Effect.map(storageProblem, (problem) => {
+      const isFull = problem !== undefined && saysNoSpace(problem)
+      const others = readiness.reasons().filter((reason) => !isFull || !saysNoSpace(reason))
+      return problem === undefined ? others : [problem, ...others]
+    })
+    yield* nodeDrained.readsIn(() => readiness.has("drained") || readiness.has("draining") ? 1 : 0)
 
     return handlers
       .handleRaw("root", ({ request }) =>
@@ -108,14 +115,10 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
           )
         ))
       .handle("ready", () =>
-        Effect.flatMap(storageProblem, (problem) => {
-          const isFull = problem !== undefined && saysNoSpace(problem)
-          const others = readiness.reasons().filter((reason) => !isFull || !saysNoSpace(reason))
-          const reasons = problem === undefined ? others : [problem, ...others]
-          return reasons.length === 0
+        Effect.flatMap(problems, (reasons) =>
+          reasons.length === 0
             ? Effect.succeed({ status: "ready" as const })
-            : Effect.fail(new NotReady({ details: { reason: reasons.join(" ") } }))
-        }))
+            : Effect.fail(new NotReady({ details: { reason: reasons.join(" ") } }))))
       .handle("metrics", ({ request }) => {
         if (token === undefined && !comesFrom(request, isNear, config.TRUST_PROXY)) {
           return Effect.fail(
@@ -129,11 +132,14 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
           return Effect.fail(new Unauthorized({ message: "The metrics require METRICS_TOKEN as the bearer token." }))
         }
         metrics.refresh()
-        // The metrics of Effect's cluster are in a separate registry.
-        return Effect.map(PrometheusMetrics.format(), (ofCluster) =>
-          HttpServerResponse.text(metricsText() + ofCluster, {
+        return Effect.gen(function*() {
+          nodeReady.set((yield* problems).length === 0 ? 1 : 0)
+          // The metrics of Effect's cluster are in a separate registry.
+          const ofCluster = yield* PrometheusMetrics.format()
+          return HttpServerResponse.text(metricsText() + ofCluster, {
             contentType: "text/plain; version=0.0.4; charset=utf-8"
-          }))
+          })
+        })
       })
       .handle("socket", () => Effect.fail(new UpgradeRequired()))
   }))
