@@ -6,7 +6,7 @@ import { VERSION } from "#infrastructure/platform/Version"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import { SqlClient } from "effect/sql"
-import { existsSync, mkdirSync, readdirSync } from "node:fs"
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -48,11 +48,11 @@ describe("a start that migrates a database of PGlite", () => {
       const file = BackedUpMigrations.fileBefore(dataDir, from)
 
       // Without the backup there is no migration.
-      mkdirSync(join(file, "in the way"), { recursive: true })
+      mkdirSync(join(`${file}.new`, "in the way"), { recursive: true })
       const refused = yield* started(dataDir)
       assert.strictEqual(refused.opened._tag, "Failure")
       assert.strictEqual(yield* Effect.provide(applied, layerPglite({ dataDir })), from)
-      yield* Effect.promise(() => rm(file, { recursive: true }))
+      yield* Effect.promise(() => rm(`${file}.new`, { recursive: true }))
 
       const { logged, opened } = yield* started(dataDir)
       assert.deepStrictEqual(opened._tag === "Success" ? opened.success : opened.failure, to)
@@ -66,6 +66,28 @@ describe("a start that migrates a database of PGlite", () => {
       assert.strictEqual(yield* Effect.provide(applied, layerPglite({ dataDir: restored })), from)
 
       assert.deepStrictEqual((yield* started(dataDir)).logged, [])
+    }))
+
+  it.live("keeps the backup when it continues a migration that was interrupted", () =>
+    Effect.gen(function*() {
+      const dataDir = yield* folder
+      const all = yield* Migrations.schema
+      const to = all.length
+      const file = BackedUpMigrations.fileBefore(dataDir, to - 2)
+      yield* Effect.provide(Migrations.run(all.slice(0, to - 1)), layerPglite({ dataDir }))
+      // As a start leaves it that migrated from to - 2 and ended after one file.
+      mkdirSync(join(dataDir, "backups"))
+      writeFileSync(file, "the backup")
+      writeFileSync(join(dataDir, "backups/migrating"), `schema-${to - 2}.tar\n`)
+      const { logged, opened } = yield* started(dataDir)
+      assert.deepStrictEqual(opened._tag === "Success" ? opened.success : opened.failure, to)
+      assert.deepStrictEqual(logged, [
+        `Parley ${VERSION} migrates the database from schema ${
+          to - 1
+        } to ${to}; it cannot go back. It continues a migration before which it made the backup ${file}`
+      ])
+      assert.deepStrictEqual(readdirSync(join(dataDir, "backups")), [`schema-${to - 2}.tar`])
+      assert.strictEqual(readFileSync(file, "utf8"), "the backup")
     }))
 
   it.live("makes no backup of a new database", () =>

@@ -6,20 +6,30 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
+/** Git without the settings and the repository of whoever runs the tests. */
+const env = {
+  PATH: process.env["PATH"],
+  GIT_CONFIG_GLOBAL: "/dev/null",
+  GIT_CONFIG_NOSYSTEM: "1",
+  GIT_CONFIG_COUNT: "3",
+  GIT_CONFIG_KEY_0: "safe.directory",
+  GIT_CONFIG_VALUE_0: "*",
+  GIT_CONFIG_KEY_1: "user.name",
+  GIT_CONFIG_VALUE_1: "ada",
+  GIT_CONFIG_KEY_2: "user.email",
+  GIT_CONFIG_VALUE_2: "ada@example.com"
+}
 const inFolder = (folder: string) => (...args: ReadonlyArray<string>): string =>
-  execFileSync("git", ["-c", "user.name=ada", "-c", "user.email=ada@example.com", ...args], {
-    cwd: folder,
-    encoding: "utf8",
-    stdio: ["ignore", "pipe", "ignore"]
-  }).trim()
+  execFileSync("git", args, { cwd: folder, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"], env }).trim()
 
-const hasGit = (() => {
+const answers = (...args: ReadonlyArray<string>): boolean => {
   try {
-    return inFolder(".")("--version") !== ""
+    return inFolder(".")(...args) !== ""
   } catch {
     return false
   }
-})()
+}
+const hasGit = answers("--version")
 
 describe.skipIf(!hasGit)(`the commit of a checkout${hasGit ? "" : " (git is not installed)"}`, () => {
   it("is read from branches, packed branches, worktrees and a detached head", async () => {
@@ -46,7 +56,7 @@ describe.skipIf(!hasGit)(`the commit of a checkout${hasGit ? "" : " (git is not 
     }
   })
 
-  it.skipIf(!existsSync(".git"))(
+  it.skipIf(!answers("rev-parse", "HEAD"))(
     "is the commit of a server that runs in it",
     () => assert.strictEqual(commit(), inFolder(".")("rev-parse", "HEAD"))
   )

@@ -227,6 +227,9 @@ describe("the service routes", () => {
       const behind = { PROBE_ADDRESSES: ["127.0.0.0/8", "10.0.0.0/8"], TRUST_PROXY: 1 }
       assert.strictEqual(yield* statusOf(behind, { "x-forwarded-for": "10.1.2.3" }), 200)
       assert.strictEqual(yield* statusOf(behind, { "x-forwarded-for": "127.0.0.1, 192.0.2.1" }), 401)
+      for (const unnamed of ["unknown", "unix:", ""])
+        assert.strictEqual(yield* statusOf(behind, { "x-forwarded-for": unnamed }), 401, unnamed)
+      assert.strictEqual(yield* statusOf(behind, { forwarded: "for=10.1.2.3" }), 401)
       // The other side of the connection is no proxy of this machine, so it may have written the header itself.
       assert.strictEqual(
         yield* statusOf({ PROBE_ADDRESSES: ["10.0.0.0/8"], TRUST_PROXY: 1 }, { "x-forwarded-for": "10.1.2.3" }),

@@ -9,9 +9,8 @@ const RULES = join(DEPLOY, "prometheus/alerts.yml")
 const alerts = Array.from(readFileSync(RULES, "utf8").matchAll(/- alert: (\w+)/g), ([, name]) => name!)
 
 /**
- * Series by their selectors, in promtool's notation: one value every 15 s, which is four a minute. `1+2x3` is 1 3 5 7, zeros are `0+0x3` because `0x3` is
- * a number,
- * and `stale` ends a series until its next value.
+ * Series by their selectors, in promtool's notation: one value every 15 s, which is four a minute. `1+2x3` stands for
+ * 1 3 5 7. Zeros are `0+0x3`, because `0x3` is a number. `stale` ends a series until its next value.
  */
 type Series = Readonly<Record<string, string>>
 
@@ -65,8 +64,8 @@ const cases: Readonly<Record<string, { readonly series: Series; readonly waits: 
   ParleyDrainForgotten: { series: { 'node_drained{instance="a"}': "1x300" }, waits: 59, fires: 61 },
   ParleyVersionsDiffer: {
     series: {
-      'build_info{instance="a",version="0.2.0",commit="c1"}': "1x300",
-      'build_info{instance="b",version="0.3.0",commit="c2"}': "1x300"
+      'build_info{job="parley",instance="a",version="0.2.0",commit="c1"}': "1x300",
+      'build_info{job="parley",instance="b",version="0.3.0",commit="c2"}': "1x300"
     },
     waits: 59,
     fires: 61
@@ -179,7 +178,7 @@ const twoNodes = (states: Readonly<Record<string, string>>, length: number): Ser
       [`node_drained{instance="${node}"}`, `0+0x${length}`],
       [`effect_cluster_runners{instance="${node}"}`, `2x${length}`],
       [`effect_cluster_shards{instance="${node}"}`, `150x${length}`],
-      [`build_info{instance="${node}",version="0.2.0",commit="c1"}`, `1x${length}`],
+      [`build_info{job="parley",instance="${node}",version="0.2.0",commit="c1"}`, `1x${length}`],
       [`http_requests_total{instance="${node}",status="2xx"}`, `0+100x${length}`],
       [`http_requests_total{instance="${node}",status="5xx"}`, `0+0x${length}`],
       [`sockets_open{instance="${node}"}`, `1000x${length}`],
@@ -223,8 +222,11 @@ describe.skipIf(missingPrometheus !== "")(`the alerts in deploy/prometheus${miss
           [`up{job="parley",instance="${node}"}`, values([1, begin], [0, 2], [1, 78 - begin])],
           [`node_ready{instance="${node}"}`, away(1, 0, 1)],
           [`node_drained{instance="${node}"}`, away(0, 1, 0)],
-          [`build_info{instance="${node}",version="0.2.0",commit="c1"}`, values([1, begin], ["stale", 60])],
-          [`build_info{instance="${node}",version="0.3.0",commit="c2"}`, `_x${begin + 1} 1x${78 - begin}`]
+          [
+            `build_info{job="parley",instance="${node}",version="0.2.0",commit="c1"}`,
+            values([1, begin], ["stale", 60])
+          ],
+          [`build_info{job="parley",instance="${node}",version="0.3.0",commit="c2"}`, `_x${begin + 1} 1x${78 - begin}`]
         ]
       })
     )

@@ -51,6 +51,10 @@ export class OldVersion {
     return [join(this.root, "runners/parley.js"), ...args]
   }
 
+  get version(): string {
+    return (JSON.parse(readFileSync(join(this.root, "package.json"), "utf8")) as { readonly version: string }).version
+  }
+
   /** The number of its schema. */
   async schema(): Promise<number> {
     return (await readdir(join(this.root, "schema"))).length

@@ -128,7 +128,7 @@ export interface Upgrade {
 /** Logs that the database of a cluster will be migrated. */
 export const announce = ({ from, to }: Upgrade): Effect.Effect<void> =>
   Effect.logWarning(
-    `Parley ${VERSION} migrates the database from schema ${from} to ${to}; it cannot go back, except to a dump from before`
+    `Parley ${VERSION} migrates the database from schema ${from} to ${to}; it cannot go back, except to a backup from before`
   )
 
 /**

@@ -114,9 +114,13 @@ WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND (
 )
 ORDER BY overdue DESC, bytes`
 
-/** What the database server as a whole has used up. */
+/**
+ * What the database server as a whole has used up. PostgreSQL hides the type of other roles' sessions from ordinary
+ * roles.
+ */
 const USAGE = `SELECT (SELECT max(age(datfrozenxid))::bigint FROM pg_database) AS age,
-  (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
+  (SELECT count(*)::int FROM pg_stat_activity
+    WHERE backend_type = 'client backend' OR (backend_type IS NULL AND usesysid IS NOT NULL)) AS used,
   current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
     - coalesce(current_setting('reserved_connections', true), '0')::int AS allowed`
 

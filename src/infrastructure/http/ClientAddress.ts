@@ -26,15 +26,18 @@ export const addressOf = (request: HttpServerRequest.HttpServerRequest, proxies:
 
 /**
  * Whether a request comes from one of these addresses: the other side of the connection, and also the client, if a proxy
- * says that it forwards the request. Only `proxies` trusted proxies are believed.
+ * says that it forwards the request. Only `proxies` trusted proxies are believed, and only if they name an address.
  */
 export const comesFrom = (
   request: HttpServerRequest.HttpServerRequest,
   contains: (address: string) => boolean,
   proxies: number
 ): boolean => {
-  const isForwarded = request.headers["x-forwarded-for"] !== undefined || request.headers["forwarded"] !== undefined
-  return contains(addressOf(request, 0)) && (!isForwarded || (proxies > 0 && contains(addressOf(request, proxies))))
+  const { forwarded, "x-forwarded-for": forwardedFor } = request.headers
+  if (!contains(addressOf(request, 0))) return false
+  return forwardedFor === undefined
+    ? forwarded === undefined
+    : proxies > 0 && contains(clientAddress(undefined, forwardedFor, proxies))
 }
 
 /**
