@@ -68,7 +68,7 @@ describe("the start of a node", () => {
       PORT: String(port)
     })
     assert.strictEqual(code, 1)
-    assert.match(stderr, /a newer version of Parley made it/)
+    assert.match(stderr, /a newer version of Parley migrated it/)
     assert.notInclude(stderr, "\n    at ")
   })
 
