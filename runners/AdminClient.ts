@@ -19,7 +19,7 @@ import { CommandToken, EffectiveSettings, MovedCounters } from "#interfaces/cons
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { Console, Effect, Layer } from "effect"
 import { SqlClient, SqlError } from "effect/sql"
-import { existsSync, readdirSync, statSync } from "node:fs"
+import { existsSync, readdirSync, rmSync, statSync } from "node:fs"
 import { userInfo } from "node:os"
 import { join, resolve } from "node:path"
 import { routes } from "../src/Admin.ts"
@@ -123,7 +123,9 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
   const foreign = closedTo(folder) ?? foreignTo(resolve(folder), process.geteuid?.() ?? 0)
   if (foreign !== undefined)
     return yield* new OperatorRefused({ message: `${resolve(folder)} cannot be used: ${foreign}` })
-  const unpacked = yield* unpack(file, folder)
+  const unpacked = yield* Effect.scoped(
+    Effect.flatMap(localBackup(config, file, folder), (local) => unpack(local, folder))
+  )
   const { data, text } = yield* Effect.scoped(
     // The restored database has a backup, so it is migrated without another one.
     Effect.flatMap(
@@ -141,6 +143,55 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
     }.${elsewhere}\n${text}`,
     data: { folder: resolve(folder), made_at: unpacked.madeAt, files: unpacked.files, moved: data }
   }
+})
+
+/** The path of a backup on this machine. A backup in S3 is copied beside the folder first, until the scope ends. */
+const localBackup = (config: Settings, file: string, folder: string) =>
+  file.startsWith("s3://")
+    ? Effect.acquireRelease(
+      Effect.gen(function*() {
+        const { download } = yield* Effect.promise(() => import("#domain/archives/BackupStoreS3"))
+        const local = `${resolve(folder)}.download`
+        rmSync(local, { force: true })
+        yield* Effect.onError(download(config, file, local), () => Effect.sync(() => rmSync(local, { force: true })))
+        return local
+      }),
+      (local) => Effect.sync(() => rmSync(local, { force: true }))
+    )
+    : Effect.succeed(file)
+
+/** Restores a backup below itself and reads each table, as `pg_dump` would. */
+const check = Effect.fnUntraced(function*(file: string) {
+  const folder = `${resolve(file)}.check`
+  const removed = Effect.sync(() => rmSync(folder, { recursive: true, force: true }))
+  return yield* Effect.acquireUseRelease(
+    removed,
+    Effect.fnUntraced(function*() {
+      const unpacked = yield* unpack(file, folder)
+      const found = yield* Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const [last] = yield* sql<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`
+        const tables = yield* sql<{ readonly name: string }>`
+          SELECT relname AS name FROM pg_class
+          WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace ORDER BY relname`
+        let rows = 0
+        for (const { name } of tables) {
+          // The text of each row is made, so that values that PostgreSQL has stored elsewhere are read, too.
+          const [row] = yield* sql<{ readonly n: number }>`
+            SELECT count(*)::int AS n FROM ${sql(name)} AS t WHERE length(t::text) > 0`
+          rows += row?.n ?? 0
+        }
+        return { schema: last?.name ?? "", tables: tables.length, rows }
+      }).pipe(Effect.provide(layerPglite({ dataDir: unpacked.dataDir })))
+      return {
+        text: `${resolve(file)} can be restored: it is of ${unpacked.madeAt}, and its database has ${
+          found.rows.toLocaleString("en")
+        } rows in ${found.tables} tables.`,
+        data: { file: resolve(file), made_at: unpacked.madeAt, files: unpacked.files, ...found }
+      }
+    }),
+    () => removed
+  )
 })
 
 const bytesOf = (folder: string): number =>
@@ -291,6 +342,7 @@ export const layer = Layer.merge(
               ? Effect.map(Config.origins, (origins) => effective(config, origins))
               : understood(EffectiveSettings)(called.answer))
         ),
+        checkBackup: (file) => mended(check(file)),
         restore: (file, folder) => mended(restore(config, file, folder)),
         compact: mended(compactHere(config))
       })

@@ -34,6 +34,7 @@ const RULES: ReadonlyArray<Rule> = [
   },
   { title: "Traces", names: beginning("OTEL_") },
   { title: "Database", names: beginning("DATA_DIR", "DATABASE_", "VACUUM_") },
+  { title: "Backups", names: beginning("BACKUP_") },
   { title: "Redis", names: beginning("REDIS_") },
   { title: "Files", names: beginning("S3_", "SHARED_DIR", "UPLOADS_", "DOWNLOADS_") },
   { title: "Mail", names: beginning("SMTP_", "MAIL_") },

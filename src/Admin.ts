@@ -13,6 +13,7 @@ import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
+import { Backups } from "#interfaces/operator/Backups"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
 import { Erasure } from "#interfaces/operator/Erasure"
@@ -57,7 +58,7 @@ const withoutServer = Layer.mergeAll(
 export const routes = CommandLineHttp.pipe(
   Layer.provide([
     AgentAdmin.layer,
-    AuditLog.layer,
+    Layer.provideMerge(Backups.layer, AuditLog.layer),
     ConsoleAccess.layer,
     DeadDeliveries.layer,
     Erasure.layer,

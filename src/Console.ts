@@ -13,6 +13,7 @@ import { NodesHttp } from "#interfaces/console/NodesHttp"
 import { OAuthHttp } from "#interfaces/console/OAuthHttp"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
+import { Backups } from "#interfaces/operator/Backups"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
 import { Erasure } from "#interfaces/operator/Erasure"
@@ -68,7 +69,7 @@ export const services = Nodes.layer.pipe(
     Layer.mergeAll(
       GrantAdmin.layer,
       ConsoleAccess.layer,
-      AuditLog.layer,
+      Layer.provideMerge(Backups.layer, AuditLog.layer),
       Erasure.layer,
       AgentAdmin.layer,
       Reports.layer,

@@ -21,6 +21,7 @@ import * as TraceExport from "#infrastructure/platform/TraceExport"
 import { VERSION } from "#infrastructure/platform/Version"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import type { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { Backups } from "#interfaces/operator/Backups"
 import { Cause, Effect, Exit, Layer } from "effect"
 import type { Sharding } from "effect/cluster"
 import { SqlError } from "effect/sql"
@@ -82,7 +83,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Effect.map(Effect.flatMap(HttpServer, (server) => kind.welcome(config, server.url)), say)
     )
     // The jobs begin when the server listens, so that no client waits for them.
-    const layer = (kind.owns(config) ? Jobs.layer : Layer.empty).pipe(
+    const layer = (kind.owns(config) ? Layer.merge(Jobs.layer, Backups.layerRunning) : Layer.empty).pipe(
       Layer.provide(welcome),
       Layer.provide(listening),
       Layer.provide(Entities.services),

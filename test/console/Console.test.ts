@@ -469,6 +469,7 @@ describe("the operators' API of a standalone server", () => {
     leave: () => null,
     stream: () => null,
     openapi: () => null,
+    backups: () => [["backups"], /every_hours/],
     sessions: () => [["console", "sessions"], /^opt_\w+ +token/m],
     // Shown with their effects in tests above, and in Access.test.ts.
     end: () => [["console", "end", "--help"], /End a session or token/],

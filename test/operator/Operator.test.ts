@@ -11,6 +11,7 @@ import { callsOf } from "#interfaces/admin/AdminSocket"
 import { answerOf, type ApiCall, get, type OperatorRefused, post } from "#interfaces/admin/ApiCall"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
+import { Backups } from "#interfaces/operator/Backups"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
 import { Erasure } from "#interfaces/operator/Erasure"
@@ -60,6 +61,7 @@ class Calls extends Context.Service<Calls, {
 const services = Layer.mergeAll(
   AgentAdmin.layer,
   AuditLog.layer,
+  Layer.provide(Backups.layer, AuditLog.layer),
   GrantAdmin.layer,
   ConsoleAccess.layer,
   DeadDeliveries.layer,

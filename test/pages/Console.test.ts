@@ -105,6 +105,10 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     const socket = await Socket.open(server, { "user-agent": EVIL, "authorization": `Bearer ${bob.key}` })
     await eventually("the socket", async () => {
       await go("Agents")
+      await go("Backups")
+      await page.getByText("The server makes no backups on its own.").waitFor()
+      await watched.accessible()
+
       await go("Audit")
       await page.goto(`${server.url}/console#/agents/${bob.handle}`)
       await page.getByRole("region", { name: "Sockets" }).or(page.getByText("It has no socket.")).waitFor()

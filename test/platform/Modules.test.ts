@@ -122,7 +122,7 @@ const interfaces = {
   ],
   service: ["auth", "pages", "realtime"],
   /** What operators do and see: one service for each thing, on which the API renders. */
-  operator: ["agents", "messages", "push", "enforcement", "registration", "oauth"],
+  operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "archives"],
   /** The operators' API. */
   console: ["agents", "auth", "oauth", "archives", "operator"],
   /** The operators' command line, and the Unix socket on which it calls their API. */

@@ -71,6 +71,19 @@ const cases: Readonly<Record<string, { readonly series: Series; readonly waits: 
     fires: 61
   },
   ParleyDiskFills: { series: { 'disk_free_bytes{instance="a",folder="DATA_DIR"}': "5e8x60" }, waits: 4, fires: 6 },
+  ParleyBackupOld: {
+    series: {
+      'backup_age_seconds{instance="a"}': "180000x80",
+      'backup_interval_seconds{instance="a"}': "86400x80"
+    },
+    waits: 9,
+    fires: 11
+  },
+  ParleyBackupsFail: {
+    series: { 'backups_total{instance="a",outcome="failed"}': "0 1x120" },
+    waits: 15,
+    fires: 22
+  },
   ParleyDatabaseConnections: {
     series: {
       'database_connections_used{instance="a"}': "92x60",

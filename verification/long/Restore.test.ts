@@ -1,10 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { execFile } from "node:child_process"
-import { cp, mkdtemp, rm } from "node:fs/promises"
+import { cp, mkdtemp, readdir, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { Client } from "pg"
+import S3rver from "s3rver"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { DEBIAN_15, isInstalled } from "../../runners/local/Postgres.ts"
 import * as Shapes from "../../test/contract/Shapes.ts"
@@ -14,6 +15,7 @@ import { freshDatabase } from "../../test/support/Databases.ts"
 import { eventually } from "../../test/support/Eventually.ts"
 import { Cluster, missingForNodes } from "../../test/support/Nodes.ts"
 import { freshHandle, makeDataDir, newAgent, type Server, startServer } from "../../test/support/Server.ts"
+import { missingForDisks, SmallDisk } from "../../test/support/SmallDisk.ts"
 
 const run = promisify(execFile)
 
@@ -60,6 +62,46 @@ const running = async (): Promise<Installation> => {
     end: async () => {
       await server.stop()
       await Promise.all([dataDir, folder].map((path) => rm(path, { recursive: true, force: true })))
+    }
+  }
+}
+
+/** The backups in a folder, by their names. */
+const backupsIn = async (folder: string): Promise<ReadonlyArray<string>> =>
+  (await readdir(folder)).filter((name) => /^parley-\w+\.tar$/.test(name)).sort()
+
+/** A server that makes its backups on its own. `place` is BACKUP_TO; `names` are the backups that are there. */
+const scheduled = async (
+  place: string,
+  s3: Readonly<Record<string, string>>,
+  names: () => Promise<ReadonlyArray<string>>
+): Promise<Installation> => {
+  const dataDir = await makeDataDir()
+  const env = { PORT: String(await freePort()), BACKUP_EVERY: "1", BACKUP_TO: place, ...s3 }
+  const { BACKUP_EVERY: _, ...without } = env
+  let server = await startServer({ dataDir, env: without })
+  let made = ""
+  return {
+    servers: () => [server],
+    stop: () => server.stop(),
+    start: async () => {
+      server = await startServer({ dataDir, env: without })
+    },
+    backUp: async () => {
+      await server.stop()
+      server = await startServer({ dataDir, env })
+      made = await eventually("a backup", async () => (await names()).at(-1))
+      await eventually("its check", () => server.stderr.includes(`Made the backup ${made}`) || undefined)
+    },
+    restore: async () => {
+      await rm(dataDir, { recursive: true })
+      const done = await admin(s3, "restore", `${place}/${made}`, dataDir)
+      assert.strictEqual(done.code, 0, done.stderr)
+      return done.stdout
+    },
+    end: async () => {
+      await server.stop()
+      await rm(dataDir, { recursive: true, force: true })
     }
   }
 }
@@ -235,6 +277,43 @@ describe("a restore from backup", { timeout: 300_000 }, () => {
 
   it("of a standalone server that is backed up while it runs, by one command, does the same", () => scenario(running))
 
+  it("of a backup that the server made on its own, in a folder, does the same", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "parley-backups-"))
+    try {
+      await scenario(() => scheduled(folder, {}, () => backupsIn(folder)))
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+
+  it("of a backup that the server made on its own, in S3, does the same", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "parley-backups-"))
+    const store = new S3rver({
+      port: 0,
+      address: "127.0.0.1",
+      silent: true,
+      directory: folder,
+      configureBuckets: [{ name: "backups" }]
+    })
+    const { port } = await store.run()
+    const s3 = {
+      S3_ENDPOINT: `http://127.0.0.1:${port}`,
+      S3_ACCESS_KEY_ID: "S3RVER",
+      S3_SECRET_ACCESS_KEY: "S3RVER",
+      S3_FORCE_PATH_STYLE: "on"
+    }
+    const names = async () => {
+      const text = await (await fetch(`${s3.S3_ENDPOINT}/backups?list-type=2&prefix=nightly/`)).text()
+      return Array.from(text.matchAll(/<Key>nightly\/(parley-\w+\.tar)<\/Key>/g), ([, name]) => name!).sort()
+    }
+    try {
+      await scenario(() => scheduled("s3://backups/nightly", s3, names))
+    } finally {
+      await store.close()
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+
   const missing = missingForNodes !== ""
     ? missingForNodes
     : isInstalled(15)
@@ -244,5 +323,45 @@ describe("a restore from backup", { timeout: 300_000 }, () => {
   it.skipIf(missing !== "")(
     `of a cluster's database, dumped while it runs, does the same${missing}`,
     () => scenario(nodes)
+  )
+})
+
+describe("a backup that the server makes on its own", { timeout: 300_000 }, () => {
+  it("is begun anew after a server that was killed while it made one, and nothing is left of the first", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "parley-backups-"))
+    const dataDir = await makeDataDir()
+    try {
+      const env = { BACKUP_EVERY: "1", BACKUP_TO: folder }
+      const killed = await startServer({ dataDir, env })
+      await eventually("the beginning of a backup", async () => (await readdir(folder)).length > 0 || undefined)
+      await killed.kill()
+      assert.deepStrictEqual(await backupsIn(folder), [], killed.output)
+      const server = await startServer({ dataDir, env })
+      await eventually("a backup", async () => (await backupsIn(folder)).length === 1 || undefined)
+      assert.deepStrictEqual(await readdir(folder), await backupsIn(folder))
+      await server.stop()
+    } finally {
+      for (const made of [dataDir, folder]) await rm(made, { recursive: true, force: true })
+    }
+  })
+
+  it.skipIf(missingForDisks !== "")(
+    `fails on a full disk with the reason, and the server goes on${missingForDisks}`,
+    async () => {
+      const disk = new SmallDisk(8)
+      const dataDir = await makeDataDir()
+      const server = await startServer({ dataDir, env: { BACKUP_EVERY: "1", BACKUP_TO: join(disk.folder, "backups") } })
+      try {
+        await eventually("the failure", () => server.stderr.match(/The backup in .* failed.*ENOSPC/)?.[0])
+        assert.deepStrictEqual(await readdir(join(disk.folder, "backups")), [])
+        const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
+        await say(ada, bob)
+        assert.strictEqual((await fetch(`${server.url}/v1/ready`)).status, 200)
+      } finally {
+        await server.stop()
+        disk.unmount()
+        await rm(dataDir, { recursive: true, force: true })
+      }
+    }
   )
 })

@@ -40,7 +40,8 @@ const missingIs = async <A, B>(run: Promise<A>, other: B): Promise<A | B> => {
   }
 }
 
-const clientOf = (config: Settings, endpoint: string | undefined): S3Client =>
+/** A client of the S3 store in the settings, at this endpoint. */
+export const clientOf = (config: Settings, endpoint: string | undefined): S3Client =>
   new S3Client({
     region: config.S3_REGION,
     forcePathStyle: config.S3_FORCE_PATH_STYLE === "on",

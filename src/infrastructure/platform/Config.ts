@@ -1,6 +1,7 @@
 import { Context, Data, Effect, Layer, Redacted, Result } from "effect"
 import {
   anyText,
+  backupPlace,
   int,
   make,
   maybe,
@@ -243,6 +244,16 @@ export const settings = {
     "shards of a new cluster, of which each runner should get at least three; the first node stores the number in the database, and nodes with another number do not start",
     "those of the database, 300 in a new one"
   ),
+  BACKUP_EVERY: maybe(
+    wholeNumber(1, 8_760),
+    "hours between two backups that a server with its database in DATA_DIR makes on its own",
+    "no backups"
+  ),
+  BACKUP_TO: maybe(
+    backupPlace,
+    "where these backups are kept: a folder, or s3://BUCKET/PREFIX with the other S3_ settings"
+  ),
+  BACKUP_KEEP: int(7, "number of these backups that are kept; the server removes older ones", 1, 10_000),
   SHARED_DIR: maybe(anyText, "folder that all nodes share for attachments and avatars, instead of a bucket"),
   DRAIN_SECONDS: maybe(
     wholeNumber(0, 5),
@@ -548,6 +559,17 @@ const disagreements = (config: Settings): ReadonlyArray<Disagreement> => {
       names: ["S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"],
       holds: (config.S3_ACCESS_KEY_ID === undefined) !== (config.S3_SECRET_ACCESS_KEY === undefined),
       problem: "set it together with S3_SECRET_ACCESS_KEY, or set neither to use the machine's AWS credentials"
+    },
+    {
+      names: ["BACKUP_EVERY", "DATABASE_URL"],
+      holds: config.BACKUP_EVERY !== undefined && config.DATABASE_URL !== undefined,
+      problem:
+        "is for a server with its database in DATA_DIR. Back up PostgreSQL with its own tools (docs/operations.md)"
+    },
+    {
+      names: ["BACKUP_EVERY", "BACKUP_TO"],
+      holds: config.BACKUP_EVERY !== undefined && config.BACKUP_TO === undefined,
+      problem: "set it together with BACKUP_TO, the folder or bucket of the backups, best on another machine"
     },
     {
       names: ["SOCKETS_BACKLOG_BYTES", "SOCKETS_UNSENT_BYTES"],

@@ -694,6 +694,32 @@ export const jobSeconds = ofJobs(
   }, [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10])
 )
 
+const SCHEDULED = "BACKUP_EVERY"
+export const backupsMade = ofJobs(
+  new Counter({
+    name: "backups_total",
+    help: "backups that the server made on its own, by outcome",
+    action: "If `failed` rises, the log contains the reason.",
+    labels: { outcome: ["done", "failed"] }
+  })
+)
+export const backupAge = ofJobs(
+  new Gauge({
+    name: "backup_age_seconds",
+    help: "seconds since the newest backup that the server made on its own",
+    action: "If it is above twice `backup_interval_seconds`, backups fail: the log contains the reason.",
+    only: SCHEDULED
+  })
+)
+export const backupInterval = ofJobs(
+  new Gauge({
+    name: "backup_interval_seconds",
+    help: "seconds between two backups that the server makes on its own",
+    action: "",
+    only: SCHEDULED
+  })
+)
+
 // The process
 
 export const buildInfo = ofProcess(

@@ -50,6 +50,12 @@ export const seconds: Setting<ReadonlyArray<number>>["parse"] = (text) => {
 /** Accepts any text. */
 export const anyText: Setting<string>["parse"] = (text) => Result.succeed(text)
 
+/** Accepts a folder, or `s3://BUCKET/PREFIX`. */
+export const backupPlace: Setting<string>["parse"] = (text) =>
+  !/^[a-z0-9+.-]+:\/\//i.test(text) || /^s3:\/\/[a-z0-9][a-z0-9.-]+(\/|$)/.test(text)
+    ? Result.succeed(text)
+    : Result.fail("expected a folder, or s3://BUCKET/PREFIX")
+
 /** Accepts one of these texts. */
 export const oneOf = <const L extends ReadonlyArray<string>>(...options: L): Setting<L[number]>["parse"] => (text) => {
   const found = options.find((option) => option === text)

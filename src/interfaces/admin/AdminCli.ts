@@ -9,7 +9,7 @@ import { Argument, Command, Flag } from "effect/cli"
 import { AdminClient, ask, call, picked, print } from "./AdminClient.ts"
 import { agents, callAbout, erase } from "./AgentsCli.ts"
 import { fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall.ts"
-import { backup, compact, exportCommand, restore as restoreBackup } from "./DataCli.ts"
+import { backup, backups, checkBackup, compact, exportCommand, restore as restoreBackup } from "./DataCli.ts"
 import { example, json, limit, server } from "./Flags.ts"
 import { connections, groups, limits, nodes } from "./ServerCli.ts"
 import { settingsShown } from "./SettingsTable.ts"
@@ -300,6 +300,8 @@ export const admin = Command.make("admin").pipe(
     exportCommand,
     erase,
     backup,
+    backups,
+    checkBackup,
     restoreBackup,
     restored,
     compact,

@@ -23,7 +23,9 @@ export class AdminClient extends Context.Service<AdminClient, {
   readonly ask: (call: ApiCall, server: string | null) => Effect.Effect<unknown, OperatorRefused>
   /** The effective settings of the running server or, if there is none, of this environment. */
   readonly config: Effect.Effect<ReadonlyArray<EffectiveSetting>, OperatorRefused>
-  /** Restores a backup into an empty folder, with which a server can then start. */
+  /** Restores a backup below itself, reads its database, and removes it again. */
+  readonly checkBackup: (file: string) => Effect.Effect<Printed, OperatorRefused>
+  /** Restores a backup, a file or `s3://BUCKET/KEY`, into an empty folder, with which a server can then start. */
   readonly restore: (file: string, folder: string) => Effect.Effect<Printed, OperatorRefused>
   /** Rewrites the files of a stopped server's own database without the deleted rows. */
   readonly compact: Effect.Effect<Printed, OperatorRefused>

@@ -3,10 +3,10 @@ import { BackedUp } from "#interfaces/console/CommandsApi"
 import { Effect } from "effect"
 import { Argument, Command } from "effect/cli"
 import { resolve } from "node:path"
-import { AdminClient, call, print } from "./AdminClient.ts"
+import { AdminClient, ask, call, print } from "./AdminClient.ts"
 import { naming } from "./AgentsCli.ts"
-import { path, post } from "./ApiCall.ts"
-import { example, handle, json } from "./Flags.ts"
+import { get, path, post } from "./ApiCall.ts"
+import { example, handle, json, server } from "./Flags.ts"
 
 const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
 
@@ -70,11 +70,38 @@ export const backup = Command.make(
   example("Every night", "/var/backups/parley-$(date +%F).tar")
 )
 
+/** The command that lists the backups that the server makes on its own. */
+export const backups = Command.make("backups", { server, json }, (given) => ask(given, get("/backups"))).pipe(
+  Command.withDescription("Show the backups that the server makes on its own, and why the last attempt failed"),
+  example("All of them")
+)
+
+/** The command that checks a backup. */
+export const checkBackup = Command.make(
+  "check-backup",
+  {
+    file: Argument.String("file").pipe(
+      Argument.withDescription("The tar file that `backup` made; beside it there must be room for its contents")
+    ),
+    json
+  },
+  ({ file, json }) =>
+    print(json, Effect.flatMap(AdminClient, (client) => client.checkBackup(file)), (printed) => printed)
+).pipe(
+  Command.withDescription(
+    "Restore a backup into a folder beside it, read all rows of its database, and remove the folder again; a server may run meanwhile"
+  ),
+  Command.withShortDescription("Check that a backup can be restored"),
+  example("Last night's", "/var/backups/parley-2026-11-22.tar")
+)
+
 /** The command that restores a backup. */
 export const restore = Command.make(
   "restore",
   {
-    file: Argument.String("file").pipe(Argument.withDescription("The tar file that `backup` made")),
+    file: Argument.String("file").pipe(
+      Argument.withDescription("The tar file that `backup` made, or s3://BUCKET/KEY with the S3_ settings")
+    ),
     folder: Argument.String("folder").pipe(
       Argument.withDescription("An empty folder, or a new one: the DATA_DIR of the restored server")
     ),

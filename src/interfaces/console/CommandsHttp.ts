@@ -1,33 +1,22 @@
 import { AgentPages } from "#domain/archives/AgentPages"
-import { backUp } from "#domain/archives/Backup"
 import { NodeTable } from "#infrastructure/cluster/NodeTable"
 import { Database } from "#infrastructure/database/Sql"
 import { BlobParts } from "#infrastructure/files/BlobParts"
-import { folderOf } from "#infrastructure/files/Blobs"
 import { Config, effective, Origins } from "#infrastructure/platform/Config"
 import { publicUrl, reachableUrl } from "#infrastructure/platform/PublicUrl"
 import { iso } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
-import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
-import { Conflict } from "#interfaces/operator/Conflict"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { Backups } from "#interfaces/operator/Backups"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { NewAgents } from "#interfaces/operator/NewAgents"
 import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
-import { Cause, Effect, Exit, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { CommandsApi } from "./CommandsApi.ts"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
-
-/** How many UTF-16 units of a backup's detail the audit log stores. */
-const DETAIL_LENGTH = 1_000
-
-/** The reason why a backup has failed, as a text. */
-const whyOf = (cause: Cause.Cause<{ readonly message: string }>): string => {
-  if (Cause.hasInterruptsOnly(cause)) return "the command ended before the backup was complete"
-  return cause.reasons.find(Cause.isFailReason)?.error.message ?? "a defect, which the log of the server has"
-}
 
 export const CommandsHttp = HttpApiBuilder.group(
   consoleApiOf(CommandsApi),
@@ -35,6 +24,7 @@ export const CommandsHttp = HttpApiBuilder.group(
   (handlers) =>
     Effect.gen(function*() {
       const access = yield* ConsoleAccess
+      const backups = yield* Backups
       const agents = yield* AgentAdmin
       const audit = yield* AuditLog
       const config = yield* Config
@@ -49,33 +39,6 @@ export const CommandsHttp = HttpApiBuilder.group(
         database.query<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`,
         ([row]) => row?.name ?? ""
       )
-
-      const backup = Effect.fnUntraced(function*(target: string, operator: string) {
-        if (database.backup === undefined) {
-          return yield* new Conflict({
-            message:
-              "The database is PostgreSQL: back it up with pg_dump while the servers run, and then the file store with its own tools (docs/operations.md)."
-          })
-        }
-        const noted = (action: string, detail: string) =>
-          audit.note({ operator, action, handle: null, detail: withoutAddresses(detail).slice(0, DETAIL_LENGTH) })
-        // This row is part of the backup. The row with the outcome is written after the end of the backup.
-        yield* noted("begin backup", target)
-        const store = config.S3_BUCKET === undefined && config.SHARED_DIR === undefined ? folderOf(config) : undefined
-        return yield* backUp({ target, database: database.backup, schema: yield* schema, store }).pipe(
-          Effect.onExit((exit) =>
-            Effect.catch(
-              Exit.isSuccess(exit)
-                ? noted("backup", `${target}: ${exit.value.bytes} bytes`)
-                : noted("refused backup", `${target}: ${whyOf(exit.cause)}`),
-              (error) =>
-                Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
-            )
-          ),
-          Effect.catchTag("BackupRefused", ({ message }) => Effect.fail(new Conflict({ message }))),
-          Effect.catchTag("SqlError", Effect.die)
-        )
-      })
 
       return handlers.handleAll({
         createAgents: Effect.fnUntraced(
@@ -128,7 +91,10 @@ export const CommandsHttp = HttpApiBuilder.group(
         }),
         // A backup ends when its caller disconnects, because a repeated command makes another backup.
         backup: ({ payload }) =>
-          Effect.flatMap(CurrentOperator, ({ operator }) => Effect.interruptible(backup(payload.target, operator)))
+          Effect.flatMap(
+            CurrentOperator,
+            ({ operator }) => Effect.interruptible(backups.make(payload.target, operator))
+          )
       })
     })
 ).pipe(

@@ -1,4 +1,5 @@
 import { documented } from "#infrastructure/http/Documented"
+import { DateTimeString } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
 import { Conflict } from "#interfaces/operator/Conflict"
 import { LogLevelName, NodeShown, Overview } from "#interfaces/operator/Overview"
@@ -28,6 +29,17 @@ const node = {
   log_level: "info"
 } as const
 
+/** The backups that the server makes on its own. Without BACKUP_EVERY, all fields are null and the list is empty. */
+const BackupsShown = Schema.Struct({
+  every_hours: Schema.NullOr(Schema.Int),
+  place: Schema.NullOr(Schema.String),
+  keep: Schema.NullOr(Schema.Int),
+  /** Why the last attempt of this process failed. */
+  problem: Schema.NullOr(Schema.String),
+  /** The newest first. */
+  backups: Schema.Array(Schema.Struct({ name: Schema.String, at: DateTimeString, bytes: Schema.Int }))
+})
+
 /** The endpoints for the nodes' figures and for orders to a node (wire.md O.1). */
 export class NodesApi extends HttpApiGroup.make("nodes")
   .add(
@@ -51,6 +63,20 @@ export class NodesApi extends HttpApiGroup.make("nodes")
         description: "Answers with one node and its history.",
         parameters,
         answer: node
+      })),
+    HttpApiEndpoint.get("backups", "/console/api/backups", { success: BackupsShown, error: Conflict })
+      .annotateMerge(documented({
+        summary: "List backups",
+        description:
+          "Answers with the backups that the server makes on its own (BACKUP_EVERY), the newest first, and why the last attempt failed. " +
+          "409 if the place of the backups does not answer.",
+        answer: {
+          every_hours: 24,
+          place: "/mnt/backups/parley",
+          keep: 7,
+          problem: null,
+          backups: [{ name: "parley-20261128T033007Z.tar", at: "2026-11-28T03:30:07.000Z", bytes: 27_682_304 }]
+        }
       })),
     HttpApiEndpoint.post("drain", "/console/api/nodes/:address/drain", {
       params,

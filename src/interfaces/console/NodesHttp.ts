@@ -1,4 +1,6 @@
 import { Readiness } from "#infrastructure/platform/Readiness"
+import { iso } from "#infrastructure/wire/Text"
+import { Backups } from "#interfaces/operator/Backups"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
 import { Nodes } from "#interfaces/operator/Nodes"
@@ -20,6 +22,7 @@ const event = (name: string, data: unknown): Uint8Array =>
 export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (handlers) =>
   Effect.gen(function*() {
     const access = yield* ConsoleAccess
+    const backups = yield* Backups
     const connections = yield* GrantAdmin
     const nodes = yield* Nodes
     const readiness = yield* Readiness
@@ -75,6 +78,16 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
         })
       }),
       node: ({ params }) => nodes.one(params.address),
+      backups: Effect.fnUntraced(function*() {
+        const schedule = yield* backups.schedule
+        return {
+          every_hours: schedule?.everyHours ?? null,
+          place: schedule?.place ?? null,
+          keep: schedule?.keep ?? null,
+          problem: schedule?.problem ?? null,
+          backups: schedule?.backups.toReversed().map(({ at, bytes, name }) => ({ name, at: iso(at), bytes })) ?? []
+        }
+      }),
       drain: ({ params }) => ordered((operator) => nodes.drain(params.address, operator)),
       undrain: ({ params }) => ordered((operator) => nodes.undrain(params.address, operator)),
       logLevel: ({ params, payload }) => ordered((operator) => nodes.logLevel(params.address, payload.level, operator))

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
-import { counted, exactly, number } from "../shared/Texts.js"
+import { counted, exactly, number, sizeOf } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
 import { AgentLink, Facts, Filters, Long, More, State, Table, useActions } from "./Parts.js"
@@ -108,6 +108,32 @@ export const Reports = () => {
     ) ?? null
   } />
     <${More} next=${next} />`
+}
+
+export const Backups = () => {
+  const { data: shown, problem } = useRead("backups")
+  const isOff = shown !== null && shown.every_hours === null
+  return html`<div class="title"><h2>Backups</h2></div>
+    <${Problem} text=${problem} />
+    ${
+    isOff
+      ? html`<p class="empty">The server makes no backups on its own. Set BACKUP_EVERY and BACKUP_TO, or back up PostgreSQL with its own tools.</p>`
+      : shown === null
+      ? null
+      : html`<${Problem} text=${shown.problem === null ? null : `The last backup failed: ${shown.problem}`} />
+    <${Facts} of=${[
+        ["Every", counted(shown.every_hours, "hour")],
+        ["Place", html`<code>${shown.place}</code>`],
+        ["Kept", number(shown.keep)]
+      ]} />
+    <${Table} label="Backups" empty="There is no backup yet." heads=${["Backup", "Made", "#Size"]} rows=${
+        shown.backups.map((/** @type {any} */ backup) =>
+          html`<tr key=${backup.name}><th scope="row"><code>${backup.name}</code></th><td>${
+            exactly(backup.at)
+          }</td><td class="number">${sizeOf(backup.bytes)}</td></tr>`
+        )
+      } />`
+  }`
 }
 
 export const Webhooks = () => {

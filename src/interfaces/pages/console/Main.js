@@ -6,7 +6,7 @@ import { Problem } from "../shared/Problem.js"
 import { ThemeChoice } from "../shared/Theme.js"
 import { Agent, Agents } from "./Agents.js"
 import { call, onOutside, Refused, textOf } from "./Api.js"
-import { Audit, Connections, Group, Groups, Limits, Reports, Sessions, Webhooks } from "./Lists.js"
+import { Audit, Backups, Connections, Group, Groups, Limits, Reports, Sessions, Webhooks } from "./Lists.js"
 import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
 
@@ -26,6 +26,7 @@ const pages = /** @type {ReadonlyArray<readonly [string, string]>} */ ([
   ["/webhooks", "Webhooks"],
   ["/connections", "Connections"],
   ["/limits", "Limits"],
+  ["/backups", "Backups"],
   ["/audit", "Audit"],
   ["/sessions", "Sessions"]
 ])
@@ -111,6 +112,8 @@ const Inside = () => {
       html`<${Connections} />`
       : page === "limits" ?
       html`<${Limits} />`
+      : page === "backups" ?
+      html`<${Backups} />`
       : page === "audit" ?
       html`<${Audit} />`
       : page === "sessions" ?

@@ -1,0 +1,132 @@
+import { backupsAmong, nameAt } from "#domain/archives/BackupStore"
+import { backupStore } from "#domain/archives/BackupStoreLive"
+import { placeIn } from "#domain/archives/BackupStoreS3"
+import { Config } from "#infrastructure/platform/Config"
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { mkdirSync, readdirSync, writeFileSync } from "node:fs"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { adminHere } from "../support/Admin.ts"
+import { eventually } from "../support/Eventually.ts"
+import { metricOf } from "../support/Metrics.ts"
+import { Operating } from "../support/Operating.ts"
+import { makeDataDir, newAgent, type Server, startServer } from "../support/Server.ts"
+
+const AT = Date.parse("2026-11-28T03:30:07.250Z")
+
+describe("the place of backups", () => {
+  let folder: string
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "parley-backups-"))
+  })
+  afterAll(() => rm(folder, { recursive: true, force: true }))
+
+  it("knows its backups by their names, whatever else is there", () => {
+    assert.strictEqual(nameAt(AT), "parley-20261128T033007Z.tar")
+    const files = ["parley-20261128T033007Z.tar", "parley-20251128T033007Z.tar", "parley.tar", "notes.txt"]
+    assert.deepStrictEqual(backupsAmong(files.map((name) => ({ name, bytes: 7 }))), [
+      { name: "parley-20251128T033007Z.tar", at: Date.parse("2025-11-28T03:30:07Z"), bytes: 7 },
+      { name: "parley-20261128T033007Z.tar", at: Date.parse("2026-11-28T03:30:07Z"), bytes: 7 }
+    ])
+  })
+
+  it("is a bucket with a prefix, or without", () => {
+    assert.deepStrictEqual(placeIn("s3://backups"), { bucket: "backups", prefix: "" })
+    assert.deepStrictEqual(placeIn("s3://backups/parley/one/"), { bucket: "backups", prefix: "parley/one/" })
+  })
+
+  it.effect("shows a backup only when it is kept, and removes what an earlier attempt has left", () =>
+    Effect.gen(function*() {
+      const config = yield* Config.pipe(Effect.provide(Config.layerTest({})))
+      const place = join(folder, "place")
+      const store = yield* backupStore(config, place)
+      assert.deepStrictEqual(yield* store.list, [])
+      writeFileSync(yield* store.stage(nameAt(AT)), "one")
+      writeFileSync(`${yield* store.stage(nameAt(AT + 1_000))}.unfinished`, "two")
+      assert.lengthOf(readdirSync(place), 1)
+      const name = nameAt(AT + 2_000)
+      const staged = yield* store.stage(name)
+      assert.deepStrictEqual(readdirSync(place), [])
+      writeFileSync(staged, "three")
+      assert.deepStrictEqual(yield* store.list, [])
+      yield* store.keep(name)
+      assert.deepStrictEqual((yield* store.list).map(({ bytes, name }) => [name, bytes]), [[name, 5]])
+      yield* store.remove(name)
+      assert.deepStrictEqual(readdirSync(place), [])
+    }))
+
+  it.effect("that cannot be used is refused with the reason", () =>
+    Effect.gen(function*() {
+      const config = yield* Config.pipe(Effect.provide(Config.layerTest({})))
+      const place = join(folder, "a file")
+      writeFileSync(place, "")
+      const store = yield* backupStore(config, place)
+      assert.match((yield* Effect.flip(store.list)).message, /ENOTDIR/)
+    }))
+})
+
+describe("a server with BACKUP_EVERY", () => {
+  let folder: string
+  let dataDir: string
+  let server: Server
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "parley-backups-"))
+    dataDir = await makeDataDir()
+    for (const year of [2021, 2022, 2023]) writeFileSync(join(folder, `parley-${year}0101T000000Z.tar`), "old")
+    writeFileSync(join(folder, "notes.txt"), "of a person")
+    server = await startServer({ dataDir, env: { BACKUP_EVERY: "1", BACKUP_TO: folder, BACKUP_KEEP: "2" } })
+  })
+  afterAll(async () => {
+    await server?.stop()
+    for (const made of [folder, dataDir]) await rm(made, { recursive: true, force: true })
+  })
+
+  it("makes a backup that is due, checks it, keeps as many as it should, and shows them", async () => {
+    await newAgent(server, "ada")
+    await eventually(
+      "a backup",
+      async () => await metricOf(server, "backups_total", { outcome: "done" }) > 0 || undefined
+    )
+    const files = readdirSync(folder).sort()
+    assert.lengthOf(files, 3, server.output)
+    const [notes, old, fresh] = files
+    assert.deepStrictEqual([notes, old], ["notes.txt", "parley-20230101T000000Z.tar"])
+    assert.match(fresh ?? "", /^parley-\d{8}T\d{6}Z\.tar$/)
+    assert.include(server.stderr, `Made the backup ${fresh} in ${folder}`)
+    assert.strictEqual(await metricOf(server, "backup_interval_seconds"), 3_600)
+    assert.isAtLeast(await metricOf(server, "backup_age_seconds"), 0)
+
+    const checked = await adminHere(server.place, "check-backup", "--json", join(folder, fresh ?? ""))
+    assert.strictEqual(checked.code, 0, checked.stderr)
+    const { rows, tables } = JSON.parse(checked.stdout) as { readonly rows: number; readonly tables: number }
+    assert.isAbove(rows, 0)
+    assert.isAbove(tables, 20)
+    assert.deepStrictEqual(readdirSync(folder).sort(), files)
+
+    const operator = await Operating.signIn(server)
+    const { entries } = await operator.ok<{ readonly entries: ReadonlyArray<{ readonly action: string }> }>(
+      "GET",
+      "/audit?operator=server"
+    )
+    const actions = entries.map(({ action }) => action)
+    assert.includeMembers(actions, ["begin backup", "backup"])
+  })
+
+  it("a backup that is damaged is found by its check", async () => {
+    const damaged = join(folder, "damaged.tar")
+    mkdirSync(join(folder, "not a backup"))
+    writeFileSync(damaged, "not a tar file")
+    for (
+      const [file, why] of [[damaged, /is not a complete backup/], [
+        join(folder, "not a backup"),
+        /it is a folder/
+      ]] as const
+    ) {
+      const { code, stderr } = await adminHere(server.place, "check-backup", file)
+      assert.strictEqual(code, 1)
+      assert.match(stderr, why)
+    }
+  })
+})
