@@ -47,7 +47,7 @@ export class Haproxy {
     const addresses: ReadonlyArray<readonly [string, string]> = [
       ["bind :3000", `bind 127.0.0.1:${port}`],
       ["127.0.0.1:8404", `127.0.0.1:${await freePort()}`],
-      ["minio:9000", files],
+      ["store:9000", files],
       ...nodes.map((node, i) => [`node-${i + 1}:3000`, node] as const)
     ]
     for (const [from, to] of addresses) {

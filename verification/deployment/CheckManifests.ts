@@ -114,10 +114,13 @@ try {
   if (!kubectl) absent("kubectl kustomize")
   const text = kubectl
     ? run("kubectl", ["kustomize", manifests], { KUBECONFIG: "/dev/null" }).stdout
-    : readdirSync(manifests).filter((name) => !/^kustomization|^secret/.test(name))
+    : readdirSync(manifests).filter((name) => /^(?!kustomization|secret).*\.yaml$/.test(name))
       .map((name) => readFileSync(join(manifests, name), "utf8")).join("\n---\n")
+  const more = readdirSync(join(manifests, "more")).map((name) => readFileSync(join(manifests, "more", name), "utf8"))
   const secret = readFileSync(join(manifests, "secret.example.yaml"), "utf8")
-  const objects = parse(`${text}\n---\n${secret}`) as ReadonlyArray<Manifest>
+  // The schemas have no kinds that a cluster may lack.
+  const objects = (parse([text, secret, ...more].join("\n---\n")) as ReadonlyArray<Manifest>)
+    .filter(({ apiVersion }) => !apiVersion.startsWith("monitoring.coreos.com/"))
   const typed = objects.map((object, i) => {
     const [version = "", group = ""] = object.apiVersion.split("/").toReversed()
     const models = require(join("kubernetes-models", group, version)) as Record<

@@ -115,7 +115,12 @@ export const closedTo = (folder: string): string | undefined => {
     fs.accessSync(folder, fs.constants.R_OK | fs.constants.W_OK | fs.constants.X_OK)
     return undefined
   } catch {
-    return `it belongs to ${quoted(owner)}: ${becoming(owner)}`
+    const self = process.geteuid?.() ?? 0
+    return owner === 0
+      ? `it belongs to ${quoted(0)}, and ${quoted(self)} cannot write there: give it to this user with chown -R ${
+        nameOf(self) ?? self
+      } ${folder} (for a container, the folder of the machine that is mounted there)`
+      : `it belongs to ${quoted(owner)}: ${becoming(owner)}`
   }
 }
 
