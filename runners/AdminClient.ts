@@ -123,9 +123,12 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
   const foreign = closedTo(folder) ?? foreignTo(resolve(folder), process.geteuid?.() ?? 0)
   if (foreign !== undefined)
     return yield* new OperatorRefused({ message: `${resolve(folder)} cannot be used: ${foreign}` })
-  const unpacked = yield* Effect.scoped(
-    Effect.flatMap(localBackup(config, file, folder), (local) => unpack(local, folder))
-  )
+  const unpacked = yield* file.startsWith("s3://")
+    ? Effect.flatMap(
+      Effect.promise(() => import("#domain/archives/BackupStoreS3")),
+      ({ bytesAt }) => unpack(file, folder, { open: () => bytesAt(config, file) })
+    )
+    : unpack(file, folder)
   const { data, text } = yield* Effect.scoped(
     // The restored database has a backup, so it is migrated without another one.
     Effect.flatMap(
@@ -145,29 +148,15 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
   }
 })
 
-/** The path of a backup on this machine. A backup in S3 is copied beside the folder first, until the scope ends. */
-const localBackup = (config: Settings, file: string, folder: string) =>
-  file.startsWith("s3://")
-    ? Effect.acquireRelease(
-      Effect.gen(function*() {
-        const { download } = yield* Effect.promise(() => import("#domain/archives/BackupStoreS3"))
-        const local = `${resolve(folder)}.download`
-        rmSync(local, { force: true })
-        yield* Effect.onError(download(config, file, local), () => Effect.sync(() => rmSync(local, { force: true })))
-        return local
-      }),
-      (local) => Effect.sync(() => rmSync(local, { force: true }))
-    )
-    : Effect.succeed(file)
-
 /** Restores a backup below itself and reads each table, as `pg_dump` would. */
 const check = Effect.fnUntraced(function*(file: string) {
+  if (!existsSync(file)) return yield* new OperatorRefused({ message: `There is no file ${resolve(file)}.` })
   const folder = `${resolve(file)}.check`
   const removed = Effect.sync(() => rmSync(folder, { recursive: true, force: true }))
   return yield* Effect.acquireUseRelease(
     removed,
     Effect.fnUntraced(function*() {
-      const unpacked = yield* unpack(file, folder)
+      const unpacked = yield* unpack(file, folder, { onlyDatabase: true })
       const found = yield* Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const [last] = yield* sql<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`

@@ -1,4 +1,4 @@
-import { backupsAmong, nameAt } from "#domain/archives/BackupStore"
+import { BackupNames } from "#domain/archives/BackupStore"
 import { backupStore } from "#domain/archives/BackupStoreLive"
 import { placeIn } from "#domain/archives/BackupStoreS3"
 import { Config } from "#infrastructure/platform/Config"
@@ -14,6 +14,7 @@ import { metricOf } from "../support/Metrics.ts"
 import { Operating } from "../support/Operating.ts"
 import { makeDataDir, newAgent, type Server, startServer } from "../support/Server.ts"
 
+const names = new BackupNames("0123abcd")
 const AT = Date.parse("2026-11-28T03:30:07.250Z")
 
 describe("the place of backups", () => {
@@ -23,13 +24,30 @@ describe("the place of backups", () => {
   })
   afterAll(() => rm(folder, { recursive: true, force: true }))
 
-  it("knows its backups by their names, whatever else is there", () => {
-    assert.strictEqual(nameAt(AT), "parley-20261128T033007Z.tar")
-    const files = ["parley-20261128T033007Z.tar", "parley-20251128T033007Z.tar", "parley.tar", "notes.txt"]
-    assert.deepStrictEqual(backupsAmong(files.map((name) => ({ name, bytes: 7 }))), [
-      { name: "parley-20251128T033007Z.tar", at: Date.parse("2025-11-28T03:30:07Z"), bytes: 7 },
-      { name: "parley-20261128T033007Z.tar", at: Date.parse("2026-11-28T03:30:07Z"), bytes: 7 }
+  it("knows its own backups by their names, whatever else is there", () => {
+    assert.strictEqual(names.at(AT), "parley-0123abcd-20261128T033007Z.tar")
+    const files = [
+      "parley-0123abcd-20261128T033007Z.tar",
+      "parley-0123abcd-20251128T033007Z.tar",
+      "parley-ffffffff-20261128T033007Z.tar",
+      "parley-0123abcd-20261301T000000Z.tar",
+      "parley-0123abcd-20261128T043007Z.tar",
+      "parley.tar",
+      "notes.txt"
+    ]
+    // One server's, of a date that exists, and not of the future.
+    assert.deepStrictEqual(names.among(files.map((name) => ({ name, bytes: 7 })), AT), [
+      { name: "parley-0123abcd-20251128T033007Z.tar", at: Date.parse("2025-11-28T03:30:07Z"), bytes: 7 },
+      { name: "parley-0123abcd-20261128T033007Z.tar", at: Date.parse("2026-11-28T03:30:07Z"), bytes: 7 }
     ])
+    assert.deepStrictEqual(
+      ["parley-0123abcd-20261128T033007Z.tar.unchecked", "parley-0123abcd-20261128T033007Z.tar.unchecked.check"].map(
+        (name) => names.isUnfinished(name)
+      ),
+      [true, true]
+    )
+    assert.isFalse(names.isUnfinished("parley-notes.unchecked"))
+    assert.isFalse(names.isUnfinished("parley-ffffffff-20261128T033007Z.tar.unchecked"))
   })
 
   it("is a bucket with a prefix, or without", () => {
@@ -37,16 +55,21 @@ describe("the place of backups", () => {
     assert.deepStrictEqual(placeIn("s3://backups/parley/one/"), { bucket: "backups", prefix: "parley/one/" })
   })
 
-  it.effect("shows a backup only when it is kept, and removes what an earlier attempt has left", () =>
+  it.live("shows a backup only when it is kept, and removes what an earlier attempt has left", () =>
     Effect.gen(function*() {
       const config = yield* Config.pipe(Effect.provide(Config.layerTest({})))
       const place = join(folder, "place")
-      const store = yield* backupStore(config, place)
+      const store = yield* backupStore(config, place, names)
+      assert.match(
+        (yield* Effect.flip(store.list)).message,
+        /^There is no folder .*place\. Create it, or mount its disk/
+      )
+      mkdirSync(place)
       assert.deepStrictEqual(yield* store.list, [])
-      writeFileSync(yield* store.stage(nameAt(AT)), "one")
-      writeFileSync(`${yield* store.stage(nameAt(AT + 1_000))}.unfinished`, "two")
+      writeFileSync(yield* store.stage(names.at(AT)), "one")
+      writeFileSync(`${yield* store.stage(names.at(AT + 1_000))}.unfinished`, "two")
       assert.lengthOf(readdirSync(place), 1)
-      const name = nameAt(AT + 2_000)
+      const name = names.at(AT + 2_000)
       const staged = yield* store.stage(name)
       assert.deepStrictEqual(readdirSync(place), [])
       writeFileSync(staged, "three")
@@ -62,8 +85,8 @@ describe("the place of backups", () => {
       const config = yield* Config.pipe(Effect.provide(Config.layerTest({})))
       const place = join(folder, "a file")
       writeFileSync(place, "")
-      const store = yield* backupStore(config, place)
-      assert.match((yield* Effect.flip(store.list)).message, /ENOTDIR/)
+      const store = yield* backupStore(config, place, names)
+      assert.match((yield* Effect.flip(store.list)).message, /^There is no folder/)
     }))
 })
 
@@ -74,7 +97,9 @@ describe("a server with BACKUP_EVERY", () => {
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), "parley-backups-"))
     dataDir = await makeDataDir()
-    for (const year of [2021, 2022, 2023]) writeFileSync(join(folder, `parley-${year}0101T000000Z.tar`), "old")
+    mkdirSync(join(dataDir, "backups"))
+    writeFileSync(join(dataDir, "backups/id"), "0123abcd\n")
+    for (const year of [2021, 2022, 2023]) writeFileSync(join(folder, names.at(Date.UTC(year))), "old")
     writeFileSync(join(folder, "notes.txt"), "of a person")
     server = await startServer({ dataDir, env: { BACKUP_EVERY: "1", BACKUP_TO: folder, BACKUP_KEEP: "2" } })
   })
@@ -92,9 +117,9 @@ describe("a server with BACKUP_EVERY", () => {
     const files = readdirSync(folder).sort()
     assert.lengthOf(files, 3, server.output)
     const [notes, old, fresh] = files
-    assert.deepStrictEqual([notes, old], ["notes.txt", "parley-20230101T000000Z.tar"])
-    assert.match(fresh ?? "", /^parley-\d{8}T\d{6}Z\.tar$/)
-    assert.include(server.stderr, `Made the backup ${fresh} in ${folder}`)
+    assert.deepStrictEqual([notes, old], ["notes.txt", names.at(Date.UTC(2023))])
+    assert.match(fresh ?? "", /^parley-0123abcd-\d{8}T\d{6}Z\.tar$/)
+    assert.include(server.stderr, `Made the backup ${join(folder, fresh ?? "")}`)
     assert.strictEqual(await metricOf(server, "backup_interval_seconds"), 3_600)
     assert.isAtLeast(await metricOf(server, "backup_age_seconds"), 0)
 

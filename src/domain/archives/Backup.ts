@@ -8,7 +8,7 @@ import { Clock, Data, Effect, Option, Schema, Stream } from "effect"
 import { Tar } from "effect/encoding"
 import type { SqlError } from "effect/sql"
 import { createReadStream, existsSync } from "node:fs"
-import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
+import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises"
 import * as path from "node:path"
 
 /** A backup cannot be written to, or restored at, the place that the operator gave. */
@@ -37,6 +37,8 @@ const Contents = Schema.Struct({
   files: Schema.Boolean
 })
 const CONTENTS = "backup.json"
+/** The folder of the file store in a backup. */
+const STORE = "blobs"
 const decodeContents = Schema.decodeUnknownEffect(Schema.fromJsonString(Contents))
 
 /**
@@ -98,6 +100,17 @@ const treeOf = async (root: string): Promise<Tree> => {
   }
   return { folders: folders.sort(), files: files.sort() }
 }
+
+/** How many bytes a backup of these folders takes, without the files that are left out. */
+export const bytesOfBackup = ({ database, store }: Pick<BackupGiven, "database" | "store">) =>
+  io(async () => {
+    let bytes = 0
+    for (const root of [database.folder, ...store === undefined ? [] : [store]]) {
+      for (const name of (await treeOf(root)).files)
+        bytes += (await unlessMissing(stat(path.join(root, name))))?.size ?? 0
+    }
+    return bytes
+  })
 
 export interface BackedUp {
   readonly file: string
@@ -207,8 +220,6 @@ const backUpAlone = Effect.fnUntraced(
   }
 )
 
-const STORE = "blobs"
-
 /** The files of a backup, unpacked in a subfolder of the folder to which the backup is restored. */
 export interface Unpacked {
   /** The subfolder. The database can be opened with this folder as DATA_DIR. */
@@ -223,14 +234,23 @@ export interface Unpacked {
 const isInside = (name: string): boolean =>
   /^(database|blobs)\//.test(name) && !name.split("/").includes("..") && !name.includes("\\")
 
+/** How a backup is unpacked. */
+export interface UnpackOptions {
+  /** Opens the bytes of a backup that is not a file of this machine. */
+  readonly open?: () => AsyncIterable<Uint8Array>
+  /** Reads the files of the store, but does not write them. */
+  readonly onlyDatabase?: boolean
+}
+
 /**
  * Writes the entries of a backup below a folder, except the last one. Returns the number of entries and the content of
  * the last one.
  */
-const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) {
+const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string, options: UnpackOptions) {
   let entries = 0
   let contents: string | undefined
-  yield* Stream.suspend(() => Stream.fromAsyncIterable(createReadStream(file), errorOf)).pipe(
+  const { onlyDatabase = false, open: opened = () => createReadStream(file) } = options
+  yield* Stream.suspend(() => Stream.fromAsyncIterable(opened(), errorOf)).pipe(
     Stream.pipeThroughChannel(Tar.decode<Error>()),
     Stream.runForEachWhile(({ body, header }) =>
       Effect.gen(function*() {
@@ -241,6 +261,10 @@ const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) 
         if (header.type !== "File" || !isInside(header.path))
           return yield* Effect.fail(new Error(`it has an entry ${header.path}`))
         entries++
+        if (onlyDatabase && header.path.startsWith(`${STORE}/`)) {
+          yield* Stream.runDrain(body)
+          return true
+        }
         const place = path.join(folder, header.path)
         yield* Effect.acquireUseRelease(
           attempt(async () => {
@@ -262,10 +286,10 @@ const unpackEntries = Effect.fnUntraced(function*(file: string, folder: string) 
  * interrupted restoration. Before `finish`, a server that is started with this folder finds no database there.
  */
 export const unpack = Effect.fnUntraced(
-  function*(file: string, folder: string): Effect.fn.Return<Unpacked, BackupRefused> {
+  function*(file: string, folder: string, options: UnpackOptions = {}): Effect.fn.Return<Unpacked, BackupRefused> {
     const target = path.resolve(folder)
     const dataDir = path.join(target, RESTORING)
-    if (!existsSync(file)) return yield* refuse(`There is no file ${path.resolve(file)}.`)
+    if (options.open === undefined && !existsSync(file)) return yield* refuse(`There is no file ${path.resolve(file)}.`)
     yield* Effect.try({
       try: () => makeFolder(target, 0o700),
       catch: (error) => refuse(`${target} cannot be used: ${reasonOf(error)}.`)
@@ -276,7 +300,8 @@ export const unpack = Effect.fnUntraced(
     const isHalf = names.includes(RESTORING) && others.length === 1 && others[0] === STORE
     if (others.length > 0 && !isHalf)
       return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
-    const damaged = (why: string) => refuse(`${path.resolve(file)} is not a complete backup: ${why}.`)
+    const damaged = (why: string) =>
+      refuse(`${options.open === undefined ? path.resolve(file) : file} is not a complete backup: ${why}.`)
     yield* io(async () => {
       // The store is removed before `dataDir`, because only the presence of `dataDir` shows that the store is a
       // leftover.
@@ -284,7 +309,7 @@ export const unpack = Effect.fnUntraced(
       await rm(dataDir, { recursive: true, force: true })
       await mkdir(dataDir, { recursive: true, mode: 0o700 })
     })
-    const text = yield* Effect.mapError(unpackEntries(file, dataDir), (error) =>
+    const text = yield* Effect.mapError(unpackEntries(file, dataDir, options), (error) =>
       damaged(
         Tar.isTarError(error) && error.kind === "InvalidHeader"
           ? `it is no tar file, or damaged: ${error.message}`

@@ -40,8 +40,15 @@ const missingIs = async <A, B>(run: Promise<A>, other: B): Promise<A | B> => {
   }
 }
 
-/** A client of the S3 store in the settings, at this endpoint. */
-export const clientOf = (config: Settings, endpoint: string | undefined): S3Client =>
+/** How long a response may take to begin, and a connection may be silent, in milliseconds. */
+const SILENCE_TIMEOUT_MS = 20_000
+
+/** A client of the S3 store in the settings, at this endpoint. A request that takes too long fails. */
+export const clientOf = (
+  config: Settings,
+  endpoint: string | undefined,
+  timeoutMs = SILENCE_TIMEOUT_MS
+): S3Client =>
   new S3Client({
     region: config.S3_REGION,
     forcePathStyle: config.S3_FORCE_PATH_STYLE === "on",
@@ -55,7 +62,13 @@ export const clientOf = (config: Settings, endpoint: string | undefined): S3Clie
     // By default the client would sign a checksum into upload URLs, but the bytes are not known yet.
     requestChecksumCalculation: "WHEN_REQUIRED",
     responseChecksumValidation: "WHEN_REQUIRED",
-    requestHandler: { connectionTimeout: 3_000, requestTimeout: 20_000 },
+    requestHandler: {
+      connectionTimeout: 3_000,
+      requestTimeout: timeoutMs,
+      // Without this, a request that takes too long only leaves a warning.
+      throwOnRequestTimeout: true,
+      socketTimeout: timeoutMs
+    },
     maxAttempts: 3
   })
 

@@ -1,24 +1,35 @@
-import { type BackedUp, backUp, BackupRefused } from "#domain/archives/Backup"
-import { nameAt, type StoredBackup } from "#domain/archives/BackupStore"
+import { BACKUPS } from "#domain/archives/BackedUpMigrations"
+import { type BackedUp, backUp, BackupRefused, bytesOfBackup } from "#domain/archives/Backup"
+import { BackupNames, io, type StoredBackup } from "#domain/archives/BackupStore"
 import { backupStore } from "#domain/archives/BackupStoreLive"
 import { type Batch, job } from "#infrastructure/cluster/Job"
-import { Database } from "#infrastructure/database/Sql"
+import { Database, type OnlineBackup } from "#infrastructure/database/Sql"
 import { folderOf } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
 import { backupAge, backupInterval, backupsMade } from "#infrastructure/platform/Metrics"
+import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Cause, Clock, Context, Effect, Exit, Layer } from "effect"
-import { execFile } from "node:child_process"
-import { rm } from "node:fs/promises"
-import { promisify } from "node:util"
+import type { SqlError } from "effect/sql"
+import { spawn } from "node:child_process"
+import { randomBytes } from "node:crypto"
+import { mkdir, readFile, rm, statfs, writeFile } from "node:fs/promises"
+import * as path from "node:path"
 import { AuditLog, withoutAddresses } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
 /** How many UTF-16 units of a backup's detail the audit log stores. */
 const DETAIL_LENGTH = 1_000
 const HOUR_MS = 3_600_000
-/** How long the server waits after a backup of its own that failed, in milliseconds. */
+/**
+ * How long the server waits after a backup of its own that failed, in milliseconds. The time doubles with each further
+ * failure, up to the time between two backups.
+ */
 const RETRY_MS = 900_000
+/** How much space a disk must have besides a backup and its contents, in bytes. */
+const SPARE_BYTES = 256 * 1024 * 1024
+/** How long the console waits for the place of the backups. */
+const LIST_TIMEOUT = "10 seconds"
 /** The name of the server itself in the audit log. */
 const SERVER = "server"
 
@@ -33,6 +44,8 @@ export interface Schedule {
   readonly problem: string | null
 }
 
+const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)} MB`
+
 /** The reason why a backup has failed, as a text. */
 const whyOf = (cause: Cause.Cause<{ readonly message: string }>): string => {
   if (Cause.hasInterruptsOnly(cause)) return "the command ended before the backup was complete"
@@ -41,16 +54,51 @@ const whyOf = (cause: Cause.Cause<{ readonly message: string }>): string => {
 
 /**
  * Restores a backup below itself and reads its database, in another process: this process serves clients, and has a
- * database of its own in its memory.
+ * database of its own in its memory. An interruption kills the process.
  */
 const checkBackup = (file: string): Effect.Effect<void, BackupRefused> =>
-  Effect.tryPromise({
-    try: (signal) =>
-      promisify(execFile)(process.execPath, [process.argv[1] ?? "", "admin", "check-backup", file], { signal }),
-    catch: (error) => {
-      const { message = "", stderr = "" } = Object(error) as { readonly message?: string; readonly stderr?: string }
-      return new BackupRefused({ message: `it cannot be restored: ${stderr.trim() || message}` })
-    }
+  Effect.callback((resume) => {
+    const child = spawn(process.execPath, [process.argv[1] ?? "", "admin", "check-backup", file], {
+      stdio: ["ignore", "ignore", "pipe"]
+    })
+    let said = ""
+    child.stderr.setEncoding("utf8").on("data", (text: string) => {
+      said = (said + text).slice(-2_000)
+    })
+    const refuse = (why: string) => resume(Effect.fail(new BackupRefused({ message: `it cannot be restored: ${why}` })))
+    child.once("error", ({ message }) => refuse(message))
+    const closed = new Promise<void>((resolve) =>
+      child.once("close", (code, signal) => {
+        if (code === 0) resume(Effect.void)
+        else refuse(said.trim() || `the check ended with ${code ?? signal}`)
+        resolve()
+      })
+    )
+    return Effect.promise(() => {
+      child.kill("SIGKILL")
+      return closed
+    })
+  })
+
+/** Removes what a backup has left at this path, and what its check has left. */
+const removed = (staged: string) =>
+  Effect.promise(async () => {
+    for (const left of [staged, `${staged}.check`]) await rm(left, { recursive: true, force: true })
+  })
+
+/**
+ * The id of a DATA_DIR in the names of its backups, which is made once. A backup does not contain it, so a server on a
+ * restored copy has another one, and neither removes the backups of the other.
+ */
+const idOf = (dataDir: string): Effect.Effect<string, BackupRefused> =>
+  io(async () => {
+    const file = path.join(path.resolve(dataDir), BACKUPS, "id")
+    const found = await readFile(file, "utf8").catch(() => "")
+    if (/^[0-9a-f]{8}$/.test(found.trim())) return found.trim()
+    const id = randomBytes(4).toString("hex")
+    await mkdir(path.dirname(file), { recursive: true, mode: 0o700 })
+    await writeFile(file, `${id}\n`, { mode: 0o600 })
+    return id
   })
 
 /** Backups of a server with its database in DATA_DIR: those of operators, and those of BACKUP_EVERY. */
@@ -78,27 +126,34 @@ export class Backups extends Context.Service<Backups, {
       /** The folder of the file store, unless the files are in another store. */
       const store = config.S3_BUCKET === undefined && config.SHARED_DIR === undefined ? folderOf(config) : undefined
 
-      const make = Effect.fnUntraced(function*(target: string, operator: string) {
+      const noted = (operator: string, action: string, detail: string) =>
+        audit.note({ operator, action, handle: null, detail: withoutAddresses(detail).slice(0, DETAIL_LENGTH) })
+      /** Writes how a backup ended into the audit log. */
+      const outcome =
+        (operator: string, target: string) =>
+        (exit: Exit.Exit<BackedUp, BackupRefused | SqlError.SqlError | Unavailable>): Effect.Effect<void> =>
+          Effect.catch(
+            Exit.isSuccess(exit)
+              ? noted(operator, "backup", `${target}: ${exit.value.bytes} bytes`)
+              : noted(operator, "refused backup", `${target}: ${whyOf(exit.cause)}`),
+            (error) =>
+              Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
+          )
+
+      const make = Effect.fnUntraced(function*(
+        target: string,
+        operator: string
+      ): Effect.fn.Return<BackedUp, Conflict | Unavailable> {
         if (database.backup === undefined) {
           return yield* new Conflict({
             message:
               "The database is PostgreSQL: back it up with pg_dump while the servers run, and then the file store with its own tools (docs/operations.md)."
           })
         }
-        const noted = (action: string, detail: string) =>
-          audit.note({ operator, action, handle: null, detail: withoutAddresses(detail).slice(0, DETAIL_LENGTH) })
         // This row is part of the backup. The row with the outcome is written after the end of the backup.
-        yield* noted("begin backup", target)
+        yield* noted(operator, "begin backup", target)
         return yield* backUp({ target, database: database.backup, schema: yield* schema, store }).pipe(
-          Effect.onExit((exit) =>
-            Effect.catch(
-              Exit.isSuccess(exit)
-                ? noted("backup", `${target}: ${exit.value.bytes} bytes`)
-                : noted("refused backup", `${target}: ${whyOf(exit.cause)}`),
-              (error) =>
-                Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
-            )
-          ),
+          Effect.onExit(outcome(operator, target)),
           Effect.catchTag("BackupRefused", ({ message }) => Effect.fail(new Conflict({ message }))),
           Effect.catchTag("SqlError", Effect.die)
         )
@@ -109,47 +164,78 @@ export class Backups extends Context.Service<Backups, {
         return Backups.of({ make, step: Effect.succeed(none), schedule: Effect.succeed(undefined) })
       }
 
-      const kept = yield* backupStore(config, place)
+      const names = new BackupNames(yield* Effect.orDie(idOf(config.DATA_DIR)))
+      const kept = yield* backupStore(config, place, names)
+      const monotonic = monotonicMillis(clock)
+      const startedAt = yield* Clock.currentTimeMillis
       /** When the newest backup began; undefined while this is not known, or if there is none. */
       let newest: number | undefined
       let problem: string | null = null
+      let failures = 0
       let waitsUntil = Number.NEGATIVE_INFINITY
       yield* backupInterval.readsIn(() => everyHours * 3_600)
-      yield* backupAge.readsIn(() =>
-        newest === undefined ? undefined : Math.max(0, (clock.currentTimeMillisUnsafe() - newest) / 1_000)
-      )
+      // While no backup is known, the age is the time since the start, so that an alert sees that there is none.
+      yield* backupAge.readsIn(() => Math.max(0, (clock.currentTimeMillisUnsafe() - (newest ?? startedAt)) / 1_000))
 
-      const isDue = (now: number): boolean => newest === undefined || now - newest >= everyHours * HOUR_MS
+      /** A backup of the future was made before the clock was set back. */
+      const isDue = (now: number): boolean =>
+        newest === undefined || now - newest >= everyHours * HOUR_MS || newest - now > HOUR_MS
 
-      const makeNext = Effect.fnUntraced(function*(now: number, before: ReadonlyArray<StoredBackup>) {
-        const name = nameAt(now)
-        const staged = yield* kept.stage(name)
-        const made = yield* make(staged, SERVER).pipe(
-          Effect.andThen((made) => Effect.as(checkBackup(staged), made)),
-          Effect.tap(() => kept.keep(name)),
-          Effect.onError(() => Effect.promise(() => rm(staged, { force: true })))
-        )
-        newest = now
-        yield* Effect.logInfo(`Made the backup ${name} in ${place}: ${made.bytes} bytes, restored and read for a check`)
-        for (const { name } of before.slice(0, Math.max(0, before.length + 1 - keep))) yield* kept.remove(name)
+      /** Fails before anything is written if the disk at `staged` has no room for a backup and its database. */
+      const hasRoom = Effect.fnUntraced(function*(database: OnlineBackup, staged: string) {
+        const whole = yield* bytesOfBackup({ database, store })
+        const unpacked = yield* bytesOfBackup({ database, store: undefined })
+        const { bavail, bsize } = yield* io(() => statfs(path.dirname(staged)))
+        const needed = whole + unpacked + SPARE_BYTES
+        if (bavail * bsize < needed) {
+          return yield* new BackupRefused({
+            message: `the disk of ${path.dirname(staged)} has ${
+              megabytes(bavail * bsize)
+            } free, and a backup with its check needs ${megabytes(needed)}`
+          })
+        }
       })
+
+      const makeNext = Effect.fnUntraced(function*(online: OnlineBackup, now: number) {
+        const name = names.at(now)
+        const shown = `${place.replace(/\/+$/, "")}/${name}`
+        yield* noted(SERVER, "begin backup", shown)
+        const made = yield* Effect.gen(function*() {
+          const staged = yield* kept.stage(name)
+          return yield* Effect.gen(function*() {
+            yield* hasRoom(online, staged)
+            const made = yield* backUp({ target: staged, database: online, schema: yield* schema, store })
+            yield* checkBackup(staged)
+            yield* kept.keep(name)
+            return made
+          }).pipe(Effect.ensuring(removed(staged)))
+        }).pipe(Effect.onExit(outcome(SERVER, shown)))
+        newest = now
+        yield* Effect.logInfo(`Made the backup ${shown}: ${made.bytes} bytes, restored and read for a check`)
+      })
+
+      const removeOld = Effect.gen(function*() {
+        for (const { name } of (yield* kept.list).slice(0, -keep)) yield* kept.remove(name)
+      }).pipe(
+        Effect.catch((error) => Effect.logWarning(`Old backups in ${place} could not be removed: ${error.message}`))
+      )
 
       const step = Effect.gen(function*() {
         const now = yield* Clock.currentTimeMillis
-        if (!isDue(now) || now < waitsUntil) return 0
-        const before = yield* kept.list
-        newest = before.at(-1)?.at
+        if (database.backup === undefined || !isDue(now) || monotonic() < waitsUntil) return 0
+        newest = (yield* kept.list).at(-1)?.at
         if (!isDue(now)) return 0
-        yield* makeNext(now, before)
+        yield* makeNext(database.backup, now)
+        yield* removeOld
         return 1
       }).pipe(
         Effect.matchCauseEffect({
           onSuccess: (rows) =>
             Effect.sync(() => {
-              if (rows > 0) {
-                backupsMade.at("done").add()
-                problem = null
-              }
+              if (rows === 0) return rows
+              backupsMade.at("done").add()
+              problem = null
+              failures = 0
               return rows
             }),
           onFailure: (cause) =>
@@ -157,14 +243,13 @@ export class Backups extends Context.Service<Backups, {
               ? Effect.interrupt
               : Effect.suspend(() => {
                 backupsMade.at("failed").add()
-                waitsUntil = clock.currentTimeMillisUnsafe() + RETRY_MS
+                const wait = Math.min(RETRY_MS * 2 ** failures++, everyHours * HOUR_MS)
+                waitsUntil = monotonic() + wait
                 problem = whyOf(cause)
-                return Effect.as(
-                  Effect.logError(
-                    `The backup in ${place} failed, and will be tried again in ${RETRY_MS / 60_000} minutes: ${problem}`
-                  ),
-                  0
-                )
+                const text = `The backup in ${place} failed, and will be tried again in ${
+                  wait / 60_000
+                } minutes: ${problem}`
+                return Effect.as(Cause.hasDies(cause) ? Effect.logError(text, cause) : Effect.logError(text), 0)
               })
         }),
         Effect.map((rows) => ({ rows, more: false }))
@@ -174,6 +259,10 @@ export class Backups extends Context.Service<Backups, {
         make,
         step,
         schedule: kept.list.pipe(
+          Effect.timeoutOrElse({
+            duration: LIST_TIMEOUT,
+            orElse: () => Effect.fail(new BackupRefused({ message: `${place} does not answer.` }))
+          }),
           Effect.map((backups) => ({ everyHours, place, keep, backups, problem })),
           Effect.mapError(({ message }) => new Conflict({ message }))
         )
