@@ -244,7 +244,7 @@ const EXPOSURE = 20
 
 describe.skipIf(missingSystemd !== "")(`the units in deploy/systemd${missingSystemd}`, () => {
   const source = join(ROOT, "deploy/systemd")
-  const units = readdirSync(source)
+  const units = readdirSync(source).filter((name) => /\.(service|timer)$/.test(name))
   let folder: string
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), "parley-units-"))
