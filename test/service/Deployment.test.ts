@@ -96,3 +96,10 @@ it("the image is built from the files that the build of a server needs, and no o
   assert.deepStrictEqual(kept.filter(ignored), [])
   assert.deepStrictEqual(left.filter((path) => !ignored(path)), [])
 })
+
+it("the unit of a server may write wherever the unit of its backup may, because the server writes the backup", () => {
+  const writable = (unit: string): ReadonlyArray<string> =>
+    Array.from(read(`deploy/systemd/${unit}`).matchAll(/^ReadWritePaths=-?(.+)$/gm), ([, path]) => path ?? "")
+  assert.isNotEmpty(writable("parley-backup.service"))
+  assert.includeMembers([...writable("parley.service")], [...writable("parley-backup.service")])
+})
