@@ -101,7 +101,8 @@ describe("on a server", () => {
     let output = ""
     for (const stream of [child.stdout, child.stderr])
       stream.setEncoding("utf8").on("data", (text: string) => (output += text))
-    child.stdin.end(script.join("\n"))
+    // Through one pipe, so that errors come between the lines before and after them.
+    child.stdin.end(["exec 2>&1", ...script].join("\n"))
     const ended = new Promise<number | null>((resolve) => child.on("close", resolve))
     const code = await within("the end of the commands", ended, 3 * LONGEST_WAIT_MS).finally(() =>
       child.kill("SIGKILL")
