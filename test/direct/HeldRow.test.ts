@@ -136,7 +136,7 @@ it.live("a send that meets a lock for 5 s is answered with 503 and stored never,
     yield* blocked((count) => count === 0)
     const stored = sql<{ n: number }>`SELECT count(*) AS n FROM messages WHERE client_msg_id LIKE 'late-_'`
     assert.strictEqual((yield* stored)[0]?.n, 0)
-    for (const key of ["late-1", "late-2", "late-1"]) parse(yield* Effect.exit(send(held.a, to(held.b), draft(key))))
+    for (const key of ["late-1", "late-2", "late-1"]) parse(yield* decided(send(held.a, to(held.b), draft(key))))
     assert.strictEqual((yield* stored)[0]?.n, 2)
   }).pipe(Effect.provide(modules)))
 
