@@ -717,7 +717,7 @@ describe("A2A and its posts", () => {
   })
 })
 
-describe("A2A, as any program sees it", () => {
+describe("the A2A endpoints over plain HTTP", () => {
   let alice: TestAgent
   let bob: TestAgent
   beforeAll(async () => {

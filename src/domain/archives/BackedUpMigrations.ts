@@ -5,7 +5,7 @@ import { VERSION } from "#infrastructure/platform/Version"
 import { Effect, Layer } from "effect"
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import * as path from "node:path"
-import { backUp, BackupRefused } from "./Backup.ts"
+import { backUp, BackupRefused, refusedBy } from "./Backup.ts"
 
 /** The folder in DATA_DIR with the backups that were made before migrations. */
 export const BACKUPS = "backups"
@@ -16,11 +16,7 @@ export const fileBefore = (dataDir: string, from: number): string => path.join(d
 /** The file that exists while a migration is under way, or was interrupted. Its text is the name of the backup. */
 const markerIn = (dataDir: string): string => path.join(dataDir, BACKUPS, "migrating")
 
-const io = <A>(run: () => A): Effect.Effect<A, BackupRefused> =>
-  Effect.try({
-    try: run,
-    catch: (error) => new BackupRefused({ message: error instanceof Error ? error.message : String(error) })
-  })
+const io = <A>(run: () => A): Effect.Effect<A, BackupRefused> => Effect.try({ try: run, catch: refusedBy })
 
 /** The backup that was made before a migration that was interrupted. */
 const backupOfInterrupted = (marker: string): string | undefined => {

@@ -20,8 +20,12 @@ const errorOf = (error: unknown): Error => error instanceof Error ? error : new 
 
 const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, Error> => Effect.tryPromise({ try: run, catch: errorOf })
 
-const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> =>
-  Effect.mapError(attempt(run), ({ message }) => refuse(message))
+/** Makes a refusal of any error. */
+export const refusedBy = (error: unknown): BackupRefused => refuse(errorOf(error).message)
+
+/** Runs operations on files or stores. A failure is a refusal. */
+export const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> =>
+  Effect.tryPromise({ try: run, catch: refusedBy })
 
 /** The last entry of a backup. A backup without this entry is incomplete. */
 const Contents = Schema.Struct({

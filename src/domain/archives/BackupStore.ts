@@ -1,7 +1,7 @@
-import { Effect } from "effect"
+import type { Effect } from "effect"
 import { mkdir, readdir, rm } from "node:fs/promises"
 import * as path from "node:path"
-import { BackupRefused } from "./Backup.ts"
+import { type BackupRefused, io } from "./Backup.ts"
 
 /** A backup that a server has made on its own. `at` is in milliseconds. */
 export interface StoredBackup {
@@ -66,13 +66,6 @@ export class BackupNames {
     }).sort((one, other) => one.at - other.at)
   }
 }
-
-/** Makes a refusal of any error. */
-export const refusedBy = (error: unknown): BackupRefused =>
-  new BackupRefused({ message: error instanceof Error ? error.message : String(error) })
-
-export const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> =>
-  Effect.tryPromise({ try: run, catch: refusedBy })
 
 /** The path of a staged backup. A backup of which a check has not yet come to its end has another name. */
 export const stagedIn = (folder: string, name: string): string => path.join(folder, name + UNCHECKED)

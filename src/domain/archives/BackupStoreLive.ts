@@ -4,8 +4,8 @@ import { Clock, Effect } from "effect"
 import { open, readdir, rename, rm, stat } from "node:fs/promises"
 import * as path from "node:path"
 import { BACKUPS } from "./BackedUpMigrations.ts"
-import { BackupRefused } from "./Backup.ts"
-import { type BackupNames, type BackupStore, io, stagedIn, stageIn } from "./BackupStore.ts"
+import { BackupRefused, io } from "./Backup.ts"
+import { type BackupNames, type BackupStore, stagedIn, stageIn } from "./BackupStore.ts"
 
 /** Keeps backups in a folder. The folder is never created, because it may be a disk that is not mounted. */
 const inFolder = (folder: string, names: BackupNames): BackupStore => {

@@ -18,7 +18,8 @@ import { createHash } from "node:crypto"
 import { createReadStream } from "node:fs"
 import { type FileHandle, open, rm } from "node:fs/promises"
 import type { Readable } from "node:stream"
-import { type BackupNames, type BackupStore, refusedBy, stagedIn, stageIn } from "./BackupStore.ts"
+import { refusedBy } from "./Backup.ts"
+import { type BackupNames, type BackupStore, stagedIn, stageIn } from "./BackupStore.ts"
 
 /** The smallest size of a part of an upload. The client hashes a part at once, on the thread that serves clients. */
 const MIN_PART_BYTES = 8 * 1024 * 1024

@@ -115,8 +115,8 @@ WHERE c.relkind IN ('r', 'm') AND c.relpersistence <> 't' AND (
 ORDER BY overdue DESC, bytes`
 
 /**
- * What the database server as a whole has used up. PostgreSQL hides the type of other roles' sessions from ordinary
- * roles.
+ * The age of the oldest transaction in all databases of the server, and how many connections are open and allowed.
+ * PostgreSQL does not show ordinary roles the type of other roles' sessions.
  */
 const USAGE = `SELECT (SELECT max(age(datfrozenxid))::bigint FROM pg_database) AS age,
   (SELECT count(*)::int FROM pg_stat_activity

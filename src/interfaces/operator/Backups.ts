@@ -1,6 +1,6 @@
 import { BACKUPS } from "#domain/archives/BackedUpMigrations"
-import { type BackedUp, backUp, BackupRefused, bytesOfBackup } from "#domain/archives/Backup"
-import { BackupNames, io, type StoredBackup } from "#domain/archives/BackupStore"
+import { type BackedUp, backUp, BackupRefused, bytesOfBackup, io } from "#domain/archives/Backup"
+import { BackupNames, type StoredBackup } from "#domain/archives/BackupStore"
 import { backupStore } from "#domain/archives/BackupStoreLive"
 import { type Batch, job } from "#infrastructure/cluster/Job"
 import { Database, type OnlineBackup } from "#infrastructure/database/Sql"
@@ -10,7 +10,6 @@ import { backupAge, backupInterval, backupsMade } from "#infrastructure/platform
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Cause, Clock, Context, Effect, Exit, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { mkdir, readFile, rm, statfs, writeFile } from "node:fs/promises"
@@ -128,17 +127,28 @@ export class Backups extends Context.Service<Backups, {
 
       const noted = (operator: string, action: string, detail: string) =>
         audit.note({ operator, action, handle: null, detail: withoutAddresses(detail).slice(0, DETAIL_LENGTH) })
-      /** Writes how a backup ended into the audit log. */
-      const outcome =
-        (operator: string, target: string) =>
-        (exit: Exit.Exit<BackedUp, BackupRefused | SqlError.SqlError | Unavailable>): Effect.Effect<void> =>
-          Effect.catch(
-            Exit.isSuccess(exit)
-              ? noted(operator, "backup", `${target}: ${exit.value.bytes} bytes`)
-              : noted(operator, "refused backup", `${target}: ${whyOf(exit.cause)}`),
-            (error) =>
-              Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
-          )
+      /**
+       * Writes into the audit log that a backup begins, and how it ended. The first row is part of the backup; the second
+       * one is written after its end.
+       */
+      const recorded = <E extends { readonly message: string }>(
+        operator: string,
+        target: string,
+        making: Effect.Effect<BackedUp, E>
+      ) =>
+        Effect.andThen(
+          noted(operator, "begin backup", target),
+          Effect.onExit(making, (exit) =>
+            Effect.catch(
+              Exit.isSuccess(exit)
+                ? noted(operator, "backup", `${target}: ${exit.value.bytes} bytes`)
+                : noted(operator, "refused backup", `${target}: ${whyOf(exit.cause)}`),
+              (error) =>
+                Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
+            ))
+        )
+      const backUpTo = (target: string, online: OnlineBackup) =>
+        Effect.flatMap(schema, (schema) => backUp({ target, database: online, schema, store }))
 
       const make = Effect.fnUntraced(function*(
         target: string,
@@ -150,10 +160,7 @@ export class Backups extends Context.Service<Backups, {
               "The database is PostgreSQL: back it up with pg_dump while the servers run, and then the file store with its own tools (docs/operations.md)."
           })
         }
-        // This row is part of the backup. The row with the outcome is written after the end of the backup.
-        yield* noted(operator, "begin backup", target)
-        return yield* backUp({ target, database: database.backup, schema: yield* schema, store }).pipe(
-          Effect.onExit(outcome(operator, target)),
+        return yield* recorded(operator, target, backUpTo(target, database.backup)).pipe(
           Effect.catchTag("BackupRefused", ({ message }) => Effect.fail(new Conflict({ message }))),
           Effect.catchTag("SqlError", Effect.die)
         )
@@ -199,17 +206,17 @@ export class Backups extends Context.Service<Backups, {
       const makeNext = Effect.fnUntraced(function*(online: OnlineBackup, now: number) {
         const name = names.at(now)
         const shown = `${place.replace(/\/+$/, "")}/${name}`
-        yield* noted(SERVER, "begin backup", shown)
-        const made = yield* Effect.gen(function*() {
+        const making = Effect.gen(function*() {
           const staged = yield* kept.stage(name)
           return yield* Effect.gen(function*() {
             yield* hasRoom(online, staged)
-            const made = yield* backUp({ target: staged, database: online, schema: yield* schema, store })
+            const made = yield* backUpTo(staged, online)
             yield* checkBackup(staged)
             yield* kept.keep(name)
             return made
           }).pipe(Effect.ensuring(removed(staged)))
-        }).pipe(Effect.onExit(outcome(SERVER, shown)))
+        })
+        const made = yield* recorded(SERVER, shown, making)
         newest = now
         yield* Effect.logInfo(`Made the backup ${shown}: ${made.bytes} bytes, restored and read for a check`)
       })
