@@ -55,7 +55,7 @@ export class RedisServer {
     )
     this.process = child
     process.once("exit", () => child.kill("SIGKILL"))
-    for (const deadline = Date.now() + 10_000; await this.answers() !== true;) {
+    for (const deadline = Date.now() + 180_000; await this.answers() !== true;) {
       if (Date.now() > deadline) throw new Error("redis-server did not start")
       await pause(5)
     }

@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { chanceFor, elapse, eventually } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
-import { attempt, Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
 import { MEASURES } from "../support/Promptly.ts"
 import { newAgent, parley, RELAXED, Server, type TestAgent } from "../support/Server.ts"
 
@@ -32,26 +32,13 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     for (const RUNNER_PORT of goodPorts) await cluster.add(undefined, { RUNNER_PORT })
     ada = await newAgent(cluster.nodes[0]!, "ada")
     bob = await newAgent(cluster.nodes[1]!, "bob")
-    await send(ada, bob, "hello")
-    await send(bob, ada, "hello to you")
+    await send(ada, { to: bob.handle }, "hello")
+    await send(bob, { to: ada.handle }, "hello to you")
   })
   afterAll(async () => {
     await Promise.all(bad.map((node) => node.kill().catch(() => undefined)))
     await cluster?.stop()
   })
-
-  /**
-   * As a client does that tries a send three times more: on a machine with much else to do one may take longer than it
-   * is held.
-   */
-  const send = async (from: TestAgent, to: TestAgent, text: string): Promise<void> => {
-    for (let tries = 1;; tries++) {
-      const answer = await attempt(from, { to: to.handle }, text)
-      if (answer.status === 503 && tries < 4) continue
-      // What was answered with 503 may have been committed all the same; then the repetition is answered with 200.
-      return assert.include(tries === 1 ? [201] : [201, 200], answer.status, `${answer}`)
-    }
-  }
 
   /**
    * Sends through both nodes, one after the other, until `until` completes, and 100 times at least; every send has to
@@ -68,7 +55,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     while (!state.over || sends < 100) {
       for (const node of cluster.nodes) {
         for (const [from, to] of [[ada, bob], [bob, ada]] as const) {
-          await send(on(node, from), to, "on and on")
+          await send(on(node, from), { to: to.handle }, "on and on")
           sends++
         }
         await eventually("a good node to be ready", async () => (await fetch(`${node.url}/v1/ready`)).ok || undefined)

@@ -223,14 +223,19 @@ const mcpOnNodes = (started: () => Cluster): void => {
   it("the 20 places of an agent are counted over both nodes, and free at once when callers hang up", async () => {
     const carol = await newAgent(one, "carol")
     const ends = Array.from({ length: 20 }, () => new AbortController())
-    const hanging = ends.map(({ signal }, i) =>
-      fetch(`${(i % 2 === 0 ? one : two).url}/mcp`, {
-        method: "POST",
-        signal,
-        headers: { authorization: `Bearer ${carol.key}`, "content-type": "application/json", ...older },
-        body: JSON.stringify(waitFor({ timeout_seconds: 50 }))
-      }).then((answer) => answer.text(), () => undefined)
-    )
+    // One that a busy node refuses, or answers because its time is over, asks again.
+    const hang = async (node: Server, signal: AbortSignal): Promise<void> => {
+      while (!signal.aborted) {
+        await fetch(`${node.url}/mcp`, {
+          method: "POST",
+          signal,
+          headers: { authorization: `Bearer ${carol.key}`, "content-type": "application/json", ...older },
+          body: JSON.stringify(waitFor({ timeout_seconds: 50 }))
+        }).then((answer) => answer.text()).catch(() => undefined)
+        await elapse("the time between two tries", 50)
+      }
+    }
+    const hanging = ends.map(({ signal }, i) => hang(i % 2 === 0 ? one : two, signal))
     await eventually("20 waits", async () => (await waits(one)) + (await waits(two)) === 20 || undefined)
     for (const node of [one, two]) {
       const client = await connect(node, carol)

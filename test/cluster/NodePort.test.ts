@@ -10,7 +10,8 @@ import { once } from "node:events"
 import { connect, type Socket } from "node:net"
 import { connect as connectTls } from "node:tls"
 import { Crowd } from "../support/Crowd.ts"
-import { breath, eventually, within } from "../support/Eventually.ts"
+import { breath, eventually, LONGEST_WAIT_MS, within } from "../support/Eventually.ts"
+import { MEASURES } from "../support/Promptly.ts"
 
 /** A port for nodes with this secret, what was logged of it, and what became of the connections that it took. */
 const open = Effect.fnUntraced(
@@ -207,7 +208,8 @@ describe("the port for other nodes", () => {
       })
       yield* Effect.sync(() => busy.write("x")).pipe(Effect.repeat(Schedule.spaced("50 millis")), Effect.forkScoped)
       yield* Effect.promise(() => Promise.all(silent.map(closed)))
-      assert.isFalse(isOver)
+      // A process that does nothing for two seconds ends this one too.
+      if (MEASURES) assert.isFalse(isOver)
       busy.destroy()
       yield* Effect.promise(() => busyEnd)
     }).pipe(Effect.scoped))
@@ -216,8 +218,8 @@ describe("the port for other nodes", () => {
     Effect.gen(function*() {
       const crowds: Array<Crowd> = []
       yield* Effect.addFinalizer(() => Effect.sync(() => crowds.forEach((crowd) => crowd.leave())))
-      const secured = yield* open("a secret", undefined, { RUNNER_CONNECTIONS: 4 })
-      const plain = yield* open(undefined, undefined, { RUNNER_CONNECTIONS: 4 })
+      const secured = yield* open("a secret", LONGEST_WAIT_MS, { RUNNER_CONNECTIONS: 4 })
+      const plain = yield* open(undefined, LONGEST_WAIT_MS, { RUNNER_CONNECTIONS: 4 })
       const [way] = clientTls(Redacted.make("a secret"))
       for (const { port, served } of [secured, plain]) {
         const node = port === plain.port ? connect(port, "127.0.0.1") : connectTls({ ...way, port, host: "127.0.0.1" })

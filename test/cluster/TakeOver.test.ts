@@ -125,7 +125,7 @@ const twoNodesAs = Effect.fnUntraced(function*(role?: string) {
   }
 })
 
-it.live("the rows of the nodes are read once for all parts of a node that wait for them", () =>
+it.effect("the rows of the nodes are read once for all parts of a node that wait for them", () =>
   Effect.gen(function*() {
     const { here } = yield* twoNodes
     const waiting = yield* Effect.forEach(

@@ -42,7 +42,7 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
     ada = await newAgent(one, "ada")
     bob = await newAgent(two, "bob")
     const made = await bob.http.post("/v1/webhooks", { url: receiver.url("/hook"), events: ["message.new"] })
-    assert.strictEqual(made.status, 201, `${made}`)
+    assert.isBelow(made.status, 300, `${made}`)
     socket = await Socket.hello(two, bob.key)
     await say(ada, "the first word", {})
     const answer = await bob.http.post("/v1/messages", {
@@ -51,7 +51,7 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
       type: "text",
       content: { text: "an answer" }
     })
-    assert.strictEqual(answer.status, 201, `${answer}`)
+    assert.isBelow(answer.status, 300, `${answer}`)
     await eventually("the post of the first word", () => receiver.posts.length > 0 || undefined)
   })
   afterAll(async () => {
@@ -66,7 +66,7 @@ export const traces = (started: () => { readonly cluster: Cluster; readonly coll
       type: "text",
       content: { text }
     }, headers)
-    assert.strictEqual(answer.status, 201, `${answer}`)
+    assert.isBelow(answer.status, 300, `${answer}`)
     return answer.body as { readonly id: string }
   }
 

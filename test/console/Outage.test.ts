@@ -3,7 +3,7 @@ import { isInstalled } from "../../runners/local/Postgres.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { Link } from "../support/Link.ts"
-import { Operating } from "../support/Operating.ts"
+import { Operating, request } from "../support/Operating.ts"
 import { startServer } from "../support/Server.ts"
 
 interface Overview {
@@ -52,7 +52,9 @@ describe.skipIf(!isInstalled(18))("while the database does not answer", () => {
 
       link.hold("there", "back")
       const before = seen.length
-      const answers = await Promise.all([program, session, unknown].map((operator) => operator.ask("GET", "/overview")))
+      const answers = await Promise.all(
+        [program, session, unknown].map(({ headers }) => request(server, "GET", "/overview", headers))
+      )
       assert.deepStrictEqual(answers.map(({ status }) => status), [200, 200, 503])
       assert.deepStrictEqual(answers.slice(0, 2).map(({ body }) => told(body as Overview)), [AWAY, AWAY])
       assert.strictEqual((answers[2]?.body as { readonly code: string } | undefined)?.code, "UNAVAILABLE")

@@ -3,6 +3,7 @@ import { isInstalled } from "../../runners/local/Postgres.ts"
 import { admin } from "../support/Admin.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { elapse, eventually } from "../support/Eventually.ts"
+import { MEASURES } from "../support/Promptly.ts"
 import { RawConnection } from "../support/RawConnection.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -81,44 +82,53 @@ describe.skipIf(!isInstalled(18))("a server whose database is away", () => {
 })
 
 describe.skipIf(!isInstalled(18))("a server that is asked to stop", () => {
-  it("158. completes upgrades and closes them with 1013 as long as it takes any, and refuses bad keys as ever", async () => {
-    const database = await freshDatabase(18)
-    const server = await startServer({
-      env: { DATABASE_URL: database, DRAIN_SECONDS: "5", HTTP_HEADERS_SECONDS: "60" }
-    })
-    const { alice, bob } = await newPair(server)
-    const mallory = await newAgent(server, "mallory")
-    await admin({ DATABASE_URL: database }, "agents", "suspend", mallory.handle)
-    const staying = await Socket.hello(server, bob.key)
+  // Its port is open for five seconds more: a machine that is too busy for that does it again.
+  const again = { retry: MEASURES ? 0 : 4 }
+  it(
+    "158. completes upgrades and closes them with 1013 as long as it takes any, and refuses bad keys as ever",
+    again,
+    async () => {
+      const database = await freshDatabase(18)
+      const server = await startServer({
+        env: { DATABASE_URL: database, DRAIN_SECONDS: "5", HTTP_HEADERS_SECONDS: "60" }
+      })
+      const { alice, bob } = await newPair(server)
+      const mallory = await newAgent(server, "mallory")
+      await admin({ DATABASE_URL: database }, "agents", "suspend", mallory.handle)
+      const staying = await Socket.hello(server, bob.key)
 
-    // Two requests that are only half there when it is told to stop.
-    const send = await RawConnection.open(server)
-    const body = JSON.stringify({ to: bob.handle, client_msg_id: freshMsgId(), content: { text: words() } })
-    send.write(
-      `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${alice.key}\r\nconnection: close\r\n` +
-        `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, 10)}`
-    )
-    const late = await RawConnection.open(server)
-    late.write(upgrade(alice.key).slice(0, 60))
-    server.terminate()
-    await eventually("503 on /v1/ready", async () => (await server.http().get("/v1/ready")).status === 503 || undefined)
+      // Two requests that are only half there when it is told to stop.
+      const send = await RawConnection.open(server)
+      const body = JSON.stringify({ to: bob.handle, client_msg_id: freshMsgId(), content: { text: words() } })
+      send.write(
+        `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${alice.key}\r\nconnection: close\r\n` +
+          `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, 10)}`
+      )
+      const late = await RawConnection.open(server)
+      late.write(upgrade(alice.key).slice(0, 60))
+      server.terminate()
+      await eventually(
+        "503 on /v1/ready",
+        async () => (await server.http().get("/v1/ready")).status === 503 || undefined
+      )
 
-    // It still serves, but for new sockets.
-    const sent = await say(alice, bob)
-    await staying.message(sent.id)
-    assert.include(await turnedAway(server, bearer(alice.key)), "shutting down")
-    assert.include(await turnedAway(server, {}), "shutting down")
-    ;(await Socket.refusal(server, bearer(unknown))).refused(401, "UNAUTHORIZED")
-    ;(await Socket.refusal(server, bearer(mallory.key))).refused(403, "AGENT_SUSPENDED")
+      // It still serves, but for new sockets.
+      const sent = await say(alice, bob)
+      await staying.message(sent.id)
+      assert.include(await turnedAway(server, bearer(alice.key)), "shutting down")
+      assert.include(await turnedAway(server, {}), "shutting down")
+      ;(await Socket.refusal(server, bearer(unknown))).refused(401, "UNAUTHORIZED")
+      ;(await Socket.refusal(server, bearer(mallory.key))).refused(403, "AGENT_SUSPENDED")
 
-    // The port is closed, the connection is not.
-    await eventually("new connections to be refused", () => fetch(server.url).then(() => undefined, () => true))
-    late.write(upgrade(alice.key).slice(60))
-    assert.strictEqual(await late.closeCode(), 1013)
-    assert.match(late.received, /^HTTP\/1\.1 101 /)
-    send.write(body.slice(10))
-    assert.match(await send.end(), /^HTTP\/1\.1 201 /)
-    await staying.closedWith(1001)
-    await server.stop()
-  })
+      // The port is closed, the connection is not.
+      await eventually("new connections to be refused", () => fetch(server.url).then(() => undefined, () => true))
+      late.write(upgrade(alice.key).slice(60))
+      assert.strictEqual(await late.closeCode(), 1013)
+      assert.match(late.received, /^HTTP\/1\.1 101 /)
+      send.write(body.slice(10))
+      assert.match(await send.end(), /^HTTP\/1\.1 201 /)
+      await staying.closedWith(1001)
+      await server.stop()
+    }
+  )
 })

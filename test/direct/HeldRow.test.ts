@@ -18,12 +18,12 @@ const modules = layerModules(layerPostgresTest(18), {
 
 type Agent = { readonly id: string; readonly handle: string }
 
-/**
- * The exit of a send that is repeated until it is decided, as every client does it: one that has waited for 5 s is
- * unavailable.
- */
-const decided = <A, E extends { readonly _tag: string }>(effect: Effect.Effect<A, E>) =>
-  Effect.exit(Effect.retry(effect, { while: ({ _tag }) => _tag === "Unavailable" }))
+/** Repeats what is unavailable, as every client does it: what has waited for 5 s. */
+const untilTaken = <A, E extends { readonly _tag: string }>(effect: Effect.Effect<A, E>) =>
+  Effect.retry(effect, { while: ({ _tag }) => _tag === "Unavailable" })
+
+/** The exit of a send that is repeated until it is decided. */
+const decided = <A, E extends { readonly _tag: string }>(effect: Effect.Effect<A, E>) => Effect.exit(untilTaken(effect))
 
 /** Waits until this many transactions wait for locks. */
 const blocked = Effect.fnUntraced(function*(isSo: (count: number) => boolean) {
@@ -52,8 +52,9 @@ const pairs = Effect.fnUntraced(function*(prefix: string, n: number) {
   return yield* Effect.forEach(Array.from({ length: n }, (_, i) => i), (i) =>
     Effect.gen(function*() {
       const [a, b] = [yield* newAgent(`${prefix}-a${i}`), yield* newAgent(`${prefix}-b${i}`)]
-      const { body } = yield* send(a, { _tag: "Direct", handle: b.handle }, draft(`${prefix}-hello-${i}`))
-      yield* send(b, { _tag: "Direct", handle: a.handle }, draft(`${prefix}-hello-${i}`))
+      const hello = draft(`${prefix}-hello-${i}`)
+      const { body } = yield* untilTaken(send(a, { _tag: "Direct", handle: b.handle }, hello))
+      yield* untilTaken(send(b, { _tag: "Direct", handle: a.handle }, hello))
       return { a, b, id: String((JSON.parse(body) as { conversation_id: string }).conversation_id) }
     }))
 })
@@ -64,7 +65,9 @@ const lock = Effect.fnUntraced(function*(statement: string, id: string) {
   const locked = yield* Deferred.make<void>()
   const end = yield* Deferred.make<void>()
   const fiber = yield* Effect.forkChild(sql.withTransaction(
-    sql.unsafe(statement, [id]).pipe(
+    // PostgreSQL does not end the transaction, however long it is idle.
+    sql`SELECT set_config('idle_in_transaction_session_timeout', '0', true)`.pipe(
+      Effect.andThen(sql.unsafe(statement, [id])),
       Effect.andThen(Deferred.succeed(locked, undefined)),
       Effect.andThen(Deferred.await(end))
     )
@@ -105,7 +108,7 @@ it.live("while a conversation's row is locked, sends to others are answered prom
     const seqs = (yield* Fiber.join(waiting)).map((exit) => parse(exit).seq)
     assert.sameMembers(seqs, [3, 4, 5])
     // Nothing is stored twice, whoever asks again.
-    assert.strictEqual(parse(yield* Effect.exit(send(held.a, to(held.b), draft("wait-2")))).seq, seqs[1])
+    assert.strictEqual(parse(yield* decided(send(held.a, to(held.b), draft("wait-2")))).seq, seqs[1])
     const [row] = yield* sql<{ n: number }>`SELECT count(*) AS n FROM messages WHERE conversation_id = ${held.id}`
     assert.strictEqual(row?.n, 5)
   }).pipe(Effect.provide(modules)))
@@ -169,7 +172,7 @@ it.live("while an inbox is locked, the acknowledgements and reads of others are 
     const deliveries = yield* Deliveries
     const [held, ...others] = yield* pairs("acks", 6)
     if (held === undefined) return assert.fail("no pair")
-    const read = ({ b, id }: typeof held) => deliveries.readThrough(b.id, b.handle, id, 1)
+    const read = ({ b, id }: typeof held) => untilTaken(deliveries.readThrough(b.id, b.handle, id, 1))
     const acknowledge = ({ a }: typeof held) => deliveries.acknowledge(a.id, 1)
     const stored = Effect.fnUntraced(function*(some: ReadonlyArray<typeof held>) {
       const ids = some.flatMap(({ a, b }) => [a.id, b.id])

@@ -90,7 +90,7 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
         env: { HTTP_CONNECTIONS_PER_PEER: "5", TRUST_PROXY_ADDRESSES: "127.0.0.1", HTTP_FIRST_BYTE_SECONDS: "60" }
       }),
       // Less than the time that the server leaves for the head of a request that has begun.
-      startServer({ env: { HTTP_FIRST_BYTE_SECONDS: "5" } })
+      startServer({ env: { HTTP_FIRST_BYTE_SECONDS: "5", HTTP_HEADERS_SECONDS: "100" } })
     ])
     agent = await newAgent(small, "held")
   })

@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import { delimiter, join } from "node:path"
 import { type Browser, type BrowserContextOptions, chromium, type Page } from "playwright-core"
+import { LONGEST_WAIT_MS } from "../support/Eventually.ts"
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8")
 const NAMES = ["chromium", "chromium-browser", "google-chrome"]
@@ -101,7 +102,7 @@ export class Watched {
       )
     })
     const page = await context.newPage()
-    page.setDefaultTimeout(60_000)
+    page.setDefaultTimeout(LONGEST_WAIT_MS)
     return new Watched(page, [origin, ...stores])
   }
 

@@ -11,6 +11,7 @@ import type { TestProject } from "vitest/node"
 import { bundleFolder } from "../../runners/bundle.js"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import { LONGEST_WAIT_MS } from "./Eventually.ts"
+import { endedLate } from "./ServerLogs.ts"
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -81,8 +82,8 @@ const endedBadly = async (folder: string): Promise<ReadonlyArray<string>> => {
       code = await readFile(join(folder, name, "ended"), "utf8").catch(() => undefined)
       if (code === undefined) await new Promise((resolve) => setTimeout(resolve, 50))
     }
-    if (code === "0") continue
     const log = await readFile(join(folder, name, "last.log"), "utf8").catch(() => "")
+    if (code === "0" || endedLate(Number(code), log)) continue
     problems.push(`the server of several test files in ${name} ended with ${code ?? "nothing yet"}\n${log}`)
   }
   return problems

@@ -26,6 +26,8 @@ export class Answer {
   readonly status: number
   readonly headers: Headers
   readonly text: string
+  /** Whether it was asked for more than once: an answer of 503 that came before may have been stored all the same. */
+  repeated = false
 
   constructor(request: string, status: number, headers: Headers, text: string) {
     this.request = request
@@ -71,8 +73,13 @@ export class Answer {
 
   /** Asserts that this is a refusal with this status and code, and returns its body. */
   refused(status: number, code: string): Refusal {
-    assert.deepStrictEqual([this.status, this.status < 400 ? undefined : this.refusal.code], [status, code], `${this}`)
+    assert.deepStrictEqual([this.status, this.code], [status, code], `${this}`)
     return this.refusal
+  }
+
+  /** The code of a refusal. */
+  get code(): string | undefined {
+    return this.status < 400 ? undefined : this.refusal.code
   }
 
   private get refusal(): Refusal {
@@ -101,14 +108,22 @@ export class Http {
   readonly base: string
   readonly key: string | undefined
   private readonly observe: Observer
+  private readonly isPatient: boolean
 
-  constructor(base: string, key: string | undefined, observe: Observer) {
+  /** A patient one repeats what is answered with 503 `UNAVAILABLE`. */
+  constructor(base: string, key: string | undefined, observe: Observer, isPatient = false) {
     this.base = base
     this.key = key
     this.observe = observe
+    this.isPatient = isPatient
   }
 
-  async request(method: string, path: string, input: RequestInput = {}): Promise<Answer> {
+  request(method: string, path: string, input: RequestInput = {}): Promise<Answer> {
+    const ask = () => this.once(method, path, input)
+    return this.isPatient ? untilTaken(ask) : ask()
+  }
+
+  private async once(method: string, path: string, input: RequestInput): Promise<Answer> {
     const headers: Record<string, string> = {}
     if (this.key !== undefined) headers["authorization"] = `Bearer ${this.key}`
     const init: RequestInit = { method, redirect: "manual" }
@@ -147,13 +162,16 @@ export class Http {
 const MAX_TRIES = 720
 
 /**
- * Repeats a request for three minutes while the answer is 503, as the published client does: a server that stalled on a
- * busy machine refuses changes for a moment afterwards. Only for requests that can be repeated.
+ * Repeats a request for three minutes while the answer is 503 `UNAVAILABLE`, as the published client does: a server
+ * that stalled on a busy machine refuses changes for a moment afterwards. Only for requests that can be repeated.
  */
 export const untilTaken = async (ask: () => Promise<Answer>): Promise<Answer> => {
   for (let tries = 1;; tries++) {
     const answer = await ask()
-    if (answer.status !== 503 || tries === MAX_TRIES) return answer
+    if (answer.status !== 503 || answer.code !== "UNAVAILABLE" || tries === MAX_TRIES) {
+      answer.repeated ||= tries > 1
+      return answer
+    }
     console.warn(`asked again: ${answer}`)
     await elapse("the time for which a server that stalled refuses requests", 250)
   }

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { adminHere } from "./Admin.ts"
-import { type Answer, bare } from "./Http.ts"
+import { type Answer, bare, untilTaken } from "./Http.ts"
 import type { Server } from "./Server.ts"
 
 export const COOKIE = "parley_console"
@@ -65,7 +65,7 @@ export class Operating {
   }
 
   ask(method: string, path: string, body?: unknown): Promise<Answer> {
-    return request(this.server, method, path, this.headers, body)
+    return untilTaken(() => request(this.server, method, path, this.headers, body))
   }
 
   /** The body of an answer that must be 200. */

@@ -1,6 +1,10 @@
 /** How many lines of a server's output are printed. */
 const LINES = 200
 
+/** Whether a server got too little processor time after SIGTERM to finish in time, and said so. Not in `test:pace`. */
+export const endedLate = (code: number | string, stderr: string): boolean =>
+  process.env["LONG"] === undefined && code === 1 && stderr.includes("not everything could be finished within")
+
 /** The last output of a server, to be printed when a test fails. */
 export class ServerLog {
   readonly name: string

@@ -9,6 +9,7 @@ import { isInstalled, PostgresServer } from "../../runners/local/Postgres.ts"
 import { history } from "../../test/contract/Talk.ts"
 import { admin } from "../../test/support/Admin.ts"
 import { eventually } from "../../test/support/Eventually.ts"
+import { Http } from "../../test/support/Http.ts"
 import { metric } from "../../test/support/Metrics.ts"
 import { attempt } from "../../test/support/Nodes.ts"
 import { runParley } from "../../test/support/RunParley.ts"
@@ -37,10 +38,11 @@ const talkers = async (server: Server): Promise<readonly [TestAgent, TestAgent]>
 /** Sends until sends have been refused ten times in a row, and returns the ids that were acknowledged. */
 const sendUntilRefused = async (from: TestAgent, to: TestAgent): Promise<Array<string>> => {
   const acknowledged: Array<string> = []
+  const http = new Http(from.http.base, from.key, () => undefined)
   for (let inARow = 0; inARow < 10;) {
     const answers = await Promise.all(
       Array.from({ length: 8 }, (_, i) =>
-        from.http.post("/v1/messages", {
+        http.post("/v1/messages", {
           to: to.handle,
           client_msg_id: `${i}-${Math.random()}`,
           content: { text: randomBytes(10_000).toString("hex") }

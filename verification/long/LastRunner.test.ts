@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually } from "../../test/support/Eventually.ts"
-import { attempt, Cluster, missingForNodes, send } from "../../test/support/Nodes.ts"
+import { Http } from "../../test/support/Http.ts"
+import { Cluster, missingForNodes, send } from "../../test/support/Nodes.ts"
 import { newAgent, type Server } from "../../test/support/Server.ts"
 import { Socket } from "../../test/support/Socket.ts"
 
@@ -65,7 +66,9 @@ describe.skipIf(missingForNodes !== "")(`runners that die beside a gateway${miss
           : undefined
       })
       assert.match(why, /No node that owns shards is there: start one with ROLE=runner/)
-      ;(await attempt(ada, { to: bob.handle }, "to nobody")).refused(503, "UNAVAILABLE")
+      const once = new Http(gateway.url, ada.key, () => undefined)
+      ;(await once.post("/v1/messages", { to: bob.handle, client_msg_id: "to nobody", content: { text: "to nobody" } }))
+        .refused(503, "UNAVAILABLE")
       assert.strictEqual(await shards(gateway), 0)
       one = await cluster.add(one)
       await eventually(
