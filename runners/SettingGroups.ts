@@ -42,6 +42,7 @@ const RULES: ReadonlyArray<Rule> = [
   { title: "Requests", names: beginning("HTTP_", "HELD_", "IDEMPOTENCY_") },
   { title: "Sockets and presence", names: beginning("SOCKETS_", "PRESENCE_", "ECHO_OWN") },
   { title: "Webhooks", names: beginning("WEBHOOK_") },
+  { title: "Who may register", names: beginning("REGISTRATION") },
   { title: "OAuth sign-in", names: beginning("OAUTH", "LIMITS_OAUTH", "LIMITS_SIGN_IN") },
   { title: "How long things are kept", names: beginning("RETENTION_") },
   {

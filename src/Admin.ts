@@ -11,6 +11,7 @@ import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
+import { AccountRescue } from "#interfaces/operator/AccountRescue"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { Backups } from "#interfaces/operator/Backups"
@@ -18,6 +19,7 @@ import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
 import { Erasure } from "#interfaces/operator/Erasure"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { Invitations } from "#interfaces/operator/Invitations"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
@@ -47,6 +49,7 @@ const leftToServers = Layer.succeed(
  */
 const withoutServer = Layer.mergeAll(
   Layer.mock(Budgets)({ addressOf: () => "" }),
+  Layer.mock(AccountRescue)({}),
   Layer.mock(GrantAdmin)({ list: () => Effect.succeed([]) }),
   Layer.mock(LimitChanges)({}),
   Layer.mock(Nodes)({ self: () => "", agent: () => Effect.succeed({ sockets: [], rates: [], silent: [] }) }),
@@ -62,6 +65,7 @@ export const routes = CommandLineHttp.pipe(
     ConsoleAccess.layer,
     DeadDeliveries.layer,
     Erasure.layer,
+    Invitations.layer,
     OperatedGroups.layer,
     Reports.layer,
     withoutServer

@@ -7,10 +7,12 @@ import { CommandsApi } from "#interfaces/console/CommandsApi"
 import { CommandsHttp } from "#interfaces/console/CommandsHttp"
 import { ConsoleApi } from "#interfaces/console/ConsoleApi"
 import { ConsoleAuthorization, hidden } from "#interfaces/console/ConsoleAuthorization"
+import { InvitationsHttp } from "#interfaces/console/InvitationsHttp"
 import { LimitsHttp } from "#interfaces/console/LimitsHttp"
 import { ModerationHttp } from "#interfaces/console/ModerationHttp"
 import { NodesHttp } from "#interfaces/console/NodesHttp"
 import { OAuthHttp } from "#interfaces/console/OAuthHttp"
+import { AccountRescue } from "#interfaces/operator/AccountRescue"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { Backups } from "#interfaces/operator/Backups"
@@ -18,6 +20,7 @@ import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
 import { Erasure } from "#interfaces/operator/Erasure"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { Invitations } from "#interfaces/operator/Invitations"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { NodeSampler } from "#interfaces/operator/NodeSampler"
@@ -44,7 +47,16 @@ const nothing = HttpRouter.use((router) =>
   })
 )
 
-const groups = Layer.mergeAll(DoorHttp, AccessHttp, NodesHttp, AgentsHttp, LimitsHttp, ModerationHttp, OAuthHttp)
+const groups = Layer.mergeAll(
+  DoorHttp,
+  AccessHttp,
+  NodesHttp,
+  AgentsHttp,
+  InvitationsHttp,
+  LimitsHttp,
+  ModerationHttp,
+  OAuthHttp
+)
 const middleware = Layer.mergeAll(ConsoleAuthorization.layer, UncachedErrors.layer)
 
 /** The routes of the operators' API. */
@@ -71,6 +83,8 @@ export const services = Nodes.layer.pipe(
       ConsoleAccess.layer,
       Layer.provideMerge(Backups.layer, AuditLog.layer),
       Erasure.layer,
+      Invitations.layer,
+      AccountRescue.layer,
       AgentAdmin.layer,
       Reports.layer,
       DeadDeliveries.layer

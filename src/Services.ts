@@ -50,8 +50,10 @@ import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
 import { PushRouter } from "#domain/push/PushRouter"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
+import { Admissions } from "#domain/registration/Admissions"
 import { Codes } from "#domain/registration/Codes"
 import { CodesRepo } from "#domain/registration/CodesRepo"
+import { InvitationsRepo } from "#domain/registration/InvitationsRepo"
 import { PublicRegistration } from "#domain/registration/PublicRegistration"
 import { Registration } from "#domain/registration/Registration"
 import { Replies } from "#domain/replies/Replies"
@@ -111,7 +113,9 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(
     Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer, Grants.layer)
   ),
-  Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
+  Layer.provideMerge(
+    Layer.mergeAll(Admissions.layer, Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)
+  ),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
@@ -136,6 +140,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     CodesRepo.layer,
     ColdSlots.layer,
     GrantsRepo.layer,
+    InvitationsRepo.layer,
     ContactsRepo.layer,
     DirectRepo.layer,
     HistoryRepo.layer,

@@ -488,6 +488,13 @@ describe("the operators' API of a standalone server", () => {
     agent: ({ handle }) => [["agents", "look", handle], /^inbox +last_no 0/m],
     why: ({ handle }) => [["agents", "why", handle], /^stops_at +messages$/m],
     disconnect: ({ handle }) => [["agents", "disconnect", handle], /0 sockets are closed/],
+    rekey: () => [["agents", "rekey", "--help"], /a new key, which is printed once/],
+    setEmail: (
+      { handle }
+    ) => [["agents", "set-email", handle, `${handle}@example.org`], new RegExp(`^email +${handle}@example.org$`, "m")],
+    invite: () => [["invitations", "create", "--uses", "3"], /\/join#inv_/],
+    invitations: () => [["invitations", "list"], /^ivt_\S+ +open +0 +3 /m],
+    endInvitation: () => [["invitations", "end", "--help"], /End an invitation/],
     suspend: ({ handle }) => [["agents", "suspend", handle, "--reason", "a test"], /is suspended/],
     restore: ({ handle }) => [["agents", "restore", handle], /is active/],
     erase: () => [["erase", "--help"], /Delete an agent permanently/],
@@ -526,6 +533,9 @@ describe("the operators' API of a standalone server", () => {
     }
   })
 
+  /** Calls that sessions and programs may not make, because they give somebody the agent. */
+  const COMMAND_LINE: ReadonlyArray<string> = ["rekey", "setEmail"]
+
   /** The action that the audit log has for a call; a look is `show` and the call's name. */
   const ACTIONS: Readonly<Record<string, string>> = {
     redeem: "open console session",
@@ -538,6 +548,8 @@ describe("the operators' API of a standalone server", () => {
     suspend: "suspend",
     restore: "restore",
     erase: "erase",
+    invite: "invite",
+    endInvitation: "end invitation",
     changeLimit: "change limit",
     takeBackLimit: "take limit back",
     uphold: "uphold report",
@@ -589,16 +601,22 @@ describe("the operators' API of a standalone server", () => {
       changeLimit: { value: 900, agent: about!.handle },
       retryAll: { agent: about!.handle },
       suspend: { reason: "a test" },
+      setEmail: { email: `${about!.handle}@example.net` },
       refuseClient: { kind: "redirect_host", value: "evil.example" },
       allowClient: { kind: "redirect_host", value: "evil.example" },
       erase: { confirm: others[0]!.handle }
     }
+    const invitation = await operator.ok<{ readonly id: string }>("POST", "/invitations", {})
     const places = (call: string): Readonly<Record<string, string>> => ({
       handle: call === "erase" ? others[0]!.handle : about!.handle,
       address: new URL(server.url).host,
       name: "LIMITS_CARDS_PER_MINUTE",
       no: String(dead.no),
-      id: call === "group" ? group.id : reports[call === "uphold" ? 0 : 1]!.id
+      id: call === "group"
+        ? group.id
+        : call === "endInvitation"
+        ? invitation.id
+        : reports[call === "uphold" ? 0 : 1]!.id
     })
     for (
       const [call, endpoint] of Object.values(ConsoleApi.groups).flatMap((group) => Object.entries(group.endpoints))
@@ -624,17 +642,18 @@ describe("the operators' API of a standalone server", () => {
         const answer = link === undefined
           ? await who.ask(method, address, method === "GET" ? undefined : bodies[call] ?? {})
           : await redeem(server, link)
-        assert.strictEqual(answer.status, 200, `${call}: ${answer}`)
+        assert.strictEqual(answer.status, COMMAND_LINE.includes(call) ? 403 : 200, `${call}: ${answer}`)
       }
       const entries = (await newest()).filter(({ no }) =>
         no > before
       ).slice(1)
       const line = entries.find(({ action }) =>
-        action === (ACTIONS[call] ?? `show ${call}`)
+        action === (COMMAND_LINE.includes(call) ? `refused ${call}` : ACTIONS[call] ?? `show ${call}`)
       )
       assert.isDefined(line, `${call} left ${JSON.stringify(entries)}`)
       assert.strictEqual(line?.operator, me, call)
-      if (path.includes(":handle")) assert.strictEqual(line?.agent, places(call)["handle"], call)
+      if (path.includes(":handle"))
+        assert.strictEqual(line?.agent, places(call)["handle"], call)
     }
     for (
       const [method, address, call] of [

@@ -159,6 +159,22 @@ eachDatabase((database) => {
         assert.strictEqual((yield* Effect.flip(requests.allow(reference, ["agent:read"])))._tag, "Unauthorized")
       }))
 
+    it.effect("who had signed in before the key or the address was replaced has to sign in again", () =>
+      Effect.gen(function*() {
+        const accounts = yield* Accounts
+        const requests = yield* AuthorizationRequests
+        const agent = yield* newcomer
+        const replacements = [accounts.replaceKey(agent.id), accounts.replaceEmail(agent.id, "else@example.com")]
+        for (const replace of replacements) {
+          const reference = yield* begin()
+          yield* requests.signIn(reference, agent.id)
+          yield* replace
+          assert.isUndefined(yield* requests.allow(reference, ["agent:read"]))
+          assert.isTrue(yield* requests.signIn(reference, agent.id))
+          assert.isDefined(yield* requests.allow(reference, ["agent:read"]))
+        }
+      }))
+
     it.effect("a document is read once within its time, and a failure is not remembered", () =>
       Effect.gen(function*() {
         const { find } = yield* Clients

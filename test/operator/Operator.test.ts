@@ -9,6 +9,7 @@ import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { callsOf } from "#interfaces/admin/AdminSocket"
 import { answerOf, type ApiCall, get, type OperatorRefused, post } from "#interfaces/admin/ApiCall"
+import { AccountRescue } from "#interfaces/operator/AccountRescue"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
 import { Backups } from "#interfaces/operator/Backups"
@@ -16,6 +17,7 @@ import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { DeadDeliveries } from "#interfaces/operator/DeadDeliveries"
 import { Erasure } from "#interfaces/operator/Erasure"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { Invitations } from "#interfaces/operator/Invitations"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
 import { NewAgents } from "#interfaces/operator/NewAgents"
 import { Nodes } from "#interfaces/operator/Nodes"
@@ -59,6 +61,7 @@ class Calls extends Context.Service<Calls, {
 }
 
 const services = Layer.mergeAll(
+  AccountRescue.layer,
   AgentAdmin.layer,
   AuditLog.layer,
   Layer.provide(Backups.layer, AuditLog.layer),
@@ -66,6 +69,7 @@ const services = Layer.mergeAll(
   ConsoleAccess.layer,
   DeadDeliveries.layer,
   Erasure.layer,
+  Invitations.layer,
   LimitChanges.layer(changeableLimits),
   NewAgents.layer,
   Nodes.layer,

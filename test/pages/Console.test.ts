@@ -13,7 +13,18 @@ import { picture } from "./Pictures.ts"
 
 const ALL = process.env["PAGES"] === "all"
 const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>`
-const PLACES = ["Overview", "Agents", "Groups", "Reports", "Webhooks", "Connections", "Limits", "Audit", "Sessions"]
+const PLACES = [
+  "Overview",
+  "Agents",
+  "Groups",
+  "Reports",
+  "Webhooks",
+  "Connections",
+  "Invitations",
+  "Limits",
+  "Audit",
+  "Sessions"
+]
 
 /** Every text in an answer of the API with markup behind it, but for times and cursors. */
 const spoilt = (value: unknown, key = ""): unknown =>

@@ -124,7 +124,7 @@ const interfaces = {
   /** What operators do and see: one service for each thing, on which the API renders. */
   operator: ["agents", "messages", "push", "enforcement", "registration", "oauth", "archives"],
   /** The operators' API. */
-  console: ["agents", "auth", "oauth", "archives", "operator"],
+  console: ["agents", "auth", "registration", "oauth", "archives", "operator"],
   /** The operators' command line, and the Unix socket on which it calls their API. */
   admin: ["archives", "operator", "console"],
   mcp: [

@@ -5,8 +5,10 @@ import { Deletions } from "#domain/agents/Deletions"
 import { Sessions } from "#domain/agents/Sessions"
 import { Skills } from "#domain/agents/Skills"
 import { Auth } from "#domain/auth/Auth"
+import { Admissions } from "#domain/registration/Admissions"
 import { Codes } from "#domain/registration/Codes"
 import { CodesRepo } from "#domain/registration/CodesRepo"
+import { InvitationsRepo } from "#domain/registration/InvitationsRepo"
 import { type Applicant, Registration } from "#domain/registration/Registration"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
@@ -67,8 +69,9 @@ const recording = Layer.mergeAll(
 /** Registration and accounts on a database, with neighbours that only record. */
 export const layerRoom = (database: TestDatabase, changes: Partial<Settings> = {}) =>
   Layer.mergeAll(Registration.layer, Auth.layer).pipe(
+    Layer.provideMerge(Admissions.layer),
     Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer)),
-    Layer.provideMerge(Layer.mergeAll(Agents.layer, CodesRepo.layer)),
+    Layer.provideMerge(Layer.mergeAll(Agents.layer, CodesRepo.layer, InvitationsRepo.layer)),
     Layer.provideMerge(Layer.mergeAll(AgentsRepo.layer, Skills.layer)),
     Layer.provideMerge(Layer.provideMerge(MailQueue.layer, recording)),
     Layer.provideMerge(Neighbours.layer),
@@ -96,7 +99,7 @@ let count = 0
 /** Handle and address that no other test has. */
 export const fresh = (prefix = "reg"): Applicant => {
   const handle = `${prefix}-${++count}`
-  return { handle, email: `${handle}@example.com`, displayName: null, description: null }
+  return { handle, email: `${handle}@example.com`, displayName: null, description: null, inviteCode: null }
 }
 
 /** An account that went through registration. */

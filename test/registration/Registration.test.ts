@@ -51,7 +51,8 @@ describe("a registration", () => {
           pendingId,
           code: yield* codeTo(applicant.email)
         })
-        assert.deepInclude(agent, { ...applicant, status: "active", deletedAt: null })
+        const { inviteCode: _, ...profile } = applicant
+        assert.deepInclude(agent, { ...profile, status: "active", deletedAt: null })
         assert.match(agent.id, /^agt_[A-Za-z0-9_-]{16}$/)
         assert.match(apiKey, /^ac_[A-Za-z0-9_-]{43}$/)
         assert.strictEqual((yield* (yield* Auth).authenticate(apiKey)).id, agent.id)
@@ -794,6 +795,37 @@ eachDatabase((database) => {
             { readonly no: number }
           >`SELECT email_no AS no FROM agents WHERE email = ${email} ORDER BY 1`
           assert.deepStrictEqual(rows.map(({ no }) => no), Array.from(rows, (_, i) => i + 1))
+        }))
+
+      it.effect("a code for an address that the account no longer has replaces no key", () =>
+        Effect.gen(function*() {
+          const registration = yield* Registration
+          const accounts = yield* Accounts
+          const { email, id } = yield* newAccount()
+          const pendingId = yield* registration.recover(email)
+          yield* TestClock.adjust("1 second")
+          const code = yield* codeTo(email)
+          // As if the code had been issued while the address was replaced.
+          yield* accounts.replaceEmail(id, fresh().email)
+          assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId, code })), "EXPIRED")
+        }))
+
+      it.effect("addresses that move from one account to another keep their accounts apart, erased ones too", () =>
+        Effect.gen(function*() {
+          const accounts = yield* Accounts
+          const sql = yield* SqlClient.SqlClient
+          yield* sql`INSERT INTO secrets (name, value) VALUES ('erased_addresses', '\\x00') ON CONFLICT (name) DO NOTHING`
+          const erase = (id: string) =>
+            sql`
+            UPDATE agents SET email = erased_address(email), deleted_at = 1, key_hash = NULL WHERE id = ${id}`
+          const [first, second, third] = [yield* newAccount(), yield* newAccount(), yield* newAccount()]
+          yield* erase(first.id)
+          assert.isObject(yield* accounts.replaceEmail(second.id, first.email))
+          assert.strictEqual(yield* accounts.replaceEmail(third.id, first.email), "email_taken")
+          yield* erase(second.id)
+          assert.isObject(yield* accounts.replaceEmail(third.id, first.email))
+          // The address that the second one left is free.
+          assert.strictEqual((yield* newAccount({ email: second.email })).email, second.email)
         }))
 
       it.effect("a caller that goes away leaves either key, and never old sockets with a new key", () =>

@@ -44,6 +44,8 @@ WITH whose AS (
     OR (email, handle) IN (SELECT email, handle FROM whose)
 ), asked AS (
   DELETE FROM code_addresses WHERE email IN (SELECT email FROM free)
+), invited AS (
+  DELETE FROM invitations WHERE email IN (SELECT email FROM free)
 )
 UPDATE agents a SET email = erased_address(a.email), updated_at = $2 FROM whose w
 WHERE a.email = w.email AND (a.id = w.id OR a.deleted_at IS NOT NULL AND a.email IN (SELECT email FROM free))

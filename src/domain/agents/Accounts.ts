@@ -42,12 +42,19 @@ export class Accounts extends Context.Service<Accounts, {
    */
   readonly create: (account: NewAccount) => Effect.Effect<Issued | AccountRefusal, Unavailable>
   /**
-   * Replaces the key. Returns undefined for a deleted account. May run in the caller's transaction. The caller must
-   * call `keyReplaced` after the commit.
+   * Replaces the key. Returns undefined for a deleted account, and for one whose address is no longer `email`, if that
+   * is given. Runs in the caller's transaction. The caller must call `keyReplaced` after the commit.
    */
-  readonly replaceKey: (id: AgentId) => Effect.Effect<Issued | undefined, Unavailable>
+  readonly replaceKey: (id: AgentId, email?: string) => Effect.Effect<Issued | undefined, Unavailable>
   /** Removes the account with its old key from the caches and closes its sockets, on all nodes. */
   readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
+  /**
+   * Replaces the address. Returns `email_taken` if another live account has it, and undefined for a deleted account.
+   * Runs in the caller's transaction. The caller must call `emailReplaced` after the commit.
+   */
+  readonly replaceEmail: (id: AgentId, email: string) => Effect.Effect<Agent | "email_taken" | undefined, Unavailable>
+  /** Removes the account with its old address from the caches, on all nodes. */
+  readonly emailReplaced: (id: AgentId) => Effect.Effect<void>
   /**
    * Changes the profile, and returns the account after the change, or undefined for a deleted account. When this
    * completes, no node in the list of nodes uses the old profile. `skills` replaces the skills in the same commit.
@@ -109,12 +116,22 @@ export class Accounts extends Context.Service<Accounts, {
         byEmail: repo.byEmail,
         isHandleTaken: repo.handleExists,
         create,
-        replaceKey: Effect.fn("Accounts.replaceKey")(function*(id: AgentId) {
+        replaceKey: Effect.fn("Accounts.replaceKey")(function*(id: AgentId, email?: string) {
           const apiKey = ids.apiKey()
-          const agent = yield* repo.replaceKey(id, sha256(apiKey), yield* Clock.currentTimeMillis)
+          const agent = yield* repo.replaceKey(id, sha256(apiKey), yield* Clock.currentTimeMillis, email)
           return agent === undefined ? undefined : { agent, apiKey }
         }),
         keyReplaced: (id) => end(id, "key rotated"),
+        replaceEmail: Effect.fn("Accounts.replaceEmail")(function*(id: AgentId, email: string) {
+          const agent = yield* repo.replaceEmail(id, email, yield* Clock.currentTimeMillis)
+          if (agent !== undefined) return agent
+          return (yield* repo.byEmail(email)) === undefined ? undefined : "email_taken"
+        }),
+        emailReplaced: (id) =>
+          Effect.suspend(() => {
+            agents.forget(id)
+            return sessions.changed(id)
+          }),
         update: Effect.fn("Accounts.update")(
           function*(id: AgentId, change: ProfileChange, skills?: ReadonlyArray<Skill>) {
             const changed = repo.updateProfile(id, change, yield* Clock.currentTimeMillis)

@@ -73,8 +73,25 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
     change: ProfileChange,
     now: number
   ) => Effect.Effect<StoredAgent | undefined, Unavailable>
-  /** Replaces the key. Returns undefined for a deleted account. */
-  readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, Unavailable>
+  /**
+   * Replaces the address, and signs the account out of the sign-in pages. Returns undefined for a deleted account, and if another live account has the address. A
+   * concurrent registration with the address makes it fail.
+   */
+  readonly replaceEmail: (
+    id: AgentId,
+    email: string,
+    now: number
+  ) => Effect.Effect<StoredAgent | undefined, Unavailable>
+  /**
+   * Replaces the key, and signs the account out of the sign-in pages. Returns undefined for a deleted account, and if
+   * `email` is given and the account has another address.
+   */
+  readonly replaceKey: (
+    id: AgentId,
+    hash: Buffer,
+    now: number,
+    email?: string
+  ) => Effect.Effect<StoredAgent | undefined, Unavailable>
   /**
    * Ends the account and its key, clears its profile, and makes its deletion due. Returns false if the account had
    * already ended.
@@ -118,6 +135,9 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
       const first = (rows: Effect.Effect<ReadonlyArray<Row>, Unavailable>) =>
         Effect.map(rows, ([row]) => row === undefined ? undefined : present(row))
 
+      /** On a sign-in page, a person who had the old key or a code could still allow a program to use the account. */
+      const signedOut = (id: AgentId) => query`UPDATE oauth_requests SET agent_id = NULL WHERE agent_id = ${id}`
+
       const end = (id: AgentId, now: number): Effect.Effect<boolean, Unavailable> =>
         Effect.map(
           query`
@@ -152,7 +172,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
           first(query<Row>`
             WITH made AS (
               INSERT INTO agents (id, handle, email, email_no, display_name, description, key_hash, created_at, updated_at)
-              SELECT ${agent.id}::text, ${agent.handle}::text, ${agent.email}::text, count(*)::integer + 1,
+              SELECT ${agent.id}::text, ${agent.handle}::text, ${agent.email}::text, COALESCE(max(email_no), 0) + 1,
                 ${agent.displayName}::text, ${agent.description}::text, ${agent.keyHash}::bytea,
                 ${now}::bigint, ${now}::bigint
               FROM agents WHERE email IN (${agent.email}, erased_address(${agent.email}::text))
@@ -186,10 +206,22 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
             UPDATE agents SET ${sql.csv(set)} WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`)
         },
 
-        replaceKey: (id, hash, now) =>
+        replaceEmail: (id, email, now) =>
+          first(query<Row>`
+            UPDATE agents SET email = ${email}, updated_at = ${now},
+              email_no = (
+                SELECT COALESCE(max(o.email_no), 0) + 1 FROM agents o
+                WHERE o.email IN (${email}, erased_address(${email}::text)) AND o.id <> ${id}
+              )
+            WHERE id = ${id} AND deleted_at IS NULL
+              AND NOT EXISTS (SELECT FROM agents o WHERE o.email = ${email} AND o.deleted_at IS NULL AND o.id <> ${id})
+            RETURNING ${columns}`).pipe(Effect.tap(() => signedOut(id))),
+
+        replaceKey: (id, hash, now, email) =>
           first(query<Row>`
             UPDATE agents SET key_hash = ${hash}, updated_at = ${now}
-            WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`),
+            WHERE id = ${id} AND deleted_at IS NULL AND email = COALESCE(${email ?? null}::text, email)
+            RETURNING ${columns}`).pipe(Effect.tap(() => signedOut(id))),
 
         end,
 

@@ -10,6 +10,12 @@ export class HandleInvalid extends WireError<HandleInvalid>()("HandleInvalid", {
     "A handle has 3 to 30 of a-z, 0-9 and hyphen, begins with a letter, has no trailing or doubled hyphen, and is not a reserved word."
 }) {}
 
+export class RegistrationClosed extends WireError<RegistrationClosed>()("RegistrationClosed", {
+  code: "REGISTRATION_CLOSED",
+  status: 403,
+  message: "This server does not accept this registration: ask its operators for an invitation or an account."
+}) {}
+
 export class HandleTaken extends WireError<HandleTaken>()("HandleTaken", {
   code: "HANDLE_TAKEN",
   status: 409,

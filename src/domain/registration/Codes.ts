@@ -29,6 +29,7 @@ export type CodeRequest =
     readonly handle: string
     readonly displayName: string | null
     readonly description: string | null
+    readonly invitationId: string | null
     /** The account that already uses the e-mail address. The e-mail names this account. The response never does. */
     readonly existing: Recipient | undefined
   }
@@ -75,6 +76,8 @@ export class Codes extends Context.Service<Codes, {
     },
     use: (code: RedeemedCode) => Effect.Effect<A, Unavailable>
   ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
+  /** Closes all open codes of an agent. The next code for its address, `email`, is mailed without a cooldown. */
+  readonly withdrawAllOf: (agentId: string, email: string) => Effect.Effect<void, Unavailable>
   /** Whether a pending id stands for a code for this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
 }>()("parley/registration/Codes") {
@@ -138,6 +141,7 @@ export class Codes extends Context.Service<Codes, {
                   handle: request.handle,
                   displayName: request.displayName,
                   description: request.description,
+                  invitationId: request.invitationId,
                   decoy: false
                 }
                 : {
@@ -147,6 +151,7 @@ export class Codes extends Context.Service<Codes, {
                   handle: null,
                   displayName: null,
                   description: null,
+                  invitationId: null,
                   decoy: false
                 }
             )
@@ -180,6 +185,7 @@ export class Codes extends Context.Service<Codes, {
               handle: null,
               displayName: null,
               description: null,
+              invitationId: null,
               decoy: agent === undefined
             })
             const mailed = agent === undefined
@@ -231,6 +237,9 @@ export class Codes extends Context.Service<Codes, {
                 return yield* new CodeExpired()
             }
           }).pipe(Effect.withSpan("Codes.redeem")),
+
+        withdrawAllOf: (agentId, email) =>
+          Effect.flatMap(Clock.currentTimeMillis, (now) => repo.withdrawAllOf(agentId, email, now)),
 
         isAnothers: repo.isAnothers
       })

@@ -12,6 +12,8 @@ export interface RedeemedCode {
   readonly handle: string | null
   readonly displayName: string | null
   readonly description: string | null
+  /** The invitation that admits the registration, or null. */
+  readonly invitationId: string | null
 }
 
 export interface NewCode extends RedeemedCode {
@@ -78,6 +80,8 @@ export class CodesRepo extends Context.Service<CodesRepo, {
   ) => Effect.Effect<Wait, Unavailable>
   /** Closes a code whose e-mail could not be sent, and releases its slot. */
   readonly withdraw: (id: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, Unavailable>
+  /** Closes all open codes of an agent, and ends the cooldowns of these codes and of an address. */
+  readonly withdrawAllOf: (agentId: string, email: string, now: number) => Effect.Effect<void, Unavailable>
   /**
    * Checks and counts an attempt in one statement. If the code is right, it is used up, and its cooldown ends. The
    * statement locks the pending id before the code, so that both counts are exact.
@@ -112,9 +116,9 @@ export class CodesRepo extends Context.Service<CodesRepo, {
                 RETURNING code_id
               ), code AS (
                 INSERT INTO codes
-                  (id, purpose, email, agent_id, handle, display_name, description, code_hash, expires_at)
+                  (id, purpose, email, agent_id, handle, display_name, description, invitation_id, code_hash, expires_at)
                 SELECT code_id, ${code.purpose}::text, ${code.email}::text, ${code.agentId}::text, ${code.handle}::text,
-                  ${code.displayName}::text, ${code.description}::text, ${code.hash}::bytea,
+                  ${code.displayName}::text, ${code.description}::text, ${code.invitationId}::text, ${code.hash}::bytea,
                   ${now + allowance.ttlMs}::bigint
                 FROM slot
               )
@@ -158,6 +162,14 @@ export class CodesRepo extends Context.Service<CodesRepo, {
             UPDATE code_addresses SET cleared = true, sent_at = sent_at[1:cardinality(sent_at) - 1]
             WHERE email = ${email} AND purpose = ${purpose} AND code_id = (SELECT id FROM closed)`),
 
+        withdrawAllOf: (agentId, email, now) =>
+          Effect.asVoid(query`
+            WITH closed AS (
+              UPDATE codes SET closed_at = ${now}::bigint WHERE agent_id = ${agentId} AND closed_at IS NULL RETURNING id
+            )
+            UPDATE code_addresses SET cleared = true
+            WHERE email = ${email} OR code_id IN (SELECT id FROM closed)`),
+
         attempt: (attempt, now) =>
           Effect.map(
             query<RedeemedCode & { readonly outcome: "used" | "wrong" | "exhausted"; readonly remaining: number }>`
@@ -179,6 +191,7 @@ export class CodesRepo extends Context.Service<CodesRepo, {
                 FROM pending AS p
                 WHERE c.id = p.code_id AND p.remaining >= -1 AND c.closed_at IS NULL AND c.expires_at > ${now}::bigint
                 RETURNING c.id, c.email, c.purpose, c.agent_id, c.handle, c.display_name, c.description,
+                  c.invitation_id,
                   least(p.remaining, ${attempt.perCode}::integer - c.attempts) AS remaining,
                   CASE WHEN c.closed_at IS NULL AND p.remaining >= 0 THEN 'wrong'
                     WHEN ${exhausted(sql, attempt)} THEN 'exhausted' ELSE 'used' END AS outcome
@@ -186,7 +199,8 @@ export class CodesRepo extends Context.Service<CodesRepo, {
                 UPDATE code_addresses AS a SET cleared = true FROM tried AS t
                 WHERE t.outcome = 'used' AND a.email = t.email AND a.purpose = t.purpose AND a.code_id = t.id
               )
-              SELECT outcome, remaining, email, agent_id AS "agentId", handle, display_name AS "displayName", description
+              SELECT outcome, remaining, email, agent_id AS "agentId", handle, display_name AS "displayName", description,
+                invitation_id AS "invitationId"
               FROM tried`,
             ([row]): Tried => {
               if (row === undefined) return { outcome: "none" }

@@ -3,6 +3,7 @@ import type { Agent, AgentId } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { Forbidden, type Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
+import { Admissions } from "./Admissions.ts"
 import {
   CodeExpired,
   type CodeInvalid,
@@ -12,7 +13,8 @@ import {
   type OtpAttemptsExhausted,
   type OtpCooldown,
   type OtpFailed,
-  type OtpHourlyCap
+  type OtpHourlyCap,
+  RegistrationClosed
 } from "./Code.ts"
 import { Codes } from "./Codes.ts"
 
@@ -21,6 +23,8 @@ export interface Applicant {
   readonly email: string
   readonly displayName: string | null
   readonly description: string | null
+  /** The code of an invitation, or null. */
+  readonly inviteCode: string | null
 }
 
 export interface Answer {
@@ -38,13 +42,16 @@ type NotRedeemed = CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailabl
 export class Registration extends Context.Service<Registration, {
   /**
    * Sends a code by e-mail and returns its pending id. The handle must be registrable. This call does not reserve the
-   * handle.
+   * handle. Whether the registration is admitted is decided first, so that a refusal reveals nothing else.
    */
-  readonly register: (applicant: Applicant) => Effect.Effect<string, HandleTaken | NotSent>
-  /** Creates the account. The code is used up even if the handle or the address has been taken in the meantime. */
+  readonly register: (applicant: Applicant) => Effect.Effect<string, RegistrationClosed | HandleTaken | NotSent>
+  /**
+   * Creates the account, and uses up its invitation. The code is used up even if the handle or the address has been
+   * taken in the meantime, or the registration is not admitted any more; the invitation then is not.
+   */
   readonly completeRegistration: (
     answer: Answer
-  ) => Effect.Effect<Issued, EmailTaken | EmailExhausted | HandleTaken | NotRedeemed>
+  ) => Effect.Effect<Issued, EmailTaken | EmailExhausted | HandleTaken | RegistrationClosed | NotRedeemed>
   /**
    * If the address has an account, suspended or not, sends an e-mail with a code for a new key. Returns a pending id in
    * either case.
@@ -67,6 +74,7 @@ export class Registration extends Context.Service<Registration, {
     Registration,
     Effect.gen(function*() {
       const accounts = yield* Accounts
+      const admissions = yield* Admissions
       const agents = yield* Agents
       const codes = yield* Codes
 
@@ -82,20 +90,24 @@ export class Registration extends Context.Service<Registration, {
 
       return Registration.of({
         register: Effect.fn("Registration.register")(function*(applicant: Applicant) {
+          const invitationId = yield* admissions.admit(applicant)
           if (yield* accounts.isHandleTaken(applicant.handle)) return yield* new HandleTaken()
           const existing = yield* accounts.byEmail(applicant.email)
-          return yield* codes.send({ ...applicant, purpose: "register", existing })
+          return yield* codes.send({ ...applicant, purpose: "register", existing, invitationId })
         }),
 
         completeRegistration: Effect.fn("Registration.completeRegistration")(function*(answer: Answer) {
           const outcome = yield* codes.redeem({ ...answer, purpose: "register" }, (code) =>
-            accounts.create({
-              // The handle is never null in a code for a registration.
-              handle: code.handle ?? "",
-              email: code.email,
-              displayName: code.displayName,
-              description: code.description
-            }))
+            admissions.using(
+              code,
+              accounts.create({
+                // The handle is never null in a code for a registration.
+                handle: code.handle ?? "",
+                email: code.email,
+                displayName: code.displayName,
+                description: code.description
+              })
+            ))
           switch (outcome) {
             case "email_taken":
               return yield* new EmailTaken()
@@ -103,6 +115,8 @@ export class Registration extends Context.Service<Registration, {
               return yield* new EmailExhausted()
             case "handle_taken":
               return yield* new HandleTaken()
+            case "closed":
+              return yield* new RegistrationClosed()
             default:
               return outcome
           }
@@ -114,7 +128,10 @@ export class Registration extends Context.Service<Registration, {
 
         completeRecovery: Effect.fn("Registration.completeRecovery")(function*(answer: Answer) {
           return yield* issued(
-            yield* codes.redeem({ ...answer, purpose: "recover" }, (code) => accounts.replaceKey(code.agentId ?? ""))
+            yield* codes.redeem(
+              { ...answer, purpose: "recover" },
+              (code) => accounts.replaceKey(code.agentId ?? "", code.email)
+            )
           )
         }, Effect.uninterruptible),
 
@@ -137,7 +154,10 @@ export class Registration extends Context.Service<Registration, {
         }),
 
         completeRotation: Effect.fn("Registration.completeRotation")(function*(answer: Answer, agentId: AgentId) {
-          const redeemed = codes.redeem({ ...answer, purpose: "rotate", agentId }, () => accounts.replaceKey(agentId))
+          const redeemed = codes.redeem(
+            { ...answer, purpose: "rotate", agentId },
+            ({ email }) => accounts.replaceKey(agentId, email)
+          )
           return yield* issued(
             yield* Effect.catchTag(
               redeemed,

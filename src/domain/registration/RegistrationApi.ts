@@ -17,7 +17,8 @@ import {
   OtpAttemptsExhausted,
   OtpCooldown,
   OtpFailed,
-  OtpHourlyCap
+  OtpHourlyCap,
+  RegistrationClosed
 } from "./Code.ts"
 import type { Answer, Applicant } from "./Registration.ts"
 
@@ -60,17 +61,23 @@ export const NewAgent = Schema.Struct({
   email: Email,
   handle: HandleInput,
   display_name: Schema.optionalKey(Schema.NullOr(DisplayName)),
-  description: Schema.optionalKey(Schema.NullOr(Description))
+  description: Schema.optionalKey(Schema.NullOr(Description)),
+  invite_code: Schema.optionalKey(
+    Schema.NullOr(Text(0, 100)).annotate({ description: "The code of an invitation, if the server asks for one." })
+  )
 })
 
 const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
 
 /** Converts the body of a registration to the parameter of `Registration`. */
-export const toApplicant = ({ description, display_name, email, handle }: typeof NewAgent.Type): Applicant => ({
+export const toApplicant = (
+  { description, display_name, email, handle, invite_code }: typeof NewAgent.Type
+): Applicant => ({
   handle,
   email,
   displayName: textOrNull(display_name),
-  description: textOrNull(description)
+  description: textOrNull(description),
+  inviteCode: textOrNull(invite_code?.trim())
 })
 
 /** Registration and recovery, for callers without a key (wire.md C.2). */
@@ -79,12 +86,12 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
     HttpApiEndpoint.post("register", "/v1/register", {
       payload: NewAgent,
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String, expires_in: Schema.Int }),
-      error: [HandleInvalid, HandleTaken, OtpCooldown, OtpHourlyCap, OtpFailed]
+      error: [HandleInvalid, HandleTaken, RegistrationClosed, OtpCooldown, OtpHourlyCap, OtpFailed]
     }).annotateMerge(documented({
       summary: "Register an agent",
       description:
         "Begins a registration, without a key: a six-digit code goes to the e-mail address. The agent gets the handle when the code is " +
-        "confirmed, and can never change it.",
+        "confirmed, and can never change it. A server may take only registrations with an invitation, or from certain mail domains, or none.",
       body: {
         email: account.email,
         handle: account.handle,
@@ -100,7 +107,15 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
     HttpApiEndpoint.post("registerVerify", "/v1/register/verify", {
       payload: CodeAnswer,
       success: Schema.Struct({ agent: AgentRecord, api_key: Schema.String }),
-      error: [CodeExpired, CodeInvalid, EmailTaken, EmailExhausted, HandleTaken, OtpAttemptsExhausted]
+      error: [
+        CodeExpired,
+        CodeInvalid,
+        EmailTaken,
+        EmailExhausted,
+        HandleTaken,
+        RegistrationClosed,
+        OtpAttemptsExhausted
+      ]
     }).annotateMerge(documented({
       summary: "Confirm a registration",
       description: "Creates the account, given the code from the e-mail. The API key is shown only in this answer.",

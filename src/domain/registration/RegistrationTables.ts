@@ -4,6 +4,9 @@ import type { Settings } from "#infrastructure/platform/Config"
 const SWEEP = { job: "codes", every: "10 minutes" } as const
 const HOUR_MS = 3_600_000
 
+/** How long operators see an invitation that has ended. */
+const INVITATION_KEPT_MS = 30 * 24 * HOUR_MS
+
 const retentionMs = ({ RETENTION_CODES_HOURS }: Settings): number => RETENTION_CODES_HOURS * HOUR_MS
 
 /** The tables of one-time codes, and of how often codes were requested and tried. */
@@ -18,7 +21,12 @@ export const registrationTables: ReadonlyArray<OwnedTable> = [
         name: "codes",
         about: "Recent one-time codes for the agent's e-mail address, with the profile entered at registration.",
         columns: ["purpose", "email", "handle", "display_name", "description", "attempts", "expires_at", "closed_at"],
-        without: { id: "salts the hash of the code", code_hash: "could be used to find the code", agent_id: SELF },
+        without: {
+          id: "salts the hash of the code",
+          code_hash: "could be used to find the code",
+          agent_id: SELF,
+          invitation_id: "refers to an operator's row"
+        },
         key: [["id", "text"]],
         mine: "(t.agent_id = $1 OR t.email = (SELECT email FROM agents WHERE id = $1))",
         whole: true,
@@ -63,6 +71,11 @@ export const registrationTables: ReadonlyArray<OwnedTable> = [
       ]
     },
     notExported: "ids by which callers refer to codes; the codes are in codes.jsonl"
+  },
+  {
+    table: "invitations",
+    retention: { expires: [{ ...SWEEP, column: "expires_at", keptMs: () => INVITATION_KEPT_MS }] },
+    notExported: "invitations that operators made"
   },
   {
     table: "address_attempts",

@@ -2,6 +2,7 @@ import { Context, Data, Effect, Layer, Redacted, Result } from "effect"
 import {
   anyText,
   backupPlace,
+  domains,
   int,
   make,
   maybe,
@@ -119,6 +120,17 @@ export const settings = {
     anyText,
     "*",
     "web origins whose pages may call the API: * for all, or a list separated by commas"
+  ),
+  REGISTRATION: make(
+    oneOf("open", "invite", "closed"),
+    "open",
+    "registration of agents: for everybody (open), for those whom an operator has invited (invite), or for nobody (closed)"
+  ),
+  REGISTRATION_DOMAINS: make<ReadonlyArray<string>>(
+    domains,
+    [],
+    "mail domains whose addresses may register; an invitation that names an address admits it whatever its domain",
+    { shown: "none: any domain" }
   ),
   OAUTH: make(
     oneOf("on", "off"),

@@ -83,6 +83,14 @@ export const schemes: Setting<ReadonlyArray<string>>["parse"] = (text) => {
     : Result.fail("expected schemes such as vscode with commas between them, or none")
 }
 
+/** Parses domain names, separated by commas, or `none`. Returns them in lower case. */
+export const domains: Setting<ReadonlyArray<string>>["parse"] = (text) => {
+  const parts = text === "none" ? [] : text.toLowerCase().split(",").map((part) => part.trim())
+  return parts.every((part) => /^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}$/.test(part))
+    ? Result.succeed(parts)
+    : Result.fail("expected domain names such as example.com with commas between them, or none")
+}
+
 /** Parses IP addresses and networks in CIDR notation, separated by commas, or `none`. */
 export const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
   const parts = text === "none" ? [] : text.split(",").map((part) => part.trim())

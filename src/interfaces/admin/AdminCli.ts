@@ -11,6 +11,7 @@ import { agents, callAbout, erase } from "./AgentsCli.ts"
 import { fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall.ts"
 import { backup, backups, checkBackup, compact, exportCommand, restore as restoreBackup } from "./DataCli.ts"
 import { example, json, limit, server } from "./Flags.ts"
+import { invitations } from "./InvitationsCli.ts"
 import { connections, groups, limits, nodes } from "./ServerCli.ts"
 import { settingsShown } from "./SettingsTable.ts"
 import { columns, plain } from "./TextTable.ts"
@@ -295,6 +296,7 @@ export const admin = Command.make("admin").pipe(
     reports,
     webhooks,
     connections,
+    invitations,
     audit,
     access,
     exportCommand,

@@ -169,6 +169,35 @@ const create = Command.make("create", {
     example("Two agents at once", "scout planner")
   )
 
+const rekey = Command.make(
+  "rekey",
+  { handle, reason, server, json },
+  ({ handle, reason, ...given }) => ask(given, post(path`/agents/${handle}/rekey`, fieldsOf({ reason })))
+).pipe(
+  Command.withDescription(
+    "Give an agent a new key, which is printed once and not stored; the old key stops working, and its address gets a mail"
+  ),
+  example("Ada's owner lost the key and the mailbox", 'ada --reason "came to the office"')
+)
+
+const setEmail = Command.make(
+  "set-email",
+  {
+    handle,
+    email: Argument.String("email").pipe(Argument.withDescription("The new e-mail address")),
+    reason,
+    server,
+    json
+  },
+  ({ email, handle, reason, ...given }) =>
+    ask(given, post(path`/agents/${handle}/email`, { email, ...fieldsOf({ reason }) }))
+).pipe(
+  Command.withDescription(
+    "Change an agent's e-mail address, to which codes go; its key stays, and the old address gets a mail"
+  ),
+  example("Ada's owner has another mailbox", "ada ada@example.org")
+)
+
 const find = Command.make(
   "find",
   {
@@ -229,9 +258,9 @@ const disconnect = Command.make(
 )
 
 export const agents = Command.make("agents").pipe(
-  Command.withDescription("List, show, suspend, restore, disconnect and create agents"),
+  Command.withDescription("List, show, suspend, restore, disconnect, create and rescue agents"),
   example("A new agent", "create scout"),
-  Command.withSubcommands([list, show, suspend, restore, create, find, waiting, look, why, disconnect])
+  Command.withSubcommands([list, show, suspend, restore, create, rekey, setEmail, find, waiting, look, why, disconnect])
 )
 
 const decodeHandle = Schema.decodeOption(HandleInput)

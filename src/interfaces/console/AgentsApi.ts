@@ -1,6 +1,8 @@
 import { Skill } from "#domain/agents/Skill"
 import { Connection } from "#domain/oauth/GrantsApi"
+import { Email } from "#domain/registration/RegistrationApi"
 import { documented } from "#infrastructure/http/Documented"
+import { API_KEY } from "#infrastructure/wire/Examples"
 import { Limit } from "#infrastructure/wire/Page"
 import { DateTimeString, HandleInput, Storable } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
@@ -193,6 +195,33 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       description: "Ends a suspension or restriction. Earlier blocks and reports no longer count.",
       parameters,
       body: { reason: "a mistake" }
+    })),
+    HttpApiEndpoint.post("rekey", "/console/api/agents/:handle/rekey", {
+      params,
+      payload: Because,
+      success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
+      error: [NotFound, Conflict]
+    }).annotateMerge(documented({
+      summary: "Give an agent a new key",
+      description:
+        "Issues a new key, which is shown only in this answer. The old key stops working, and the agent's sockets and connections end. Codes " +
+        "that were mailed before are no longer valid. The agent's address gets a mail. Only the command line may call it.",
+      parameters,
+      body: { reason: "came to the office" },
+      answer: { handle: "nina", api_key: API_KEY }
+    })),
+    HttpApiEndpoint.post("setEmail", "/console/api/agents/:handle/email", {
+      params,
+      payload: Schema.Struct({ email: Email, reason: Schema.optionalKey(Reason) }),
+      success: AgentDetail,
+      error: [NotFound, Conflict]
+    }).annotateMerge(documented({
+      summary: "Give an agent another address",
+      description:
+        "Changes the e-mail address, to which codes go from now on. Codes that were mailed before are no longer valid. Both addresses get a " +
+        "mail. The key stays, with the sockets and connections that it has. Only the command line may call it.",
+      parameters,
+      body: { email: "nina@example.org", reason: "another mailbox" }
     })),
     HttpApiEndpoint.post("erase", "/console/api/agents/:handle/erase", {
       params,

@@ -2,7 +2,8 @@ import { Skills } from "#domain/agents/Skills"
 import { toConnection } from "#domain/oauth/GrantsApi"
 import { Config } from "#infrastructure/platform/Config"
 import { iso, isoOrNull, lowerCase } from "#infrastructure/wire/Text"
-import { ValidationFailed } from "#infrastructure/wire/WireError"
+import { Forbidden, ValidationFailed } from "#infrastructure/wire/WireError"
+import { AccountRescue } from "#interfaces/operator/AccountRescue"
 import {
   accountShown,
   type AgentAccount,
@@ -12,6 +13,7 @@ import {
   statusOf
 } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
+import { isFromCommandLine } from "#interfaces/operator/ConsoleAccess"
 import { Erasure } from "#interfaces/operator/Erasure"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
 import { Nodes } from "#interfaces/operator/Nodes"
@@ -39,6 +41,16 @@ const wordsOf = (agent: AgentAccount, now: number): string => {
   }
 }
 
+/** The operator of the command line. Who has a new key, or the mailbox for one, can read all messages of the agent. */
+const commandLineOnly = Effect.flatMap(CurrentOperator, (access) =>
+  isFromCommandLine(access)
+    ? Effect.succeed(access.operator)
+    : Effect.fail(
+      new Forbidden({
+        message: "Only the command line may do this: npm run admin -- agents rekey, or agents set-email."
+      })
+    ))
+
 export const AgentsHttp = HttpApiBuilder.group(
   consoleApiOf(AgentsApi),
   "operatedAgents",
@@ -50,6 +62,7 @@ export const AgentsHttp = HttpApiBuilder.group(
       const connections = yield* GrantAdmin
       const erasure = yield* Erasure
       const nodes = yield* Nodes
+      const rescue = yield* AccountRescue
       const skills = yield* Skills
 
       const find = (handle: string) => agents.find(handle)
@@ -191,6 +204,18 @@ export const AgentsHttp = HttpApiBuilder.group(
           const { operator } = yield* CurrentOperator
           const agent = yield* find(params.handle)
           yield* agents.restore(agent, { operator, reason: payload.reason ?? null })
+          return yield* detail(agent.handle)
+        }),
+        rekey: Effect.fnUntraced(function*({ params, payload }) {
+          const operator = yield* commandLineOnly
+          const because = { operator, reason: payload.reason ?? null }
+          const { agent, apiKey } = yield* rescue.rekey(yield* find(params.handle), because)
+          return { handle: agent.handle, api_key: apiKey }
+        }),
+        setEmail: Effect.fnUntraced(function*({ params, payload }) {
+          const operator = yield* commandLineOnly
+          const agent = yield* find(params.handle)
+          yield* rescue.setEmail(agent, payload.email, { operator, reason: payload.reason ?? null })
           return yield* detail(agent.handle)
         }),
         erase: Effect.fnUntraced(function*({ params, payload }) {

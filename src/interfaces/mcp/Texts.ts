@@ -465,7 +465,8 @@ export const joinTools = {
       handle:
         "The agent's name on this server, which can never change: 3 to 30 lower-case letters, digits and single hyphens, beginning with a letter.",
       display_name: "A name to show, at most 100 characters.",
-      description: "What the agent does, for everybody, at most 500 characters."
+      description: "What the agent does, for everybody, at most 500 characters.",
+      invite_code: "The code of an invitation, if the person you work for has one. Some servers ask for it."
     }
   },
   agentchat_verify_otp: {
@@ -567,6 +568,8 @@ export const advices: Readonly<Record<string, string>> = {
   OTP_COOLDOWN: "A code was mailed a moment ago: ask the person you work for to read it.",
   QUOTA_EXCEEDED: "Your files use all the storage that you may have. Send a smaller file, or a text.",
   RECIPIENT_BACKLOGGED: "Do not repeat the call until the agent has read its messages.",
+  REGISTRATION_CLOSED:
+    "The operators of this server decide who may register, by invitation or by the domain of the address. Ask the person you work for.",
   STORAGE_UNAVAILABLE: "Repeat the call in a few minutes.",
   UNAUTHORIZED:
     "Your key is no longer valid. Tell the person you work for: it has to be replaced in the settings of your host.",

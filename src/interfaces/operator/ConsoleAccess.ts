@@ -43,6 +43,10 @@ export interface IssuedAccess {
 const PREFIX = { link: "opl", session: "ops", token: "opt" } as const
 const FORM = /^op[lst]_[A-Za-z0-9_-]{43}$/
 
+/** Whether a request comes from the command line, also through another server's HTTP port. */
+export const isFromCommandLine = ({ createdAt, expiresAt }: Access): boolean =>
+  expiresAt - createdAt <= COMMAND_TOKEN_MS
+
 const isOf = (kind: keyof typeof PREFIX, token: string): boolean => token.startsWith(PREFIX[kind]) && FORM.test(token)
 
 const accessOf = (row: AccessRow): Access => ({ ...row, kind: row.kind === "session" ? "session" : "token" })

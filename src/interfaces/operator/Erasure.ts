@@ -25,7 +25,7 @@ export const removed: ReadonlyArray<Fate> = [
   {
     what: "address",
     words:
-      "The e-mail address and codes for it, in the audit log too. A hash with this server's secret stays, so that the limit on accounts for an address still applies."
+      "The e-mail address, and codes and invitations for it, in the audit log too. A hash with this server's secret stays, so that the limit on accounts for an address still applies."
   },
   { what: "contacts", words: "The agent's contacts and mutes, and those of other agents that concern it, with notes." },
   { what: "connections", words: "The programs that a person has permitted to act for the agent." },

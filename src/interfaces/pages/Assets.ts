@@ -48,7 +48,7 @@ const fileOf = ([name, path]: (typeof modules)[number]): string =>
 
 /** The paths of the pages' own files: the style sheet, the icon and the JavaScript in their folders. */
 const own = (): ReadonlyArray<string> =>
-  ["account", "app", "client", "console", "content", "oauth", "shared", "tab"].flatMap((folder) =>
+  ["account", "app", "client", "console", "content", "join", "oauth", "shared", "tab"].flatMap((folder) =>
     readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`)
   )
 

@@ -44,6 +44,8 @@ interface Contents {
    * root.
    */
   readonly root?: string
+  /** Who may register, for pages that let people register. */
+  readonly registration?: string
   /** Origins besides the server's own to which the page's scripts may connect. */
   readonly stores?: ReadonlyArray<string>
 }
@@ -51,7 +53,7 @@ interface Contents {
 /** Makes a page. All URLs in the page are relative, so that the page works behind a proxy that adds a path. */
 export const documentOf = (
   assets: Assets,
-  { body, entry, root = "", stores = [], styles = [], title }: Contents
+  { body, entry, registration, root = "", stores = [], styles = [], title }: Contents
 ): Document => {
   const base = `${root}assets/${assets.version}/`
   const importMap = entry === undefined ? undefined : JSON.stringify({
@@ -64,7 +66,9 @@ export const documentOf = (
 <title>${escaped(title)}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">
 <meta name="color-scheme" content="light dark">
-<meta name="robots" content="noindex">
+<meta name="robots" content="noindex">${
+    registration === undefined ? "" : `\n<meta name="registration" content="${escaped(registration)}">`
+  }
 <link rel="icon" href="${base}shared/icon.svg" type="image/svg+xml">
 ${["shared/style.css", ...styles].map((path) => `<link rel="stylesheet" href="${base}${path}">`).join("\n")}
 <script src="${base}shared/FirstPaint.js"></script>

@@ -1,4 +1,5 @@
 import { Blobs } from "#infrastructure/files/Blobs"
+import { Config } from "#infrastructure/platform/Config"
 import { Context, Effect, Layer } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { loadAssets } from "./Assets.ts"
@@ -68,6 +69,8 @@ type Send = (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<Http
 export class Pages extends Context.Service<Pages, {
   readonly welcome: Send
   readonly app: Send
+  /** The page on which a person registers an agent, with an invitation if the server needs one. */
+  readonly join: Send
   readonly console: Send
   /** The page on which a person lets a program use an agent (wire.md P, "Sign-in page"). */
   readonly signIn: Send
@@ -87,6 +90,8 @@ export class Pages extends Context.Service<Pages, {
     Pages,
     Effect.gen(function*() {
       const blobs = yield* Blobs
+      const config = yield* Config
+      const registration = [config.REGISTRATION, ...config.REGISTRATION_DOMAINS].join(" ")
       const assets = yield* Effect.cached(Effect.promise(loadAssets))
       /**
        * The origin to which clients upload files and from which they download them. It is known only after the server
@@ -105,15 +110,28 @@ export class Pages extends Context.Service<Pages, {
           (sender): Send => (request) => Effect.flatMap(sender, (send) => send(request))
         )
       return Pages.of({
-        welcome: yield* page(Effect.map(assets, (all) => documentOf(all, welcome))),
+        welcome: yield* page(Effect.map(assets, (all) => documentOf(all, welcome(config)))),
         app: yield* page(Effect.gen(function*() {
           return documentOf(yield* assets, {
             title: "Parley",
             entry: "app/Main.js",
+            registration,
             stores: yield* store,
             body: STARTING
           })
         })),
+        join: yield* page(
+          Effect.map(
+            assets,
+            (all) =>
+              documentOf(all, {
+                title: "Register an agent · Parley",
+                entry: "join/Main.js",
+                registration,
+                body: STARTING
+              })
+          )
+        ),
         console: yield* page(Effect.map(assets, (all) =>
           documentOf(all, {
             title: "Parley console",
@@ -128,6 +146,7 @@ export class Pages extends Context.Service<Pages, {
               documentOf(all, {
                 title: "Connect a program · Parley",
                 entry: "oauth/Main.js",
+                registration,
                 root: "../",
                 body: STARTING
               })

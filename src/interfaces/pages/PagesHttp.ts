@@ -26,12 +26,13 @@ export const addPage = (
     })
   )
 
-/** `/app`, `/console`, and the files that pages load. */
+/** `/app`, `/join`, `/console`, and the files that pages load. */
 export const PagesHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const budgets = yield* Budgets
     const pages = yield* Pages
     yield* addPage(router, budgets, "/app", pages.app)
+    yield* addPage(router, budgets, "/join", pages.join)
     yield* addPage(router, budgets, "/console", pages.console)
     yield* router.add(
       "GET",

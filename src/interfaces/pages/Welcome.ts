@@ -1,5 +1,22 @@
+import type { Settings } from "#infrastructure/platform/Config"
+import { escaped } from "./Document.ts"
+
+type Rules = Pick<Settings, "REGISTRATION" | "REGISTRATION_DOMAINS">
+
+/** Who may register, as an end of the sentence about Messages. */
+const registering = ({ REGISTRATION, REGISTRATION_DOMAINS }: Rules): string =>
+  REGISTRATION === "closed"
+    ? "Sign in as an agent, and see its messages. Nobody can register here: the operators make the accounts."
+    : REGISTRATION === "invite"
+    ? "Sign in as an agent, or register one with an invitation of the operators, and see its messages."
+    : REGISTRATION_DOMAINS.length > 0
+    ? `Sign in as an agent, or register one with an address of ${
+      escaped(REGISTRATION_DOMAINS.join(", "))
+    }, and see its messages.`
+    : "Sign in as an agent, or register one, and see its messages."
+
 /** The page that browsers get at `/`. The page needs no script. */
-export const welcome = {
+export const welcome = (config: Rules) => ({
   title: "Parley",
   body: `<main class="welcome">
 <header>
@@ -8,7 +25,7 @@ export const welcome = {
 </header>
 <nav aria-label="Parts of this server">
 <ul class="doors">
-<li><a href="app"><strong>Messages</strong><span>Sign in as an agent, or register one, and see its messages.</span></a></li>
+<li><a href="app"><strong>Messages</strong><span>${registering(config)}</span></a></li>
 <li><a href="console"><strong>Console</strong><span>For the operators of this server: <code>npm run admin -- console</code> prints a link that signs you in.</span></a></li>
 <li><a href="docs"><strong>API</strong><span>Every endpoint, with examples. For programs: <code>v1/openapi.json</code>.</span></a></li>
 </ul>
@@ -25,4 +42,4 @@ pushed, so no message is lost while an agent is offline. The server supports thr
 <p class="hint">For monitoring: <a href="v1/health">health</a> and <a href="v1/ready">readiness</a>.</p>
 </section>
 </main>`
-}
+})

@@ -11,7 +11,8 @@ import {
   OtpAttemptsExhausted,
   OtpCooldown,
   OtpFailed,
-  OtpHourlyCap
+  OtpHourlyCap,
+  RegistrationClosed
 } from "#domain/registration/Code"
 import { CodeAnswer, Email, NewAgent } from "#domain/registration/RegistrationApi"
 import { DateTimeString } from "#infrastructure/wire/Text"
@@ -76,12 +77,20 @@ class RequestsGroup extends HttpApiGroup.make("requests")
     HttpApiEndpoint.post("register", at("/register"), {
       payload: NewAgent,
       success: Pending,
-      error: [HandleInvalid, HandleTaken, OtpCooldown, OtpHourlyCap, OtpFailed]
+      error: [HandleInvalid, HandleTaken, RegistrationClosed, OtpCooldown, OtpHourlyCap, OtpFailed]
     }),
     HttpApiEndpoint.post("registerVerify", at("/register/verify"), {
       payload: CodeAnswer,
       success: Schema.Struct({ ...shown, api_key: Schema.String }),
-      error: [CodeExpired, CodeInvalid, EmailTaken, EmailExhausted, HandleTaken, OtpAttemptsExhausted]
+      error: [
+        CodeExpired,
+        CodeInvalid,
+        EmailTaken,
+        EmailExhausted,
+        HandleTaken,
+        RegistrationClosed,
+        OtpAttemptsExhausted
+      ]
     }),
     HttpApiEndpoint.post("allow", at("/allow"), {
       payload: Schema.Struct({ scopes: Schema.optionalKey(Schema.Array(ScopeSchema)) }),

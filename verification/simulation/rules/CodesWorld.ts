@@ -248,7 +248,8 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             email: addressOf(one.email),
             handle: handleOf(one.handle),
             displayName: null,
-            description: null
+            description: null,
+            inviteCode: null
           }
           return yield* asked(
             "register",

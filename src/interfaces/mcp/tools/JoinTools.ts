@@ -23,15 +23,22 @@ export const joinTools = [
   tool("agentchat_register", {
     kind: "adds",
     own: true,
-    input: { email: given, handle: given, display_name: optional(Schema.String), description: optional(Schema.String) },
+    input: {
+      email: given,
+      handle: given,
+      display_name: optional(Schema.String),
+      description: optional(Schema.String),
+      invite_code: optional(Schema.String)
+    },
     output: { pending_id: Schema.String, expires_in: Schema.Int, next: Schema.String },
-    run: ({ description, display_name, email, handle }, api) =>
+    run: ({ description, display_name, email, handle, invite_code }, api) =>
       Effect.map(
         api.call<{ readonly pending_id: string; readonly expires_in: number }>("POST", "/v1/register", {
           email,
           handle,
           display_name,
-          description
+          description,
+          invite_code
         }),
         ({ body: { expires_in, pending_id } }) => ({ value: { pending_id, expires_in, next: afterRegister } })
       )

@@ -6,6 +6,7 @@ import { Problem } from "../shared/Problem.js"
 import { ThemeChoice } from "../shared/Theme.js"
 import { Agent, Agents } from "./Agents.js"
 import { call, onOutside, Refused, textOf } from "./Api.js"
+import { Invitations } from "./Invitations.js"
 import { Audit, Backups, Connections, Group, Groups, Limits, Reports, Sessions, Webhooks } from "./Lists.js"
 import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
@@ -25,6 +26,7 @@ const pages = /** @type {ReadonlyArray<readonly [string, string]>} */ ([
   ["/reports", "Reports"],
   ["/webhooks", "Webhooks"],
   ["/connections", "Connections"],
+  ["/invitations", "Invitations"],
   ["/limits", "Limits"],
   ["/backups", "Backups"],
   ["/audit", "Audit"],
@@ -110,6 +112,8 @@ const Inside = () => {
       html`<${Webhooks} />`
       : page === "connections" ?
       html`<${Connections} />`
+      : page === "invitations" ?
+      html`<${Invitations} />`
       : page === "limits" ?
       html`<${Limits} />`
       : page === "backups" ?
