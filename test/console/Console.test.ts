@@ -91,7 +91,7 @@ describe("the operators' API of a standalone server", () => {
             assert.notProperty(nodes[0], "history")
             assert.deepInclude(totals, { nodes: 1, silent: 0 })
             // On a busy machine it answers late.
-            assert.match(`${database["state"]} ${database["kind"]}`, /^(ok|slow) PGlite$/)
+            assert.match(`${database["state"]} ${database["kind"]}`, /^(ok|slow|down) PGlite$/)
           }
           if (seen.length === 2) await operator.ok("DELETE", `/sessions/${id}`)
         }
@@ -479,7 +479,7 @@ describe("the operators' API of a standalone server", () => {
     retryAll: () => [["webhooks", "retry-all", "--help"], /Retry all dead deliveries/],
     overview: (
       { node }
-    ) => [["nodes", "list"], new RegExp(`^database +state (?:ok|slow).*[^]*^${node} +true +ready`, "m")],
+    ) => [["nodes", "list"], new RegExp(`^database +state (?:ok|slow|down).*[^]*^${node} +true +ready`, "m")],
     node: ({ node }) => [["nodes", "look", node], new RegExp(`^address +${node}$[^]*^log_level +\\w+$`, "m")],
     drain: ({ node }) => [["nodes", "drain", node], /^state +drained$/m],
     undrain: ({ node }) => [["nodes", "undrain", node], /^state +ready$/m],
@@ -492,7 +492,7 @@ describe("the operators' API of a standalone server", () => {
     setEmail: (
       { handle }
     ) => [["agents", "set-email", handle, `${handle}@example.org`], new RegExp(`^email +${handle}@example.org$`, "m")],
-    invite: () => [["invitations", "create", "--uses", "3"], /\/join#inv_/],
+    invite: () => [["invitations", "make", "--uses", "3"], /\/join#inv_/],
     invitations: () => [["invitations", "list"], /^ivt_\S+ +open +0 +3 /m],
     endInvitation: () => [["invitations", "end", "--help"], /End an invitation/],
     suspend: ({ handle }) => [["agents", "suspend", handle, "--reason", "a test"], /is suspended/],

@@ -35,7 +35,7 @@ describe("wire.md T, on a server that asks for invitations", () => {
     assert.strictEqual(code, 0, stderr)
     return JSON.parse(stdout) as A
   }
-  const invite = (...args: ReadonlyArray<string>) => command<Made>("invitations", "create", ...args)
+  const invite = (...args: ReadonlyArray<string>) => command<Made>("invitations", "make", ...args)
   const someone = (prefix: string) => {
     const handle = freshHandle(prefix)
     return { handle, email: `${handle}@example.com` }

@@ -180,6 +180,11 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     await page.clock.runFor(10_500)
     await eventually("the call", async () => calls.at(-1) === `/v1/conversations/${id}` ? true : undefined)
     await adas.getByText("No conversations yet.").waitFor()
+    // What is sent before the server has hidden the conversation is hidden with it.
+    await eventually(
+      "the hidden conversation",
+      async () => !(await ada.http.get("/v1/conversations")).text.includes(String(id)) || undefined
+    )
     await send(bob!, { to: ada.handle, content: { text: "Still there?" } })
     await adas.getByText("Still there?").waitFor()
     await watched.close()

@@ -6,7 +6,7 @@ import { fieldsOf, get, path, post, withQuery } from "./ApiCall.ts"
 import { cursor, example, json, limit } from "./Flags.ts"
 import { columns } from "./TextTable.ts"
 
-const create = Command.make("create", {
+const make = Command.make("make", {
   uses: Flag.Int("uses").pipe(
     Flag.withDescription("How many agents can be registered with it (up to 1000)"),
     Flag.withDefault(1)
@@ -75,6 +75,6 @@ const end = Command.make("end", {
 
 export const invitations = Command.make("invitations").pipe(
   Command.withDescription("Invite people to register, and list and end invitations"),
-  example("For one agent", "create"),
-  Command.withSubcommands([create, list, end])
+  example("For one agent", "make"),
+  Command.withSubcommands([make, list, end])
 )
