@@ -482,7 +482,8 @@ describe.skipIf(!isInstalled(18))("creations of configurations at once", () => {
         yield* (yield* Webhooks).removeUnlisted([config!.webhookId])
         const [locked, end] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
         const holder = yield* Effect.forkChild(sql.withTransaction(
-          sql`SELECT FROM agents WHERE id = ${a.id} FOR NO KEY UPDATE`.pipe(
+          sql`SELECT set_config('idle_in_transaction_session_timeout', '0', true)`.pipe(
+            Effect.andThen(sql`SELECT FROM agents WHERE id = ${a.id} FOR NO KEY UPDATE`),
             Effect.andThen(Deferred.succeed(locked, undefined)),
             Effect.andThen(Deferred.await(end))
           )

@@ -53,7 +53,7 @@ describe("the locks of shards", () => {
       const here = RunnerAddress.make("127.0.0.1", 14_431)
       const shards = Array.from({ length: 60 }, (_, i) => ShardId.make("default", i + 1))
       // A third of this is what each operation has.
-      const config = ShardingConfig.layer({ shardsPerGroup: shards.length, shardLockExpiration: "30 seconds" })
+      const config = ShardingConfig.layer({ shardsPerGroup: shards.length, shardLockExpiration: "10 minutes" })
       yield* Effect.gen(function*() {
         const locks = yield* RunnerStorage.RunnerStorage
         assert.lengthOf(yield* locks.acquire(here, shards), shards.length)

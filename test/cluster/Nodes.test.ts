@@ -23,6 +23,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
   beforeAll(async () => {
     cluster = await Cluster.start(2, {
       WEBHOOK_ALLOW_PRIVATE: "loopback",
+      WEBHOOK_TIMEOUT_SECONDS: "60",
       DATABASE_URL: await freshDatabase(18, "empty")
     })
     ;[one, two] = cluster.pair

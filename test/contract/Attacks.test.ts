@@ -6,7 +6,7 @@ import type { AddressInfo } from "node:net"
 import { crc32, deflateRawSync, gzipSync } from "node:zlib"
 import sharp from "sharp"
 import { breath, elapse, eventually, within } from "../support/Eventually.ts"
-import { type Answer, bare } from "../support/Http.ts"
+import { type Answer, bare, untilTaken } from "../support/Http.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { exchange, frameOf, RawConnection } from "../support/RawConnection.ts"
 import { freshHandle, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
@@ -245,7 +245,8 @@ describe("attacks", () => {
     return { status: answer.status, headers, body: answer.text.replace(/"pnd_[\w-]{16}"/, '"pnd"') }
   }
 
-  const post = (path: string, json: object) => bare(server.url, "POST", path, {}, JSON.stringify(json))
+  const post = (path: string, json: object) =>
+    untilTaken(() => bare(server.url, "POST", path, {}, JSON.stringify(json)))
 
   it("addresses cannot be told by registering or recovering: the answers are the same, header by header", () =>
     whileServed(async () => {

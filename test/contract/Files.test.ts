@@ -8,6 +8,7 @@ import S3rver from "s3rver"
 import sharp from "sharp"
 import { call, connect, granted, refused } from "../mcp/Mcp.ts"
 import { Answer } from "../support/Http.ts"
+import { patient } from "../support/Patient.ts"
 import { newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
@@ -33,7 +34,7 @@ const announce = (bytes: Uint8Array, fields: object = {}) => ({
 
 /** A request with no key. */
 const bare = async (method: string, url: string, body?: Uint8Array<ArrayBuffer>): Promise<Answer> => {
-  const response = await fetch(url, { method, ...(body === undefined ? {} : { body }), redirect: "manual" })
+  const response = await patient(url, { method, ...(body === undefined ? {} : { body }), redirect: "manual" })
   return new Answer(`${method} signed URL`, response.status, response.headers, await response.text())
 }
 

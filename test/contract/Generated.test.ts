@@ -3,6 +3,7 @@ import * as fc from "fast-check"
 import { createHash } from "node:crypto"
 import { request as httpRequest } from "node:http"
 import { Answer } from "../support/Http.ts"
+import { patient } from "../support/Patient.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
 import { type OpenApiDocument, type Operation, operationsOf, Promises } from "./Document.ts"
 import { fromSchema, junkHeaders, junkJson, junkQuery, junkSegment } from "./FromSchema.ts"
@@ -356,7 +357,7 @@ describe("requests generated from the OpenAPI document", () => {
     async () => {
       const [from, to] = await Promise.all([newAgent(server, "from"), newAgent(server, "to")])
       const put = async (url: string, body: Uint8Array<ArrayBuffer>): Promise<Answer> => {
-        const response = await fetch(url, { method: "PUT", body })
+        const response = await patient(url, { method: "PUT", body })
         return new Answer("PUT signed URL", response.status, response.headers, await response.text())
       }
       const some = fc.uint8Array({ minLength: 1, maxLength: 3_000 }).map((array) => new Uint8Array(array))

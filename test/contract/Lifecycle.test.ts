@@ -5,6 +5,7 @@ import { connect, type Socket as TcpSocket } from "node:net"
 import { answerOf, begin, connect as connectA2a, get, message, pushTo, stateOf, statesAt } from "../a2a/A2a.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { Moment } from "../support/Moment.ts"
+import { MEASURES } from "../support/Promptly.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { agentOf, makeDataDir, newAgent, type Server, startServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -20,56 +21,62 @@ describe("A server that stops", () => {
   }
   afterAll(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true, force: true }))))
 
-  it("E.4, G.14: SIGTERM closes sockets with 1001 and lets requests in flight finish; everything is there afterwards", async () => {
-    const dataDir = await newFolder()
-    const server = await startServer({ dataDir })
-    const { alice, bob, conversation } = await newPair(server)
-    const lasting = await newAgent(server, "lasting")
-    const present = await Socket.hello(server, lasting.key)
-    ;(await lasting.http.request("PUT", "/v1/presence", { json: { status: "busy", custom_message: "back soon" } }))
-      .ok(200, Shapes.Presence)
-    const closing = new Moment()
-    await present.close()
-    const sockets = [
-      await Socket.hello(server, bob.key),
-      await Socket.hello(server, alice.key, []),
-      await Socket.open(server)
-    ]
-    const before = await say(alice, bob)
+  // A stopping server waits ten seconds for the rest of a request: a machine that is too busy for that does it again.
+  const again = { retry: MEASURES ? 0 : 4 }
+  it(
+    "E.4, G.14: SIGTERM closes sockets with 1001 and lets requests in flight finish; everything is there afterwards",
+    again,
+    async () => {
+      const dataDir = await newFolder()
+      const server = await startServer({ dataDir })
+      const { alice, bob, conversation } = await newPair(server)
+      const lasting = await newAgent(server, "lasting")
+      const present = await Socket.hello(server, lasting.key)
+      ;(await lasting.http.request("PUT", "/v1/presence", { json: { status: "busy", custom_message: "back soon" } }))
+        .ok(200, Shapes.Presence)
+      const closing = new Moment()
+      await present.close()
+      const sockets = [
+        await Socket.hello(server, bob.key),
+        await Socket.hello(server, alice.key, []),
+        await Socket.open(server)
+      ]
+      const before = await say(alice, bob)
 
-    // A request whose body is only half there when the server is told to stop.
-    const body = JSON.stringify({ to: bob.handle, client_msg_id: freshMsgId(), content: { text: words() } })
-    const slow = connect(Number(new URL(server.url).port), "127.0.0.1")
-    const response = readAll(slow)
-    slow.write(
-      `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${alice.key}\r\nconnection: close\r\n` +
-        `expect: 100-continue\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${
-          body.slice(0, 10)
-        }`
-    )
-    // Says that the server has taken the request.
-    const [taken] = await within("the server's word to continue", once(slow, "data")) as [string]
-    assert.match(taken, /^HTTP\/1\.1 100 /)
+      // A request whose body is only half there when the server is told to stop.
+      const body = JSON.stringify({ to: bob.handle, client_msg_id: freshMsgId(), content: { text: words() } })
+      const slow = connect(Number(new URL(server.url).port), "127.0.0.1")
+      const response = readAll(slow)
+      slow.write(
+        `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${alice.key}\r\nconnection: close\r\n` +
+          `expect: 100-continue\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${
+            body.slice(0, 10)
+          }`
+      )
+      // Says that the server has taken the request.
+      const [taken] = await within("the server's word to continue", once(slow, "data")) as [string]
+      assert.match(taken, /^HTTP\/1\.1 100 /)
 
-    server.terminate()
-    await eventually("new connections to be refused", () => reaches(server.url).then((yes) => yes ? undefined : true))
-    slow.write(body.slice(10))
-    const text = await within("the answer to the request in flight", response)
-    assert.match(text, /^HTTP\/1\.1 100 .*HTTP\/1\.1 201 /s)
-    for (const socket of sockets) await socket.closedWith(1001)
-    const stored = JSON.parse(text.slice(text.indexOf("{"), text.lastIndexOf("}") + 1)) as { id: string }
-    await server.stop()
+      server.terminate()
+      await eventually("new connections to be refused", () => reaches(server.url).then((yes) => yes ? undefined : true))
+      slow.write(body.slice(10))
+      const text = await within("the answer to the request in flight", response)
+      assert.match(text, /^HTTP\/1\.1 100 .*HTTP\/1\.1 201 /s)
+      for (const socket of sockets) await socket.closedWith(1001)
+      const stored = JSON.parse(text.slice(text.indexOf("{"), text.lastIndexOf("}") + 1)) as { id: string }
+      await server.stop()
 
-    const again = await startServer({ dataDir })
-    const [alice2, bob2] = [agentOf(again, alice, alice.key), agentOf(again, bob, bob.key)]
-    assert.deepStrictEqual(idsOf(await history(alice2, conversation)).slice(0, 2), [stored.id, before.id])
-    assert.deepStrictEqual(idsOf(await inbox(bob2)), [before.id, stored.id])
-    assert.strictEqual((await say(alice2, bob2)).seq, 5)
-    const seen = (await again.http(lasting.key).get(`/v1/presence/${lasting.handle}`)).ok(200, Shapes.Presence)
-    assert.deepInclude(seen, { status: "offline", custom_message: "back soon" })
-    closing.has(seen.last_seen ?? "")
-    await again.stop()
-  })
+      const again = await startServer({ dataDir })
+      const [alice2, bob2] = [agentOf(again, alice, alice.key), agentOf(again, bob, bob.key)]
+      assert.deepStrictEqual(idsOf(await history(alice2, conversation)).slice(0, 2), [stored.id, before.id])
+      assert.deepStrictEqual(idsOf(await inbox(bob2)), [before.id, stored.id])
+      assert.strictEqual((await say(alice2, bob2)).seq, 5)
+      const seen = (await again.http(lasting.key).get(`/v1/presence/${lasting.handle}`)).ok(200, Shapes.Presence)
+      assert.deepInclude(seen, { status: "offline", custom_message: "back soon" })
+      closing.has(seen.last_seen ?? "")
+      await again.stop()
+    }
+  )
 
   it("every acknowledged message survives a SIGKILL, replays are still replays, and a deletion or a task that was under way goes on", async () => {
     const dataDir = await newFolder()

@@ -5,6 +5,7 @@ import sharp from "sharp"
 import { EventReceiver } from "../mcp/EventReceiver.ts"
 import { connected } from "../support/Connected.ts"
 import type { Answer } from "../support/Http.ts"
+import { patient } from "../support/Patient.ts"
 import { freshHandle, newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { freshMsgId, inbox, say } from "./Talk.ts"
 
@@ -81,7 +82,7 @@ const upload = async (agent: TestAgent, target: object): Promise<string> => {
       sha256: createHash("sha256").update(bytes).digest("hex")
     })
   )
-  const put = await fetch(field(reserved, "upload_url"), { method: "PUT", body: bytes })
+  const put = await patient(field(reserved, "upload_url"), { method: "PUT", body: bytes })
   assert.strictEqual(put.status, 200)
   return field(reserved, "attachment_id")
 }

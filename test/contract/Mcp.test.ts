@@ -5,6 +5,7 @@ import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
 import { answerIn, initialize, type Json, newest, older, post, type Raw, refusalIn, rpc, textsOf } from "../mcp/Mcp.ts"
 import { Moment } from "../support/Moment.ts"
+import { patient } from "../support/Patient.ts"
 import { freshHandle, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { inbox, newPair, say } from "./Talk.ts"
 
@@ -77,7 +78,9 @@ describe("wire.md J, MCP: sets of tools", () => {
       ]
     ) {
       const requestInit = { headers: { authorization: `Bearer ${alice.key}` } }
-      await client.connect(new StreamableHTTPClientTransport(new URL(`${server.url}/mcp?tools=core`), { requestInit }))
+      await client.connect(
+        new StreamableHTTPClientTransport(new URL(`${server.url}/mcp?tools=core`), { requestInit, fetch: patient })
+      )
       assert.deepStrictEqual((await client.listTools()).tools.map(({ name }) => name), namesOf("core"))
       assert.notMatch(client.getInstructions() ?? "", /agentchat_list_group_invites/)
       await client.close()
@@ -207,7 +210,8 @@ describe("wire.md J, MCP: joining", () => {
     for (const client of clients) {
       await client.connect(
         new StreamableHTTPClientTransport(new URL(`${server.url}/mcp/join?structured=on`), {
-          requestInit: { headers: from }
+          requestInit: { headers: from },
+          fetch: patient
         })
       )
       assert.deepStrictEqual((await client.listTools()).tools.map(({ name }) => name), [

@@ -10,7 +10,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger } from "effect"
 import type { SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { breath, chanceFor } from "../support/Eventually.ts"
+import { breath } from "../support/Eventually.ts"
 
 const fault = (code?: string) =>
   sqlError(new DatabaseFault({ ...(code === undefined ? {} : { code }), message: "refused" }), "execute")
@@ -272,7 +272,10 @@ describe("CommitQueue", () => {
     }
     return { ...made, looks, patience, settled, submit }
   })
-  const turns = Effect.promise(() => chanceFor("everything that waits for no clock", 20))
+  /** Lets everything happen that waits for no clock. */
+  const turns = Effect.promise(async () => {
+    for (let i = 0; i < 50; i++) await new Promise((resolve) => setImmediate(resolve))
+  })
 
   it.effect("an item whose row another session has locked waits by itself, in its order; the rest is committed at once", () =>
     Effect.gen(function*() {

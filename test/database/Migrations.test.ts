@@ -129,6 +129,7 @@ eachDatabase((_, { version, empty }) => {
       const held = yield* Deferred.make<void>()
       const end = yield* Deferred.make<void>()
       const holder = yield* Effect.forkChild(holding.withTransaction(Effect.gen(function*() {
+        yield* holding`SELECT set_config('idle_in_transaction_session_timeout', '0', true)`
         yield* holding`SELECT pg_advisory_xact_lock(7)`
         yield* Deferred.succeed(held, undefined)
         yield* Deferred.await(end)

@@ -400,6 +400,7 @@ eachDatabase((database, { version }) => {
         const [sql, other] = yield* Effect.all([connected(url), connected(url)])
         const { add, ids } = yield* Effect.provideService(table("slow"), SqlClient.SqlClient, sql)
         const [before] = yield* sql`SELECT pg_backend_pid() AS pid`
+        yield* sql`SELECT set_config('lock_timeout', '0', false)`
         const lock = (one: SqlClient.SqlClient) => one`SELECT pg_advisory_lock(7)`
         const unlock = (one: SqlClient.SqlClient) => one`SELECT pg_advisory_unlock_all()`
         const waits = other`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
@@ -467,7 +468,7 @@ eachDatabase((database, { version }) => {
         const sql = yield* SqlClient.SqlClient
         const ended = yield* sql<
           { readonly ended: boolean }
-        >`SELECT pg_terminate_backend(${pid}::integer, 5000) AS ended`
+        >`SELECT pg_terminate_backend(${pid}::integer, 18000) AS ended`
         assert.deepStrictEqual(ended, [{ ended: true }])
       })
 

@@ -8,6 +8,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { eachDatabase } from "../support/Databases.ts"
+import { whileTimePasses } from "../support/Eventually.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
 
 type Json = Record<string, unknown>
@@ -120,15 +121,15 @@ eachDatabase((database) => {
         assert.strictEqual(rows.length, 41)
         for (let inboxNo = 1; inboxNo <= 41; inboxNo += 3) deliveries.acknowledge(reader.id, inboxNo)
         const cursor = (inboxNo: number) => String(rows[inboxNo - 1]!["delivery_id"])
-        const acked = yield* Effect.all([
+        const acked = yield* whileTimePasses(Effect.all([
           deliveries.acknowledgeThrough(reader.id, cursor(10)),
           deliveries.acknowledgeThrough(reader.id, cursor(20)),
           deliveries.acknowledgeThrough(reader.id, deliveries.ids.encode(writer.id, 41)),
           deliveries.acknowledgeThrough(reader.id, "del_nonsense"),
           Effect.as(deliveries.readThrough(reader.id, reader.handle, id, 25), 0),
           Effect.as(conversations.hideMessage(reader.id, sent[30]!), 0)
-        ], { concurrency: "unbounded" })
-        yield* deliveries.settled
+        ], { concurrency: "unbounded" }))
+        yield* whileTimePasses(deliveries.settled)
         assert.deepStrictEqual(acked.slice(2), [0, 0, 0, 0])
         const waiting = (yield* deliveries.sync(reader.id, undefined, 500)).map((row) =>
           deliveries.ids.decode(reader.id, String(parse(row)["delivery_id"]))

@@ -647,7 +647,10 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
         const talk = Effect.all(
           Array.from(
             { length: 10 },
-            (_, i) => nodes[i % 2]!(tagOf(say(i % 3 === 0 ? a : b, groupId, `${round} ${i}`)))
+            (_, i) =>
+              nodes[i % 2]!(tagOf(Effect.retry(say(i % 3 === 0 ? a : b, groupId, `${round} ${i}`), {
+                while: ({ _tag }) => _tag === "Unavailable"
+              })))
           ),
           { concurrency: "unbounded" }
         )

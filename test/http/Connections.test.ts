@@ -84,10 +84,17 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
 
   beforeAll(async () => {
     ;[small, strict, hasty] = await Promise.all([
-      startServer({ env: { HTTP_CONNECTIONS: "6" } }),
+      startServer({
+        env: { HTTP_CONNECTIONS: "6", HTTP_FIRST_BYTE_SECONDS: "120", HTTP_HEADERS_SECONDS: "120" }
+      }),
       // 127.0.0.1 is trusted, and other addresses of this machine are not. No connection ends because it sends nothing.
       startServer({
-        env: { HTTP_CONNECTIONS_PER_PEER: "5", TRUST_PROXY_ADDRESSES: "127.0.0.1", HTTP_FIRST_BYTE_SECONDS: "60" }
+        env: {
+          HTTP_CONNECTIONS_PER_PEER: "5",
+          TRUST_PROXY_ADDRESSES: "127.0.0.1",
+          HTTP_FIRST_BYTE_SECONDS: "120",
+          HTTP_HEADERS_SECONDS: "120"
+        }
       }),
       // Less than the time that the server leaves for the head of a request that has begun.
       startServer({ env: { HTTP_FIRST_BYTE_SECONDS: "5", HTTP_HEADERS_SECONDS: "100" } })

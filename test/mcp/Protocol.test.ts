@@ -4,6 +4,7 @@ import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
+import { patient } from "../support/Patient.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import {
   ageless,
@@ -47,7 +48,7 @@ describe("the protocol of /mcp", () => {
     }
     const old = new OldClient({ name: "test", version: "1.0.0" })
     const requestInit = { headers: { authorization: `Bearer ${alice.key}` } }
-    await old.connect(new OldTransport(new URL(`${server.url}/mcp`), { requestInit }) as never)
+    await old.connect(new OldTransport(new URL(`${server.url}/mcp`), { requestInit, fetch: patient }) as never)
     assert.isAbove((await old.listTools()).tools.length, 30)
     const status = await old.callTool({ name: "agentchat_get_my_status", arguments: {} })
     assert.strictEqual((status.structuredContent as { readonly handle: string }).handle, alice.handle)

@@ -6,6 +6,7 @@ import type { Client } from "@modelcontextprotocol/client"
 import { createHash } from "node:crypto"
 import { newPair, say } from "../contract/Talk.ts"
 import { Moment } from "../support/Moment.ts"
+import { patient } from "../support/Patient.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import {
   ageless,
@@ -457,7 +458,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
       sha256: createHash("sha256").update(large).digest("hex")
     })
     assert.isFalse(announced["sent"])
-    assert.strictEqual((await fetch(announced["upload"].upload_url, { method: "PUT", body: large })).status, 200)
+    assert.strictEqual((await patient(announced["upload"].upload_url, { method: "PUT", body: large })).status, 200)
     const attachment_id = announced["attachment_id"]
     assert.isTrue((await granted(mcp, "agentchat_send_file", { to: bob.handle, attachment_id }))["sent"])
     await refused(mcp, "agentchat_send_file", { ...file, data: "no base64!" }, "VALIDATION_ERROR")

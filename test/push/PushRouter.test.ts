@@ -9,7 +9,7 @@ import { Config } from "#infrastructure/platform/Config"
 import { assert, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Layer, Logger, References, Scope } from "effect"
 import { TestClock } from "effect/testing"
-import { eventually } from "../support/Eventually.ts"
+import { eventually, whileTimePasses } from "../support/Eventually.ts"
 import { connected, type HeardEntry, layerLines, type Wires, wires as openWires } from "../support/Lines.ts"
 
 /** A node without lines; `connected` makes them. Nobody else is listed until the test says so. */
@@ -102,7 +102,11 @@ const pushEntries = (entries: ReadonlyArray<HeardEntry>, name: string) =>
     node === name && (topic === "hint" || topic === "echo" || topic === "event")
   )
 
-it.live("pushes reach the node that has the agent's sockets, in order", () =>
+/** A test in which other nodes' answers have their time of the test's clock. */
+const inOwnTime = <E>(name: string, test: () => Effect.Effect<void, E, Scope.Scope>) =>
+  it.effect(name, () => whileTimePasses(test()))
+
+inOwnTime("pushes reach the node that has the agent's sockets, in order", () =>
   Effect.gen(function*() {
     const { one, two } = yield* pair()
     one.announce("agt_a", 2)
@@ -138,64 +142,72 @@ it.live("pushes reach the node that has the agent's sockets, in order", () =>
     assert.strictEqual(one.heard.length, pushes.length)
   }))
 
-it.live("a push to many agents of one node is one entry, in which each has a number of its own", () =>
-  Effect.gen(function*() {
-    const { one, two, wires } = yield* pair()
-    const members = Array.from({ length: 100 }, (_, i) => `agt_${i}`)
-    for (const member of members) one.announce(member, 1)
-    yield* exchange(one)
-    const entries = wires.record()
-    const pushed = (make: (i: number) => Push) =>
-      Effect.gen(function*() {
-        entries.length = one.heard.length = 0
-        const pushes = members.map((member, i) => [member, make(i)] as const)
-        for (const [member, push] of pushes) two.remote.push(member, push)
-        yield* exchange(two)
-        assert.deepStrictEqual(one.heard, pushes)
-        return pushEntries(entries, "one").length
-      })
-    assert.strictEqual(yield* pushed((i) => ({ ...hint(i, rendered), messageId: "msg_1" } as Push)), 1)
-    assert.strictEqual(yield* pushed(() => ({ _tag: "Event", frame: '{"typing":1}' })), 1)
-    const about = { senderId: "agt_s", conversationId: "conv_1" }
-    assert.strictEqual(yield* pushed((i) => ({ _tag: "Event", frame: "{}", about, after: i })), 1)
-    // Two messages are two entries, however they read.
-    const other = { ...rendered }
-    assert.strictEqual(
-      yield* pushed((i) => ({ ...hint(i, i < 50 ? rendered : other), messageId: i < 50 ? "msg_1" : "msg_2" } as Push)),
-      2
-    )
-  }))
+inOwnTime(
+  "a push to many agents of one node is one entry, in which each has a number of its own",
+  () =>
+    Effect.gen(function*() {
+      const { one, two, wires } = yield* pair()
+      const members = Array.from({ length: 100 }, (_, i) => `agt_${i}`)
+      for (const member of members) one.announce(member, 1)
+      yield* exchange(one)
+      const entries = wires.record()
+      const pushed = (make: (i: number) => Push) =>
+        Effect.gen(function*() {
+          entries.length = one.heard.length = 0
+          const pushes = members.map((member, i) => [member, make(i)] as const)
+          for (const [member, push] of pushes) two.remote.push(member, push)
+          yield* exchange(two)
+          assert.deepStrictEqual(one.heard, pushes)
+          return pushEntries(entries, "one").length
+        })
+      assert.strictEqual(yield* pushed((i) => ({ ...hint(i, rendered), messageId: "msg_1" } as Push)), 1)
+      assert.strictEqual(yield* pushed(() => ({ _tag: "Event", frame: '{"typing":1}' })), 1)
+      const about = { senderId: "agt_s", conversationId: "conv_1" }
+      assert.strictEqual(yield* pushed((i) => ({ _tag: "Event", frame: "{}", about, after: i })), 1)
+      // Two messages are two entries, however they read.
+      const other = { ...rendered }
+      assert.strictEqual(
+        yield* pushed((
+          i
+        ) => ({ ...hint(i, i < 50 ? rendered : other), messageId: i < 50 ? "msg_1" : "msg_2" } as Push)),
+        2
+      )
+    })
+)
 
-it.live("when the line to a node breaks, its sockets are forgotten; when there is a line again, everything is announced again", () =>
-  Effect.gen(function*() {
-    const { one, two, wires } = yield* pair()
-    one.announce("agt_a", 1)
-    two.announce("agt_b", 1)
-    yield* exchange(one, two)
-    assert.deepStrictEqual([one.state.missed, one.parted], [1, [[]]], "a line that begins: storage may have more")
-    wires.isUp = false
-    wires.cut()
-    yield* until("both to forget", () => one.remote.count("agt_b") === 0 && two.remote.count("agt_a") === 0)
-    assert.deepStrictEqual([one.parted, two.parted], [[[], ["agt_b"]], [[], ["agt_a"]]])
-    // Nobody waits for a node without a line.
-    two.remote.push("agt_a", hint(1))
-    two.announce("agt_b", 3)
-    yield* two.remote.onOthers({ _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "key rotated" } })
-    yield* two.remote.reachable
-    assert.strictEqual(one.state.missed, 1)
-    wires.isUp = true
-    yield* join(one, two)
-    yield* exchange(one, two)
-    assert.deepStrictEqual([one.remote.count("agt_b"), two.remote.count("agt_a")], [3, 1])
-    // What was not told is in storage: messages (`missed`), keys and mutes (`parted`).
-    assert.deepStrictEqual([one.heard, one.notices], [[], []])
-    assert.deepStrictEqual([one.state.missed, one.parted], [2, [[], ["agt_b"], []]])
-    two.remote.push("agt_a", hint(2))
-    yield* exchange(two)
-    assert.deepStrictEqual(one.heard, [["agt_a", hint(2)]])
-  }))
+inOwnTime(
+  "when the line to a node breaks, its sockets are forgotten; when there is a line again, everything is announced again",
+  () =>
+    Effect.gen(function*() {
+      const { one, two, wires } = yield* pair()
+      one.announce("agt_a", 1)
+      two.announce("agt_b", 1)
+      yield* exchange(one, two)
+      assert.deepStrictEqual([one.state.missed, one.parted], [1, [[]]], "a line that begins: storage may have more")
+      wires.isUp = false
+      wires.cut()
+      yield* until("both to forget", () => one.remote.count("agt_b") === 0 && two.remote.count("agt_a") === 0)
+      assert.deepStrictEqual([one.parted, two.parted], [[[], ["agt_b"]], [[], ["agt_a"]]])
+      // Nobody waits for a node without a line.
+      two.remote.push("agt_a", hint(1))
+      two.announce("agt_b", 3)
+      yield* two.remote.onOthers({ _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "key rotated" } })
+      yield* two.remote.reachable
+      assert.strictEqual(one.state.missed, 1)
+      wires.isUp = true
+      yield* join(one, two)
+      yield* exchange(one, two)
+      assert.deepStrictEqual([one.remote.count("agt_b"), two.remote.count("agt_a")], [3, 1])
+      // What was not told is in storage: messages (`missed`), keys and mutes (`parted`).
+      assert.deepStrictEqual([one.heard, one.notices], [[], []])
+      assert.deepStrictEqual([one.state.missed, one.parted], [2, [[], ["agt_b"], []]])
+      two.remote.push("agt_a", hint(2))
+      yield* exchange(two)
+      assert.deepStrictEqual(one.heard, [["agt_a", hint(2)]])
+    })
+)
 
-it.live("notices are applied on the other nodes when the caller goes on, in order", () =>
+inOwnTime("notices are applied on the other nodes when the caller goes on, in order", () =>
   Effect.gen(function*() {
     const wires = yield* openWires
     const [one, two, three] = yield* nodes(wires, ["one", "two", "three"])
@@ -238,20 +250,23 @@ it.effect("no caller waits for longer than a second for a node that hangs, and t
     assert.strictEqual(two.remote.count("agt_a"), 1)
   }))
 
-it.live("a node that could not apply a notice learns by a new connection that storage has more", () =>
-  Effect.gen(function*() {
-    const { one, two } = yield* pair()
-    two.announce("agt_b", 1)
-    yield* exchange(two)
-    one.state.apply = () => Effect.die("a notice of another release")
-    const line = two.lines.to("one")
-    yield* two.remote.onOthers({ _tag: "Changed", agentId: "agt_a" })
-    assert.isTrue(line?.hasEnded)
-    yield* until("the line to be noticed as broken", () => one.parted.length === 2)
-    yield* join(one, two)
-    yield* exchange(one, two)
-    assert.deepStrictEqual([one.parted, one.state.missed, one.remote.count("agt_b")], [[[], ["agt_b"], []], 2, 1])
-  }))
+inOwnTime(
+  "a node that could not apply a notice learns by a new connection that storage has more",
+  () =>
+    Effect.gen(function*() {
+      const { one, two } = yield* pair()
+      two.announce("agt_b", 1)
+      yield* exchange(two)
+      one.state.apply = () => Effect.die("a notice of another release")
+      const line = two.lines.to("one")
+      yield* two.remote.onOthers({ _tag: "Changed", agentId: "agt_a" })
+      assert.isTrue(line?.hasEnded)
+      yield* until("the line to be noticed as broken", () => one.parted.length === 2)
+      yield* join(one, two)
+      yield* exchange(one, two)
+      assert.deepStrictEqual([one.parted, one.state.missed, one.remote.count("agt_b")], [[[], ["agt_b"], []], 2, 1])
+    })
+)
 
 it.effect("more pushes than may wait for a node that does not read are dropped, and it is told that it missed something", () =>
   Effect.gen(function*() {
@@ -286,46 +301,49 @@ it.effect("more pushes than may wait for a node that does not read are dropped, 
     }
   }))
 
-it.live("an entry with another shape ends the line, and what it said is made good by the next one", () =>
-  Effect.gen(function*() {
-    const { one, two } = yield* pair()
-    one.announce("agt_a", 1)
-    two.announce("agt_b", 1)
-    yield* exchange(one, two)
-    // As of a node whose release has other pushes.
-    for (
-      const [i, entry] of [["hint", [["agt_a", 1]], "msg_1"], ["hint", "agt_a"], ["sockets", { agt_c: 1 }], [
-        "echo",
-        [["agt_a", null]],
-        1,
-        "msg_1",
-        ["c", 1, "", ""],
-        null
-      ]].entries()
-    ) {
-      const line = two.lines.to("one") ?? assert.fail("no line")
-      line.send(JSON.stringify(entry))
-      two.remote.push("agt_a", hint(1))
-      two.announce("agt_c", i + 1)
-      yield* until(
-        `the line to end after ${JSON.stringify(entry)}`,
-        () => line.hasEnded && one.parted.length === 2 * i + 2
-      )
-      yield* join(one, two)
+inOwnTime(
+  "an entry with another shape ends the line, and what it said is made good by the next one",
+  () =>
+    Effect.gen(function*() {
+      const { one, two } = yield* pair()
+      one.announce("agt_a", 1)
+      two.announce("agt_b", 1)
       yield* exchange(one, two)
-      assert.deepStrictEqual([one.heard, one.state.missed, one.remote.count("agt_b"), one.remote.count("agt_c")], [
-        [],
-        i + 2,
-        1,
-        i + 1
-      ])
-    }
-    two.remote.push("agt_a", { _tag: "Event", frame: "{}" })
-    yield* exchange(two)
-    assert.deepStrictEqual(one.heard, [["agt_a", { _tag: "Event", frame: "{}" }]])
-  }))
+      // As of a node whose release has other pushes.
+      for (
+        const [i, entry] of [["hint", [["agt_a", 1]], "msg_1"], ["hint", "agt_a"], ["sockets", { agt_c: 1 }], [
+          "echo",
+          [["agt_a", null]],
+          1,
+          "msg_1",
+          ["c", 1, "", ""],
+          null
+        ]].entries()
+      ) {
+        const line = two.lines.to("one") ?? assert.fail("no line")
+        line.send(JSON.stringify(entry))
+        two.remote.push("agt_a", hint(1))
+        two.announce("agt_c", i + 1)
+        yield* until(
+          `the line to end after ${JSON.stringify(entry)}`,
+          () => line.hasEnded && one.parted.length === 2 * i + 2
+        )
+        yield* join(one, two)
+        yield* exchange(one, two)
+        assert.deepStrictEqual([one.heard, one.state.missed, one.remote.count("agt_b"), one.remote.count("agt_c")], [
+          [],
+          i + 2,
+          1,
+          i + 1
+        ])
+      }
+      two.remote.push("agt_a", { _tag: "Event", frame: "{}" })
+      yield* exchange(two)
+      assert.deepStrictEqual(one.heard, [["agt_a", { _tag: "Event", frame: "{}" }]])
+    })
+)
 
-it.live("an entry that was still under way on an old connection brings no socket back", () =>
+inOwnTime("an entry that was still under way on an old connection brings no socket back", () =>
   Effect.gen(function*() {
     const { one, two, wires } = yield* pair()
     one.announce("agt_a", 1)
@@ -394,7 +412,7 @@ it.effect("a node is introduced once it has a line with all listed nodes and the
     assert.isDefined(never.pollUnsafe())
   }))
 
-it.live("a node that has ended has no sockets, and no caller waits for it", () =>
+inOwnTime("a node that has ended has no sockets, and no caller waits for it", () =>
   Effect.gen(function*() {
     const wires = yield* openWires
     const one = yield* node(wires, "one")
@@ -422,30 +440,33 @@ const open = ({ remote }: Node, agentId = "agt_a") => {
 const staying = (sockets: ReadonlyArray<ReturnType<typeof open>>) =>
   sockets.filter(({ displaced, place }) => place !== undefined && !displaced)
 
-it.live("162. of sixty sockets at once over three nodes exactly as many stay as are allowed, and confirmed ones stay", () =>
-  Effect.gen(function*() {
-    for (const limit of [20, 7, 1]) {
-      const wires = yield* openWires
-      const all = yield* nodes(wires, ["one", "two", "three"], limit)
-      const sockets = Array.from({ length: 60 }, (_, i) => open(all[i % 3]!))
-      // Nobody has heard of anybody yet, so each node has let in as many as may stay in all.
-      assert.strictEqual(staying(sockets).length, Math.min(60, 3 * limit))
-      yield* exchange(all[0]!)
-      const first = staying(sockets.filter((_, i) => i % 3 === 0))
-      yield* exchange(...all)
-      assert.strictEqual(staying(sockets).length, limit)
-      yield* exchange(...all)
-      assert.strictEqual(staying(sockets).length, limit)
-      assert.deepStrictEqual(staying(sockets.filter((_, i) => i % 3 === 0)), first)
-      for (const { remote } of all) {
-        assert.isUndefined(remote.enter("agt_a", () => undefined))
-        assert.strictEqual(
-          remote.count("agt_a"),
-          limit - staying(sockets.filter((_, i) => all[i % 3]!.remote === remote)).length
-        )
+inOwnTime(
+  "162. of sixty sockets at once over three nodes exactly as many stay as are allowed, and confirmed ones stay",
+  () =>
+    Effect.gen(function*() {
+      for (const limit of [20, 7, 1]) {
+        const wires = yield* openWires
+        const all = yield* nodes(wires, ["one", "two", "three"], limit)
+        const sockets = Array.from({ length: 60 }, (_, i) => open(all[i % 3]!))
+        // Nobody has heard of anybody yet, so each node has let in as many as may stay in all.
+        assert.strictEqual(staying(sockets).length, Math.min(60, 3 * limit))
+        yield* exchange(all[0]!)
+        const first = staying(sockets.filter((_, i) => i % 3 === 0))
+        yield* exchange(...all)
+        assert.strictEqual(staying(sockets).length, limit)
+        yield* exchange(...all)
+        assert.strictEqual(staying(sockets).length, limit)
+        assert.deepStrictEqual(staying(sockets.filter((_, i) => i % 3 === 0)), first)
+        for (const { remote } of all) {
+          assert.isUndefined(remote.enter("agt_a", () => undefined))
+          assert.strictEqual(
+            remote.count("agt_a"),
+            limit - staying(sockets.filter((_, i) => all[i % 3]!.remote === remote)).length
+          )
+        }
       }
-    }
-  }))
+    })
+)
 
 it.effect("a node that pauses between announcements answers nobody before it has announced what it let in", () =>
   Effect.gen(function*() {
@@ -544,45 +565,51 @@ it.effect("a socket that a node accepts without asking stays, although another n
     for (const { place } of stayed) assert.isFalse(place?.contested)
   }))
 
-it.live("a socket says nothing more than that it is there while its agent has half of its places, and asks beyond", () =>
-  Effect.gen(function*() {
-    const { one, two } = yield* pair()
-    for (let i = 0; i < 5; i++) {
-      for (const at of [one, two]) {
-        assert.strictEqual(at.remote.enter("agt_a", () => undefined)?.contested, false)
-        yield* exchange(at)
+inOwnTime(
+  "a socket says nothing more than that it is there while its agent has half of its places, and asks beyond",
+  () =>
+    Effect.gen(function*() {
+      const { one, two } = yield* pair()
+      for (let i = 0; i < 5; i++) {
+        for (const at of [one, two]) {
+          assert.strictEqual(at.remote.enter("agt_a", () => undefined)?.contested, false)
+          yield* exchange(at)
+        }
       }
-    }
-    assert.strictEqual(one.remote.enter("agt_a", () => undefined)?.contested, true)
-    yield* exchange(one)
-    assert.strictEqual(two.remote.count("agt_a"), 6)
-    // Alone there is nobody to ask.
-    const alone = yield* node(yield* openWires, "alone", 1)
-    assert.strictEqual(alone.remote.enter("agt_a", () => undefined)?.contested, false)
-    assert.isUndefined(alone.remote.enter("agt_a", () => undefined))
-    yield* alone.remote.reachable
-  }))
+      assert.strictEqual(one.remote.enter("agt_a", () => undefined)?.contested, true)
+      yield* exchange(one)
+      assert.strictEqual(two.remote.count("agt_a"), 6)
+      // Alone there is nobody to ask.
+      const alone = yield* node(yield* openWires, "alone", 1)
+      assert.strictEqual(alone.remote.enter("agt_a", () => undefined)?.contested, false)
+      assert.isUndefined(alone.remote.enter("agt_a", () => undefined))
+      yield* alone.remote.reachable
+    })
+)
 
-it.live("a place that is given back is free at once where it was, elsewhere once that is announced, and no place twice", () =>
-  Effect.gen(function*() {
-    const { one, two } = yield* pair(2)
-    const [first, second] = [open(one), open(one)]
-    yield* exchange(one)
-    for (const { remote } of [one, two]) assert.isUndefined(remote.enter("agt_a", () => undefined))
-    if (first.place !== undefined) one.remote.leave(first.place)
-    assert.isUndefined(two.remote.enter("agt_a", () => undefined))
-    yield* exchange(one)
-    const third = open(two)
-    yield* exchange(two)
-    if (first.place !== undefined) one.remote.leave(first.place)
-    assert.isUndefined(one.remote.enter("agt_a", () => undefined))
-    assert.deepStrictEqual(staying([second, third]), [second, third])
-    assert.deepStrictEqual([one.remote.count("agt_a"), two.remote.count("agt_a")], [1, 1])
-    if (third.place !== undefined) two.remote.leave(third.place)
-    assert.isDefined(two.remote.enter("agt_a", () => undefined), "at once where it was")
-  }))
+inOwnTime(
+  "a place that is given back is free at once where it was, elsewhere once that is announced, and no place twice",
+  () =>
+    Effect.gen(function*() {
+      const { one, two } = yield* pair(2)
+      const [first, second] = [open(one), open(one)]
+      yield* exchange(one)
+      for (const { remote } of [one, two]) assert.isUndefined(remote.enter("agt_a", () => undefined))
+      if (first.place !== undefined) one.remote.leave(first.place)
+      assert.isUndefined(two.remote.enter("agt_a", () => undefined))
+      yield* exchange(one)
+      const third = open(two)
+      yield* exchange(two)
+      if (first.place !== undefined) one.remote.leave(first.place)
+      assert.isUndefined(one.remote.enter("agt_a", () => undefined))
+      assert.deepStrictEqual(staying([second, third]), [second, third])
+      assert.deepStrictEqual([one.remote.count("agt_a"), two.remote.count("agt_a")], [1, 1])
+      if (third.place !== undefined) two.remote.leave(third.place)
+      assert.isDefined(two.remote.enter("agt_a", () => undefined), "at once where it was")
+    })
+)
 
-it.live("the places of a node without a line are free, and its own sockets stay", () =>
+inOwnTime("the places of a node without a line are free, and its own sockets stay", () =>
   Effect.gen(function*() {
     const { one, two, wires } = yield* pair(2)
     const [first, second] = [open(two), open(two)]

@@ -110,7 +110,7 @@ export class SignInPage {
 
   async post(path: string, body: object = {}, headers: Record<string, string> = {}): Promise<Got> {
     return got(
-      await fetch(this.url(path), {
+      await patient(this.url(path), {
         method: "POST",
         body: JSON.stringify(body),
         headers: { cookie: this.cookie, origin: this.server.url, "content-type": "application/json", ...headers }

@@ -59,7 +59,7 @@ export class Crowd {
 }
 
 /**
- * Sends a message on a connection of its own, which has to be answered with 201; returns the milliseconds that it took.
+ * Sends a message on a connection of its own, again after 503 as clients do; returns the milliseconds that it took.
  */
 export const freshSend = async (from: TestAgent, to: TestAgent, text: string): Promise<number> => {
   const since = measured()
@@ -71,21 +71,26 @@ export const freshSend = async (from: TestAgent, to: TestAgent, text: string): P
       type: "text",
       content: { text }
     })
-    const sending = request(`${from.http.base}/v1/messages`, {
-      method: "POST",
-      agent,
-      headers: {
-        "authorization": `Bearer ${from.key}`,
-        "content-type": "application/json",
-        "content-length": Buffer.byteLength(body)
+    for (let tries = 1;; tries++) {
+      const sending = request(`${from.http.base}/v1/messages`, {
+        method: "POST",
+        agent,
+        headers: {
+          "authorization": `Bearer ${from.key}`,
+          "content-type": "application/json",
+          "content-length": Buffer.byteLength(body)
+        }
+      })
+      sending.end(body)
+      const [response] = await once(sending, "response")
+      response.resume()
+      await once(response, "end")
+      if (response.statusCode !== 503 || tries === 100) {
+        assert.include(tries === 1 ? [201] : [201, 200], response.statusCode, text)
+        return measured() - since
       }
-    })
-    sending.end(body)
-    const [response] = await once(sending, "response")
-    response.resume()
-    await once(response, "end")
-    assert.strictEqual(response.statusCode, 201, text)
-    return measured() - since
+      await elapse("the time for which a server that stalled refuses requests", 250)
+    }
   } finally {
     agent.destroy()
   }

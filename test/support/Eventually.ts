@@ -1,4 +1,5 @@
 import { Effect } from "effect"
+import { TestClock } from "effect/testing"
 import { setTimeout as pause } from "node:timers/promises"
 
 /** A time-out that is long enough for any busy machine. It takes time only if the awaited event does not happen. */
@@ -77,3 +78,10 @@ export const elapse = async (_what: string, ms: number): Promise<void> => {
 export const breath = async (): Promise<void> => {
   await pause(2)
 }
+
+/**
+ * Runs an effect while the test's clock goes on, but no faster than this process: however long it stands still, only
+ * two milliseconds pass.
+ */
+export const whileTimePasses = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.raceFirst(effect, Effect.forever(Effect.andThen(TestClock.adjust(2), Effect.promise(breath))))

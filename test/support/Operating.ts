@@ -23,15 +23,18 @@ export const newToken = async (server: Server, ...args: ReadonlyArray<string>): 
   return (JSON.parse(stdout) as { readonly token: string }).token
 }
 
-/** One request with exactly these headers. */
+/** One request with exactly these headers. A change is repeated after 503 `UNAVAILABLE`. */
 export const request = (
   server: Server,
   method: string,
   path: string,
   headers: Readonly<Record<string, string>> = {},
   body?: unknown
-): Promise<Answer> =>
-  bare(server.url, method, `/console/api${path}`, headers, body === undefined ? "" : JSON.stringify(body))
+): Promise<Answer> => {
+  const once = () =>
+    bare(server.url, method, `/console/api${path}`, headers, body === undefined ? "" : JSON.stringify(body))
+  return method === "GET" ? once() : untilTaken(once)
+}
 
 export const redeem = (server: Server, token: string): Promise<Answer> =>
   request(server, "POST", "/session", {}, { token })
@@ -65,7 +68,8 @@ export class Operating {
   }
 
   ask(method: string, path: string, body?: unknown): Promise<Answer> {
-    return untilTaken(() => request(this.server, method, path, this.headers, body))
+    const once = () => request(this.server, method, path, this.headers, body)
+    return method === "GET" ? untilTaken(once) : once()
   }
 
   /** The body of an answer that must be 200. */

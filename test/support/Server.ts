@@ -12,6 +12,7 @@ import { freshDatabase } from "./Databases.ts"
 import { eventually, LONGEST_WAIT_MS, within } from "./Eventually.ts"
 import { type Answer, Http, untilTaken } from "./Http.ts"
 import { Outbox } from "./Outbox.ts"
+import { patient } from "./Patient.ts"
 import { endedLate, keepLog } from "./ServerLogs.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
@@ -43,6 +44,7 @@ export const programEnv = () => ({
 
 /** Limits so high that only tests of limits reach them, and settings with which answers are sent at once. */
 export const RELAXED = {
+  SOCKETS_PONG_SECONDS: "180",
   LIMITS_SENDS_PER_SECOND: "1000000",
   LIMITS_COLD_CONVERSATIONS: "1000000",
   LIMITS_REGISTER_PER_HOUR: "1000000",
@@ -232,6 +234,12 @@ export class Server {
     this.terminated = true
   }
 
+  /** Waits for its end, and asserts that it exited with 0, unless it got too little processor time to finish. */
+  async ended(): Promise<void> {
+    const how = await this.exit()
+    if (!endedLate(how, this.stderr)) assert.strictEqual(how, 0, `exit code\n${this.output}`)
+  }
+
   /** Waits until the process has ended and all it wrote is read. */
   exit(timeoutMs = LONGEST_WAIT_MS): Promise<number | NodeJS.Signals> {
     return within(`the end of the server\n${this.output}`, this.exited, timeoutMs)
@@ -241,9 +249,11 @@ export class Server {
   async stop(): Promise<void> {
     if (this.release !== undefined) return this.release()
     this.terminate()
-    const how = await this.exit()
-    await this.cleanUp()
-    if (!endedLate(how, this.stderr)) assert.strictEqual(how, 0, `exit code\n${this.output}`)
+    try {
+      await this.ended()
+    } finally {
+      await this.cleanUp()
+    }
     this.assertNoSecrets()
   }
 
@@ -398,7 +408,7 @@ export const agentOf = (
   account: { readonly id: string; readonly handle: string; readonly email: string },
   key: string
 ): TestAgent => {
-  const client = new AgentChatClient({ apiKey: key, baseUrl: server.url })
+  const client = new AgentChatClient({ apiKey: key, baseUrl: server.url, fetch: patient })
   return {
     ...account,
     key,
