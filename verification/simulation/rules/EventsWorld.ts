@@ -119,6 +119,8 @@ class Model {
   private last: Mail | undefined
   /** Whether a crash may have lost the answer to the last post. */
   private mayRepeat = false
+  /** Whether anything has crashed in this history. */
+  hasCrashed = false
 
   private readonly heard: (post: Heard) => void
 
@@ -147,6 +149,7 @@ class Model {
   crashed(): void {
     this.crash = undefined
     this.mayRepeat = true
+    this.hasCrashed = true
   }
 
   /** Compares a post with the rules, and returns the status of the receiver's answer. */
@@ -301,8 +304,15 @@ export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) 
     for (const other of senders) yield* Effect.andThen(send(other, bob), send(bob, other))
     yield* deliveries.closeAll(bob.id, 1)
     const webhook = Effect.map(
-      sql<{ id: string; active: boolean; paused_until: number | null; inbox_no: number; waits: boolean }>`
-        SELECT id, active, paused_until, inbox_no, EXISTS (SELECT FROM webhook_deliveries WHERE webhook_id = webhooks.id AND due_at IS NOT NULL) AS waits
+      sql<{
+        id: string
+        active: boolean
+        paused_until: number | null
+        look_at: number | null
+        inbox_no: number
+        waits: boolean
+      }>`
+        SELECT id, active, paused_until, look_at, inbox_no, EXISTS (SELECT FROM webhook_deliveries WHERE webhook_id = webhooks.id AND due_at IS NOT NULL) AS waits
         FROM webhooks WHERE agent_id = ${bob.id} AND inbox_no IS NOT NULL AND deleted_at IS NULL`,
       ([row]) => row!
     )
@@ -339,13 +349,15 @@ export const makeEventsWorld = Effect.fnUntraced(function*(heard: (post: Heard) 
         if (!(yield* repo.due("", now, 10_000)).some((one) => one.id === id && one.due)) break
         check("eventPosts", rounds < MAX_ROUNDS, () => "there is always something due")
       }
-      const { active, inbox_no, paused_until, waits } = yield* webhook
+      const { active, inbox_no, look_at, paused_until, waits } = yield* webhook
       for (const mail of model.inbox) if (!model.waits(mail) && mail.no <= inbox_no) mail.passed = true
       const now = yield* Clock.currentTimeMillis
       const leased = model.defers && now < model.leasedUntil
       // After a crash, the sweep leaves a webhook alone until the pause of its circuit ends.
       const paused = paused_until !== null && now < paused_until
-      if (active && !waits && !leased && !paused)
+      // If the end of a lease meets a crash, what the lease held back comes when it is looked at again.
+      const held = model.hasCrashed && look_at !== null && now < look_at
+      if (active && !waits && !leased && !paused && !held)
         check("eventsAll", model.due.length === 0, () => `message ${model.due[0]?.no} was not reported`)
     })
 
