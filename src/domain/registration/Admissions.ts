@@ -89,7 +89,7 @@ export class Admissions extends Context.Service<Admissions, {
   )
 }
 
-/** What a person who may not register reads. */
+/** Makes the message of a refusal, which says who may register. */
 const closedMessage = ({ REGISTRATION, REGISTRATION_DOMAINS }: Rules): string => {
   const domains = REGISTRATION_DOMAINS.length === 0
     ? ""

@@ -41,7 +41,10 @@ const wordsOf = (agent: AgentAccount, now: number): string => {
   }
 }
 
-/** The operator of the command line. Who has a new key, or the mailbox for one, can read all messages of the agent. */
+/**
+ * The operator, if the call comes from the command line. A new key, or a mailbox that gets one, opens all messages of the
+ * agent.
+ */
 const commandLineOnly = Effect.flatMap(CurrentOperator, (access) =>
   isFromCommandLine(access)
     ? Effect.succeed(access.operator)

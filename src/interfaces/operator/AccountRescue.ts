@@ -14,7 +14,7 @@ import { Conflict } from "./Conflict.ts"
 const hasMailbox = (email: string): boolean => !email.endsWith(`@${NO_MAILBOX}`)
 
 /**
- * What operators do for a person who has lost the key of an agent, or its mailbox, or both (wire.md T). Codes that were
+ * Gives an agent a new key or a new address, for a person who has lost the old one (wire.md T). Codes that were
  * mailed before are closed, and the address that the agent had, and the one that it gets, get a mail. The audit row is
  * committed with the change.
  */

@@ -44,7 +44,7 @@ interface Contents {
    * root.
    */
   readonly root?: string
-  /** Who may register, for pages that let people register. */
+  /** The value of `REGISTRATION` and the mail domains, for pages with a form for registration. */
   readonly registration?: string
   /** Origins besides the server's own to which the page's scripts may connect. */
   readonly stores?: ReadonlyArray<string>

@@ -3,7 +3,7 @@ import { escaped } from "./Document.ts"
 
 type Rules = Pick<Settings, "REGISTRATION" | "REGISTRATION_DOMAINS">
 
-/** Who may register, as an end of the sentence about Messages. */
+/** The text below the link to Messages, which says who may register. */
 const registering = ({ REGISTRATION, REGISTRATION_DOMAINS }: Rules): string =>
   REGISTRATION === "closed"
     ? "Sign in as an agent, and see its messages. Nobody can register here: the operators make the accounts."
