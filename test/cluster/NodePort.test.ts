@@ -15,7 +15,7 @@ import { MEASURES } from "../support/Promptly.ts"
 
 /** A port for nodes with this secret, what was logged of it, and what became of the connections that it took. */
 const open = Effect.fnUntraced(
-  function*(secret: string | undefined, silentMs?: number, settings: Partial<Settings> = {}) {
+  function*(secret: string | undefined, silentMs = LONGEST_WAIT_MS, settings: Partial<Settings> = {}) {
     const lines: Array<string> = []
     const served: Array<"begun" | "ended"> = []
     const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
@@ -60,7 +60,7 @@ const openReal = Effect.fnUntraced(function*(secret: string | undefined) {
     Effect.tap(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) => made.start)
   )
   const context = yield* Layer.build(
-    Layer.fresh(NodePort.layer(config)).pipe(
+    Layer.fresh(NodePort.layer(config, LONGEST_WAIT_MS)).pipe(
       Layer.provideMerge(nodes),
       Layer.provide([logger, Layer.succeed(References.MinimumLogLevel, "Debug")])
     )

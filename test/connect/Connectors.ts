@@ -14,12 +14,15 @@ import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 
 /**
- * A shell command that calls one of Parley's tools, as a program with `"reply": "tools"` can, and prints the result.
+ * A shell command that calls one of Parley's tools, as a program with `"reply": "tools"` can, and prints the result. It
+ * calls again while the server cannot be reached or refuses what it has no time for.
  */
 export const toolCall = (name: string, args: object): string => {
   const call = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: args } })
   const headers = "-H 'content-type: application/json' -H 'accept: application/json, text/event-stream'"
-  return `curl -s "$PARLEY_TOOLS_URL" -H "authorization: Bearer $PARLEY_TOOLS_TOKEN" ${headers} -d '${call}'`
+  const once = `curl -s "$PARLEY_TOOLS_URL" -H "authorization: Bearer $PARLEY_TOOLS_TOKEN" ${headers} -d '${call}'`
+  const busy = "*UNAVAILABLE*"
+  return `for try in 1 2 3 4 5 6 7 8; do answer=$(${once}); case "$answer" in ${busy}) sleep 1;; *) break;; esac; done; printf %s "$answer"`
 }
 
 /** Everything of one connector on disk: its journal, HOME and working directories, and what its fake program noted. */

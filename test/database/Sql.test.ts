@@ -535,7 +535,8 @@ eachDatabase((database, { version }) => {
         yield* add(1)
         const locked = yield* Deferred.make<void>()
         const holder = yield* Effect.forkChild(sql.withTransaction(
-          sql`UPDATE locked SET note = 'mine'`.pipe(
+          sql`SELECT set_config('idle_in_transaction_session_timeout', '0', true)`.pipe(
+            Effect.andThen(sql`UPDATE locked SET note = 'mine'`),
             Effect.andThen(Deferred.succeed(locked, undefined)),
             Effect.andThen(Effect.never)
           )

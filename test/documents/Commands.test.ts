@@ -43,6 +43,16 @@ const missing = ["bash", "curl", "openssl", "npm"].filter((program) =>
   spawnSync(program, ["--help"]).error !== undefined
 )
 
+/** A curl that calls again while a server on a busy machine answers 503 `UNAVAILABLE`. */
+const PATIENT_CURL = `curl() {
+  for try in 1 2 3 4 5 6 7 8; do
+    answer=$(command curl "$@"; echo "end $?")
+    case "$answer" in *'"code":"UNAVAILABLE"'*) sleep 1 ;; *) break ;; esac
+  done
+  printf %s "\${answer%end *}"
+  return "\${answer##*end }"
+}`
+
 /** README's blocks that a shell or Node runs, without the first one, which starts the server. */
 const conversation = (): ReadonlyArray<Block> =>
   blocksOf("README.md").filter(({ language, text }) => language !== "" && !text.startsWith("npm ci\n"))
@@ -89,7 +99,7 @@ describe("on a server", () => {
     const here = (text: string): string =>
       text.replaceAll("http://127.0.0.1:3000", at.url).replaceAll("ws://127.0.0.1:3000", at.wsUrl)
         .replaceAll("data/outbox", at.outbox.folder).replaceAll("8080", receiver)
-    const script = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
+    const script = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT", PATIENT_CURL]
     for (const block of blocks) {
       if (block.language === "js")
         writeFileSync(join(cwd, block.file ?? assert.fail(`${place(block)} has no name`)), here(block.text))

@@ -44,6 +44,7 @@ export const programEnv = () => ({
 
 /** Limits so high that only tests of limits reach them, and settings with which answers are sent at once. */
 export const RELAXED = {
+  SOCKETS_HELLO_SECONDS: "60",
   SOCKETS_PONG_SECONDS: "180",
   LIMITS_SENDS_PER_SECOND: "1000000",
   LIMITS_COLD_CONVERSATIONS: "1000000",

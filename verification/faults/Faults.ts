@@ -365,7 +365,7 @@ const floodFault: Fault = {
     "one agent sends 400 at once over two nodes, again and again; registrations and codes of one address beside it",
   settings: LIMITED,
   inject: () => {},
-  during: flood,
+  during: (scene) => notingWhoDecidesAlone(scene, () => flood(scene)),
   heal: () => {}
 }
 
