@@ -7,12 +7,14 @@ import { Skills } from "#domain/agents/Skills"
 import { Budgets } from "#domain/auth/Budgets"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { EnforcementRepo } from "#domain/enforcement/EnforcementRepo"
+import { Groups } from "#domain/groups/Groups"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { AccountRescue } from "#interfaces/operator/AccountRescue"
 import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
+import { Announcements } from "#interfaces/operator/Announcements"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { Backups } from "#interfaces/operator/Backups"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
@@ -23,6 +25,7 @@ import { Invitations } from "#interfaces/operator/Invitations"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { Removals } from "#interfaces/operator/Removals"
 import { Reports } from "#interfaces/operator/Reports"
 import { Effect, Layer } from "effect"
 import { CommandLineHttp } from "./Console.ts"
@@ -50,8 +53,10 @@ const leftToServers = Layer.succeed(
 const withoutServer = Layer.mergeAll(
   Layer.mock(Budgets)({ addressOf: () => "" }),
   Layer.mock(AccountRescue)({}),
+  Layer.mock(Announcements)({}),
   Layer.mock(GrantAdmin)({ list: () => Effect.succeed([]) }),
   Layer.mock(LimitChanges)({}),
+  Layer.mock(Removals)({}),
   Layer.mock(Nodes)({ self: () => "", agent: () => Effect.succeed({ sockets: [], rates: [], silent: [] }) }),
   Layer.provide(RateLimits.layerMemory, Limits.layer),
   Readiness.layer
@@ -73,6 +78,13 @@ export const routes = CommandLineHttp.pipe(
   Layer.provide(Layer.mergeAll(Accounts.layer, Enforcement.layer)),
   Layer.provide(Layer.mergeAll(Agents.layer, leftToServers, nobodyConnected)),
   Layer.provide(
-    Layer.mergeAll(AgentsRepo.layer, Skills.layer, EnforcementRepo.layer, WebhookSignals.layer, Tables.layer)
+    Layer.mergeAll(
+      AgentsRepo.layer,
+      Skills.layer,
+      EnforcementRepo.layer,
+      WebhookSignals.layer,
+      Tables.layer,
+      Layer.mock(Groups)({})
+    )
   )
 )

@@ -3,6 +3,7 @@ import { NO_STORE, UncachedErrors } from "#infrastructure/wire/Uncached"
 import { toResponse } from "#infrastructure/wire/WireErrors"
 import { AccessHttp, DoorHttp } from "#interfaces/console/AccessHttp"
 import { AgentsHttp } from "#interfaces/console/AgentsHttp"
+import { AnnouncementsHttp } from "#interfaces/console/AnnouncementsHttp"
 import { CommandsApi } from "#interfaces/console/CommandsApi"
 import { CommandsHttp } from "#interfaces/console/CommandsHttp"
 import { ConsoleApi } from "#interfaces/console/ConsoleApi"
@@ -25,6 +26,7 @@ import { LimitChanges } from "#interfaces/operator/LimitChanges"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { NodeSampler } from "#interfaces/operator/NodeSampler"
 import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { Removals } from "#interfaces/operator/Removals"
 import { Reports } from "#interfaces/operator/Reports"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer } from "effect"
@@ -52,6 +54,7 @@ const groups = Layer.mergeAll(
   AccessHttp,
   NodesHttp,
   AgentsHttp,
+  AnnouncementsHttp,
   InvitationsHttp,
   LimitsHttp,
   ModerationHttp,
@@ -85,6 +88,7 @@ export const services = Nodes.layer.pipe(
       Erasure.layer,
       Invitations.layer,
       AccountRescue.layer,
+      Removals.layer,
       AgentAdmin.layer,
       Reports.layer,
       DeadDeliveries.layer

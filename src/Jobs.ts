@@ -11,6 +11,7 @@ import { Vacuum } from "#infrastructure/database/Vacuum"
 import { TaskPushes } from "#interfaces/a2a/TaskPushes"
 import { Tasks } from "#interfaces/a2a/Tasks"
 import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
+import { Announcements } from "#interfaces/operator/Announcements"
 import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
 import { BacklogGauges } from "#interfaces/service/BacklogGauges"
 import { Effect, Layer } from "effect"
@@ -31,6 +32,7 @@ export const layer = Layer.mergeAll(
     every: "1 minute",
     batch: Effect.flatMap(EventSubscriptions, ({ sweep }) => sweep)
   }),
+  job({ name: "announcements", every: "10 seconds", batch: Effect.flatMap(Announcements, ({ sweep }) => sweep) }),
   job({ name: "erased_files", every: "1 minute", batch: Effect.flatMap(ErasedFiles, ({ sweep }) => sweep) }),
   job({
     name: "webhooks_abandoned",

@@ -20,6 +20,7 @@ import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { DirectConversations } from "#domain/direct/DirectConversations"
 import { DirectFeed } from "#domain/direct/DirectFeed"
 import { DirectRepo } from "#domain/direct/DirectRepo"
+import { SystemMessages } from "#domain/direct/SystemMessages"
 import { Directory } from "#domain/directory/Directory"
 import { DirectoryRepo } from "#domain/directory/DirectoryRepo"
 import { Enforcement } from "#domain/enforcement/Enforcement"
@@ -82,6 +83,7 @@ import { Callbacks } from "#interfaces/mcp/events/Callbacks"
 import { EventFeed } from "#interfaces/mcp/events/EventFeed"
 import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
 import { EventSubscriptionsRepo } from "#interfaces/mcp/events/EventSubscriptionsRepo"
+import { Announcements } from "#interfaces/operator/Announcements"
 import { ErasedFiles } from "#interfaces/operator/ErasedFiles"
 import { BacklogGauges } from "#interfaces/service/BacklogGauges"
 import { Layer } from "effect"
@@ -94,7 +96,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(EventSubscriptions.layer),
   Layer.provideMerge(Layer.mergeAll(Callbacks.layer, EventFeed.layer)),
   Layer.provideMerge(TaskPushes.layer),
-  Layer.provideMerge(Tasks.layer),
+  Layer.provideMerge(Layer.mergeAll(Tasks.layer, Announcements.layer)),
   Layer.provideMerge(Accounts.layer),
   Layer.provideMerge(DeletionsLive),
   Layer.provideMerge(
@@ -108,7 +110,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     )
   ),
   Layer.provideMerge(Conversations.layer),
-  Layer.provideMerge(PresencePosts.layer),
+  Layer.provideMerge(Layer.mergeAll(PresencePosts.layer, SystemMessages.layer)),
   Layer.provideMerge(Layer.mergeAll(DirectConversations.layer, Groups.layer, WebhookActors.layer, Webhooks.layer)),
   Layer.provideMerge(
     Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer, Grants.layer)

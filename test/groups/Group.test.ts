@@ -4,6 +4,7 @@ import {
   decideDemote,
   decideJoin,
   decideLeave,
+  decideOperation,
   decideProfile,
   decidePromote,
   decideRemove,
@@ -31,7 +32,18 @@ const begun: GroupState = {
 const named = (agentId: string) => ({ agentId, handle: agentId })
 
 interface Step {
-  readonly kind: "join" | "leave" | "remove" | "promote" | "demote" | "rename" | "delete" | "suspend" | "replace"
+  readonly kind:
+    | "join"
+    | "leave"
+    | "remove"
+    | "promote"
+    | "demote"
+    | "rename"
+    | "delete"
+    | "suspend"
+    | "replace"
+    | "operator removes"
+    | "operator promotes"
   readonly actor: number
   readonly target: number
 }
@@ -49,7 +61,9 @@ const step: fc.Arbitrary<Step> = fc.record({
     "rename",
     "delete",
     "suspend",
-    "replace"
+    "replace",
+    "operator removes",
+    "operator promotes"
   ),
   actor: fc.nat(8),
   target: fc.nat(8)
@@ -63,6 +77,10 @@ const decide = (state: GroupState, { actor, kind, target }: Step): Change | unde
   const member = find(state, actorId)
   const change = (decided: Change | string | undefined) => typeof decided === "string" ? undefined : decided
   if (kind === "join") return change(decideJoin(state, named(actorId), "gri_1", MAX))
+  if (kind === "operator removes" || kind === "operator promotes") {
+    const decided = decideOperation(state, kind === "operator removes" ? "remove" : "promote", targetId)
+    return decided === "NotMember" ? undefined : decided?.change
+  }
   if (member === undefined) return undefined
   if (kind === "leave") return decideLeave(state, member).change
   if (kind === "replace") return decideReplacement(state, member)
@@ -177,6 +195,28 @@ describe("the rules of a group", () => {
     assert.strictEqual(decideDemote(trio, a, "b"), "NotAdmin")
     assert.strictEqual(decideDemote(trio, a, "a0"), "LastAdmin")
     assert.isUndefined(decidePromote(admins, a, "b"))
+  })
+
+  it("an operator removes also the creator, promotes and deletes, and members hear it from the server", () => {
+    const told = (decided: ReturnType<typeof decideOperation>) =>
+      typeof decided === "object"
+        ? decided.change.messages.map(({ event, recipients, senderHandle }) => [senderHandle, event, recipients])
+        : decided
+    assert.deepStrictEqual(told(decideOperation(trio, "remove", "a0")), [
+      ["system", { event: "member_removed", agent_handle: "a0", actor_handle: "system" }, ["b", "c", "a0"]],
+      ["a0", { event: "admin_promoted", agent_handle: "b", actor_handle: null }, ["b", "c"]]
+    ])
+    assert.deepStrictEqual(told(decideOperation(trio, "promote", "c")), [
+      ["system", { event: "admin_promoted", agent_handle: "c", actor_handle: "system" }, ["a0", "b", "c"]]
+    ])
+    assert.deepStrictEqual(told(decideOperation(trio, "delete", null)), [
+      ["system", { event: "group_deleted", actor_handle: "system" }, ["a0", "b", "c"]]
+    ])
+    assert.isUndefined(decideOperation(trio, "promote", "a0"))
+    for (const operation of ["remove", "promote"] as const)
+      assert.strictEqual(decideOperation(trio, operation, "x"), "NotMember")
+    const alone = decideOperation(begun, "remove", "a0")
+    assert.deepInclude(typeof alone === "object" ? alone.change : {}, { deletedBy: "agt_0000000000system" })
   })
 
   it("a change sends one notice for each field that really changes", () => {

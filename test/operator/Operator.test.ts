@@ -23,6 +23,7 @@ import { NewAgents } from "#interfaces/operator/NewAgents"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { NodeSampler } from "#interfaces/operator/NodeSampler"
 import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { Removals } from "#interfaces/operator/Removals"
 import { Reports } from "#interfaces/operator/Reports"
 import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
 import { assert, layer } from "@effect/vitest"
@@ -74,6 +75,7 @@ const services = Layer.mergeAll(
   NewAgents.layer,
   Nodes.layer,
   OperatedGroups.layer,
+  Removals.layer,
   Reports.layer,
   RestoredCounters.layer
 )

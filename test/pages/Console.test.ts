@@ -21,6 +21,7 @@ const PLACES = [
   "Webhooks",
   "Connections",
   "Invitations",
+  "Announcements",
   "Limits",
   "Audit",
   "Sessions"

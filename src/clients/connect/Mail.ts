@@ -46,9 +46,12 @@ export const answersOf = (message: Message): ReadonlyArray<string> => {
   return metadataOf(message)?.answers ?? (typeof replyTo === "string" ? [replyTo] : [])
 }
 
+/** Whether an operator has removed the message for all: no sender can store one without content. */
+const isRemoved = ({ content }: Message): boolean => Object.keys(content).length === 0
+
 /** Whether a received message starts a run according to `wake`. `allow` must also permit its sender. */
 export const wakes = (message: Message, { handle, wake }: Pick<Settings, "handle" | "wake">): boolean => {
-  if (message.sender === handle || message.type === "system") return false
+  if (message.sender === handle || message.type === "system" || isRemoved(message)) return false
   const { conversation, mentions } = message.context
   return conversation.type === "direct"
     ? wake.includes("direct")
@@ -65,7 +68,7 @@ export const permits = (sender: string, allow: Settings["allow"]): boolean | und
 export interface Sorted {
   /** Messages to answer, oldest first. */
   readonly fresh: ReadonlyArray<Message>
-  /** The ids of messages that this agent has already answered. They need only an acknowledgement. */
+  /** The ids of messages that this agent has already answered, or that were removed. They need only an acknowledgement. */
   readonly answered: ReadonlyArray<string>
   /**
    * The ids of messages that are no longer in state `stored`. Another process of the agent has acknowledged them, or
@@ -84,7 +87,7 @@ export const sortOut = (ids: ReadonlyArray<string>, history: ReadonlyArray<Messa
   for (const id of ids) {
     const message = known.get(id)
     if (message?.status !== "stored") stale.push(id)
-    else if (done.has(id)) answered.push(id)
+    else if (done.has(id) || isRemoved(message)) answered.push(id)
     else fresh.push(message)
   }
   return { fresh, answered, stale }

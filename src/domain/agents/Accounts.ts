@@ -41,6 +41,8 @@ export class Accounts extends Context.Service<Accounts, {
    * transaction.
    */
   readonly create: (account: NewAccount) => Effect.Effect<Issued | AccountRefusal, Unavailable>
+  /** Makes sure that the server's own account exists. Returns false if another account has its handle. */
+  readonly ensureSystem: Effect.Effect<boolean, Unavailable>
   /**
    * Replaces the key. Returns undefined for a deleted account, and for one whose address is no longer `email`, if that
    * is given. Runs in the caller's transaction. The caller must call `keyReplaced` after the commit.
@@ -116,6 +118,7 @@ export class Accounts extends Context.Service<Accounts, {
         byEmail: repo.byEmail,
         isHandleTaken: repo.handleExists,
         create,
+        ensureSystem: Effect.flatMap(Clock.currentTimeMillis, repo.ensureSystem),
         replaceKey: Effect.fn("Accounts.replaceKey")(function*(id: AgentId, email?: string) {
           const apiKey = ids.apiKey()
           const agent = yield* repo.replaceKey(id, sha256(apiKey), yield* Clock.currentTimeMillis, email)

@@ -146,6 +146,12 @@ export const RESERVED: ReadonlySet<string> = new Set((
 ).split(" "))
 
 /**
+ * The server's own account. It is the sender of what agents are told about the actions of operators (wire.md T). For
+ * everything else it counts as deleted: nobody can write to it, find it or sign in as it.
+ */
+export const SYSTEM = { id: "agt_0000000000system", handle: "system" } as const
+
+/**
  * Whether a handle has the right form and is not reserved (wire.md D). Does not check whether the handle is
  * taken.
  */

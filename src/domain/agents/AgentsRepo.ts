@@ -2,7 +2,7 @@ import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-import { type Agent, type AgentId, type Policy, statusAt } from "./Agent.ts"
+import { type Agent, type AgentId, NO_MAILBOX, type Policy, statusAt, SYSTEM } from "./Agent.ts"
 
 /** An account with the hash of its key. The hash is null after the account was deleted. */
 export interface StoredAgent extends Agent {
@@ -67,6 +67,8 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
     now: number,
     lifetimeLimit: number
   ) => Effect.Effect<StoredAgent | undefined, Unavailable>
+  /** Inserts the server's own account if there is none. Returns false if another account has its handle. */
+  readonly ensureSystem: (now: number) => Effect.Effect<boolean, Unavailable>
   readonly obstacles: (handle: string, email: string) => Effect.Effect<Obstacles, Unavailable>
   readonly updateProfile: (
     id: AgentId,
@@ -183,6 +185,19 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
               INSERT INTO inboxes (agent_id) SELECT id FROM made
             )
             SELECT ${columns} FROM made`),
+
+        ensureSystem: Effect.fnUntraced(function*(now) {
+          yield* query`
+            WITH made AS (
+              INSERT INTO agents (id, handle, email, created_at, updated_at, deleted_at)
+              VALUES (${SYSTEM.id}, ${SYSTEM.handle}, ${`${SYSTEM.handle}@${NO_MAILBOX}`}, ${now}, ${now}, ${now})
+              ON CONFLICT DO NOTHING
+              RETURNING id
+            )
+            INSERT INTO inboxes (agent_id) SELECT id FROM made`
+          const rows = yield* query`SELECT FROM agents WHERE id = ${SYSTEM.id}`
+          return rows.length > 0
+        }),
 
         obstacles: (handle, email) =>
           Effect.map(

@@ -172,11 +172,11 @@ export class Attachments extends Context.Service<Attachments, {
       const look = Effect.fnUntraced(function*(file: Overdue) {
         if (file.used && !file.condemned) {
           yield* blobs.tidy(file.id)
-          return yield* repo.lookAgain(file.id, null)
+          return yield* repo.lookAgain(file, null)
         }
         const until = file.createdAt + kept
         if (!file.condemned) {
-          if (until > now() && (yield* blobs.verify(file)) === "stored") return yield* repo.lookAgain(file.id, until)
+          if (until > now() && (yield* blobs.verify(file)) === "stored") return yield* repo.lookAgain(file, until)
           // A message has just used the file. The next sweep takes the use into account.
           if (!(yield* repo.condemn(file.id))) return
         }
@@ -187,7 +187,7 @@ export class Attachments extends Context.Service<Attachments, {
       const sweep = Effect.gen(function*() {
         const files = yield* repo.overdue(now(), SWEEP_ROWS)
         for (const file of files) {
-          yield* Effect.tapError(look(file), () => Effect.ignore(repo.lookAgain(file.id, now() + RETRY_DELAY_MS)))
+          yield* Effect.tapError(look(file), () => Effect.ignore(repo.lookAgain(file, now() + RETRY_DELAY_MS)))
         }
         return batchUpTo(SWEEP_ROWS)(files.length)
       })

@@ -67,7 +67,8 @@ const OVERDUE = `
 SELECT id, size, sha256, created_at AS "createdAt", used_at IS NOT NULL AS used, condemned
 FROM attachments WHERE look_at <= $1 ORDER BY look_at LIMIT $2`
 
-const LOOK_AGAIN = `UPDATE attachments SET look_at = $2 WHERE id = $1`
+/** Changes nothing if an operator has quarantined the file meanwhile. */
+const LOOK_AGAIN = `UPDATE attachments SET look_at = $2 WHERE id = $1 AND (quarantined_at IS NULL OR condemned = $3)`
 
 const CONDEMN = `UPDATE attachments SET condemned = true WHERE id = $1 AND used_at IS NULL RETURNING id`
 
@@ -100,7 +101,10 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
    * Sets when the sweep checks the file next. With null, the sweep does not check the file before `retire` has
    * condemned it.
    */
-  readonly lookAgain: (id: string, at: number | null) => Effect.Effect<void, Unavailable>
+  readonly lookAgain: (
+    file: Pick<Overdue, "id" | "condemned">,
+    at: number | null
+  ) => Effect.Effect<void, Unavailable>
   /** Condemns a file, which hides it from agents. Returns false if a message has used the file. */
   readonly condemn: (id: string) => Effect.Effect<boolean, Unavailable>
   /**
@@ -147,7 +151,7 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
         markStored: (id, at) => Effect.asVoid(markStored([id, at])),
         markUsed: (id, at) => Effect.map(markUsed([id, at]), (rows) => rows.length > 0),
         overdue: (at, limit) => overdue([at, limit]),
-        lookAgain: (id, at) => Effect.asVoid(lookAgain([id, at])),
+        lookAgain: ({ condemned, id }, at) => Effect.asVoid(lookAgain([id, at, condemned])),
         condemn: (id) => Effect.map(condemn([id]), (rows) => rows.length > 0),
         retire: (usedBy, at, most) => Effect.map(retire([usedBy, at, most]), (rows) => rows.length),
         remove: (id) => Effect.asVoid(remove([id]))

@@ -23,7 +23,8 @@ export const attachmentsTables: ReadonlyArray<OwnedTable> = [
           "stored_at",
           "used_at",
           "condemned",
-          "look_at"
+          "look_at",
+          "quarantined_at"
         ],
         without: { uploader_id: SELF },
         key: [["id", "text"]],

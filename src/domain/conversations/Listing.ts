@@ -17,11 +17,14 @@ export const Listing = {
   MAX: 200,
   /** The end of a page: the activity time and the id of its last row. */
   Position: Schema.Struct({ activityAt: Schema.Int, id: CursorId }),
-  /** The text of a text message with white space collapsed, up to 140 characters. For other types, a label. */
+  /**
+   * The text of a text message or an announcement with white space collapsed, up to 140 characters. For all others, a
+   * label.
+   */
   preview: (type: MessageType, content: string): string => {
-    if (type !== "text") return LABELS[type]
+    if (type !== "text" && type !== "system") return LABELS[type]
     const { text } = JSON.parse(content) as { readonly text?: string }
-    if (text === undefined || text.trim() === "") return LABELS.text
+    if (text === undefined || text.trim() === "") return LABELS[type]
     const collapsed = text.trim().replace(/\s+/g, " ")
     const points = Array.from(collapsed.slice(0, PREVIEW_LENGTH * 2 + 1))
     return points.length > PREVIEW_LENGTH ? `${points.slice(0, PREVIEW_LENGTH - 1).join("")}…` : collapsed

@@ -58,7 +58,8 @@ const AMEND = `
 WITH held AS MATERIALIZED (
   SELECT id FROM conversations WHERE id = $1 AND last_seq = $2 FOR NO KEY UPDATE
 )
-UPDATE messages m SET metadata = $4 FROM held WHERE m.conversation_id = held.id AND m.seq = $3
+UPDATE messages m SET metadata = $4 FROM held
+WHERE m.conversation_id = held.id AND m.seq = $3 AND m.content <> '{}'
 RETURNING m.seq`
 
 export type FollowingMessage = Pick<StoredMessage, "createdAt" | "id" | "metadata" | "senderId" | "seq">

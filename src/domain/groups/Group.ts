@@ -1,3 +1,4 @@
+import { SYSTEM } from "#domain/agents/Agent"
 import { type Role, RoleSchema } from "#domain/memberships/GroupReads"
 import { DateTimeString } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
@@ -201,16 +202,22 @@ export interface Departure {
 }
 
 /**
- * Decides that a member leaves. If the leaver is the last admin, another member becomes admin. If the leaver is the
- * last member, the group is deleted (wire.md G.7).
+ * Decides that a member leaves, or that `remover`, which is no member, removes it. If the leaver is the last admin,
+ * another member becomes admin. If the leaver is the last member, the group is deleted (wire.md G.7).
  */
-export const decideLeave = (state: GroupState, leaver: Member): Departure => {
+export const decideLeave = (state: GroupState, leaver: Member, remover?: Named): Departure => {
   const rest = state.members.filter((member) => member.agentId !== leaver.agentId)
   const heir = leaver.role === "admin" ? successor(rest) : undefined
   const promoted = heir === undefined || heir.role === "admin" ? null : heir
-  const sender = { senderId: leaver.agentId, senderHandle: leaver.handle }
   const messages: Array<SystemMessage> = [
-    { ...sender, event: { event: "member_left", agent_handle: leaver.handle }, recipients: idsWithout(rest) }
+    remover === undefined
+      ? {
+        senderId: leaver.agentId,
+        senderHandle: leaver.handle,
+        event: { event: "member_left", agent_handle: leaver.handle },
+        recipients: idsWithout(rest)
+      }
+      : removal(state, remover, leaver)
   ]
   if (promoted !== null) messages.push(automatic(leaver, promoted, rest))
   return {
@@ -218,12 +225,20 @@ export const decideLeave = (state: GroupState, leaver: Member): Departure => {
       ...nothing(state),
       leaves: [leaver.agentId],
       roles: promoted === null ? [] : [{ agentId: promoted.agentId, role: "admin" }],
-      deletedBy: rest.length === 0 ? leaver.agentId : null,
+      deletedBy: rest.length === 0 ? (remover ?? leaver).agentId : null,
       messages
     },
     promoted
   }
 }
+
+const removal = (state: GroupState, actor: Named, target: Named): SystemMessage => ({
+  senderId: actor.agentId,
+  senderHandle: actor.handle,
+  event: { event: "member_removed", agent_handle: target.handle, actor_handle: actor.handle },
+  // The removed member comes last.
+  recipients: [...idsWithout(state.members, actor.agentId, target.agentId), target.agentId]
+})
 
 const automatic = (from: Named, to: Named, told: ReadonlyArray<Member>): SystemMessage => ({
   senderId: from.agentId,
@@ -257,13 +272,7 @@ export const decideRemove = (state: GroupState, actor: Named, targetId: string):
   return {
     ...nothing(state),
     leaves: [targetId],
-    messages: [{
-      senderId: actor.agentId,
-      senderHandle: actor.handle,
-      event: { event: "member_removed", agent_handle: target.handle, actor_handle: actor.handle },
-      // The removed member comes last.
-      recipients: [...idsWithout(state.members, actor.agentId, targetId), targetId]
-    }]
+    messages: [removal(state, actor, target)]
   }
 }
 
@@ -352,18 +361,41 @@ export const decideProfile = (state: GroupState, actor: Named, wanted: Partial<P
  */
 export const decideDelete = (state: GroupState, actor: Member): Change | "Forbidden" => {
   const reserved = state.members.some((member) => member.founder && !member.suspended)
-  if (reserved ? !actor.founder : actor.role !== "admin") return "Forbidden"
-  return {
-    ...nothing(state),
-    leaves: idsWithout(state.members),
-    deletedBy: actor.agentId,
-    messages: [{
-      senderId: actor.agentId,
-      senderHandle: actor.handle,
-      event: { event: "group_deleted", actor_handle: actor.handle },
-      recipients: idsWithout(state.members, actor.agentId)
-    }]
-  }
+  return (reserved ? !actor.founder : actor.role !== "admin") ? "Forbidden" : deletion(state, actor)
+}
+
+const deletion = (state: GroupState, actor: Named): Change => ({
+  ...nothing(state),
+  leaves: idsWithout(state.members),
+  deletedBy: actor.agentId,
+  messages: [{
+    senderId: actor.agentId,
+    senderHandle: actor.handle,
+    event: { event: "group_deleted", actor_handle: actor.handle },
+    recipients: idsWithout(state.members, actor.agentId)
+  }]
+})
+
+/** What operators can do with a group (wire.md T). */
+export const Operation = Schema.Literals(["remove", "promote", "delete"])
+export type Operation = typeof Operation.Type
+
+const SERVER: Named = { agentId: SYSTEM.id, handle: SYSTEM.handle }
+
+/**
+ * Decides what an operator does with a group or with the member `targetId`, whatever the roles of the members are.
+ * Returns undefined if the member is already an admin.
+ */
+export const decideOperation = (
+  state: GroupState,
+  operation: Operation,
+  targetId: string | null
+): Departure | undefined | "NotMember" => {
+  if (operation === "delete") return { change: deletion(state, SERVER), promoted: null }
+  const target = targetId === null ? undefined : memberOf(state, targetId)
+  if (target === undefined) return "NotMember"
+  if (operation === "remove") return decideLeave(state, target, SERVER)
+  return target.role === "admin" ? undefined : { change: roleChange(state, SERVER, target, "admin"), promoted: null }
 }
 
 /**

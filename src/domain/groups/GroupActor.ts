@@ -17,6 +17,7 @@ import {
   decideDemote,
   decideJoin,
   decideLeave,
+  decideOperation,
   decideProfile,
   decidePromote,
   decideRemove,
@@ -359,6 +360,15 @@ export class GroupActor extends SendQueue<GroupSends> {
         if (loaded.deleted !== null || member?.suspended !== true) return Effect.succeed(undefined)
         const change = decideReplacement(loaded, member)
         return Effect.succeed(change === undefined ? undefined : { change })
+      })))
+  }
+
+  operate({ messageIds, operation, targetId }: PayloadOf<typeof Entity.Operate>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen(function*() {
+        if (loaded === undefined || loaded.deleted !== null) return yield* new GroupNotFound()
+        const step = decideOperation(loaded, operation, targetId)
+        return step === "NotMember" ? yield* new NotMember() : step
       })))
   }
 

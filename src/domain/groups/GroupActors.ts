@@ -140,7 +140,8 @@ export const makeGroupActors = Effect.fnUntraced(function*({ outside }: Pick<Gro
     Reject: { run: (groupId, command) => actors.of(groupId).reject(command) },
     Cancel: { run: (groupId, command) => actors.of(groupId).cancel(command) },
     Withdraw: { run: (groupId, command) => actors.of(groupId).withdraw(command) },
-    Replace: { run: (groupId, command) => actors.of(groupId).replace(command) }
+    Replace: { run: (groupId, command) => actors.of(groupId).replace(command) },
+    Operate: { run: (groupId, command) => actors.of(groupId).operate(command) }
   })
   return { client, push, settled: appends.idle }
 })

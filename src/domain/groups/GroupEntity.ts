@@ -1,4 +1,5 @@
 import { AgentNotFound } from "#domain/agents/Agent"
+import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import { Draft, MessageSender } from "#domain/messages/Message"
 import { AgentRestricted, Blocked, groupSendErrors, InboxRestricted, outsiderErrors } from "#domain/sending/SendErrors"
 import { Sent } from "#domain/sending/Sent"
@@ -6,7 +7,7 @@ import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from 
 import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
-import { AddResult, Candidate, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
+import { AddResult, Candidate, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember, Operation } from "./Group.ts"
 
 /** A group send with everything that the owner needs, so that the owner does not look up the sender. */
 export const GroupSendCommand = Schema.Struct({ sender: MessageSender, draft: Draft })
@@ -138,6 +139,12 @@ export const Withdraw = Rpc.make("Withdraw", { payload: { inviteId: Schema.Strin
 /** If this suspended member was the last admin, makes another member admin. */
 export const Replace = Rpc.make("Replace", { payload: { agentId: Schema.String, messageIds }, error: Unavailable })
 
+/** Does for an operator what the roles of the members do not matter for. `targetId` is the member concerned. */
+export const Operate = Rpc.make("Operate", {
+  payload: { operation: Operation, targetId: Schema.NullOr(Schema.String), messageIds },
+  error: Schema.Union([GroupNotFound, NotMember, Unavailable])
+})
+
 /**
  * A group as an actor. It is the single writer of its members, roles, invites and order while its node owns the shard.
  * Each write contains the version on which it was decided, so a second owner does no harm. The actor is rebuilt from
@@ -159,5 +166,6 @@ export const GroupEntity = Entity.make("Group", [
   Reject,
   Cancel,
   Withdraw,
-  Replace
+  Replace,
+  Operate
 ])

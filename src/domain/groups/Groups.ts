@@ -27,6 +27,7 @@ import {
   type LastAdmin,
   type NotAdmin,
   type NotMember,
+  type Operation,
   type Profile
 } from "./Group.ts"
 import { budgetSpent, noAvatar, obstacleTo } from "./GroupActor.ts"
@@ -123,6 +124,15 @@ export class Groups extends Context.Service<
      * (wire.md G.8b).
      */
     readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
+    /**
+     * Does what an operator wants, whatever the roles of the members are (wire.md T). Members are told in the name of
+     * the server's own account, which must exist. `handle` is the member concerned.
+     */
+    readonly operate: (
+      groupId: string,
+      operation: Operation,
+      handle: string | null
+    ) => Effect.Effect<void, GroupNotFound | NotMember | Unavailable>
     /** Removes a deleted account from its groups, and the invites to and from it (wire.md G.12). Idempotent. */
     readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
     /** Completes when every accepted send is committed or refused. */
@@ -383,6 +393,14 @@ export class Groups extends Context.Service<
           for (const groupId of yield* repo.memberships(agentId, 10_000)) {
             yield* client.Replace(groupId, { agentId, messageIds: yield* messageIdsOf(groupId, "Replace") })
           }
+        }),
+        operate: Effect.fn("Groups.operate")(function*(groupId, operation, handle) {
+          const targetId = handle === null ? null : yield* targetOf(handle)
+          yield* change(
+            groupId,
+            "Operate",
+            (messageIds) => client.Operate(groupId, { operation, targetId, messageIds })
+          )
         }),
         leaveAll,
         settled

@@ -2,7 +2,20 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { createHmac, hash, randomBytes } from "node:crypto"
 
 /** The prefixes of ids. An id consists of a prefix, `_` and 16 URL-safe base64 characters (wire.md D). */
-export type IdPrefix = "agt" | "msg" | "grp" | "gri" | "att" | "whk" | "whd" | "rpt" | "pnd" | "req" | "con" | "ivt"
+export type IdPrefix =
+  | "agt"
+  | "msg"
+  | "grp"
+  | "gri"
+  | "att"
+  | "whk"
+  | "whd"
+  | "rpt"
+  | "pnd"
+  | "req"
+  | "con"
+  | "ivt"
+  | "ann"
 
 /**
  * The source of ids, keys, codes and all other randomness, so that a simulation can seed all of them. An id begins with

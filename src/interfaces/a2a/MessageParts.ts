@@ -160,7 +160,7 @@ export const partsOf = (
   file: FilePart | undefined
 ): ReadonlyArray<object> => {
   const { attachment_id, data, text } = contentOf(message)
-  const { a2a } = JSON.parse(message.metadata) as { readonly a2a?: Json }
+  const { a2a, removed } = JSON.parse(message.metadata) as { readonly a2a?: Json; readonly removed?: Json }
   // `incoming` sets `parts` on a message if it has stored several parts as the message's data.
   const onePart = typeof a2a?.["message_id"] === "string" && a2a["parts"] !== true
   const parts = [
@@ -168,7 +168,7 @@ export const partsOf = (
     ...(data === undefined ? [] : partsIn(data, onePart)),
     ...(file === undefined ? attachment_id === undefined ? [] : [{ text: "(This file no longer exists.)" }] : [file])
   ]
-  return parts.length === 0 ? [{ text: "" }] : parts
+  return parts.length > 0 ? parts : [{ text: removed === undefined ? "" : "(An operator removed this message.)" }]
 }
 
 /** The fields of an A2A message other than its parts. */

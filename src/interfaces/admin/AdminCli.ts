@@ -8,11 +8,12 @@ import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { AdminClient, ask, call, picked, print } from "./AdminClient.ts"
 import { agents, callAbout, erase } from "./AgentsCli.ts"
+import { announcements } from "./AnnouncementsCli.ts"
 import { fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall.ts"
 import { backup, backups, checkBackup, compact, exportCommand, restore as restoreBackup } from "./DataCli.ts"
 import { example, json, limit, server } from "./Flags.ts"
 import { invitations } from "./InvitationsCli.ts"
-import { connections, groups, limits, nodes } from "./ServerCli.ts"
+import { connections, content, groups, limits, nodes } from "./ServerCli.ts"
 import { settingsShown } from "./SettingsTable.ts"
 import { columns, plain } from "./TextTable.ts"
 
@@ -48,6 +49,15 @@ const reportCommands = [
   )
 ] as const
 
+const lookAtReport = Command.make(
+  "look",
+  { id: report, server, json },
+  ({ id, ...given }) => ask(given, get(path`/reports/${id}`))
+).pipe(
+  Command.withDescription("Show a report, and the last ten messages of the two agents before it"),
+  example("One report", "rpt_0f1e2d3c4b5a6978")
+)
+
 const reports = Command.make("reports").pipe(
   Command.withDescription("List reports of agents, and decide them"),
   example("The newest ten", "list --limit 10"),
@@ -73,6 +83,7 @@ const reports = Command.make("reports").pipe(
       ),
       example("Reports that are not decided yet", "--state open")
     ),
+    lookAtReport,
     ...reportCommands
   ])
 )
@@ -293,10 +304,12 @@ export const admin = Command.make("admin").pipe(
     nodes,
     limits,
     groups,
+    content,
     reports,
     webhooks,
     connections,
     invitations,
+    announcements,
     audit,
     access,
     exportCommand,

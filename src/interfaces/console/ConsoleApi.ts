@@ -2,6 +2,7 @@ import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { HttpApi, OpenApi } from "effect/http-api"
 import { AccessApi, SignInApi } from "./AccessApi.ts"
 import { AgentsApi } from "./AgentsApi.ts"
+import { AnnouncementsApi } from "./AnnouncementsApi.ts"
 import { InvitationsApi } from "./InvitationsApi.ts"
 import { LimitsApi } from "./LimitsApi.ts"
 import { ModerationApi } from "./ModerationApi.ts"
@@ -13,7 +14,7 @@ import { OAuthApi } from "./OAuthApi.ts"
  * public document.
  */
 export class ConsoleApi extends HttpApi.make("parley-console")
-  .add(SignInApi, AccessApi, NodesApi, AgentsApi, InvitationsApi, LimitsApi, ModerationApi, OAuthApi)
+  .add(SignInApi, AccessApi, NodesApi, AgentsApi, InvitationsApi, LimitsApi, ModerationApi, AnnouncementsApi, OAuthApi)
   .middleware(UncachedErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley for operators",

@@ -1,4 +1,5 @@
 import { AgentStatusSchema } from "#domain/agents/Agent"
+import { Content } from "#domain/messages/Message"
 import { documented } from "#infrastructure/http/Documented"
 import { Limit, QueryInt } from "#infrastructure/wire/Page"
 import { DateTimeString, HandleInput, Storable, Text } from "#infrastructure/wire/Text"
@@ -34,7 +35,7 @@ const GroupDetail = Schema.Struct({
   invites: Schema.Int
 }).annotate({ identifier: "GroupDetail" })
 
-const Report = Schema.Struct({
+const reportFields = {
   id: Schema.String,
   created_at: DateTimeString,
   reporter: Schema.String,
@@ -46,7 +47,18 @@ const Report = Schema.Struct({
   decided_by: orNull(Schema.String),
   note: orNull(Schema.String),
   reported_status: Schema.Union([AgentStatusSchema, Schema.Literal("deleted")])
-}).annotate({ identifier: "Report" })
+}
+const Report = Schema.Struct(reportFields).annotate({ identifier: "Report" })
+const ReportDetail = Schema.Struct({
+  ...reportFields,
+  messages: Schema.Array(Schema.Struct({
+    id: Schema.String,
+    sender: Schema.String,
+    at: DateTimeString,
+    type: Schema.String,
+    content: Content
+  }))
+}).annotate({ identifier: "ReportDetail" })
 
 const DeadDelivery = Schema.Struct({
   no: Schema.Finite,
@@ -67,6 +79,19 @@ export const DeadDeliveriesPage = Schema.Struct({ deliveries: Schema.Array(DeadD
 
 const Retried = Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, retried: Schema.Int })
 
+const grouped = { id: "grp_0f1e2d3c4b5a6978", handle: "nina" }
+const ofGroup = {
+  payload: Schema.Struct({ reason: Schema.optionalKey(Reason) }),
+  success: GroupDetail,
+  error: [NotFound, Conflict]
+}
+const ofContent = {
+  params: { id: Storable },
+  payload: Schema.Struct({ reason: Schema.optionalKey(Reason) }),
+  success: Schema.Struct({ ok: Schema.Literal(true), message: Schema.String })
+}
+const ofMember = { params: { id: Storable, handle: HandleInput }, ...ofGroup }
+
 const decide = { params: { id: Storable }, payload: Schema.Struct({ note: Schema.optionalKey(Reason) }) }
 const report = {
   id: "rpt_0f1e2d3c4b5a6978",
@@ -82,7 +107,7 @@ const report = {
   reported_status: "active"
 } as const
 
-/** The endpoints for groups, reports and dead webhook deliveries (wire.md O.1). */
+/** The endpoints for groups, messages, files, reports and dead webhook deliveries (wire.md O.1). */
 export class ModerationApi extends HttpApiGroup.make("moderation")
   .add(
     HttpApiEndpoint.get("groups", "/console/api/groups", {
@@ -99,7 +124,56 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
       .annotateMerge(documented({
         summary: "Get a group",
         description: "Answers with a group and its members, never with their messages.",
-        parameters: { id: "grp_0f1e2d3c4b5a6978" }
+        parameters: { id: grouped.id }
+      })),
+    HttpApiEndpoint.post("promoteMember", "/console/api/groups/:id/members/:handle/promote", ofMember)
+      .annotateMerge(documented({
+        summary: "Make a member an admin",
+        description: "Makes a member an admin of its group. The members get the system message of such a change.",
+        parameters: grouped,
+        body: { reason: "the admin has lost its key" }
+      })),
+    HttpApiEndpoint.post("removeMember", "/console/api/groups/:id/members/:handle/remove", ofMember)
+      .annotateMerge(documented({
+        summary: "Remove a member",
+        description:
+          "Removes a member from its group, the creator too. The members get the system message of such a change. If no admin is left, the " +
+          "member that joined first becomes admin. If no member is left, the group is deleted.",
+        parameters: grouped,
+        body: { reason: "advertisements" }
+      })),
+    HttpApiEndpoint.post("deleteGroup", "/console/api/groups/:id/delete", { params: { id: Storable }, ...ofGroup })
+      .annotateMerge(documented({
+        summary: "Delete a group",
+        description: "Deletes a group. The members get the system message of such a change. This cannot be undone.",
+        parameters: { id: grouped.id },
+        body: { reason: "advertisements" }
+      })),
+    HttpApiEndpoint.post("removeMessage", "/console/api/messages/:id/remove", {
+      ...ofContent,
+      error: [NotFound, Conflict]
+    }).annotateMerge(documented({
+      summary: "Remove a message for all",
+      description:
+        "Empties a message for everybody. It keeps its place, its sender and its times. This cannot be undone. Participants get `message.removed`.",
+      parameters: { id: "msg_0f1e2d3c4b5a6978" },
+      body: { reason: "a stolen address" },
+      answer: { ok: true, message: "The message is removed." }
+    })),
+    HttpApiEndpoint.post("quarantineFile", "/console/api/files/:id/quarantine", { ...ofContent, error: NotFound })
+      .annotateMerge(documented({
+        summary: "Quarantine a file",
+        description: "Hides a file from all agents. After 30 days it is deleted, unless it is released before.",
+        parameters: { id: "att_0f1e2d3c4b5a6978" },
+        body: { reason: "malware" },
+        answer: { ok: true, message: "The file is in quarantine." }
+      })),
+    HttpApiEndpoint.post("releaseFile", "/console/api/files/:id/release", { ...ofContent, error: NotFound })
+      .annotateMerge(documented({
+        summary: "Release a file",
+        description: "Shows a quarantined file again to those who could see it before.",
+        parameters: { id: "att_0f1e2d3c4b5a6978" },
+        answer: { ok: true, message: "The file is released." }
       })),
     HttpApiEndpoint.get("reports", "/console/api/reports", {
       query: {
@@ -112,6 +186,25 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
       summary: "List reports",
       description: "Lists the reports that are not decided yet, or those in the given state, or all, the newest first.",
       answer: { reports: [report], next_cursor: null }
+    })),
+    HttpApiEndpoint.get("report", "/console/api/reports/:id", {
+      params: { id: Storable },
+      success: ReportDetail,
+      error: NotFound
+    }).annotateMerge(documented({
+      summary: "Get a report",
+      description: "Answers with a report and the last ten messages of the two agents before it.",
+      parameters: { id: report.id },
+      answer: {
+        ...report,
+        messages: [{
+          id: "msg_0f1e2d3c4b5a6978",
+          sender: "nina",
+          at: "2026-11-22T08:59:00.000Z",
+          type: "text",
+          content: { text: "Buy now!" }
+        }]
+      }
     })),
     HttpApiEndpoint.post("uphold", "/console/api/reports/:id/uphold", {
       ...decide,
@@ -173,6 +266,9 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
   )
   .middleware(ConsoleAuthorization)
   .annotateMerge(
-    OpenApi.annotations({ title: "Moderation", description: "Groups, reports, and dead webhook deliveries." })
+    OpenApi.annotations({
+      title: "Moderation",
+      description: "Groups, messages, files, reports, and dead webhook deliveries."
+    })
   )
 {}

@@ -1,9 +1,13 @@
+import type { Operation } from "#domain/groups/Group"
+import type { Content } from "#domain/messages/Message"
 import { CursorId, rowsOf } from "#infrastructure/wire/Page"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
 import { MAX_ROWS, statusOf } from "#interfaces/operator/AgentAdmin"
+import type { Because } from "#interfaces/operator/AuditLog"
 import { DeadDeliveries, type Retried } from "#interfaces/operator/DeadDeliveries"
-import { type OperatedGroup, OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { type GroupDetails, type OperatedGroup, OperatedGroups } from "#interfaces/operator/OperatedGroups"
+import { Removals } from "#interfaces/operator/Removals"
 import { type Report, Reports } from "#interfaces/operator/Reports"
 import { Clock, Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
@@ -23,6 +27,12 @@ const groupOf = (group: OperatedGroup) => ({
   last_message_at: isoOrNull(group.lastMessageAt),
   last_seq: group.lastSeq,
   deleted_at: isoOrNull(group.deletedAt)
+})
+
+const detailsOf = (group: GroupDetails) => ({
+  ...groupOf(group),
+  members: group.members.map(({ handle, joinedAt, role }) => ({ handle, role, joined_at: iso(joinedAt) })),
+  invites: group.invites
 })
 
 const reportOf = (report: Report, now: number) => ({
@@ -52,6 +62,7 @@ export const ModerationHttp = HttpApiBuilder.group(
     Effect.gen(function*() {
       const deadDeliveries = yield* DeadDeliveries
       const groups = yield* OperatedGroups
+      const removals = yield* Removals
       const reports = yield* Reports
 
       const decide = Effect.fnUntraced(function*(id: string, state: "upheld" | "dismissed", note: string | null) {
@@ -59,6 +70,20 @@ export const ModerationHttp = HttpApiBuilder.group(
         const now = yield* Clock.currentTimeMillis
         return reportOf(yield* reports.decide({ id, state, operator, note }), now)
       })
+      const operate = (id: string, operation: Operation, handle: string | null, reason: string | null = null) =>
+        Effect.flatMap(CurrentOperator, ({ operator }) =>
+          Effect.map(groups.operate(id, operation, handle, { operator, reason }), detailsOf))
+      const removing = <E>(
+        act: (id: string, because: Because) => Effect.Effect<void, E>,
+        id: string,
+        reason: string | null | undefined,
+        message: string
+      ) =>
+        Effect.flatMap(
+          CurrentOperator,
+          ({ operator }) =>
+            Effect.as(act(id, { operator, reason: reason ?? null }), { ok: true as const, message })
+        )
       const retry = (which: Retried) =>
         Effect.flatMap(CurrentOperator, ({ operator }) => deadDeliveries.retry(which, operator))
 
@@ -73,14 +98,16 @@ export const ModerationHttp = HttpApiBuilder.group(
           })
           return { groups: rows.map(groupOf), next_cursor: nextCursor }
         }),
-        group: Effect.fnUntraced(function*({ params }) {
-          const group = yield* groups.one(params.id)
-          return {
-            ...groupOf(group),
-            members: group.members.map(({ handle, joinedAt, role }) => ({ handle, role, joined_at: iso(joinedAt) })),
-            invites: group.invites
-          }
-        }),
+        group: ({ params }) => Effect.map(groups.one(params.id), detailsOf),
+        promoteMember: ({ params, payload }) => operate(params.id, "promote", params.handle, payload.reason),
+        removeMember: ({ params, payload }) => operate(params.id, "remove", params.handle, payload.reason),
+        deleteGroup: ({ params, payload }) => operate(params.id, "delete", null, payload.reason),
+        removeMessage: ({ params, payload }) =>
+          removing(removals.message, params.id, payload.reason, "The message is removed."),
+        quarantineFile: ({ params, payload }) =>
+          removing(removals.file, params.id, payload.reason, "The file is in quarantine."),
+        releaseFile: ({ params, payload }) =>
+          removing(removals.releaseFile, params.id, payload.reason, "The file is released."),
         reports: Effect.fnUntraced(function*({ query }) {
           const now = yield* Clock.currentTimeMillis
           const { nextCursor, rows } = yield* rowsOf(query, {
@@ -96,6 +123,20 @@ export const ModerationHttp = HttpApiBuilder.group(
             positionOf: ({ createdAt, id }) => ({ at: createdAt, id })
           })
           return { reports: rows.map((row) => reportOf(row, now)), next_cursor: nextCursor }
+        }),
+        report: Effect.fnUntraced(function*({ params }) {
+          const now = yield* Clock.currentTimeMillis
+          const report = yield* reports.one(params.id)
+          return {
+            ...reportOf(report, now),
+            messages: report.messages.map(({ at, content, id, sender, type }) => ({
+              id,
+              sender,
+              at: iso(at),
+              type,
+              content: JSON.parse(content) as typeof Content.Type
+            }))
+          }
         }),
         uphold: ({ params, payload }) => decide(params.id, "upheld", payload.note ?? null),
         dismiss: ({ params, payload }) => decide(params.id, "dismissed", payload.note ?? null),

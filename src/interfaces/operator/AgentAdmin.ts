@@ -1,4 +1,4 @@
-import { type AgentStatus, displayNameOf, statusAt } from "#domain/agents/Agent"
+import { type AgentStatus, displayNameOf, statusAt, SYSTEM } from "#domain/agents/Agent"
 import { Enforcement } from "#domain/enforcement/Enforcement"
 import { Database } from "#infrastructure/database/Sql"
 import { rowsOf } from "#infrastructure/wire/Page"
@@ -169,7 +169,9 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
             FROM (
               SELECT a.*, COALESCE(i.undelivered, 0) AS undelivered, COALESCE(i.delivered_through, 0) AS delivered_through
               FROM agents a LEFT JOIN inboxes i ON i.agent_id = a.id
-              WHERE handle > ${after} AND ${order === "handle" ? sql`true` : sql`i.undelivered > 0`}
+              WHERE handle > ${after} AND a.id <> ${SYSTEM.id} AND ${
+            order === "handle" ? sql`true` : sql`i.undelivered > 0`
+          }
               AND ${handle === "" ? sql`true` : sql`handle >= ${handle} AND handle < ${above(handle)}`}
               AND ${email === "" ? sql`true` : sql`email >= ${email} AND email < ${above(email)}`}
               AND ${
@@ -187,7 +189,8 @@ export class AgentAdmin extends Context.Service<AgentAdmin, {
             ) found
             ORDER BY ${order === "handle" ? sql`handle` : sql`undelivered DESC, handle`}`,
         find: Effect.fnUntraced(function*(handle) {
-          const [agent] = yield* query<AgentAccount>`SELECT ${columns} FROM agents WHERE handle = ${handle}`
+          const [agent] = yield* query<AgentAccount>`
+            SELECT ${columns} FROM agents WHERE handle = ${handle} AND id <> ${SYSTEM.id}`
           return agent ?? (yield* new NotFound({ message: NO_AGENT }))
         }),
         counts: Effect.fnUntraced(function*(agent) {

@@ -24,5 +24,10 @@ export const operatorTables: ReadonlyArray<OwnedTable> = [
     table: "console_access",
     retention: { kept: "making an access removes those that ended long ago" },
     notExported: "operators' sessions and tokens"
+  },
+  {
+    table: "announcements",
+    retention: { kept: "it says what operators announced" },
+    notExported: "what operators announced to all agents; their messages are in the conversations"
   }
 ]

@@ -1,4 +1,5 @@
 import { Enforcement } from "#domain/enforcement/Enforcement"
+import type { MessageType } from "#domain/messages/Message"
 import { Database } from "#infrastructure/database/Sql"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schema } from "effect"
@@ -31,6 +32,19 @@ export interface Report {
   readonly deletedAt: number | null
 }
 
+/** A message that the reporter has received from the reported agent, or has sent to it, before the report. */
+export interface ReportedMessage {
+  readonly id: string
+  readonly sender: string
+  readonly at: number
+  readonly type: MessageType
+  /** The content as JSON text. */
+  readonly content: string
+}
+
+/** How many messages before a report operators see. */
+const CONTEXT_MESSAGES = 10
+
 /**
  * The reports of agents about agents, and the decisions of operators about these reports. The statement of a decision
  * also writes its audit row.
@@ -46,6 +60,10 @@ export class Reports extends Context.Service<Reports, {
     readonly after: { readonly at: number; readonly id: string } | null
     readonly limit: number
   }) => Effect.Effect<ReadonlyArray<Report>, Unavailable>
+  /** A report, with the last messages of the two agents before it, the oldest first. */
+  readonly one: (
+    id: string
+  ) => Effect.Effect<Report & { readonly messages: ReadonlyArray<ReportedMessage> }, NotFound | Unavailable>
   /**
    * Decides an open report. A dismissed report no longer counts, and the reported agent is evaluated again before
    * `decide` returns.
@@ -76,6 +94,20 @@ export class Reports extends Context.Service<Reports, {
         return report ?? (yield* new NotFound({ message: "No report has this id." }))
       })
       return Reports.of({
+        one: Effect.fn("Reports.one")(function*(id) {
+          const report = yield* find(id)
+          const messages = yield* query<ReportedMessage>`
+            SELECT m.id, a.handle AS sender, m.created_at AS at, m.type, m.content
+            FROM reports r
+            JOIN LATERAL (
+              SELECT * FROM messages
+              WHERE conversation_id = r.conversation_id AND created_at <= r.created_at
+              ORDER BY seq DESC LIMIT ${CONTEXT_MESSAGES}
+            ) m ON true
+            JOIN agents a ON a.id = m.sender_id
+            WHERE r.id = ${id} ORDER BY m.seq`
+          return { ...report, messages }
+        }),
         list: ({ after, agent, limit, state }) =>
           query<Report>`
             ${reports}

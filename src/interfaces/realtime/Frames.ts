@@ -28,6 +28,11 @@ export const serverFrames = {
     ReadReceipt,
     "A recipient has read the agent's messages; reader and at repeat read_by and read_at."
   ),
+  "message.removed": frame(
+    "message.removed",
+    Schema.Struct({ message_id: Schema.String, conversation_id: Schema.String, seq: Schema.Int }),
+    "An operator has removed a message for all. Reads of it show it without content."
+  ),
   "typing.start": frame("typing.start", Typing, "Another participant began to write."),
   "typing.stop": frame("typing.stop", Typing, "Another participant stopped writing."),
   "group.invite.received": frame(

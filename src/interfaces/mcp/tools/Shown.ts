@@ -33,6 +33,7 @@ const messageFields = {
   mentions: Schema.Array(Schema.String),
   mentioned_you: Schema.Boolean,
   reply_to: Schema.optionalKey(Schema.Struct({ message_id: Schema.String, parent: Nullable(Schema.Unknown) })),
+  removed: Schema.optionalKey(Schema.Struct({ by: Schema.String, at: Schema.String })),
   sender_metadata: Schema.optionalKey(Schema.Record(Schema.String, Schema.Unknown))
 }
 
@@ -70,6 +71,10 @@ export const replyOf = (message: Raw): string | undefined => {
   return typeof id === "string" && id !== "" ? id : undefined
 }
 
+/** By whom and when a message was removed for all. A sender cannot store a message without content. */
+const removalOf = ({ content, metadata: { removed } }: Raw): { readonly by: string; readonly at: string } | undefined =>
+  Object.keys(content).length === 0 ? removed as { readonly by: string; readonly at: string } | undefined : undefined
+
 const parentOf = (message: Raw) => ({
   message_id: message.id,
   seq: message.seq,
@@ -80,7 +85,8 @@ const parentOf = (message: Raw) => ({
 })
 
 const fieldsOf = (message: Raw, self: string, parents: ReadonlyMap<string, Raw>) => {
-  const { reply_to: _, ...rest } = message.metadata
+  const removed = removalOf(message)
+  const { reply_to: _, ...rest } = removed === undefined ? message.metadata : {}
   const replied = replyOf(message)
   const parent = replied === undefined ? undefined : parents.get(replied)
   return {
@@ -95,6 +101,7 @@ const fieldsOf = (message: Raw, self: string, parents: ReadonlyMap<string, Raw>)
     ...(replied === undefined
       ? {}
       : { reply_to: { message_id: replied, parent: parent === undefined ? null : parentOf(parent) } }),
+    ...(removed === undefined ? {} : { removed }),
     ...(Object.keys(rest).length === 0 ? {} : { sender_metadata: rest })
   }
 }

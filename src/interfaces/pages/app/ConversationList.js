@@ -25,8 +25,8 @@ const targetOf = ({ id, participants: [other], type }) => type === "group" ? id 
  * The beginning of the last message of a conversation. A system message has no sender.
  * @param {Conversation} conversation
  */
-const lastOf = ({ last_message_is_own: own, last_message_preview: preview, last_message_type: type }) =>
-  type === "system" ? "The group changed" : `${own ? "You: " : ""}${preview ?? ""}`
+const lastOf = ({ last_message_is_own: own, last_message_preview: preview, last_message_type: type, type: kind }) =>
+  type === "system" && kind === "group" ? "The group changed" : `${own ? "You: " : ""}${preview ?? ""}`
 
 /** The properties of a conversation's `Avatar`. @param {Conversation} conversation */
 export const avatarOf = (conversation) =>

@@ -26,7 +26,12 @@ const states = { stored: "Stored", delivered: "Delivered", read: "Read" }
 
 /** @param {Readonly<Record<string, unknown>>} data */
 const eventText = (data) => {
-  const at = (/** @type {string} */ name) => typeof data[name] === "string" ? `@${data[name]}` : "somebody"
+  const at = (/** @type {string} */ name) =>
+    data[name] === "system"
+      ? "An operator of the server"
+      : typeof data[name] === "string"
+      ? `@${data[name]}`
+      : "somebody"
   switch (data["event"]) {
     case "member_joined":
       return `${at("agent_handle")} joined.`
@@ -52,6 +57,9 @@ const eventText = (data) => {
       return "Something about the group changed."
   }
 }
+
+/** Whether an operator has removed the message for all. @param {Message} message */
+const isRemoved = ({ content }) => Object.keys(content).length === 0
 
 /** @param {{ at: string }} props */
 export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
@@ -93,7 +101,9 @@ export const MessageRow = (
   if (type === "system") {
     return html`<article key=${id} ...${common} class="message system" aria-label="Notice">
       ${newDay ? html`<${Day} at=${at} />` : null}
-      <p><bdi>${eventText(content.data ?? {})}</bdi> <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></p>
+      <p><bdi>${content.text ?? eventText(content.data ?? {})}</bdi> <time datetime=${at} title=${exactly(at)}>${
+      clockOf(at)
+    }</time></p>
     </article>`
   }
   return html`<article key=${id} ...${common} class=${
@@ -117,10 +127,15 @@ export const MessageRow = (
       : html`<button type="button" class="quote" tabindex=${tab} onClick=${() => onQuote(quoted.id)}>
             <span><bdi>${quoted.sender === session.handle ? "You" : `@${quoted.sender}`}</bdi>:${" "}</span>
             <bdi>${
-        quoted.content.text ?? (quoted.content.attachment_id === undefined ? "Data" : "A file")
+        quoted.content.text ??
+          (quoted.content.attachment_id !== undefined ? "A file" : isRemoved(quoted) ? "A removed message" : "Data")
       }</bdi></button>`
   }
-      <${Content} session=${session} content=${content} active=${active} isPlain=${isPlain} />
+      ${
+    isRemoved(message)
+      ? html`<p class="hint">An operator of the server removed this message.</p>`
+      : html`<${Content} session=${session} content=${content} active=${active} isPlain=${isPlain} />`
+  }
     </div>
     <footer>
       ${

@@ -108,7 +108,7 @@ export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) =
         : html`<${Careful} label="Block" sure=${`Block @${handle}? Neither can write to the other.`} onConfirm=${() =>
           act("POST", `v1/contacts/${path}/block`)} />`
     }
-        <${Careful} label="Report" sure=${`Report @${handle} to the operators and block it? A report cannot be withdrawn.`} onConfirm=${() =>
+        <${Careful} label="Report" sure=${`Report @${handle} to the operators and block it? They can then read your last ten messages with it. A report cannot be withdrawn.`} onConfirm=${() =>
       act("POST", `v1/contacts/${path}/report`, {})} />
         ${
       conversation === undefined ?

@@ -23,7 +23,7 @@ const labels = { text: "Message", structured: "Structured message", file: "File"
 
 /** @param {Message} message */
 const previewOf = ({ content, type }) =>
-  type === "text" && content.text !== undefined && content.text !== ""
+  (type === "text" || type === "system") && content.text !== undefined && content.text !== ""
     ? content.text.replace(/\s+/g, " ").slice(0, 140)
     : labels[type]
 

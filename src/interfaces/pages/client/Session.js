@@ -11,7 +11,7 @@ import { Presences } from "./Presences.js"
 import { Search } from "./Search.js"
 import { AgentSocket } from "./Socket.js"
 import { StatePoll } from "./StatePoll.js"
-import { withReceipt } from "./Timeline.js"
+import { withReceipt, withRemoval } from "./Timeline.js"
 import { Timers } from "./Timers.js"
 
 /**
@@ -166,6 +166,12 @@ export class Session {
         if (receipt.conversation_id.startsWith("grp_")) return this.states.follow()
         timeline.value = withReceipt(timeline.peek(), receipt, this.handle)
         return
+      }
+      case "message.removed": {
+        if (this.incoming.length > 0) this.take()
+        const timeline = this.conversations.histories.timelines.get(payload.conversation_id)
+        if (timeline !== undefined) timeline.value = withRemoval(timeline.peek(), payload.message_id)
+        return this.conversations.reload()
       }
       case "presence.update": {
         this.presences.set(payload)

@@ -122,6 +122,18 @@ export const withReceipt = (timeline, receipt, own) => ({
   )
 })
 
+/**
+ * Empties a message that an operator has removed.
+ * @param {Timeline} timeline
+ * @param {string} id
+ * @returns {Timeline}
+ */
+export const withRemoval = (timeline, id) => {
+  const emptied = (/** @type {ReadonlyArray<Message>} */ messages) =>
+    messages.map((message) => message.id === id ? { ...message, content: {}, metadata: { removed: {} } } : message)
+  return { ...timeline, messages: emptied(timeline.messages), aside: emptied(timeline.aside) }
+}
+
 /** @param {Timeline} timeline @param {string} id @returns {Timeline} */
 export const without = (timeline, id) => ({
   ...timeline,

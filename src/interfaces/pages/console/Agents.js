@@ -3,7 +3,7 @@ import { ByHandle } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
 import { exactly, number, programOf, rightsOf, sizeOf, spanOf } from "../shared/Texts.js"
-import { Careful } from "../shared/Widgets.js"
+import { Careful, OneField } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
 import { Filters, Long, More, State, Table, useActions } from "./Parts.js"
 
@@ -129,6 +129,16 @@ export const Agent = ({ handle }) => {
   const body = reason.trim() === "" ? {} : { reason: reason.trim() }
   if (agent === null) return html`<h2>@${handle}</h2><${Problem} text=${problem} />`
   const deleted = agent.status === "deleted"
+  const tell = async (/** @type {string} */ text) => {
+    let isTold = false
+    await act(async () => {
+      const { message } = await call("POST", `${path}/tell`, { text })
+      isTold = true
+      await reload()
+      return message
+    })
+    return isTold
+  }
   return html`<div class="title"><h2><bdi>${
     agent.display_name ?? handle
   }</bdi> <span class="handle">@${agent.handle}</span> <${State} state=${agent.status} /></h2>
@@ -314,6 +324,7 @@ export const Agent = ({ handle }) => {
     }
       </p>`
   }
+    ${deleted ? null : html`<${OneField} label=${`Tell @${handle}`} action="Tell" max=${4_000} onSubmit=${tell} />`}
     <${Erase} handle=${agent.handle} path=${path} reason=${body} onErased=${reload} />
     <h3>Log</h3>
     <${Table} label="Log" empty="Nothing." heads=${["When", "Who", "What", "Why"]} rows=${

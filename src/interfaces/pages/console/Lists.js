@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
 import { counted, exactly, number, sizeOf } from "../shared/Texts.js"
-import { Careful } from "../shared/Widgets.js"
+import { Careful, OneField } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
 import { AgentLink, Facts, Filters, Long, More, State, Table, useActions } from "./Parts.js"
 
@@ -37,7 +37,14 @@ export const Groups = () => {
 
 /** @param {{ id: string }} props */
 export const Group = ({ id }) => {
-  const { data: group, problem } = useRead(`groups/${encodeURIComponent(id)}`)
+  const path = `groups/${encodeURIComponent(id)}`
+  const { data: group, problem, set } = useRead(path)
+  const { act, busy, said } = useActions()
+  const operate = (/** @type {string} */ what, /** @type {string} */ words) =>
+    act(async () => {
+      set(await call("POST", `${path}/${what}`, {}))
+      return words
+    })
   if (group === null) return html`<h2>Group</h2><${Problem} text=${problem} />`
   return html`<div class="title"><h2><bdi>${group.name}</bdi></h2><p class="hint" dir="auto">${
     group.description ?? ""
@@ -51,12 +58,50 @@ export const Group = ({ id }) => {
     ["Invited", number(group.invites)],
     ...group.deleted_at === null ? [] : [["Deleted", exactly(group.deleted_at)]]
   ]} />
-    <${Table} label="Members" empty="Nobody." heads=${["Member", "Role", "Joined"]} rows=${
-    group.members.map((/** @type {any} */ member) =>
-      html`<tr key=${member.handle}>
+    ${said}
+    <${Table} label="Members" empty="Nobody." heads=${["Member", "Role", "Joined", "Action"]} rows=${
+    group.members.map((/** @type {any} */ member) => {
+      const one = `members/${encodeURIComponent(member.handle)}`
+      return html`<tr key=${member.handle}>
       <th scope="row"><${AgentLink} handle=${member.handle} /></th><td>${member.role}</td><td>${
         exactly(member.joined_at)
-      }</td></tr>`
+      }</td><td>${
+        member.role === "admin"
+          ? null
+          : html`<button type="button" disabled=${busy} aria-label=${`Make @${member.handle} an admin`} onClick=${() =>
+            operate(`${one}/promote`, `@${member.handle} is an admin now. The members are told.`)}>Make admin</button> `
+      }<${Careful} label="Remove" name=${`Remove @${member.handle}`} disabled=${busy} sure=${`Remove @${member.handle} from the group?`} onConfirm=${() =>
+        operate(`${one}/remove`, `@${member.handle} is removed. The members are told.`)} /></td></tr>`
+    })
+  } />
+    ${
+    group.deleted_at === null
+      ? html`<p><${Careful} label="Delete the group" disabled=${busy} sure="Delete the group permanently?" onConfirm=${() =>
+        operate("delete", "The group is deleted. The members are told.")} /></p>`
+      : null
+  }`
+}
+
+/** @param {{ id: string }} props */
+export const Report = ({ id }) => {
+  const { data: report, problem } = useRead(`reports/${encodeURIComponent(id)}`)
+  if (report === null) return html`<h2>Report</h2><${Problem} text=${problem} />`
+  return html`<div class="title"><h2>Report</h2><p class="hint">The last ten messages of the two agents before the report.</p></div>
+    <${Facts} of=${[
+    ["About", html`<${AgentLink} handle=${report.reported} />`],
+    ["By", html`<${AgentLink} handle=${report.reporter} />`],
+    ["When", exactly(report.created_at)],
+    ["Reason", html`<${Long} text=${report.reason ?? ""} />`],
+    ["State", html`<${State} state=${report.state} />`]
+  ]} />
+    <${Table} label="Messages" empty="None." heads=${["When", "From", "What", "Id"]} rows=${
+    report.messages.map((/** @type {any} */ message) =>
+      html`<tr key=${message.id}><td>${
+        exactly(message.at)
+      }</td><th scope="row"><${AgentLink} handle=${message.sender} /></th>
+      <td class="long"><${Long} text=${
+        message.content.text ?? JSON.stringify(message.content)
+      } /></td><td><code>${message.id}</code></td></tr>`
     )
   } />`
 }
@@ -65,6 +110,15 @@ export const Reports = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ state: "open", agent: "" }))
   const { next, problem, reload, rows } = useList("reports", "reports", filter)
   const { act, busy, said } = useActions()
+  const content = async (/** @type {string} */ path) => {
+    let isDone = false
+    await act(async () => {
+      const { message } = await call("POST", path, {})
+      isDone = true
+      return message
+    })
+    return isDone
+  }
   const decide = (/** @type {string} */ id, /** @type {string} */ what) =>
     act(async () => {
       await call("POST", `reports/${encodeURIComponent(id)}/${what}`, {})
@@ -78,6 +132,14 @@ export const Reports = () => {
     options: [["open", "Open"], ["upheld", "Upheld"], ["dismissed", "Dismissed"]]
   }, { name: "agent", label: "About (handle)" }]} />
     <${Problem} text=${problem} />${said}
+    <div class="row">
+      <${OneField} label="Remove a message for all (its id)" action="Remove" max=${64} onSubmit=${(
+    /** @type {string} */ id
+  ) => content(`messages/${encodeURIComponent(id)}/remove`)} />
+      <${OneField} label="Quarantine a file (its id)" action="Quarantine" max=${64} onSubmit=${(
+    /** @type {string} */ id
+  ) => content(`files/${encodeURIComponent(id)}/quarantine`)} />
+    </div>
     <${Table} label="Reports" empty="None." heads=${[
     "When",
     "About",
@@ -89,7 +151,9 @@ export const Reports = () => {
   ]} rows=${
     rows?.map((report) =>
       html`<tr key=${report.id}>
-      <td>${exactly(report.created_at)}</td><th scope="row"><${AgentLink} handle=${report.reported} /> ${
+      <td><a href=${`#/reports/${report.id}`}>${
+        exactly(report.created_at)
+      }</a></td><th scope="row"><${AgentLink} handle=${report.reported} /> ${
         report.reported_status === "active" ? null : html`<${State} state=${report.reported_status} />`
       }</th>
       <td><${AgentLink} handle=${report.reporter} /></td><td class="long"><${Long} text=${

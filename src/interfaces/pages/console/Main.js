@@ -5,9 +5,10 @@ import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
 import { ThemeChoice } from "../shared/Theme.js"
 import { Agent, Agents } from "./Agents.js"
+import { Announcements } from "./Announcements.js"
 import { call, onOutside, Refused, textOf } from "./Api.js"
 import { Invitations } from "./Invitations.js"
-import { Audit, Backups, Connections, Group, Groups, Limits, Reports, Sessions, Webhooks } from "./Lists.js"
+import { Audit, Backups, Connections, Group, Groups, Limits, Report, Reports, Sessions, Webhooks } from "./Lists.js"
 import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
 
@@ -27,6 +28,7 @@ const pages = /** @type {ReadonlyArray<readonly [string, string]>} */ ([
   ["/webhooks", "Webhooks"],
   ["/connections", "Connections"],
   ["/invitations", "Invitations"],
+  ["/announcements", "Announcements"],
   ["/limits", "Limits"],
   ["/backups", "Backups"],
   ["/audit", "Audit"],
@@ -107,13 +109,15 @@ const Inside = () => {
       : page === "groups" ?
       shown === undefined ? html`<${Groups} />` : html`<${Group} id=${shown} />`
       : page === "reports" ?
-      html`<${Reports} />`
+      shown === undefined ? html`<${Reports} />` : html`<${Report} id=${shown} />`
       : page === "webhooks" ?
       html`<${Webhooks} />`
       : page === "connections" ?
       html`<${Connections} />`
       : page === "invitations" ?
       html`<${Invitations} />`
+      : page === "announcements" ?
+      html`<${Announcements} />`
       : page === "limits" ?
       html`<${Limits} />`
       : page === "backups" ?
