@@ -355,6 +355,8 @@ describe("wire.md J, Idempotency", () => {
     const releaseEffect = await hold("SELECT 1 FROM inboxes WHERE agent_id = $1 FOR UPDATE", bob.id)
     const lost = keyed(agentOf(dying, bob, bob.key), "POST", path, key).catch((error: unknown) => error)
     await eventually("the claim", () => mark(key))
+    // On a busy machine, what follows takes longer than a claim holds.
+    await database.query("UPDATE idempotency_keys SET lapses_at = lapses_at + 600000 WHERE key = $1", [key])
     const releaseAnswer = await hold("SELECT 1 FROM idempotency_keys WHERE key = $1 FOR UPDATE", key)
     await releaseEffect()
     const readAt = await eventually("the effect", async () => {
@@ -374,7 +376,7 @@ describe("wire.md J, Idempotency", () => {
     assert.deepStrictEqual(await mark(key), { status: null })
     ;(await keyed(bob, "POST", path, key)).refused(409, "IDEMPOTENT_IN_PROGRESS")
     // Time passes: the claim is as old as one whose deadline is long over.
-    await database.query("UPDATE idempotency_keys SET lapses_at = lapses_at - 55000 WHERE key = $1", [key])
+    await database.query("UPDATE idempotency_keys SET lapses_at = lapses_at - 655000 WHERE key = $1", [key])
     ;(await keyed(bob, "DELETE", `/v1/messages/${message.id}`, key)).refused(422, "IDEMPOTENCY_KEY_CONFLICT")
     const answers = await Promise.all(
       Array.from({ length: 10 }, (_, i) => keyed(i % 2 === 0 ? bob : atTwo(bob), "POST", path, key))
