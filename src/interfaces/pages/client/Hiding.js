@@ -70,7 +70,10 @@ export class Hiding {
     const timer = this.timers.later(UNDO_MS, async () => {
       try {
         await this.api.call("DELETE", path)
+        const isUndone = !this.waiting.peek().has(id)
         onDone()
+        // A message that came during the call shows the conversation again. Its history is what the server shows now.
+        if (isUndone) this.conversations.reload()
       } catch (error) {
         this.notices.note(textOf(error))
       }
