@@ -147,7 +147,7 @@ layer(module)((it) => {
       const [agent] = yield* newAgents(1)
       const access = yield* ConsoleAccess
       const audit = yield* AuditLog
-      yield* access.program("eve", "a program", 1)
+      yield* access.program("eve", "a program", 1, "operator")
       yield* access.commandToken("eve")
       yield* call("eve", get(`/agents/${agent!.handle}`))
       yield* call("eve", get("/reports?limit=1"))

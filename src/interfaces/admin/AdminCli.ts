@@ -3,6 +3,7 @@ import { AgentDetail } from "#interfaces/console/AgentsApi"
 import { Link, MovedCounters, ProgramToken } from "#interfaces/console/CommandsApi"
 import { AuditPage } from "#interfaces/console/LimitsApi"
 import { DeadDeliveriesPage, ReportsPage } from "#interfaces/console/ModerationApi"
+import { Role } from "#interfaces/operator/ConsoleAccessRepo"
 import { ReportState } from "#interfaces/operator/Reports"
 import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
@@ -20,6 +21,11 @@ import { columns, plain } from "./TextTable.ts"
 const state = Flag.Literals("state", ReportState.literals).pipe(
   Flag.withDescription("Only reports in this state; open means not decided yet"),
   Flag.optional
+)
+
+const role = Flag.Literals("role", Role.literals).pipe(
+  Flag.withDescription("viewer: only reads, without addresses; moderator: also moderates; operator: everything"),
+  Flag.withDefault("operator")
 )
 
 const report = Argument.String("id").pipe(Argument.withDescription("Id of the report, as shown by `reports list`"))
@@ -220,24 +226,29 @@ const config = Command.make(
   example("As JSON", "--json")
 )
 
-const token = Command.make("token", {
-  name: Argument.String("name").pipe(Argument.withDescription("Purpose of the token")),
-  days: Flag.Int("days").pipe(
-    Flag.withDescription("Days for which the token is valid (up to 365)"),
-    Flag.withDefault(90)
-  ),
-  json
-}, ({ days, json, name }) =>
-  print(json, call(ProgramToken, post("/tokens", { name, days })), ({ url, ...data }) => ({
-    text:
-      `${data.token}\nSend it as "Authorization: Bearer …" to ${url} until ${data.expires_at}; it is shown once. Its id is ${data.id}.`,
-    data
-  }))).pipe(
-    Command.withDescription(
-      "Create a token for a program that uses the operators' API; the token is printed once and not stored"
+const token = Command.make(
+  "token",
+  {
+    name: Argument.String("name").pipe(Argument.withDescription("Purpose of the token")),
+    role,
+    days: Flag.Int("days").pipe(
+      Flag.withDescription("Days for which the token is valid (up to 365)"),
+      Flag.withDefault(90)
     ),
-    example("For a script", "nightly-report --days 30")
-  )
+    json
+  },
+  ({ days, json, name, role }) =>
+    print(json, call(ProgramToken, post("/tokens", { name, days, role })), ({ url, ...data }) => ({
+      text:
+        `${data.token}\nSend it as "Authorization: Bearer …" to ${url} until ${data.expires_at}; it is shown once. Its id is ${data.id}.`,
+      data
+    }))
+).pipe(
+  Command.withDescription(
+    "Create a token for a program that uses the operators' API; the token is printed once and not stored"
+  ),
+  example("For a script", "nightly-report --days 30")
+)
 
 const sessions = Command.make(
   "sessions",
@@ -248,6 +259,7 @@ const sessions = Command.make(
         "id",
         ["what", "kind"],
         "operator",
+        "role",
         "name",
         ["made", "created_at"],
         ["last used", "last_used_at"],
@@ -277,9 +289,16 @@ const end = Command.make("end", {
   example("A token that leaked", "opt_0f1e2d3c4b5a69788796")
 )
 
-const access = Command.make("console", { json }, ({ json }) =>
-  print(json, call(Link, post("/links")), (data) => ({
-    text: `${data.url}\nOpen it within 5 minutes; it works once, and signs you in for 12 hours.`,
+const access = Command.make("console", {
+  person: Flag.String("for").pipe(
+    Flag.withDescription("Name of the person who opens the link, as the audit log shows it; you by default"),
+    Flag.optional
+  ),
+  role,
+  json
+}, ({ json, person, role }) =>
+  print(json, call(Link, post("/links", { role, ...fieldsOf({ person }) })), (data) => ({
+    text: `${data.url}\nOpen it within 5 minutes; it works once, and signs in for 12 hours.`,
     data
   }))).pipe(
     Command.withDescription(

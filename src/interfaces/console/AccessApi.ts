@@ -2,14 +2,16 @@ import { documented } from "#infrastructure/http/Documented"
 import { Confirmation } from "#infrastructure/wire/Confirmation"
 import { DateTimeString, Storable } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
+import { Role } from "#interfaces/operator/ConsoleAccessRepo"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization, Needs } from "./ConsoleAuthorization.ts"
 
 const access = {
   id: Schema.String,
   kind: Schema.Literals(["session", "token"]),
   operator: Schema.String,
+  role: Role,
   name: Schema.NullOr(Schema.String),
   created_at: DateTimeString,
   expires_at: DateTimeString
@@ -29,6 +31,7 @@ const example = {
   id: "ops_0f1e2d3c4b5a69788796",
   kind: "session",
   operator: "nina",
+  role: "operator",
   name: null,
   created_at: "2026-11-22T09:00:00.000Z",
   expires_at: "2026-11-22T21:00:00.000Z"
@@ -66,7 +69,7 @@ export class AccessApi extends HttpApiGroup.make("access")
       summary: "Sign out",
       description: "Ends the session or token that makes this request, on every node, and clears the cookie.",
       answer: { ok: true, message: "Signed out." }
-    })),
+    })).annotate(Needs, "viewer"),
     HttpApiEndpoint.get("sessions", "/console/api/sessions", { success: Sessions }).annotateMerge(documented({
       summary: "List sessions",
       description: "Lists the sessions and program tokens that are valid, the newest first.",

@@ -21,10 +21,11 @@ const REDEEM: RateRule = { name: "console_redeem", limit: 10, windowMs: 600_000,
 
 const decodeToken = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Struct({ token: Schema.String })))
 
-const shown = ({ createdAt, expiresAt, id, kind, name, operator }: Access) => ({
+const shown = ({ createdAt, expiresAt, id, kind, name, operator, role }: Access) => ({
   id,
   kind,
   operator,
+  role,
   name,
   created_at: iso(createdAt),
   expires_at: iso(expiresAt)

@@ -11,7 +11,7 @@ import { Reason } from "#interfaces/operator/AuditLog"
 import { Conflict } from "#interfaces/operator/Conflict"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization, Needs } from "./ConsoleAuthorization.ts"
 import { Why } from "./DeliveryDiagnosis.ts"
 
 const params = { handle: HandleInput }
@@ -184,7 +184,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       description: "Refuses the agent's sends from the commit on, and closes its sockets on all nodes.",
       parameters,
       body: because
-    })),
+    })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("restore", "/console/api/agents/:handle/restore", {
       params,
       payload: Because,
@@ -195,7 +195,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       description: "Ends a suspension or restriction. Earlier blocks and reports no longer count.",
       parameters,
       body: { reason: "a mistake" }
-    })),
+    })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("rekey", "/console/api/agents/:handle/rekey", {
       params,
       payload: Because,

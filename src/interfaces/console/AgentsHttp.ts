@@ -1,3 +1,4 @@
+import { MASKED } from "#domain/agents/Agent"
 import { Skills } from "#domain/agents/Skills"
 import { toConnection } from "#domain/oauth/GrantsApi"
 import { Config } from "#infrastructure/platform/Config"
@@ -143,16 +144,25 @@ export const AgentsHttp = HttpApiBuilder.group(
         return shown
       })
 
+      /** A viewer sees no addresses. */
+      const masked = <A extends { readonly email: string }>(agent: A): Effect.Effect<A, never, CurrentOperator> =>
+        Effect.map(CurrentOperator, ({ role }) => role === "viewer" ? { ...agent, email: MASKED } : agent)
+
       return handlers.handleAll({
-        agents: ({ query: { email, handle, order, status, ...page } }) =>
-          agentPage(agents, {
+        agents: Effect.fnUntraced(function*({ query: { email, handle, order, status, ...page } }) {
+          const { role } = yield* CurrentOperator
+          if (role === "viewer" && email !== undefined && email !== "")
+            return yield* new Forbidden({ message: "The role viewer may not search for addresses." })
+          const found = yield* agentPage(agents, {
             handle: lowerCase((handle ?? "").trim().replace(/^@/, "")),
             email: (email ?? "").trim().toLowerCase(),
             status: status ?? null,
             order: order ?? "handle",
             ...page
-          }),
-        agent: ({ params }) => detail(params.handle),
+          })
+          return { ...found, agents: yield* Effect.forEach(found.agents, masked) }
+        }),
+        agent: ({ params }) => Effect.flatMap(detail(params.handle), masked),
         why: Effect.fnUntraced(function*({ params }) {
           const agent = yield* find(params.handle)
           const now = yield* Clock.currentTimeMillis

@@ -5,7 +5,7 @@ import { NotFound } from "#infrastructure/wire/WireError"
 import { Conflict } from "#interfaces/operator/Conflict"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization, Needs } from "./ConsoleAuthorization.ts"
 
 /** How many characters an announcement has. */
 const AnnouncedText = Text(1, 4_000).check(
@@ -53,7 +53,7 @@ export class AnnouncementsApi extends HttpApiGroup.make("announcements")
         "Sends a system message to each agent, in its direct conversation with `system`. A job sends them, once each.",
       body: { text: row.text },
       answer: row
-    })),
+    })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("tell", "/console/api/agents/:handle/tell", {
       params: { handle: HandleInput },
       payload: Schema.Struct({ text: AnnouncedText }),
@@ -65,7 +65,7 @@ export class AnnouncementsApi extends HttpApiGroup.make("announcements")
       parameters: { handle: "nina" },
       body: { text: "Your webhook has failed since Monday." },
       answer: { ok: true, message: "@nina is told." }
-    }))
+    })).annotate(Needs, "moderator")
   )
   .middleware(ConsoleAuthorization)
   .annotateMerge(OpenApi.annotations({ title: "Announcements", description: "What operators tell agents." }))

@@ -4,6 +4,7 @@ import { DateTimeString, HandleInput, Storable } from "#infrastructure/wire/Text
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { NotFound } from "#infrastructure/wire/WireError"
 import { Conflict } from "#interfaces/operator/Conflict"
+import { Role } from "#interfaces/operator/ConsoleAccessRepo"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { ConsoleAuthorization, OwnAudit } from "./ConsoleAuthorization.ts"
@@ -13,12 +14,24 @@ export const CreatedAgents = Schema.Struct({
     Schema.Struct({ handle: Schema.String, id: Schema.String, email: Schema.String, api_key: Schema.String })
   )
 })
-export const Link = Schema.Struct({ url: Schema.String, expires_at: DateTimeString })
+/** The response with a link, which names its role, so that a server that does not know roles is noticed. */
+export const Link = Schema.Struct({ url: Schema.String, role: Role, expires_at: DateTimeString })
+
+/** The name of a person. The audit log uses some names for the server itself, and an ending for the role. */
+const Person = Name(1, 100).check(
+  Schema.makeFilter(
+    (name) => !/^(?:server|enforcement)$/i.test(name) && !/\((?:viewer|moderator|operator)\)$/i.test(name),
+    {
+      message: "must be no name that the audit log uses itself, and must not end with a role"
+    }
+  )
+)
 /** The response with a new program token and the URL of its API. */
 export const ProgramToken = Schema.Struct({
   id: Schema.String,
   token: Schema.String,
   url: Schema.String,
+  role: Role,
   expires_at: DateTimeString
 })
 /** The response with a token that is valid for a minute, and the URLs of the local server and of the nodes. */
@@ -59,10 +72,14 @@ export class CommandsApi extends HttpApiGroup.make("commands")
       success: CreatedAgents,
       error: Conflict
     }),
-    HttpApiEndpoint.post("makeLink", "/console/api/links", { success: Link }),
+    HttpApiEndpoint.post("makeLink", "/console/api/links", {
+      payload: Schema.Struct({ person: Schema.optionalKey(Person), role: Schema.optionalKey(Role) }),
+      success: Link
+    }),
     HttpApiEndpoint.post("makeToken", "/console/api/tokens", {
       payload: Schema.Struct({
         name: Name(1, 100),
+        role: Schema.optionalKey(Role),
         days: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 365 }))
       }),
       success: ProgramToken

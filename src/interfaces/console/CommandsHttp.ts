@@ -48,16 +48,25 @@ export const CommandsHttp = HttpApiBuilder.group(
             return { agents: made.map(({ apiKey, ...agent }) => ({ ...agent, api_key: apiKey })) }
           }
         ),
-        makeLink: Effect.fnUntraced(function*() {
+        makeLink: Effect.fnUntraced(function*({ payload: { person, role = "operator" } }) {
           const { operator } = yield* CurrentOperator
-          const { access: { expiresAt }, token } = yield* access.link(operator)
+          const { access: { expiresAt }, token } = yield* access.link(
+            operator,
+            person ?? operator,
+            role
+          )
           // The token is in the URL's fragment, because browsers do not send the fragment to a server.
-          return { url: `${publicUrl(config)}/console#${token}`, expires_at: iso(expiresAt) }
+          return { url: `${publicUrl(config)}/console#${token}`, role, expires_at: iso(expiresAt) }
         }),
-        makeToken: Effect.fnUntraced(function*({ payload }) {
+        makeToken: Effect.fnUntraced(function*({ payload: { days, name, role = "operator" } }) {
           const { operator } = yield* CurrentOperator
-          const { access: { expiresAt, id }, token } = yield* access.program(operator, payload.name, payload.days)
-          return { id, token, url: `${publicUrl(config)}/console/api`, expires_at: iso(expiresAt) }
+          const { access: { expiresAt, id }, token } = yield* access.program(
+            operator,
+            name,
+            days,
+            role
+          )
+          return { id, token, url: `${publicUrl(config)}/console/api`, role, expires_at: iso(expiresAt) }
         }),
         makeCommandToken: Effect.fnUntraced(function*() {
           const { operator } = yield* CurrentOperator

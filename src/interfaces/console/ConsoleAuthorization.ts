@@ -7,6 +7,7 @@ import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { Forbidden, NotFound, RateLimited, Unavailable } from "#infrastructure/wire/WireError"
 import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
 import { type Access, ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { Role } from "#interfaces/operator/ConsoleAccessRepo"
 import { Cause, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
@@ -32,6 +33,18 @@ const COMMAND_LINE = "npm run admin"
 /** Annotates an endpoint whose handler writes all its audit rows, including the row of a refusal. */
 export const OwnAudit = Context.Reference("parley/console/OwnAudit", { defaultValue: () => false })
 
+/** Annotates an endpoint with the least role that may call it. By default, a viewer may read, and an operator change. */
+export const Needs = Context.Reference<Role | null>("parley/console/Needs", { defaultValue: () => null })
+
+/** Whether a role may call an endpoint (wire.md O.1). */
+export const mayCall = (
+  role: Role,
+  { annotations, method }: { readonly annotations: Context.Context<never>; readonly method: string }
+): boolean => {
+  const needed = Context.get(annotations, Needs) ?? (method === "GET" ? "viewer" : "operator")
+  return Role.literals.indexOf(role) >= Role.literals.indexOf(needed)
+}
+
 /** Makes a separate API of a group of endpoints (compare `apiOf`). */
 export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
   HttpApi.make("parley-console").add(group).middleware(UncachedErrors)
@@ -40,12 +53,14 @@ const accessOf = (operator: string): Access => ({
   id: "",
   kind: "token",
   operator,
+  role: "operator",
   name: COMMAND_LINE,
   createdAt: 0,
   lastUsedAt: null,
   expiresAt: 0
 })
 
+const API = "/console/api"
 const AGENT = /^\/console\/api\/agents\/([^/?]+)/
 
 /** The handle in the path or query of a request; null if there is none. */
@@ -71,8 +86,11 @@ const CHANGE_TIMEOUT = "2 seconds"
 /** How many UTF-16 units of a URL the audit log stores. */
 const DETAIL_LENGTH = 300
 
-const detailOf = (url: string): string | null =>
-  url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
+/** What the audit row of a read says: its query, and what its path names besides an agent. */
+const detailOf = (url: string, path: string): string | null => {
+  const from = /:(?!handle)/.test(path) ? API.length : url.includes("?") ? url.indexOf("?") : url.length
+  return withoutAddresses(url.slice(from)).slice(0, DETAIL_LENGTH) || null
+}
 
 /**
  * Admits operators with a session's cookie or a program token (wire.md O.1), and the command line. Writes the audit row
@@ -97,7 +115,10 @@ export class ConsoleAuthorization
         const { kind, token } = credentialOf(request)
         const operator = yield* access.check(kind, token, looks)
         if (operator === undefined) return yield* hidden()
-        if (!looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"]))
+        if (
+          !looks && operator.kind === "session" &&
+          request.headers["origin"] !== ownOrigin(config, request.headers["host"])
+        )
           return yield* new Forbidden({ message: "A change must come from a page of this server (Origin)." })
         return operator
       })
@@ -124,11 +145,15 @@ export class ConsoleAuthorization
                   )
               )
             }
+            if (!mayCall(operator.role, endpoint)) {
+              yield* noted(`refused ${endpoint.identifier}`, withoutAddresses(request.url).slice(0, DETAIL_LENGTH))
+              return yield* new Forbidden({ message: `The role ${operator.role} may not do this.` })
+            }
             const handled = Effect.provideService(httpEffect, CurrentOperator, operator)
             // A change from the command line is completed even if the command is interrupted.
             const answered = local === null || looks ? handled : Effect.uninterruptible(handled)
             if (Context.get(endpoint.annotations, OwnAudit)) return yield* answered
-            if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url))
+            if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url, endpoint.path))
             return yield* looks
               ? answered
               // A request that has ended because its caller disconnected was not refused.

@@ -6,7 +6,7 @@ import { NotFound } from "#infrastructure/wire/WireError"
 import { Reason } from "#interfaces/operator/AuditLog"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization, Needs } from "./ConsoleAuthorization.ts"
 
 const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
@@ -75,7 +75,7 @@ export class InvitationsApi extends HttpApiGroup.make("invitations")
         url: "https://parley.example/join#inv_K7rQ2mZ0yX4vB8nL1tG5cH9sD3fJ6kP0wE2aR7uI4oM",
         words: "Everybody who has the link can register with it."
       }
-    })),
+    })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("endInvitation", "/console/api/invitations/:id/end", {
       params: { id: Storable },
       success: InvitationRow,
@@ -85,7 +85,7 @@ export class InvitationsApi extends HttpApiGroup.make("invitations")
       description: "Ends an invitation. Agents that were registered with it stay.",
       parameters: { id: row.id },
       answer: { ...row, state: "ended" }
-    }))
+    })).annotate(Needs, "moderator")
   )
   .middleware(ConsoleAuthorization)
   .annotateMerge(

@@ -1,3 +1,4 @@
+import { MASKED } from "#domain/agents/Agent"
 import { invitationWords } from "#domain/registration/Admissions"
 import { Config } from "#infrastructure/platform/Config"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
@@ -42,7 +43,9 @@ export const InvitationsHttp = HttpApiBuilder.group(
             rows: (after, limit) => invitations.list(after, limit),
             positionOf: ({ createdAt, id }) => ({ at: createdAt, id })
           })
-          return { invitations: rows.map((row) => shown(row, now)), next_cursor: nextCursor }
+          const { role } = yield* CurrentOperator
+          const seen = (row: Invitation) => role === "viewer" && row.email !== null ? { ...row, email: MASKED } : row
+          return { invitations: rows.map((row) => shown(seen(row), now)), next_cursor: nextCursor }
         }),
         invite: Effect.fnUntraced(function*({ payload: { days = DEFAULT_DAYS, email = null, note = null, uses = 1 } }) {
           const { operator } = yield* CurrentOperator

@@ -9,7 +9,7 @@ import { Conflict } from "#interfaces/operator/Conflict"
 import { ReportState } from "#interfaces/operator/Reports"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
-import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization, Needs } from "./ConsoleAuthorization.ts"
 
 const orNull = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
 const page = { limit: Schema.optionalKey(Limit), cursor: Schema.optionalKey(Schema.String) }
@@ -132,7 +132,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
         description: "Makes a member an admin of its group. The members get the system message of such a change.",
         parameters: grouped,
         body: { reason: "the admin has lost its key" }
-      })),
+      })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("removeMember", "/console/api/groups/:id/members/:handle/remove", ofMember)
       .annotateMerge(documented({
         summary: "Remove a member",
@@ -141,14 +141,14 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
           "member that joined first becomes admin. If no member is left, the group is deleted.",
         parameters: grouped,
         body: { reason: "advertisements" }
-      })),
+      })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("deleteGroup", "/console/api/groups/:id/delete", { params: { id: Storable }, ...ofGroup })
       .annotateMerge(documented({
         summary: "Delete a group",
         description: "Deletes a group. The members get the system message of such a change. This cannot be undone.",
         parameters: { id: grouped.id },
         body: { reason: "advertisements" }
-      })),
+      })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("removeMessage", "/console/api/messages/:id/remove", {
       ...ofContent,
       error: [NotFound, Conflict]
@@ -159,7 +159,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
       parameters: { id: "msg_0f1e2d3c4b5a6978" },
       body: { reason: "a stolen address" },
       answer: { ok: true, message: "The message is removed." }
-    })),
+    })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("quarantineFile", "/console/api/files/:id/quarantine", { ...ofContent, error: NotFound })
       .annotateMerge(documented({
         summary: "Quarantine a file",
@@ -167,14 +167,14 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
         parameters: { id: "att_0f1e2d3c4b5a6978" },
         body: { reason: "malware" },
         answer: { ok: true, message: "The file is in quarantine." }
-      })),
+      })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("releaseFile", "/console/api/files/:id/release", { ...ofContent, error: NotFound })
       .annotateMerge(documented({
         summary: "Release a file",
         description: "Shows a quarantined file again to those who could see it before.",
         parameters: { id: "att_0f1e2d3c4b5a6978" },
         answer: { ok: true, message: "The file is released." }
-      })),
+      })).annotate(Needs, "moderator"),
     HttpApiEndpoint.get("reports", "/console/api/reports", {
       query: {
         state: Schema.optionalKey(Schema.Literals([...ReportState.literals, "all"])),
@@ -205,7 +205,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
           content: { text: "Buy now!" }
         }]
       }
-    })),
+    })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("uphold", "/console/api/reports/:id/uphold", {
       ...decide,
       success: Report,
@@ -217,7 +217,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
         parameters: { id: report.id },
         body: { note: "seen" },
         answer: { ...report, state: "upheld" }
-      })),
+      })).annotate(Needs, "moderator"),
     HttpApiEndpoint.post("dismiss", "/console/api/reports/:id/dismiss", {
       ...decide,
       success: Report,
@@ -231,7 +231,7 @@ export class ModerationApi extends HttpApiGroup.make("moderation")
         parameters: { id: report.id },
         body: { note: "a quarrel" },
         answer: { ...report, state: "dismissed", counts: false }
-      })),
+      })).annotate(Needs, "moderator"),
     HttpApiEndpoint.get("dead", "/console/api/webhooks/dead", {
       query: { agent: Schema.optionalKey(HandleInput), webhook: Schema.optionalKey(Storable), ...page },
       success: DeadDeliveriesPage

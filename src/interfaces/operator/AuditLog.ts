@@ -90,7 +90,11 @@ export class AuditLog extends Context.Service<AuditLog, {
             FROM audit_log l LEFT JOIN agents a ON a.id = l.agent_id
             WHERE ${before === null ? sql`true` : sql`l.no < ${before}`}
               AND ${handle === null ? sql`true` : sql`l.agent_id = (SELECT id FROM agents WHERE handle = ${handle})`}
-              AND ${operator === null ? sql`true` : sql`l.operator = ${operator}`}
+              AND ${
+            operator === null
+              ? sql`true`
+              : sql`l.operator IN (${operator}, ${operator}::text || ' (viewer)', ${operator}::text || ' (moderator)')`
+          }
               AND ${
             looks ? sql`true` : sql`l.action NOT LIKE 'show%' AND l.action NOT LIKE 'list%' AND l.action <> ${ASKS}`
           }

@@ -3,7 +3,7 @@ import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { ASKS } from "./AuditLog.ts"
-import { type AccessRow, COMMAND_TOKEN_MS, ConsoleAccessRepo } from "./ConsoleAccessRepo.ts"
+import { type AccessRow, COMMAND_TOKEN_MS, ConsoleAccessRepo, type Hashes, type Role } from "./ConsoleAccessRepo.ts"
 
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
@@ -25,7 +25,9 @@ const REMEMBERED_TIMEOUT = "700 millis"
 export interface Access {
   readonly id: string
   readonly kind: "session" | "token"
+  /** The person, with the role unless it is `operator`, as the audit log names them. */
   readonly operator: string
+  readonly role: Role
   /** The name of a program token; null for a session. */
   readonly name: string | null
   readonly createdAt: number
@@ -47,9 +49,25 @@ const FORM = /^op[lst]_[A-Za-z0-9_-]{43}$/
 export const isFromCommandLine = ({ createdAt, expiresAt }: Access): boolean =>
   expiresAt - createdAt <= COMMAND_TOKEN_MS
 
+/** The hash under which a token of this role is stored. A server that does not know roles looks for that of an operator. */
+const hashOf = (token: string, role: Role): Buffer => sha256(role === "operator" ? token : `${role}:${token}`)
+
+const hashesOf = (token: string): Hashes => ({
+  viewer: hashOf(token, "viewer"),
+  moderator: hashOf(token, "moderator"),
+  operator: hashOf(token, "operator")
+})
+
 const isOf = (kind: keyof typeof PREFIX, token: string): boolean => token.startsWith(PREFIX[kind]) && FORM.test(token)
 
-const accessOf = (row: AccessRow): Access => ({ ...row, kind: row.kind === "session" ? "session" : "token" })
+/** How the audit log names a person with a role. */
+const namedOf = (person: string, role: Role): string => role === "operator" ? person : `${person} (${role})`
+
+const accessOf = (row: AccessRow): Access => ({
+  ...row,
+  operator: namedOf(row.operator, row.role),
+  kind: row.kind === "session" ? "session" : "token"
+})
 
 /**
  * Sessions, one-time links and program tokens of the operators' API. All are rows in the database and are valid on
@@ -57,10 +75,15 @@ const accessOf = (row: AccessRow): Access => ({ ...row, kind: row.kind === "sess
  * database does not respond.
  */
 export class ConsoleAccess extends Context.Service<ConsoleAccess, {
-  /** Creates a one-time link for this operator. */
-  readonly link: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
+  /** Creates a one-time link for this person. `maker` makes it. */
+  readonly link: (maker: string, person: string, role: Role) => Effect.Effect<IssuedAccess, Unavailable>
   /** Creates a program token that is valid for `days` days. */
-  readonly program: (operator: string, name: string, days: number) => Effect.Effect<IssuedAccess, Unavailable>
+  readonly program: (
+    operator: string,
+    name: string,
+    days: number,
+    role: Role
+  ) => Effect.Effect<IssuedAccess, Unavailable>
   /** Creates a token for one command of `npm run admin`. It is valid for a minute. */
   readonly commandToken: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
   /** Exchanges a link's token for a session; undefined if the token is unknown, used or expired. */
@@ -93,20 +116,22 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
 
       const fresh = (kind: keyof typeof PREFIX) => {
         const token = `${PREFIX[kind]}_${ids.bytes(32).toString("base64url")}`
-        return { token, hash: sha256(token), id: `${PREFIX[kind]}_${ids.bytes(9).toString("hex")}` }
+        return { token, id: `${PREFIX[kind]}_${ids.bytes(9).toString("hex")}` }
       }
 
       const issue = Effect.fnUntraced(function*(
         kind: "link" | "token",
         operator: string,
+        role: Role,
         name: string | null,
         lifeMs: number,
-        action: string
+        action: string,
+        maker = operator
       ) {
-        const { hash, id, token } = fresh(kind)
+        const { id, token } = fresh(kind)
         const at = now()
         const expiresAt = at + lifeMs
-        yield* repo.insert({ id, kind, hash, operator, name, at, expiresAt, action })
+        yield* repo.insert({ id, kind, hash: hashOf(token, role), operator, role, name, at, expiresAt, action, maker })
         return { access: { id, operator, name, expiresAt }, token }
       })
 
@@ -121,17 +146,18 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
       }
 
       return ConsoleAccess.of({
-        link: (operator) => issue("link", operator, null, LINK_MS, "make console link"),
-        program: (operator, name, days) => issue("token", operator, name, days * DAY_MS, "make program token"),
-        commandToken: (operator) => issue("token", operator, "npm run admin", COMMAND_TOKEN_MS, ASKS),
+        link: (maker, person, role) => issue("link", person, role, null, LINK_MS, "make console link", maker),
+        program: (operator, name, days, role) =>
+          issue("token", operator, role, name, days * DAY_MS, "make program token"),
+        commandToken: (operator) => issue("token", operator, "operator", "npm run admin", COMMAND_TOKEN_MS, ASKS),
         redeem: Effect.fnUntraced(function*(token) {
           if (!isOf("link", token)) return undefined
           const session = fresh("session")
           const at = now()
           const row = yield* repo.redeem({
-            link: sha256(token),
+            links: hashesOf(token),
             id: session.id,
-            hash: session.hash,
+            hashes: hashesOf(session.token),
             at,
             expiresAt: at + SESSION_MS
           })
@@ -145,7 +171,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
             ? before.access
             : undefined
           const timeout = readable === undefined ? CHECK_TIMEOUT : REMEMBERED_TIMEOUT
-          const found = yield* Effect.result(Effect.timeoutOption(repo.find(kind, sha256(token), now()), timeout))
+          const found = yield* Effect.result(Effect.timeoutOption(repo.find(kind, hashesOf(token), now()), timeout))
           if (found._tag === "Success" && found.success._tag === "Some") {
             const row = found.success.value
             const access = row === undefined ? undefined : accessOf(row)

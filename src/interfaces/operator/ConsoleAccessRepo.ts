@@ -1,12 +1,20 @@
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+
+/** What the holder of a link, session or token may do, from the least to the most. */
+export const Role = Schema.Literals(["viewer", "moderator", "operator"])
+export type Role = typeof Role.Type
+
+/** The hash of one token for each role. */
+export type Hashes = Readonly<Record<Role, Buffer>>
 
 export interface AccessRow {
   readonly id: string
   readonly kind: "link" | "session" | "token"
   readonly operator: string
+  readonly role: Role
   readonly name: string | null
   readonly createdAt: number
   readonly lastUsedAt: number | null
@@ -23,6 +31,9 @@ const USED_MS = 60_000
 /** How long expired rows are kept for readers of the audit log, in milliseconds. */
 const KEPT_MS = 30 * 86_400_000
 
+/** How the audit log names the holder (`namedOf`), as SQL on a row of `console_access`. */
+const NAMED = `operator || CASE WHEN role = 'operator' THEN '' ELSE ' (' || role || ')' END`
+
 /** All SQL on `console_access`. The statement that creates, redeems or ends a row also writes its audit row. */
 export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
   readonly insert: (row: {
@@ -30,25 +41,28 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly kind: "link" | "token"
     readonly hash: Buffer
     readonly operator: string
+    readonly role: Role
     readonly name: string | null
     readonly at: number
     readonly expiresAt: number
     readonly action: string
+    /** Who makes it, for the audit row, which also names the person and the role. */
+    readonly maker: string
   }) => Effect.Effect<void, Unavailable>
   /**
    * Uses up a link and creates its session; undefined if there is no such valid link. Of two concurrent calls, only one
    * gets the session.
    */
   readonly redeem: (given: {
-    readonly link: Buffer
+    readonly links: Hashes
     readonly id: string
-    readonly hash: Buffer
+    readonly hashes: Hashes
     readonly at: number
     readonly expiresAt: number
   }) => Effect.Effect<AccessRow | undefined, Unavailable>
   readonly find: (
     kind: "session" | "token",
-    hash: Buffer,
+    hashes: Hashes,
     at: number
   ) => Effect.Effect<AccessRow | undefined, Unavailable>
   /** The sessions and program tokens that are valid at this time. Tokens of `npm run admin` are not included. */
@@ -59,37 +73,50 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     ConsoleAccessRepo,
     Effect.map(Effect.all([Database, SqlClient.SqlClient]), ([{ query }, sql]) => {
       const columns = sql.literal(
-        `id, kind, operator, name, created_at AS "createdAt", last_used_at AS "lastUsedAt", expires_at AS "expiresAt"`
+        `id, kind, operator, role, name, created_at AS "createdAt", last_used_at AS "lastUsedAt", expires_at AS "expiresAt"`
       )
+      /** Selects the row of a token with one of the roles. */
+      const matches = ({ moderator, operator, viewer }: Hashes) =>
+        sql`(token_hash, role) IN ((${operator}::bytea, 'operator'), (${moderator}::bytea, 'moderator'), (${viewer}::bytea, 'viewer'))`
       return ConsoleAccessRepo.of({
-        insert: ({ action, at, expiresAt, hash, id, kind, name, operator }) =>
+        insert: ({ action, at, expiresAt, hash, id, kind, maker, name, operator, role }) =>
           Effect.asVoid(query`
             WITH gone AS (DELETE FROM console_access WHERE expires_at < ${at - KEPT_MS}),
             made AS (
-              INSERT INTO console_access (id, kind, token_hash, operator, name, created_at, expires_at)
-              VALUES (${id}, ${kind}, ${hash}, ${operator}, ${name}, ${at}, ${expiresAt})
+              INSERT INTO console_access (id, kind, token_hash, operator, role, name, created_at, expires_at)
+              VALUES (${id}, ${kind}, ${hash}, ${operator}, ${role}, ${name}, ${at}, ${expiresAt})
             )
-            INSERT INTO audit_log (at, operator, action, reason) VALUES (${at}, ${operator}, ${action}, ${name})`),
-        redeem: ({ at, expiresAt, hash, id, link }) =>
+            INSERT INTO audit_log (at, operator, action, reason) VALUES (${at}, ${maker}, ${action}, ${
+            [
+              ...name === null ? [] : [name],
+              ...maker === operator ? [] : [`for ${JSON.stringify(operator)}`],
+              ...role === "operator" ? [] : [`as ${role}`]
+            ].join(", ") || null
+          })`),
+        redeem: ({ at, expiresAt, hashes, id, links }) =>
           Effect.map(
             query<AccessRow>`
               WITH used AS (
                 UPDATE console_access SET ended_at = ${at}, last_used_at = ${at}
-                WHERE token_hash = ${link} AND kind = 'link' AND ended_at IS NULL AND expires_at > ${at}
-                RETURNING operator
+                WHERE ${matches(links)} AND kind = 'link' AND ended_at IS NULL AND expires_at > ${at}
+                RETURNING operator, role
               ), noted AS (
-                INSERT INTO audit_log (at, operator, action) SELECT ${at}::bigint, operator, 'open console session' FROM used
+                INSERT INTO audit_log (at, operator, action) SELECT ${at}::bigint, ${
+              sql.literal(NAMED)
+            }, 'open console session' FROM used
               )
-              INSERT INTO console_access (id, kind, token_hash, operator, created_at, last_used_at, expires_at)
-              SELECT ${id}, 'session', ${hash}::bytea, operator, ${at}::bigint, ${at}::bigint, ${expiresAt}::bigint FROM used
+              INSERT INTO console_access (id, kind, token_hash, operator, role, created_at, last_used_at, expires_at)
+              SELECT ${id}, 'session',
+                CASE role WHEN 'viewer' THEN ${hashes.viewer}::bytea WHEN 'moderator' THEN ${hashes.moderator}::bytea ELSE ${hashes.operator}::bytea END,
+                operator, role, ${at}::bigint, ${at}::bigint, ${expiresAt}::bigint FROM used
               RETURNING ${columns}`,
             (rows) => rows[0]
           ),
-        find: (kind, hash, at) =>
+        find: (kind, hashes, at) =>
           Effect.gen(function*() {
             const [row] = yield* query<AccessRow>`
               SELECT ${columns} FROM console_access
-              WHERE token_hash = ${hash} AND kind = ${kind} AND ended_at IS NULL AND expires_at > ${at}`
+              WHERE ${matches(hashes)} AND kind = ${kind} AND ended_at IS NULL AND expires_at > ${at}`
             if (row !== undefined && at - (row.lastUsedAt ?? 0) > USED_MS) {
               yield* query`UPDATE console_access SET last_used_at = ${at} WHERE id = ${row.id}`
             }
