@@ -68,7 +68,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
 
       await page.getByRole("link", { name: "Groups" }).click()
       await page.getByRole("link", { name: "Night watch" }).click()
-      await page.getByRole("button", { name: `Make @${ben.handle} an admin` }).click()
+      await page.getByRole("button", { name: `Make admin: @${ben.handle}` }).click()
       await page.getByText(`@${ben.handle} is an admin now.`).waitFor()
       await page.getByRole("button", { name: `Remove @${ada.handle}` }).click()
       await page.getByRole("group").getByRole("button", { name: "Remove" }).click()

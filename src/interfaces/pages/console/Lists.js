@@ -68,7 +68,7 @@ export const Group = ({ id }) => {
       }</td><td>${
         member.role === "admin"
           ? null
-          : html`<button type="button" disabled=${busy} aria-label=${`Make @${member.handle} an admin`} onClick=${() =>
+          : html`<button type="button" disabled=${busy} aria-label=${`Make admin: @${member.handle}`} onClick=${() =>
             operate(`${one}/promote`, `@${member.handle} is an admin now. The members are told.`)}>Make admin</button> `
       }<${Careful} label="Remove" name=${`Remove @${member.handle}`} disabled=${busy} sure=${`Remove @${member.handle} from the group?`} onConfirm=${() =>
         operate(`${one}/remove`, `@${member.handle} is removed. The members are told.`)} /></td></tr>`
