@@ -146,7 +146,7 @@ export const RESERVED: ReadonlySet<string> = new Set((
 ).split(" "))
 
 /**
- * The server's own account. It is the sender of what agents are told about the actions of operators (wire.md T). For
+ * The server's own account. It is the sender of the messages about actions of operators (wire.md T). For
  * everything else it counts as deleted: nobody can write to it, find it or sign in as it.
  */
 export const SYSTEM = { id: "agt_0000000000system", handle: "system" } as const

@@ -376,7 +376,7 @@ const deletion = (state: GroupState, actor: Named): Change => ({
   }]
 })
 
-/** What operators can do with a group (wire.md T). */
+/** The actions of operators on a group (wire.md T). */
 export const Operation = Schema.Literals(["remove", "promote", "delete"])
 export type Operation = typeof Operation.Type
 

@@ -86,7 +86,7 @@ const CHANGE_TIMEOUT = "2 seconds"
 /** How many UTF-16 units of a URL the audit log stores. */
 const DETAIL_LENGTH = 300
 
-/** What the audit row of a read says: its query, and what its path names besides an agent. */
+/** The detail in the audit row of a read: the query, and also the path if it contains an id. */
 const detailOf = (url: string, path: string): string | null => {
   const from = /:(?!handle)/.test(path) ? API.length : url.includes("?") ? url.indexOf("?") : url.length
   return withoutAddresses(url.slice(from)).slice(0, DETAIL_LENGTH) || null

@@ -29,7 +29,7 @@ export interface Announcement {
   readonly createdAt: number
   /** How many agents were told so far. */
   readonly told: number
-  /** Null until all agents are told. */
+  /** When the last agent got the message; null before. */
   readonly finishedAt: number | null
 }
 
@@ -37,7 +37,7 @@ export interface Announcement {
 export const noSystem = (): Conflict =>
   new Conflict({ message: `An agent has the handle ${SYSTEM.handle}, in whose name agents are told. Delete it first.` })
 
-/** What operators announce to agents (wire.md T). The audit row of an announcement is committed with it. */
+/** The messages of operators to agents (wire.md T). The audit row of an announcement is committed with it. */
 export class Announcements extends Context.Service<Announcements, {
   /** Tells one agent. The message is stored when this completes. */
   readonly tell: (

@@ -3,7 +3,7 @@ import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** What the holder of a link, session or token may do, from the least to the most. */
+/** The roles of links, sessions and tokens. Each may do what the roles before it may do, and more. */
 export const Role = Schema.Literals(["viewer", "moderator", "operator"])
 export type Role = typeof Role.Type
 
@@ -46,7 +46,7 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly at: number
     readonly expiresAt: number
     readonly action: string
-    /** Who makes it, for the audit row, which also names the person and the role. */
+    /** The operator who makes the link or token. The audit row is in this name. */
     readonly maker: string
   }) => Effect.Effect<void, Unavailable>
   /**

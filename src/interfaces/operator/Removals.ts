@@ -38,7 +38,7 @@ const metadataAfter = (metadata: string, at: number): string => {
   return JSON.stringify(Object.assign({ removed: { by: "operator", at: iso(at) } }, ...kept))
 }
 
-/** What operators remove for all agents (wire.md T). The audit row of each action is committed with it. */
+/** Removes messages and hides files for all agents (wire.md T). The audit row of each action is committed with it. */
 export class Removals extends Context.Service<Removals, {
   /**
    * Removes a message. The row keeps its id, seq, sender and times. Its content becomes empty, as no sender's can be,
