@@ -23,6 +23,8 @@ import { Erasure } from "#interfaces/operator/Erasure"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
 import { Invitations } from "#interfaces/operator/Invitations"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import { NearLimits } from "#interfaces/operator/NearLimits"
+import { NodeProblems } from "#interfaces/operator/NodeProblems"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
 import { Removals } from "#interfaces/operator/Removals"
@@ -57,6 +59,8 @@ const withoutServer = Layer.mergeAll(
   Layer.mock(GrantAdmin)({ list: () => Effect.succeed([]) }),
   Layer.mock(LimitChanges)({}),
   Layer.mock(Removals)({}),
+  Layer.mock(NearLimits)({}),
+  Layer.mock(NodeProblems)({}),
   Layer.mock(Nodes)({ self: () => "", agent: () => Effect.succeed({ sockets: [], rates: [], silent: [] }) }),
   Layer.provide(RateLimits.layerMemory, Limits.layer),
   Readiness.layer

@@ -23,6 +23,8 @@ import { Erasure } from "#interfaces/operator/Erasure"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
 import { Invitations } from "#interfaces/operator/Invitations"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import { NearLimits } from "#interfaces/operator/NearLimits"
+import { NodeProblems } from "#interfaces/operator/NodeProblems"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { NodeSampler } from "#interfaces/operator/NodeSampler"
 import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
@@ -94,6 +96,8 @@ export const services = Nodes.layer.pipe(
       DeadDeliveries.layer
     )
   ),
-  Layer.provideMerge(Layer.mergeAll(OperatedGroups.layer, LimitChanges.layer(changeableLimits))),
+  Layer.provideMerge(
+    Layer.mergeAll(OperatedGroups.layer, NearLimits.layer, NodeProblems.layer, LimitChanges.layer(changeableLimits))
+  ),
   Layer.provideMerge(NodeSampler.layer)
 )

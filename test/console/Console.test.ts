@@ -42,7 +42,10 @@ describe("the operators' API of a standalone server", () => {
     WEBHOOK_ALLOW_PRIVATE: "loopback",
     WEBHOOK_RETRY_SECONDS: "1",
     WEBHOOK_CIRCUIT_IN_A_ROW: "1000",
-    WEBHOOK_CIRCUIT_PER_MINUTE: "1000"
+    WEBHOOK_CIRCUIT_PER_MINUTE: "1000",
+    // A secret, and a name that looks like a setting, of which the server warns.
+    METRICS_TOKEN: "a-token-that-nobody-is-shown",
+    RUNNER_SECRT: "nothing"
   }
   beforeAll(async () => {
     dataDir = await makeDataDir()
@@ -121,6 +124,91 @@ describe("the operators' API of a standalone server", () => {
     })
     assert.strictEqual(seen.every_seconds, 1)
     assert.isAtMost(seen.sends.length, 60)
+  })
+
+  it("shows the settings in force and where they come from, and of a secret only that it is set", async () => {
+    const answer = await operator.ask("GET", "/settings")
+    assert.notInclude(answer.text, env.METRICS_TOKEN)
+    const { node, settings } = answer.body as {
+      readonly node: string
+      readonly settings: ReadonlyArray<Readonly<Record<string, unknown>>>
+    }
+    assert.strictEqual(node, new URL(server.url).host)
+    const named = (name: string) => settings.find((setting) => setting["name"] === name)
+    assert.deepInclude(named("LIMITS_SUSPEND_REPORTS"), { value: "1", is_default: false, origin: "environment" })
+    assert.deepInclude(named("METRICS_TOKEN"), { value: "(set, not shown)", is_default: false })
+    assert.deepInclude(named("LIMITS_COLD_WINDOW_SECONDS"), { is_default: true, origin: "default" })
+  })
+
+  it("shows the warnings that a node has logged, the newest first, and counts those of the last hour", async () => {
+    const { nodes: [node] } = await operator.ok<{
+      readonly nodes: ReadonlyArray<{ readonly address: string; readonly logged_warnings: number }>
+    }>("GET", "/overview")
+    assert.isAtLeast(node!.logged_warnings, 1)
+    const { problems } = await operator.ok<{
+      readonly problems: ReadonlyArray<{ readonly at: string; readonly level: string; readonly message: string }>
+    }>("GET", `/nodes/${encodeURIComponent(node!.address)}/problems`)
+    const times = problems.map(({ at }) => Date.parse(at))
+    assert.deepStrictEqual(times, times.toSorted((a, b) => b - a))
+    const warned = problems.find(({ message }) => message.includes("RUNNER_SECRT"))
+    assert.deepInclude(warned, { level: "warn" })
+    ;(await operator.ask("GET", "/nodes/10.9.9.9:1/problems")).refused(404, "NOT_FOUND")
+  })
+
+  it("lists the agents that have used most of a rate limit, or of their unanswered conversations", async () => {
+    const [near, other, ...strangers] = await Promise.all(
+      ["nearlimit", "otherlimit", "stranger", "stranger"].map((prefix) => newAgent(server, prefix))
+    )
+    await operator.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 5, agent: near!.handle })
+    await operator.ok("PUT", "/limits/LIMITS_COLD_CONVERSATIONS", { value: 2, agent: near!.handle })
+    interface Near {
+      readonly agent: string
+      readonly limit: string
+      readonly value: number
+      readonly count: number
+      readonly window_seconds: number
+    }
+    // The window of a minute may end while a busy machine makes these calls, so they are made again.
+    const listed = await eventually("an agent near its limit", async () => {
+      for (const agent of [near!, other!])
+        for (let i = 0; i < 4; i++) await agent.http.get(`/v1/agents/${strangers[0]!.handle}`)
+      const all = await operator.ok<{ readonly near: ReadonlyArray<Near> }>("GET", "/limits/near")
+      return all.near.some(({ agent }) => agent === near!.handle) ? all.near : undefined
+    })
+    const cards = listed.find(({ agent, limit }) => agent === near!.handle && limit === "LIMITS_CARDS_PER_MINUTE")
+    assert.deepInclude(cards, { value: 5, window_seconds: 60 })
+    assert.isAtLeast(cards!.count, 4)
+    const shares = listed.map(({ count, value }) => count / value)
+    assert.deepStrictEqual(shares, shares.toSorted((a, b) => b - a))
+    assert.isTrue(shares.every((share) => share >= 0.8))
+    // The changed limit of one agent is not that of another.
+    assert.isFalse(listed.some(({ agent }) => agent === other!.handle))
+    for (const stranger of strangers) await say(near!, stranger, `hello ${stranger.handle}`)
+    const cold = await eventually("its unanswered conversations", async () => {
+      const { near: all } = await operator.ok<{ readonly near: ReadonlyArray<Near> }>("GET", "/limits/near")
+      return all.find(({ agent, limit }) => agent === near!.handle && limit === "LIMITS_COLD_CONVERSATIONS")
+    })
+    assert.deepInclude(cold, { value: 2, count: 2, window_seconds: 86_400 })
+  })
+
+  it("creates agents whose keys work and are shown once; all or none", async () => {
+    const [one, two] = [await newAgent(server, "taken"), `made-${Date.now()}`]
+    const made = await operator.ok<{
+      readonly agents: ReadonlyArray<{ readonly handle: string; readonly api_key: string }>
+    }>("POST", "/agents", { handles: [two, `${two}-b`], display_name: "Made by an operator" })
+    assert.deepStrictEqual(made.agents.map(({ handle }) => handle), [two, `${two}-b`])
+    const key = made.agents[0]!.api_key
+    const me = await fetch(`${server.url}/v1/agents/me`, { headers: { authorization: `Bearer ${key}` } })
+    assert.deepInclude(await me.json(), { handle: two, display_name: "Made by an operator" })
+    assert.notInclude((await operator.ask("GET", `/agents/${two}`)).text, key)
+    assert.notInclude((await operator.ask("GET", `/audit?agent=${two}`)).text, key)
+    const refused = (await operator.ask("POST", "/agents", { handles: [`${two}-c`, one.handle] })).refused(
+      409,
+      "CONFLICT"
+    )
+    assert.include(refused.message, one.handle)
+    ;(await operator.ask("GET", `/agents/${two}-c`)).refused(404, "NOT_FOUND")
+    ;(await operator.ask("POST", "/agents", { handles: [] })).refused(400, "VALIDATION_ERROR")
   })
 
   it("finds agents by the beginning of handle and address, page by page, and by status", async () => {
@@ -472,6 +560,8 @@ describe("the operators' API of a standalone server", () => {
     stream: () => null,
     openapi: () => null,
     backups: () => [["backups"], /every_hours/],
+    problems: ({ node }) => [["nodes", "problems", node], / warn /],
+    settings: () => [["config"], /^LIMITS_SUSPEND_REPORTS +1 +environment$/m],
     sessions: () => [["console", "sessions"], /^opt_\w+ +token/m],
     // Shown with their effects in tests above, and in Access.test.ts.
     end: () => [["console", "end", "--help"], /End a session or token/],
@@ -488,6 +578,7 @@ describe("the operators' API of a standalone server", () => {
     undrain: ({ node }) => [["nodes", "undrain", node], /^state +ready$/m],
     logLevel: ({ node }) => [["nodes", "log-level", node, "info"], /^log_level +info$/m],
     agents: ({ handle }) => [["agents", "find", handle], new RegExp(`^${handle} .* active`, "m")],
+    createAgents: () => [["agents", "create", `told-${Date.now()}`], /^told-\d+ +ac_/m],
     agent: ({ handle }) => [["agents", "look", handle], /^inbox +last_no 0/m],
     why: ({ handle }) => [["agents", "why", handle], /^stops_at +messages$/m],
     disconnect: ({ handle }) => [["agents", "disconnect", handle], /0 sockets are closed/],
@@ -504,6 +595,7 @@ describe("the operators' API of a standalone server", () => {
     limits: (
       { handle }
     ) => [["limits", "list", "--agent", handle], /^LIMITS_SENDS_PER_SECOND +agent +1000000 +1000000/m],
+    nearLimits: () => [["limits", "near"], /^silent_nodes/m],
     changeLimit: ({ handle }) => [["limits", "set", "LIMITS_SENDS_PER_SECOND", "7", "--agent", handle], /^value +7$/m],
     takeBackLimit: (
       { handle }
@@ -558,6 +650,7 @@ describe("the operators' API of a standalone server", () => {
     undrain: "undrain",
     logLevel: "set log level",
     disconnect: "disconnect",
+    createAgents: "create",
     suspend: "suspend",
     restore: "restore",
     erase: "erase",
@@ -633,6 +726,7 @@ describe("the operators' API of a standalone server", () => {
       logLevel: { level: "debug" },
       changeLimit: { value: 900, agent: about!.handle },
       retryAll: { agent: about!.handle },
+      createAgents: { handles: [`${about!.handle}-b`] },
       suspend: { reason: "a test" },
       announce: { text: "An announcement" },
       tell: { text: "An announcement" },

@@ -185,6 +185,30 @@ export const operatorsOnNodes = (started: () => Cluster): void => {
     await promptly("the end on both nodes", nodes, known("1000000"), 1_000)
   })
 
+  it("an agent that divides its requests over the nodes is near its limit as their sum is", async () => {
+    const [divided, single] = [await newAgent(nodes[0], "divided"), await newAgent(nodes[0], "single")]
+    for (const { handle } of [divided, single])
+      await operators[0].ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 50, agent: handle })
+    const read = async (node: Server, agent: typeof divided) =>
+      (await on(node, agent).http.get(`/v1/agents/${single.handle}`)).header("ratelimit-limit")
+    for (const node of nodes)
+      await eventually("the limit", async () => (await read(node, divided)) === "50" || undefined)
+    for (let i = 0; i < 30; i++) await read(nodes[0], single)
+    interface Near {
+      readonly near: ReadonlyArray<{ readonly agent: string; readonly limit: string; readonly count: number }>
+    }
+    await eventually("both to show the sum", async () => {
+      for (let i = 0; i < 20; i++) await Promise.all(nodes.map((node) => read(node, divided)))
+      const shown = await Promise.all(operators.map((operator) => operator.ok<Near>("GET", "/limits/near")))
+      for (const { near } of shown) assert.isFalse(near.some(({ agent }) => agent === single.handle))
+      return shown.every(({ near }) =>
+        near.some(({ agent, count, limit }) =>
+          agent === divided.handle && limit === "LIMITS_CARDS_PER_MINUTE" && count >= 40
+        )
+      ) || undefined
+    })
+  })
+
   it("a drained node gives up sockets and shards and stays; undrained it serves again", async () => {
     const agent = await newAgent(nodes[0], "drained")
     const socket = await Socket.hello(nodes[1], agent.key)

@@ -19,7 +19,9 @@ import { Erasure } from "#interfaces/operator/Erasure"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
 import { Invitations } from "#interfaces/operator/Invitations"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
+import { NearLimits } from "#interfaces/operator/NearLimits"
 import { NewAgents } from "#interfaces/operator/NewAgents"
+import { NodeProblems } from "#interfaces/operator/NodeProblems"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { NodeSampler } from "#interfaces/operator/NodeSampler"
 import { OperatedGroups } from "#interfaces/operator/OperatedGroups"
@@ -72,7 +74,9 @@ const services = Layer.mergeAll(
   Erasure.layer,
   Invitations.layer,
   LimitChanges.layer(changeableLimits),
+  NearLimits.layer,
   NewAgents.layer,
+  NodeProblems.layer,
   Nodes.layer,
   OperatedGroups.layer,
   Removals.layer,

@@ -23,6 +23,7 @@ const PLACES = [
   "Invitations",
   "Announcements",
   "Limits",
+  "Settings",
   "Audit",
   "Sessions"
 ]
@@ -42,7 +43,7 @@ let server: Server
 
 describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : " (npm run test:pages)"}`, () => {
   beforeAll(async () => {
-    const env = { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1" }
+    const env = { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1", RUNNER_SECRT: "nothing" }
     ;[browser, server] = await Promise.all([launch(), startServer({ env })])
   })
   afterAll(async () => {
@@ -99,7 +100,38 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     assert.strictEqual(await page.getByRole("alert").count(), 0)
     await watched.accessible()
 
+    await page.getByRole("img", { name: /^Server errors\/s: now 0,/ }).waitFor()
+    await page.getByRole("img", { name: /^Half of the sends take, ms: .* at most \d*[1-9]/ }).waitFor()
+    await page.getByRole("button", { name: "Day" }).click()
+    await page.getByText("the server adds a value every five minutes").waitFor()
+    await watched.accessible()
+    await page.getByRole("region", { name: "Nodes" }).getByRole("link").click()
+    await page.getByRole("region", { name: "Warnings and errors" }).getByText("RUNNER_SECRT").waitFor()
+    await watched.accessible()
+
+    await go("Settings")
+    const settings = page.getByRole("region", { name: "Settings" })
+    await settings.getByRole("row").filter({ hasText: "environment" }).first().waitFor()
+    assert.strictEqual(await settings.getByText("LIMITS_COLD_WINDOW_SECONDS").count(), 0)
+    await page.getByLabel("Name contains").fill("cold_window")
+    await page.getByRole("button", { name: "Find" }).click()
+    await page.getByLabel("Show", { exact: true }).selectOption("all")
+    await settings.getByRole("row").filter({ hasText: "LIMITS_COLD_WINDOW_SECONDS" }).getByText("default").waitFor()
+    await watched.accessible()
+
     await go("Agents")
+    await page.getByText("Create an agent").click()
+    const handle = `made-${Date.now()}`
+    await page.getByLabel("Handle", { exact: true }).fill("a")
+    await page.getByRole("button", { name: "Create" }).click()
+    await page.getByRole("alert").getByText("a cannot be a handle").waitFor()
+    await page.getByLabel("Handle", { exact: true }).fill(handle)
+    await watched.accessible()
+    await page.getByRole("button", { name: "Create" }).click()
+    await page.getByText(`@${handle} is ready to use.`).waitFor()
+    const key = await page.getByLabel("The agent's key", { exact: true }).first().textContent()
+    const me = await fetch(`${server.url}/v1/agents/me`, { headers: { authorization: `Bearer ${key}` } })
+    assert.deepInclude(await me.json(), { handle })
     await page.getByLabel("Handle begins with").fill("bob-")
     await page.getByRole("button", { name: "Find" }).click()
     await page.getByRole("link", { name: `@${bob.handle}` }).click()

@@ -1,4 +1,11 @@
-import { formatJson, formatText, redact } from "#infrastructure/platform/Telemetry"
+import {
+  formatJson,
+  formatText,
+  keepProblem,
+  type LoggedProblem,
+  MAX_PROBLEMS,
+  redact
+} from "#infrastructure/platform/Telemetry"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger } from "effect"
 import { HttpServerRequest } from "effect/http"
@@ -44,6 +51,31 @@ describe("the log", () => {
         "[object Object]",
         "5"
       ])
+    }))
+
+  it.effect("keeps the newest warnings and errors apart, short and without keys", () =>
+    Effect.gen(function*() {
+      const problems: Record<"warn" | "error", Array<LoggedProblem>> = { warn: [], error: [] }
+      yield* Effect.gen(function*() {
+        yield* Effect.logInfo("Nothing to worry about")
+        yield* Effect.logError(`The key ${KEY} is wrong`, new Error(`Because of ${KEY} ${"x".repeat(5_000)}`)).pipe(
+          Effect.annotateLogs({ key: KEY })
+        )
+        for (let i = 0; i <= MAX_PROBLEMS; i++) yield* Effect.logWarning(`Warning ${i}`)
+      }).pipe(Effect.provide(Logger.layer([Logger.make((options) => keepProblem(problems, options))])))
+      assert.lengthOf(problems.warn, MAX_PROBLEMS)
+      assert.deepStrictEqual([problems.warn[0]?.message, problems.warn.at(-1)?.message], [
+        "Warning 1",
+        `Warning ${MAX_PROBLEMS}`
+      ])
+      const [error] = problems.error
+      assert.lengthOf(problems.error, 1)
+      assert.deepInclude(error, { level: "error", at: 0 })
+      assert.notInclude(JSON.stringify(error), KEY)
+      assert.include(error?.message, "The key ac_[redacted] is wrong")
+      assert.include(error?.detail, "key=ac_[redacted]")
+      assert.isAtMost(error!.message.length, 500)
+      assert.isAtMost(error!.detail.length, 2_000)
     }))
 
   it.effect("says which request a line belongs to", () =>

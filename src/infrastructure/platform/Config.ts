@@ -740,7 +740,12 @@ export const effective = (config: Settings, origins: Sources): ReadonlyArray<Eff
       const value = config[name]
       const isDefault = value === fallback
       const instead = name === "S3_BUCKET" && config.SHARED_DIR !== undefined ? "none: files in SHARED_DIR" : shown
-      const text = isDefault ? instead : secret ? "(set, not shown)" : String(value)
+      const text = isDefault
+        ? instead
+        : secret
+        ? "(set, not shown)"
+        // A URL may contain a user and a password.
+        : String(value).replace(/\/\/[^/@\s]*@/g, "//****@")
       return { name, value: text, isDefault, origin: origins.get(name) ?? "default", about }
     }
   )

@@ -203,9 +203,9 @@ export class Gauge extends Meter<GaugeSeries> {
 }
 
 class HistogramSeries implements Series {
-  private readonly bounds: ReadonlyArray<number>
+  readonly bounds: ReadonlyArray<number>
   /** The number of values in each bucket, not cumulative. The last bucket is beyond all bounds. */
-  private readonly counts: Float64Array
+  readonly counts: Float64Array
   sum = 0
 
   constructor(bounds: ReadonlyArray<number>) {
@@ -241,6 +241,27 @@ class HistogramSeries implements Series {
   }
 }
 export type { HistogramSeries }
+
+/**
+ * Estimates the value below which this share of the values lies, as Prometheus's `histogram_quantile` does: the values
+ * of a bucket count as evenly spread. Values beyond all bounds count as the last bound. Undefined if there is no value.
+ */
+export const quantile = (
+  bounds: ReadonlyArray<number>,
+  counts: ReadonlyArray<number>,
+  share: number
+): number | undefined => {
+  const wanted = counts.reduce((sum, count) => sum + count, 0) * share
+  if (wanted === 0) return undefined
+  let below = 0
+  for (const [i, bound] of bounds.entries()) {
+    const count = counts[i]!
+    const from = bounds[i - 1] ?? 0
+    if (below + count >= wanted) return from + (bound - from) * ((wanted - below) / count)
+    below += count
+  }
+  return bounds.at(-1)
+}
 
 /** The bounds for durations, in seconds: from half a millisecond to ten seconds. */
 const SECONDS: ReadonlyArray<number> = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]

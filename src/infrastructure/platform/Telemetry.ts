@@ -64,6 +64,61 @@ export class LogVolume extends Context.Reference<{ level: LogVolumeLevel }>("par
   defaultValue: () => ({ level: "info" as LogVolumeLevel })
 }) {}
 
+/** A warning or an error that this process logged. */
+export interface LoggedProblem {
+  /** In milliseconds. */
+  readonly at: number
+  readonly level: "warn" | "error"
+  readonly message: string
+  /** The annotations and the cause of the line; empty if there are none. */
+  readonly detail: string
+}
+
+/** How many problems of each level a process remembers, and how many UTF-16 units of a message and of a detail. */
+export const MAX_PROBLEMS = 100
+const MESSAGE_LENGTH = 500
+const DETAIL_LENGTH = 2_000
+
+/**
+ * The newest warnings and errors that this process logged, whatever the level of its log is. They are kept apart, so
+ * that many warnings do not hide an error.
+ */
+export class LoggedProblems extends Context.Reference<{
+  /** Oldest first. */
+  readonly warn: ReadonlyArray<LoggedProblem>
+  readonly error: ReadonlyArray<LoggedProblem>
+}>(
+  "parley/platform/Telemetry/LoggedProblems",
+  { defaultValue: () => ({ warn: [], error: [] }) }
+) {}
+
+/** Shortens a text. The result is a copy, because a part of a string keeps the whole string in memory. */
+const shortened = (text: string, length: number): string => Buffer.from(text.slice(0, length)).toString()
+
+const problemOf = (options: Logger.Options<unknown>): LoggedProblem => {
+  const { cause, level: _level, message, time: _time, ...rest } = lineOf(options)
+  const notes = Object.entries(rest).map(([name, value]) => `${name}=${plain(value)}`).join(" ")
+  const detail = redact([notes, String(cause ?? "")].filter((text) => text !== "").join("\n"))
+  return {
+    at: options.date.getTime(),
+    level: LogLevel.isGreaterThanOrEqualTo(options.logLevel, "Error") ? "error" : "warn",
+    message: shortened(redact(String(message)), MESSAGE_LENGTH),
+    detail: shortened(detail, DETAIL_LENGTH)
+  }
+}
+
+/** Keeps the problem of a log line, and drops the oldest one above the limit. */
+export const keepProblem = (
+  problems: Readonly<Record<"warn" | "error", Array<LoggedProblem>>>,
+  options: Logger.Options<unknown>
+): void => {
+  if (!LogLevel.isGreaterThanOrEqualTo(options.logLevel, "Warn")) return
+  const problem = problemOf(options)
+  const kept = problems[problem.level]
+  kept.push(problem)
+  if (kept.length > MAX_PROBLEMS) kept.shift()
+}
+
 /**
  * Writes log lines at LOG_LEVEL and above to standard error. Standard output is for messages to the person who started
  * the server. All lines are made, and those below the level are dropped here, because the minimum level of a running
@@ -72,12 +127,15 @@ export class LogVolume extends Context.Reference<{ level: LogVolumeLevel }>("par
 export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
   const format = process.stderr.isTTY ? formatText : formatJson
   const volume: { level: LogVolumeLevel } = { level: config.LOG_LEVEL }
+  const problems = { warn: [], error: [] }
   return Layer.mergeAll(
     Logger.layer([Logger.make((options) => {
       if (LogLevel.isGreaterThanOrEqualTo(options.logLevel, levels[volume.level]))
         process.stderr.write(`${format(options)}\n`)
+      keepProblem(problems, options)
     })]),
     Layer.succeed(References.MinimumLogLevel, "Debug"),
-    Layer.succeed(LogVolume, volume)
+    Layer.succeed(LogVolume, volume),
+    Layer.succeed(LoggedProblems, problems)
   )
 }))

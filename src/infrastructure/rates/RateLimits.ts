@@ -5,7 +5,7 @@ import { Redis } from "#infrastructure/platform/Redis"
 import { RateLimited } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { Limits, type LimitsShape } from "./Limits.ts"
-import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
+import type { Charge, RateCount, RateRule, RateState, RateWindow } from "./RateRule.ts"
 import { SharedWindows } from "./SharedWindows.ts"
 import { SlidingWindows } from "./SlidingWindows.ts"
 
@@ -36,6 +36,12 @@ export class RateLimits extends Context.Service<RateLimits, {
    * Returns how many requests of a key this process has accepted within the current windows, by rule. For display only.
    */
   readonly countsOf: (key: string) => ReadonlyArray<RateCount>
+  /**
+   * Returns the windows of the wanted keys in which this process has accepted requests, one after the other. The limit
+   * of a rule in it may be one that was in force before. Now and then it returns undefined, so that the caller can let
+   * other work run. For display only.
+   */
+  readonly windows: (isWanted: (key: string) => boolean) => Generator<RateWindow | undefined>
 }>()("parley/rates/RateLimits") {
   /**
    * The limits of one process. The counts are lost on restart. A take is on the send path, so it is one synchronous
@@ -56,7 +62,8 @@ export class RateLimits extends Context.Service<RateLimits, {
         takeAll,
         takeTogether: (charge, effect) => Effect.andThen(take(charge.rule, charge.key), effect),
         refund: (rule, key, state) => windows.refund(rule, key, state),
-        countsOf: (key) => windows.countsOf(key)
+        countsOf: (key) => windows.countsOf(key),
+        windows: (isWanted) => windows.windows(isWanted)
       })
     })
   )
@@ -100,7 +107,8 @@ export class RateLimits extends Context.Service<RateLimits, {
             )
           }),
         refund: (rule, key, state) => windows.refund(rule, key, state),
-        countsOf: (key) => windows.countsOf(key)
+        countsOf: (key) => windows.countsOf(key),
+        windows: (isWanted) => windows.windows(isWanted)
       })
     })
   )

@@ -60,6 +60,11 @@ export interface RateCount {
   readonly count: number
 }
 
+/** A window that is not empty. */
+export interface RateWindow extends RateCount {
+  readonly key: string
+}
+
 /** Makes the refusal of a rule. `waitMs` is the time until the rule would accept a request. */
 export const rateRefusal = (rule: RateRule, waitMs: number): RateLimited =>
   new RateLimited({

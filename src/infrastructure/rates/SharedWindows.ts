@@ -1,7 +1,7 @@
 import { REDIS_FALLBACK_REASONS, redisFallbacks } from "#infrastructure/platform/Metrics"
 import type { RedisChannel } from "#infrastructure/platform/Redis"
 import { RateLimited } from "#infrastructure/wire/WireError"
-import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
+import type { Charge, RateCount, RateRule, RateState, RateWindow } from "./RateRule.ts"
 import { type HeldPlace, SlidingWindows } from "./SlidingWindows.ts"
 import { readTaken, TAKE, takeArguments, takeKeys, type Taking, windowKey } from "./SlidingWindowScript.ts"
 
@@ -65,6 +65,11 @@ export class SharedWindows {
   /** Returns how many requests of a key this process has accepted, by rule. */
   countsOf(key: string): ReadonlyArray<RateCount> {
     return this.own.countsOf(key)
+  }
+
+  /** Returns the windows of the wanted keys in which this process has accepted requests (`SlidingWindows.windows`). */
+  windows(isWanted: (key: string) => boolean): Generator<RateWindow | undefined> {
+    return this.own.windows(isWanted)
   }
 
   private ask(request: Request): Outcome | undefined {

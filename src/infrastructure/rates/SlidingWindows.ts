@@ -1,5 +1,5 @@
 import { RateLimited } from "#infrastructure/wire/WireError"
-import { type Charge, type RateCount, rateRefusal, type RateRule, type RateState } from "./RateRule.ts"
+import { type Charge, type RateCount, rateRefusal, type RateRule, type RateState, type RateWindow } from "./RateRule.ts"
 
 /**
  * True sliding windows in the memory of this process. For each key they store the times of accepted requests, which are
@@ -55,12 +55,30 @@ export class SlidingWindows {
     })
   }
 
+  /**
+   * Returns all windows of the wanted keys that are not empty, one after the other. There may be millions of windows.
+   * After every 5,000, it returns undefined, so that the caller can let other work run.
+   */
+  *windows(isWanted: (key: string) => boolean): Generator<RateWindow | undefined> {
+    let seen = 0
+    for (const { logs, rule } of this.tables.values()) {
+      for (const [key, log] of logs) {
+        if (++seen % PAUSE_AFTER === 0) yield undefined
+        if (!isWanted(key)) continue
+        log.prune(rule.windowMs, this.now())
+        if (log.count > 0) yield { rule, key, count: log.count }
+      }
+    }
+  }
+
   private table(rule: RateRule): KeyTable {
     let table = this.tables.get(rule.name)
     if (table === undefined) this.tables.set(rule.name, table = new KeyTable(rule))
     return table
   }
 }
+
+const PAUSE_AFTER = 5_000
 
 const refusalOf = (
   charges: ReadonlyArray<Charge>,

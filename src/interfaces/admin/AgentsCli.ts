@@ -1,6 +1,5 @@
 import { HandleInput } from "#infrastructure/wire/Text"
-import { AgentDetail, AgentsPage, Erased } from "#interfaces/console/AgentsApi"
-import { CreatedAgents } from "#interfaces/console/CommandsApi"
+import { AgentDetail, AgentsPage, CreatedAgents, Erased } from "#interfaces/console/AgentsApi"
 import { AccountStatus, NO_AGENT } from "#interfaces/operator/AgentAdmin"
 import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"

@@ -22,7 +22,17 @@ export const nodes = Command.make("nodes").pipe(
       { address, server, json },
       (given) => ask(given, get(path`/nodes/${given.address}`))
     ).pipe(
-      Command.withDescription("Show one node with its figures; with --json also those of the last minute and hour"),
+      Command.withDescription(
+        "Show one node with its figures; with --json also those of the last minute, hour and day"
+      ),
+      example("One node", "10.0.0.5:14431")
+    ),
+    Command.make(
+      "problems",
+      { address, server, json },
+      (given) => ask(given, get(path`/nodes/${given.address}/problems`))
+    ).pipe(
+      Command.withDescription("Show the newest warnings and errors that a node has logged"),
       example("One node", "10.0.0.5:14431")
     ),
     Command.make(
@@ -79,6 +89,12 @@ export const limits = Command.make("limits").pipe(
     ).pipe(
       Command.withDescription("Show every limit, its value in force, and what operators changed"),
       example("The limits of ada", "--agent ada")
+    ),
+    Command.make("near", { server, json }, (given) => ask(given, get("/limits/near"))).pipe(
+      Command.withDescription(
+        "List the agents that have used at least 80 % of a rate limit, or of their unanswered conversations"
+      ),
+      example("Those that have used most first")
     ),
     Command.make("set", {
       name: limitName,

@@ -33,6 +33,13 @@ const AgentLine = Schema.Struct({ ...line, undelivered: Schema.Finite, waiting_s
 /** The response with a page of agents. */
 export const AgentsPage = Schema.Struct({ agents: Schema.Array(AgentLine), next_cursor: orNull(Schema.String) })
 
+/** The response with new agents. Their keys are shown only here. */
+export const CreatedAgents = Schema.Struct({
+  agents: Schema.Array(
+    Schema.Struct({ handle: Schema.String, id: Schema.String, email: Schema.String, api_key: Schema.String })
+  )
+})
+
 export const Socket = Schema.Struct({
   node: Schema.String,
   since: DateTimeString,
@@ -134,6 +141,24 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
         "Finds agents by the beginning of the handle or of the e-mail address, and by status, in the order of handles. `order=waiting` " +
         "lists only agents for which messages wait, those with the most first, on one page without a cursor.",
       parameters: { handle: "ni" }
+    })),
+    HttpApiEndpoint.post("createAgents", "/console/api/agents", {
+      payload: Schema.Struct({
+        handles: Schema.Array(Storable).check(Schema.isMinLength(1), Schema.isMaxLength(1_000)),
+        email: Schema.optionalKey(Storable),
+        display_name: Schema.optionalKey(Storable)
+      }),
+      success: CreatedAgents,
+      error: Conflict
+    }).annotateMerge(documented({
+      summary: "Create agents",
+      description:
+        "Creates agents that are ready to use, all or none. Each key is shown only in this answer. An address can be given for one agent only. " +
+        "Without an address, a lost key cannot be recovered by mail.",
+      body: { handles: ["scout"], email: "scout@example.com" },
+      answer: {
+        agents: [{ handle: "scout", id: "agt_AaELE6gAsJ9DYBqz", email: "scout@example.com", api_key: API_KEY }]
+      }
     })),
     HttpApiEndpoint.get("agent", "/console/api/agents/:handle", { params, success: AgentDetail, error: NotFound })
       .annotateMerge(documented({

@@ -17,8 +17,9 @@ import { AuditLog } from "#interfaces/operator/AuditLog"
 import { isFromCommandLine } from "#interfaces/operator/ConsoleAccess"
 import { Erasure } from "#interfaces/operator/Erasure"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { NewAgents } from "#interfaces/operator/NewAgents"
 import { Nodes } from "#interfaces/operator/Nodes"
-import { Clock, Effect } from "effect"
+import { Clock, Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { type AgentDetail, AgentsApi } from "./AgentsApi.ts"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
@@ -65,6 +66,7 @@ export const AgentsHttp = HttpApiBuilder.group(
       const config = yield* Config
       const connections = yield* GrantAdmin
       const erasure = yield* Erasure
+      const newAgents = yield* NewAgents
       const nodes = yield* Nodes
       const rescue = yield* AccountRescue
       const skills = yield* Skills
@@ -225,6 +227,13 @@ export const AgentsHttp = HttpApiBuilder.group(
           const { agent, apiKey } = yield* rescue.rekey(yield* find(params.handle), because)
           return { handle: agent.handle, api_key: apiKey }
         }),
+        createAgents: Effect.fnUntraced(
+          function*({ payload: { display_name: displayName = null, email = null, handles } }) {
+            const { operator } = yield* CurrentOperator
+            const made = yield* newAgents.create({ handles, email, displayName, operator })
+            return { agents: made.map(({ apiKey, ...agent }) => ({ ...agent, api_key: apiKey })) }
+          }
+        ),
         setEmail: Effect.fnUntraced(function*({ params, payload }) {
           const operator = yield* commandLineOnly
           const agent = yield* find(params.handle)
@@ -246,4 +255,4 @@ export const AgentsHttp = HttpApiBuilder.group(
         })
       })
     })
-)
+).pipe(Layer.provide(NewAgents.layer))

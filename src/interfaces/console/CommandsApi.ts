@@ -9,11 +9,6 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { ConsoleAuthorization, OwnAudit } from "./ConsoleAuthorization.ts"
 
-export const CreatedAgents = Schema.Struct({
-  agents: Schema.Array(
-    Schema.Struct({ handle: Schema.String, id: Schema.String, email: Schema.String, api_key: Schema.String })
-  )
-})
 /** The response with a link, which names its role, so that a server that does not know roles is noticed. */
 export const Link = Schema.Struct({ url: Schema.String, role: Role, expires_at: DateTimeString })
 
@@ -63,15 +58,6 @@ export const BackedUp = Schema.Struct({
  */
 export class CommandsApi extends HttpApiGroup.make("commands")
   .add(
-    HttpApiEndpoint.post("createAgents", "/console/api/agents", {
-      payload: Schema.Struct({
-        handles: Schema.Array(Storable).check(Schema.isMinLength(1), Schema.isMaxLength(1_000)),
-        email: Schema.optionalKey(Storable),
-        display_name: Schema.optionalKey(Storable)
-      }),
-      success: CreatedAgents,
-      error: Conflict
-    }),
     HttpApiEndpoint.post("makeLink", "/console/api/links", {
       payload: Schema.Struct({ person: Schema.optionalKey(Person), role: Schema.optionalKey(Role) }),
       success: Link

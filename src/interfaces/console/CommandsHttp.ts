@@ -10,7 +10,6 @@ import { AgentAdmin } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { Backups } from "#interfaces/operator/Backups"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
-import { NewAgents } from "#interfaces/operator/NewAgents"
 import { RestoredCounters } from "#interfaces/operator/RestoredCounters"
 import { Effect, Layer } from "effect"
 import { HttpServerResponse } from "effect/http"
@@ -30,7 +29,6 @@ export const CommandsHttp = HttpApiBuilder.group(
       const config = yield* Config
       const counters = yield* RestoredCounters
       const database = yield* Database
-      const newAgents = yield* NewAgents
       const nodes = yield* NodeTable
       const origins = yield* Origins
       const pages = yield* AgentPages
@@ -41,13 +39,6 @@ export const CommandsHttp = HttpApiBuilder.group(
       )
 
       return handlers.handleAll({
-        createAgents: Effect.fnUntraced(
-          function*({ payload: { display_name: displayName = null, email = null, handles } }) {
-            const { operator } = yield* CurrentOperator
-            const made = yield* newAgents.create({ handles, email, displayName, operator })
-            return { agents: made.map(({ apiKey, ...agent }) => ({ ...agent, api_key: apiKey })) }
-          }
-        ),
         makeLink: Effect.fnUntraced(function*({ payload: { person, role = "operator" } }) {
           const { operator } = yield* CurrentOperator
           const { access: { expiresAt }, token } = yield* access.link(
@@ -108,7 +99,6 @@ export const CommandsHttp = HttpApiBuilder.group(
     })
 ).pipe(
   Layer.provide([
-    NewAgents.layer,
     NodeTable.layer,
     RestoredCounters.layer,
     Layer.provide(AgentPages.layer, BlobParts.layer)

@@ -41,6 +41,14 @@ export const AuditPage = Schema.Struct({
   next_cursor: orNull(Schema.String)
 })
 
+const NearLimitShown = Schema.Struct({
+  agent: Schema.String,
+  limit: Schema.String,
+  value: Schema.Finite,
+  count: Schema.Finite,
+  window_seconds: Schema.Finite
+}).annotate({ identifier: "NearLimit" })
+
 const params = { name: Storable }
 const parameters = { name: "LIMITS_SENDS_PER_SECOND" }
 const example = {
@@ -72,6 +80,18 @@ export class LimitsApi extends HttpApiGroup.make("limits")
       description:
         "Lists every limit with its value in force, for all agents or for one, and the changes by operators.",
       answer: { limits: [example] }
+    })),
+    HttpApiEndpoint.get("nearLimits", "/console/api/limits/near", {
+      success: Schema.Struct({ near: Schema.Array(NearLimitShown), silent_nodes: Schema.Array(Schema.String) })
+    }).annotateMerge(documented({
+      summary: "List who is near a rate limit",
+      description:
+        "Lists the agents that have used at least 80 % of a rate limit, or of their unanswered conversations, those that have used most first, " +
+        "as of at most five seconds ago. Requests that a node in `silent_nodes` has accepted are missing.",
+      answer: {
+        near: [{ agent: "nina", limit: "LIMITS_SENDS_PER_SECOND", value: 60, count: 57, window_seconds: 1 }],
+        silent_nodes: []
+      }
     })),
     HttpApiEndpoint.put("changeLimit", "/console/api/limits/:name", {
       params,

@@ -5,6 +5,7 @@ import { MAX_ROWS } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { LimitChanges } from "#interfaces/operator/LimitChanges"
 import type { LimitState } from "#interfaces/operator/LimitRules"
+import { NearLimits } from "#interfaces/operator/NearLimits"
 import { Effect, Schema } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
@@ -27,10 +28,20 @@ export const LimitsHttp = HttpApiBuilder.group(consoleApiOf(LimitsApi), "limits"
   Effect.gen(function*() {
     const audit = yield* AuditLog
     const changes = yield* LimitChanges
+    const near = yield* NearLimits
 
     return handlers.handleAll({
       limits: ({ query }) =>
         Effect.map(changes.list(query.agent ?? null), (limits) => ({ limits: limits.map(shownOf) })),
+      nearLimits: () =>
+        Effect.map(near.list, ({ near, silent }) => ({
+          near: near.map(({ handle, windowMs, ...limit }) => ({
+            agent: handle,
+            ...limit,
+            window_seconds: windowMs / 1_000
+          })),
+          silent_nodes: silent
+        })),
       changeLimit: Effect.fnUntraced(function*({ params, payload }) {
         const { operator } = yield* CurrentOperator
         const until = payload.until ?? null

@@ -5,7 +5,7 @@ import { Conflict } from "#interfaces/operator/Conflict"
 import { LogLevelName, NodeShown, Overview } from "#interfaces/operator/Overview"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { ConsoleAuthorization, Needs } from "./ConsoleAuthorization.ts"
 
 const params = { address: Schema.String }
 const parameters = { address: "10.0.0.5:14431" }
@@ -23,9 +23,15 @@ const node = {
   sends_per_second: 412.3,
   pushes_per_second: 630.1,
   requests_per_second: 455,
+  errors_per_second: 0,
+  send_p50_ms: 3.1,
+  send_p99_ms: 18.4,
   cpu_percent: 41.2,
   memory_bytes: 310_000_000,
   lag_ms: 11.4,
+  disk_free_bytes: 81_000_000_000,
+  logged_warnings: 1,
+  logged_errors: 0,
   log_level: "info"
 } as const
 
@@ -40,13 +46,27 @@ const BackupsShown = Schema.Struct({
   backups: Schema.Array(Schema.Struct({ name: Schema.String, at: DateTimeString, bytes: Schema.Int }))
 })
 
+/** The settings of the node that answers. */
+const SettingsShown = Schema.Struct({
+  node: Schema.String,
+  settings: Schema.Array(Schema.Struct({
+    name: Schema.String,
+    /** For a secret, only whether it is set. */
+    value: Schema.String,
+    is_default: Schema.Boolean,
+    /** `default`, `environment`, or a file with the line. */
+    origin: Schema.String,
+    about: Schema.String
+  }))
+})
+
 /** The endpoints for the nodes' figures and for orders to a node (wire.md O.1). */
 export class NodesApi extends HttpApiGroup.make("nodes")
   .add(
     HttpApiEndpoint.get("overview", "/console/api/overview", { success: Overview }).annotateMerge(documented({
       summary: "Get the overview",
       description:
-        "Answers with all nodes and what they depend on, with a minute and an hour of history. A node that does not " +
+        "Answers with all nodes and what they depend on, with a minute, an hour and a day of history. A node that does not " +
         "answer within a second is silent. `connections` is the number of live OAuth connections, or null if the database does not answer."
     })),
     HttpApiEndpoint.get("stream", "/console/api/stream", {
@@ -64,6 +84,50 @@ export class NodesApi extends HttpApiGroup.make("nodes")
         parameters,
         answer: node
       })),
+    HttpApiEndpoint.get("problems", "/console/api/nodes/:address/problems", {
+      params,
+      success: Schema.Struct({
+        /** The newest first. */
+        problems: Schema.Array(Schema.Struct({
+          at: DateTimeString,
+          level: Schema.Literals(["warn", "error"]),
+          message: Schema.String,
+          /** The annotations and the cause of the log line, shortened. */
+          detail: Schema.String
+        }))
+      }),
+      error: [NotFound, Conflict]
+    }).annotateMerge(documented({
+      summary: "List a node's problems",
+      description:
+        "Answers with the newest 100 warnings and the newest 100 errors that the node has logged since it started, the newest first. " +
+        "409 if the node does not answer.",
+      parameters,
+      answer: {
+        problems: [{
+          at: "2026-11-28T03:30:07.000Z",
+          level: "warn",
+          message: "Redis does not answer",
+          detail: "address=redis:6379"
+        }]
+      }
+    })).annotate(Needs, "operator"),
+    HttpApiEndpoint.get("settings", "/console/api/settings", { success: SettingsShown }).annotateMerge(documented({
+      summary: "List settings",
+      description:
+        "Answers with the settings in force on the node that answers, and where each comes from. Limits that operators changed at run time are not included. " +
+        "Of a secret, the answer says only whether it is set.",
+      answer: {
+        node: "10.0.0.5:14431",
+        settings: [{
+          name: "PORT",
+          value: "4000",
+          is_default: false,
+          origin: "environment",
+          about: "port of the HTTP server"
+        }]
+      }
+    })).annotate(Needs, "operator"),
     HttpApiEndpoint.get("backups", "/console/api/backups", { success: BackupsShown, error: Conflict })
       .annotateMerge(documented({
         summary: "List backups",

@@ -1,8 +1,10 @@
+import { Config, effective, Origins } from "#infrastructure/platform/Config"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { iso } from "#infrastructure/wire/Text"
 import { Backups } from "#interfaces/operator/Backups"
 import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
+import { NodeProblems } from "#interfaces/operator/NodeProblems"
 import { Nodes } from "#interfaces/operator/Nodes"
 import type { NodeShown } from "#interfaces/operator/Overview"
 import { Effect, Option, Stream } from "effect"
@@ -23,8 +25,11 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
   Effect.gen(function*() {
     const access = yield* ConsoleAccess
     const backups = yield* Backups
+    const config = yield* Config
     const connections = yield* GrantAdmin
     const nodes = yield* Nodes
+    const origins = yield* Origins
+    const problems = yield* NodeProblems
     const readiness = yield* Readiness
 
     /** The number of connections; null if the database does not respond in time. */
@@ -78,6 +83,18 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
         })
       }),
       node: ({ params }) => nodes.one(params.address),
+      problems: ({ params }) =>
+        Effect.map(problems.of(params.address), (problems) => ({
+          problems: problems.map(({ at, ...problem }) => ({ at: iso(at), ...problem }))
+        })),
+      settings: () =>
+        Effect.sync(() => ({
+          node: nodes.self(),
+          settings: effective(config, origins).map(({ isDefault, ...setting }) => ({
+            ...setting,
+            is_default: isDefault
+          }))
+        })),
       backups: Effect.fnUntraced(function*() {
         const schedule = yield* backups.schedule
         return {

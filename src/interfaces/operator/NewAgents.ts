@@ -54,7 +54,7 @@ export class NewAgents extends Context.Service<NewAgents, {
           }
           const handles = [...new Set(normal)]
           if (given.email !== null && handles.length > 1)
-            return yield* refuse("An address can have one account: give --email with one handle.")
+            return yield* refuse("An address can have one account: give an address with one handle only.")
           const email = given.email === null ? null : Option.getOrUndefined(decodeEmail(given.email))
           if (email === undefined) return yield* refuse(`${given.email} is not an e-mail address.`)
           const displayName = given.displayName === null

@@ -4,8 +4,9 @@ import { NodeRpc, type NodeSilent } from "#infrastructure/cluster/NodeRpc"
 import { Shards } from "#infrastructure/cluster/Shards"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Config } from "#infrastructure/platform/Config"
+import { diskFree } from "#infrastructure/platform/Metrics"
 import { Readiness } from "#infrastructure/platform/Readiness"
-import { LogVolume } from "#infrastructure/platform/Telemetry"
+import { LoggedProblems, LogVolume } from "#infrastructure/platform/Telemetry"
 import { VERSION } from "#infrastructure/platform/Version"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { iso } from "#infrastructure/wire/Text"
@@ -16,7 +17,7 @@ import { type AgentAccount, notDeleted } from "./AgentAdmin.ts"
 import { AuditLog, type Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 import { Dependencies } from "./Dependencies.ts"
-import { NodeSampler } from "./NodeSampler.ts"
+import { durationOf, NodeSampler } from "./NodeSampler.ts"
 import { LogLevelName, NodeReport, type NodeShown, nodeShown, type Overview, totalsOf } from "./Overview.ts"
 
 const Order = Schema.Union([
@@ -50,7 +51,14 @@ export interface AgentEverywhere {
   readonly silent: ReadonlyArray<string>
 }
 
+const HOUR_MS = 3_600_000
+
 const round = (value: number | undefined): number | null => value === undefined ? null : Math.round(value * 10) / 10
+
+const lowestOf = (values: ReadonlyArray<number | undefined>): number | null => {
+  const known = values.filter((value) => value !== undefined)
+  return known.length === 0 ? null : Math.min(...known)
+}
 
 /** The close reason when an operator closes a socket. The client may reconnect at once. */
 const DISCONNECTED = { code: 1013, text: "disconnected by an operator: connect again" } as const
@@ -93,6 +101,7 @@ export class Nodes extends Context.Service<Nodes, {
       const gateway = yield* UpgradeHandler
       const limits = yield* RateLimits
       const liveAgents = yield* LiveAgents
+      const logged = yield* LoggedProblems
       const dependencies = yield* Dependencies
       const procedures = yield* NodeRpc
       const readiness = yield* Readiness
@@ -106,6 +115,8 @@ export class Nodes extends Context.Service<Nodes, {
       const report = Effect.fnUntraced(function*(history: boolean): Effect.fn.Return<NodeReport> {
         const database = yield* dependencies.database
         const last = sampler.last()
+        const hourAgo = (yield* Clock.currentTimeMillis) - HOUR_MS
+        const recent = (level: "warn" | "error") => logged[level].filter(({ at }) => at > hourAgo).length
         return {
           role: procedures.alone ? "standalone" : config.ROLE,
           version: VERSION,
@@ -118,9 +129,15 @@ export class Nodes extends Context.Service<Nodes, {
           sends_per_second: round(last?.sends),
           pushes_per_second: round(last?.pushes),
           requests_per_second: round(last?.requests),
+          errors_per_second: round(last?.errors),
+          send_p50_ms: last === undefined ? null : durationOf(last, 0.5),
+          send_p99_ms: last === undefined ? null : durationOf(last, 0.99),
           cpu_percent: round(last?.cpuPercent),
           memory_bytes: process.memoryUsage.rss(),
           lag_ms: round(last?.lagMs),
+          disk_free_bytes: lowestOf(diskFree.all().map(([, { current }]) => current)),
+          logged_warnings: recent("warn"),
+          logged_errors: recent("error"),
           log_level: volume.level,
           ...(history ? { history: sampler.history() } : {})
         }

@@ -1,32 +1,57 @@
 import { DateTimeString } from "#infrastructure/wire/Text"
-import { Schema } from "effect"
+import { Effect, Schema } from "effect"
 
 const Figures = Schema.Array(Schema.NullOr(Schema.Finite))
 
-/** The figures of the last minute or hour, the oldest first (wire.md O.1). Rates are per second. Null means unknown. */
-const totalSeries = {
+/** What nodes of the version before do not report. */
+const NewFigures = Figures.pipe(Schema.withDecodingDefaultKey(Effect.succeed([])))
+const NewFigure = Schema.NullOr(Schema.Finite).pipe(Schema.withDecodingDefaultKey(Effect.succeed(null)))
+
+/**
+ * The figures of the last minute, hour or day, the oldest first (wire.md O.1). Rates are per second. Null means
+ * unknown.
+ */
+const totalSeries = <Newer extends Schema.Top>(newer: Newer) => ({
   every_seconds: Schema.Int,
   ends_at: DateTimeString,
   sends: Figures,
   pushes: Figures,
   requests: Figures,
+  errors: newer,
+  send_p50_ms: newer,
+  send_p99_ms: newer,
   sockets: Figures
-}
-const TotalSeries = Schema.Struct(totalSeries).annotate({ identifier: "TotalSeries" })
-export const Series = Schema.Struct({ ...totalSeries, cpu_percent: Figures, memory_bytes: Figures, lag_ms: Figures })
-  .annotate({ identifier: "Series" })
+})
+const series = <Newer extends Schema.Top>(newer: Newer) => ({
+  ...totalSeries(newer),
+  cpu_percent: Figures,
+  memory_bytes: Figures,
+  lag_ms: Figures
+})
+const TotalSeries = Schema.Struct(totalSeries(Figures)).annotate({ identifier: "TotalSeries" })
+export const Series = Schema.Struct(series(Figures)).annotate({ identifier: "Series" })
 export type Series = typeof Series.Type
 export type TotalSeries = typeof TotalSeries.Type
+const ReportedSeries = Schema.Struct(series(NewFigures))
 
-export const History = Schema.Struct({ minute: Series, hour: Series }).annotate({ identifier: "History" })
+export const History = Schema.Struct({ minute: Series, hour: Series, day: Schema.optionalKey(Series) })
+  .annotate({ identifier: "History" })
 
 export const LogLevelName = Schema.Literals(["debug", "info", "warn", "error"])
 
-const figures = {
+const figures = <Newer extends Schema.Top>(newer: Newer) => ({
   sends_per_second: Schema.NullOr(Schema.Finite),
   pushes_per_second: Schema.NullOr(Schema.Finite),
-  requests_per_second: Schema.NullOr(Schema.Finite)
-}
+  requests_per_second: Schema.NullOr(Schema.Finite),
+  errors_per_second: newer,
+  send_p50_ms: newer,
+  send_p99_ms: newer,
+  cpu_percent: Schema.NullOr(Schema.Finite),
+  lag_ms: Schema.NullOr(Schema.Finite),
+  disk_free_bytes: newer,
+  logged_warnings: newer,
+  logged_errors: newer
+})
 
 /** A node's report about itself, which it sends to a node that asks. */
 export const NodeReport = Schema.Struct({
@@ -38,12 +63,12 @@ export const NodeReport = Schema.Struct({
   drained: Schema.Boolean,
   shards: Schema.Int,
   sockets: Schema.Int,
-  ...figures,
-  cpu_percent: Schema.NullOr(Schema.Finite),
+  ...figures(NewFigure),
   memory_bytes: Schema.Int,
-  lag_ms: Schema.NullOr(Schema.Finite),
   log_level: LogLevelName,
-  history: Schema.optionalKey(History)
+  history: Schema.optionalKey(
+    Schema.Struct({ minute: ReportedSeries, hour: ReportedSeries, day: Schema.optionalKey(ReportedSeries) })
+  )
 })
 export type NodeReport = typeof NodeReport.Type
 
@@ -59,10 +84,8 @@ export const NodeShown = Schema.Struct({
   since: orNull(DateTimeString),
   shards: orNull(Schema.Int),
   sockets: orNull(Schema.Int),
-  ...figures,
-  cpu_percent: Schema.NullOr(Schema.Finite),
+  ...figures(Schema.NullOr(Schema.Finite)),
   memory_bytes: orNull(Schema.Int),
-  lag_ms: Schema.NullOr(Schema.Finite),
   log_level: orNull(LogLevelName),
   history: Schema.optionalKey(History)
 }).annotate({ identifier: "Node" })
@@ -94,7 +117,10 @@ export const Totals = Schema.Struct({
   sends_per_second: Schema.Finite,
   pushes_per_second: Schema.Finite,
   requests_per_second: Schema.Finite,
-  history: Schema.optionalKey(Schema.Struct({ minute: TotalSeries, hour: TotalSeries }))
+  errors_per_second: Schema.Finite,
+  send_p50_ms: Schema.NullOr(Schema.Finite),
+  send_p99_ms: Schema.NullOr(Schema.Finite),
+  history: Schema.optionalKey(Schema.Struct({ minute: TotalSeries, hour: TotalSeries, day: TotalSeries }))
 }).annotate({ identifier: "Totals" })
 
 export const Overview = Schema.Struct({
@@ -132,9 +158,15 @@ export const nodeShown = (
       sends_per_second: null,
       pushes_per_second: null,
       requests_per_second: null,
+      errors_per_second: null,
+      send_p50_ms: null,
+      send_p99_ms: null,
       cpu_percent: null,
       memory_bytes: null,
       lag_ms: null,
+      disk_free_bytes: null,
+      logged_warnings: null,
+      logged_errors: null,
       log_level: null
     }
   }
@@ -154,16 +186,28 @@ export const nodeShown = (
 
 const sum = (values: ReadonlyArray<number | null>): number => values.reduce<number>((all, one) => all + (one ?? 0), 0)
 
-/** Adds the series of several nodes, aligned at their ends. A sum is null only if no node has a value. */
+/** The highest of the values that are known, or null if none is. */
+const highest = (values: ReadonlyArray<number | null>): number | null => {
+  const known = values.filter((value) => value !== null)
+  return known.length === 0 ? null : Math.max(...known)
+}
+
+/**
+ * Adds the series of several nodes, aligned at their ends. The time of sends is that of the slowest node. A value is
+ * null only if no node has one.
+ */
 export const addSeries = (
   all: ReadonlyArray<Series>,
   empty: Pick<Series, "every_seconds" | "ends_at">
 ): TotalSeries => {
-  const added = (of: (series: Series) => ReadonlyArray<number | null>): Array<number | null> => {
+  const added = (
+    of: (series: Series) => ReadonlyArray<number | null>,
+    join: (values: ReadonlyArray<number | null>) => number | null = sum
+  ): Array<number | null> => {
     const length = Math.max(0, ...all.map((series) => of(series).length))
     return Array.from({ length }, (_, i) => {
       const values = all.map((series) => of(series)[of(series).length - length + i] ?? null)
-      return values.every((value) => value === null) ? null : sum(values)
+      return values.every((value) => value === null) ? null : join(values)
     })
   }
   return {
@@ -172,6 +216,9 @@ export const addSeries = (
     sends: added(({ sends }) => sends),
     pushes: added(({ pushes }) => pushes),
     requests: added(({ requests }) => requests),
+    errors: added(({ errors }) => errors),
+    send_p50_ms: added(({ send_p50_ms }) => send_p50_ms, highest),
+    send_p99_ms: added(({ send_p99_ms }) => send_p99_ms, highest),
     sockets: added(({ sockets }) => sockets)
   }
 }
@@ -187,10 +234,14 @@ export const totalsOf = (nodes: ReadonlyArray<NodeShown>, at: string): typeof To
     sends_per_second: sum(nodes.map((node) => node.sends_per_second)),
     pushes_per_second: sum(nodes.map((node) => node.pushes_per_second)),
     requests_per_second: sum(nodes.map((node) => node.requests_per_second)),
+    errors_per_second: sum(nodes.map((node) => node.errors_per_second)),
+    send_p50_ms: highest(nodes.map((node) => node.send_p50_ms)),
+    send_p99_ms: highest(nodes.map((node) => node.send_p99_ms)),
     ...(histories.length === 0 ? {} : {
       history: {
         minute: addSeries(histories.map(({ minute }) => minute), { every_seconds: 1, ends_at: at }),
-        hour: addSeries(histories.map(({ hour }) => hour), { every_seconds: 60, ends_at: at })
+        hour: addSeries(histories.map(({ hour }) => hour), { every_seconds: 60, ends_at: at }),
+        day: addSeries(histories.flatMap(({ day }) => day ?? []), { every_seconds: 300, ends_at: at })
       }
     })
   }

@@ -1,19 +1,59 @@
 import { useState } from "preact/hooks"
-import { ByHandle } from "../shared/Forms.js"
+import { ByHandle, Field, useForm } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
+import { Secret } from "../shared/Secret.js"
 import { exactly, number, programOf, rightsOf, sizeOf, spanOf } from "../shared/Texts.js"
 import { Careful, OneField } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
 import { Filters, Long, More, State, Table, useActions } from "./Parts.js"
+import { For, may } from "./Session.js"
+
+/** Creates an agent, and shows its key once. @param {{ onCreated: () => void }} props */
+const Create = ({ onCreated }) => {
+  const [fields, setFields] = useState({ handle: "", email: "", display_name: "" })
+  const [made, setMade] = useState(/** @type {{ handle: string, api_key: string } | null} */ (null))
+  const { busy, during, problem } = useForm()
+  const field = (/** @type {keyof typeof fields} */ name, /** @type {string} */ label, /** @type {object} */ more) =>
+    html`<${Field} ...${more} label=${label} value=${fields[name]} onText=${(/** @type {string} */ text) =>
+      setFields({ ...fields, [name]: text })} />`
+  return html`<details><summary>Create an agent</summary>
+  <form class="row filters" aria-label="Create an agent" onSubmit=${
+    during(async () => {
+      setMade(null)
+      const { handle, ...others } = fields
+      const optional = Object.entries(others).flatMap(([name, text]) => text.trim() === "" ? [] : [[name, text.trim()]])
+      const { agents: [agent] } = await call("POST", "agents", {
+        handles: [handle.trim()],
+        ...Object.fromEntries(optional)
+      })
+      setMade(agent)
+      setFields({ handle: "", email: "", display_name: "" })
+      onCreated()
+    })
+  }>
+    ${field("handle", "Handle", { required: true, autocomplete: "off", autocapitalize: "none" })}
+    ${field("email", "E-mail address (optional)", { type: "email", autocomplete: "off" })}
+    ${field("display_name", "Name (optional)", { maxlength: 100, autocomplete: "off" })}
+    <button type="submit" class="primary" disabled=${busy}>Create</button>
+  </form>
+  <p class="hint">Without an address, nobody can recover the agent by mail when its key is lost.</p>
+  <${Problem} text=${problem} />
+  ${
+    made === null
+      ? null
+      : html`<p role="status">@${made.handle} is ready to use. Its key is shown only now.</p><${Secret} label="The agent's key" value=${made.api_key} />`
+  }</details>`
+}
 
 export const Agents = () => {
   const [filter, setFilter] = useState(
     /** @type {Record<string, string>} */ ({ handle: "", email: "", status: "", order: "" })
   )
   const query = filter["email"] === "" ? filter : { ...filter, handle: "" }
-  const { next, problem, rows } = useList("agents", "agents", query)
+  const { next, problem, reload, rows } = useList("agents", "agents", query)
   return html`<div class="title"><h2>Agents</h2></div>
+    <${For} role="operator"><${Create} onCreated=${() => void reload()} /><//>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[
     { name: "handle", label: "Handle begins with" },
     { name: "email", label: "or e-mail begins with" },
@@ -277,20 +317,20 @@ export const Agent = ({ handle }) => {
     )
   } />
     ${
-    deleted ? null : html`<h3>Actions</h3>
+    deleted || !may("moderator") ? null : html`<h3>Actions</h3>
       <label class="field reason"><span>Reason, for the audit log</span><input value=${reason} maxlength="1000" onInput=${(
       /** @type {any} */ event
     ) => setReason(event.currentTarget.value)} /></label>
       <p class="row">
-        <button type="button" disabled=${busy} onClick=${() =>
+        <${For} role="operator"><button type="button" disabled=${busy} onClick=${() =>
       act(async () => {
         const { message } = await call("POST", `${path}/disconnect`, body)
         setReason("")
         await reload()
         return message
-      })}>Disconnect</button>
+      })}>Disconnect</button><//>
         ${
-      agent.connections.length === 0 ?
+      agent.connections.length === 0 || !may("operator") ?
         null :
         html`<${Careful} label="End all connections" disabled=${busy} sure=${`End all connections of @${handle}? Its key stays.`}
             onConfirm=${() =>
@@ -324,8 +364,12 @@ export const Agent = ({ handle }) => {
     }
       </p>`
   }
-    ${deleted ? null : html`<${OneField} label=${`Tell @${handle}`} action="Tell" max=${4_000} onSubmit=${tell} />`}
-    <${Erase} handle=${agent.handle} path=${path} reason=${body} onErased=${reload} />
+    ${
+    deleted || !may("moderator")
+      ? null
+      : html`<${OneField} label=${`Tell @${handle}`} action="Tell" max=${4_000} onSubmit=${tell} />`
+  }
+    <${For} role="operator"><${Erase} handle=${agent.handle} path=${path} reason=${body} onErased=${reload} /><//>
     <h3>Log</h3>
     <${Table} label="Log" empty="Nothing." heads=${["When", "Who", "What", "Why"]} rows=${
     agent.log.map((/** @type {any} */ line, /** @type {number} */ index) =>

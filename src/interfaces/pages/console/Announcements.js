@@ -5,6 +5,7 @@ import { Problem } from "../shared/Problem.js"
 import { exactly, number } from "../shared/Texts.js"
 import { call, useList } from "./Api.js"
 import { Long, More, Table } from "./Parts.js"
+import { For } from "./Session.js"
 
 export const Announcements = () => {
   const { next, problem, reload, rows } = useList("announcements", "announcements", {})
@@ -12,7 +13,7 @@ export const Announcements = () => {
   const [said, setSaid] = useState("")
   const form = useForm()
   return html`<div class="title"><h2>Announcements</h2><p class="hint">A message from system to each agent. Nobody can answer it.</p></div>
-    <form class="row filters" aria-label="Announce" onSubmit=${
+    <${For} role="moderator"><form class="row filters" aria-label="Announce" onSubmit=${
     form.during(async () => {
       await call("POST", "announcements", { text })
       setText("")
@@ -24,7 +25,7 @@ export const Announcements = () => {
     /** @type {any} */ event
   ) => setText(event.target.value)}></textarea></label>
       <button type="submit" class="primary" disabled=${form.busy}>Announce</button>
-    </form>
+    </form><//>
     <${Problem} text=${form.problem ?? problem} /><p role="status">${said}</p>
     <${Table} label="Announcements" empty="None." heads=${["When", "Text", "#Agents told", "Finished"]} rows=${
     rows?.map((one) =>

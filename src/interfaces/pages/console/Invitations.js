@@ -6,6 +6,7 @@ import { Secret } from "../shared/Secret.js"
 import { exactly, number } from "../shared/Texts.js"
 import { call, useList } from "./Api.js"
 import { Long, More, State, Table, useActions } from "./Parts.js"
+import { For, may } from "./Session.js"
 
 /** Makes an invitation, and shows its link once. @param {{ onMade: () => void }} props */
 const Invite = ({ onMade }) => {
@@ -52,7 +53,7 @@ export const Invitations = () => {
       return "The invitation is ended. Agents that were registered with it stay."
     })
   return html`<div class="title"><h2>Invitations</h2><p class="hint">Needed if REGISTRATION is invite. One that names an address admits it whatever its domain is.</p></div>
-    <${Invite} onMade=${() => void reload()} />
+    <${For} role="moderator"><${Invite} onMade=${() => void reload()} /><//>
     <${Problem} text=${problem} />${said}
     <${Table} label="Invitations" empty="None." heads=${[
     "Invitation",
@@ -72,7 +73,7 @@ export const Invitations = () => {
       <td class="number">${number(one.used)}</td><td class="number">${number(one.uses)}</td>
       <td>${exactly(one.created_at)}</td><td>${exactly(one.expires_at)}</td><td><${State} state=${one.state} /></td>
       <td>${
-        one.state === "open"
+        one.state === "open" && may("moderator")
           ? html`<button type="button" disabled=${busy} onClick=${() => end(one.id)}>End</button>`
           : null
       }</td></tr>`

@@ -5,6 +5,7 @@ import { counted, exactly, number, sizeOf } from "../shared/Texts.js"
 import { Careful, OneField } from "../shared/Widgets.js"
 import { call, useList, useRead } from "./Api.js"
 import { AgentLink, Facts, Filters, Long, More, State, Table, useActions } from "./Parts.js"
+import { For, may } from "./Session.js"
 
 export const Groups = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ name: "", member: "" }))
@@ -65,17 +66,17 @@ export const Group = ({ id }) => {
       return html`<tr key=${member.handle}>
       <th scope="row"><${AgentLink} handle=${member.handle} /></th><td>${member.role}</td><td>${
         exactly(member.joined_at)
-      }</td><td>${
+      }</td><td><${For} role="moderator">${
         member.role === "admin"
           ? null
           : html`<button type="button" disabled=${busy} aria-label=${`Make admin: @${member.handle}`} onClick=${() =>
             operate(`${one}/promote`, `@${member.handle} is an admin now. The members are told.`)}>Make admin</button> `
       }<${Careful} label="Remove" name=${`Remove @${member.handle}`} disabled=${busy} sure=${`Remove @${member.handle} from the group?`} onConfirm=${() =>
-        operate(`${one}/remove`, `@${member.handle} is removed. The members are told.`)} /></td></tr>`
+        operate(`${one}/remove`, `@${member.handle} is removed. The members are told.`)} /><//></td></tr>`
     })
   } />
     ${
-    group.deleted_at === null
+    group.deleted_at === null && may("moderator")
       ? html`<p><${Careful} label="Delete the group" disabled=${busy} sure="Delete the group permanently?" onConfirm=${() =>
         operate("delete", "The group is deleted. The members are told.")} /></p>`
       : null
@@ -132,14 +133,14 @@ export const Reports = () => {
     options: [["open", "Open"], ["upheld", "Upheld"], ["dismissed", "Dismissed"]]
   }, { name: "agent", label: "About (handle)" }]} />
     <${Problem} text=${problem} />${said}
-    <div class="row">
+    <${For} role="moderator"><div class="row">
       <${OneField} label="Remove a message for all (its id)" action="Remove" max=${64} onSubmit=${(
     /** @type {string} */ id
   ) => content(`messages/${encodeURIComponent(id)}/remove`)} />
       <${OneField} label="Quarantine a file (its id)" action="Quarantine" max=${64} onSubmit=${(
     /** @type {string} */ id
   ) => content(`files/${encodeURIComponent(id)}/quarantine`)} />
-    </div>
+    </div><//>
     <${Table} label="Reports" empty="None." heads=${[
     "When",
     "About",
@@ -151,9 +152,11 @@ export const Reports = () => {
   ]} rows=${
     rows?.map((report) =>
       html`<tr key=${report.id}>
-      <td><a href=${`#/reports/${report.id}`}>${
-        exactly(report.created_at)
-      }</a></td><th scope="row"><${AgentLink} handle=${report.reported} /> ${
+      <td>${
+        may("moderator")
+          ? html`<a href=${`#/reports/${report.id}`}>${exactly(report.created_at)}</a>`
+          : exactly(report.created_at)
+      }</td><th scope="row"><${AgentLink} handle=${report.reported} /> ${
         report.reported_status === "active" ? null : html`<${State} state=${report.reported_status} />`
       }</th>
       <td><${AgentLink} handle=${report.reporter} /></td><td class="long"><${Long} text=${
@@ -163,7 +166,7 @@ export const Reports = () => {
         report.decided_by === null ? null : html` <small>${report.decided_by}, ${exactly(report.decided_at)}</small>`
       }</td>
       <td>${
-        report.state === "open" ?
+        report.state === "open" && may("moderator") ?
           html`<span class="row"><button type="button" disabled=${busy} onClick=${() =>
             decide(report.id, "uphold")}>Uphold</button>
         <button type="button" disabled=${busy} onClick=${() => decide(report.id, "dismiss")}>Dismiss</button></span>` :
@@ -218,7 +221,7 @@ export const Webhooks = () => {
   }]} />
     <${Problem} text=${problem} />${said}
     ${
-    rows === null || rows.length === 0 ?
+    rows === null || rows.length === 0 || !may("operator") ?
       null :
       html`<p class="row"><${Careful} label="Retry all" disabled=${busy} sure=${
         Object.keys(which).length === 0 ? "Post all dead deliveries of all agents again?" : "Post all of these again?"
@@ -244,8 +247,8 @@ export const Webhooks = () => {
       <td>${one.event}</td><td class="number">${number(one.attempts)}</td><td class="long"><${Long} text=${
         one.failure ?? ""
       } /></td>
-      <td><button type="button" disabled=${busy} onClick=${() =>
-        retry(`webhooks/dead/${encodeURIComponent(one.no)}/retry`, undefined)}>Retry</button></td></tr>`
+      <td><${For} role="operator"><button type="button" disabled=${busy} onClick=${() =>
+        retry(`webhooks/dead/${encodeURIComponent(one.no)}/retry`, undefined)}>Retry</button><//></td></tr>`
     ) ?? null
   } />
     <${More} next=${next} />`
@@ -270,13 +273,13 @@ export const Connections = () => {
     ${
     data === null ? null : html`<p>${counted(data.live, "live connection")} of all agents.</p>
       ${
-      data.live === 0
+      data.live === 0 || !may("operator")
         ? null
         : html`<p class="row"><${Careful} label="End all" disabled=${busy} sure="End the connections of all agents? Their keys stay." onConfirm=${() =>
           change("end", because)} /></p>`
     }`
   }
-    <h3>Refuse</h3>
+    <${For} role="operator"><h3>Refuse</h3>
     <p class="hint">A refused client gets no code and no token, and its connections end. A refused host concerns all clients that send people there after the sign-in.</p>
     <form class="filters" onSubmit=${(/** @type {Event} */ event) => {
     event.preventDefault()
@@ -293,7 +296,7 @@ export const Connections = () => {
       <label class="field"><span>Reason, for the audit log</span><input value=${reason} maxlength="1000" onInput=${(
     /** @type {any} */ event
   ) => setReason(event.currentTarget.value)} /></label>
-      <button type="submit" class="danger-quiet" disabled=${busy || value.trim() === ""}>Refuse</button></form>
+      <button type="submit" class="danger-quiet" disabled=${busy || value.trim() === ""}>Refuse</button></form><//>
     <h3>Refused</h3>
     <${Table} label="Refused" empty="Nobody." heads=${[
     "What",
@@ -311,97 +314,8 @@ export const Connections = () => {
         exactly(one.at)
       }</td><td><bdi>${one.by}</bdi></td>
       <td class="long"><${Long} text=${one.reason ?? ""} /></td>
-      <td><button type="button" disabled=${busy} onClick=${() =>
-        change("allow", { kind: one.kind, value: one.value })}>Allow</button></td></tr>`
-    ) ?? null
-  } />`
-}
-
-/** @param {{ limit: any, agent: string, onDone: (text: string) => void, busy: boolean }} props */
-const LimitRow = ({ agent, limit, onDone }) => {
-  const [value, setValue] = useState(String(limit.value))
-  const [hours, setHours] = useState("")
-  const { act, busy, said } = useActions()
-  const forAll = agent === ""
-  // The button is disabled if the value is not a number. It is also disabled if the value is already in force and no
-  // duration is given. With a duration, the value in force can be set for that time.
-  const idle = !/^\d+$/.test(value) || (hours === "" && Number(value) === limit.value)
-  const set = () => {
-    if (idle) return
-    void act(async () => {
-      await call("PUT", `limits/${encodeURIComponent(limit.name)}`, {
-        value: Number(value),
-        ...forAll ? {} : { agent },
-        ...hours === "" ? {} : { until: new Date(Date.now() + Number(hours) * 3_600_000).toISOString() }
-      })
-      onDone(`${limit.name} is ${value} for ${forAll ? "all" : `@${agent}`}.`)
-    })
-  }
-  return html`<tr><th scope="row"><span>${limit.name}</span><small class="block">${limit.about}</small></th><td>${limit.per}</td>
-    <td class="number">${number(limit.default)}</td><td class="number"><strong>${number(limit.value)}</strong></td>
-    <td>${
-    limit.changes.map((/** @type {any} */ change) =>
-      html`<p class="row" key=${change.agent ?? ""}><span>${
-        change.agent === null ? "All" : html`<${AgentLink} handle=${change.agent} />`
-      }: <strong>${number(change.value)}</strong>
-        <small> ${
-        change.until === null ? "" : `until ${exactly(change.until)}, `
-      }by <bdi>${change.by}</bdi></small></span>
-        <button type="button" class="quiet" disabled=${busy} onClick=${() =>
-        act(async () => {
-          await call(
-            "DELETE",
-            `limits/${encodeURIComponent(limit.name)}${
-              change.agent === null ? "" : `?agent=${encodeURIComponent(change.agent)}`
-            }`
-          )
-          onDone(`${limit.name}: the change is reset.`)
-        })}>Take back</button></p>`
-    )
-  }
-      ${
-    limit.can_change ?
-      html`<form class="row" onSubmit=${(/** @type {Event} */ event) => {
-        event.preventDefault()
-        if (!forAll) set()
-      }}><input type="number" min="0" required value=${value} aria-label=${`New value of ${limit.name}`} onInput=${(
-        /** @type {any} */ event
-      ) => setValue(event.currentTarget.value)} />
-        <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours. If empty, until the change is reset." onInput=${(
-        /** @type {any} */ event
-      ) => setHours(event.currentTarget.value)} />
-        ${
-        forAll
-          ? html`<${Careful} label="Set" disabled=${
-            busy || idle
-          } sure=${`Set ${limit.name} to ${value} for all?`} onConfirm=${set} />`
-          : html`<button type="submit" disabled=${busy || idle}>Set</button>`
-      }</form>` :
-      html`<small>Change this limit in the configuration and restart the server.</small>`
-  }${said}</td></tr>`
-}
-
-export const Limits = () => {
-  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ agent: "" }))
-  const agent = (filter["agent"] ?? "").replace(/^@/, "")
-  const { data, problem, reload } = useRead(agent === "" ? "limits" : `limits?agent=${encodeURIComponent(agent)}`)
-  const [said, setSaid] = useState("")
-  return html`<div class="title"><h2>Limits</h2><p class="hint">${
-    agent === ""
-      ? "A change applies to all agents, on every node within a second."
-      : html`The limits of @${agent}. A change applies to this agent only.`
-  }</p></div>
-    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "For one agent (handle)" }]} />
-    <${Problem} text=${problem} /><p role="status" aria-live="polite" class=${
-    said === "" ? "unseen" : "said"
-  }>${said}</p>
-    <${Table} label="Limits" empty="None." heads=${["Limit", "Per", "#Default", "#In force", "Changes"]} rows=${
-    data?.limits.map((/** @type {any} */ limit) =>
-      html`<${LimitRow} key=${`${limit.name} ${agent} ${limit.value}`} limit=${limit} agent=${agent}
-      onDone=${(/** @type {string} */ text) => {
-        setSaid(text)
-        void reload()
-      }} />`
+      <td><${For} role="operator"><button type="button" disabled=${busy} onClick=${() =>
+        change("allow", { kind: one.kind, value: one.value })}>Allow</button><//></td></tr>`
     ) ?? null
   } />`
 }
@@ -452,12 +366,12 @@ export const Sessions = ({ onLeave }) => {
       <td>${one.kind}</td><td>${exactly(one.created_at)}</td><td>${exactly(one.last_used_at)}</td><td>${
         exactly(one.expires_at)
       }</td>
-      <td><button type="button" disabled=${busy} onClick=${() =>
+      <td><${For} role=${one.is_own ? "viewer" : "operator"}><button type="button" disabled=${busy} onClick=${() =>
         one.is_own ? onLeave() : act(async () => {
           const { message } = await call("DELETE", `sessions/${encodeURIComponent(one.id)}`)
           await reload()
           return message
-        })}>End</button></td></tr>`
+        })}>End</button><//></td></tr>`
     ) ?? null
   } />`
 }

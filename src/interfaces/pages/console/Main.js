@@ -8,15 +8,13 @@ import { Agent, Agents } from "./Agents.js"
 import { Announcements } from "./Announcements.js"
 import { call, onOutside, Refused, textOf } from "./Api.js"
 import { Invitations } from "./Invitations.js"
-import { Audit, Backups, Connections, Group, Groups, Limits, Report, Reports, Sessions, Webhooks } from "./Lists.js"
+import { Limits } from "./Limits.js"
+import { Audit, Backups, Connections, Group, Groups, Report, Reports, Sessions, Webhooks } from "./Lists.js"
 import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
+import { may, session } from "./Session.js"
+import { Settings } from "./Settings.js"
 
-/**
- * The operator's session; null if nobody is signed in, undefined until this is known.
- * @type {import("@preact/signals").Signal<any>}
- */
-const session = signal(undefined)
 const problem = signal(/** @type {string | null} */ (null))
 const route = signal("/")
 
@@ -30,6 +28,7 @@ const pages = /** @type {ReadonlyArray<readonly [string, string]>} */ ([
   ["/invitations", "Invitations"],
   ["/announcements", "Announcements"],
   ["/limits", "Limits"],
+  ["/settings", "Settings"],
   ["/backups", "Backups"],
   ["/audit", "Audit"],
   ["/sessions", "Sessions"]
@@ -92,7 +91,7 @@ const Inside = () => {
   }, [route.value])
   return html`<div class="console-body">
     <nav class="side" aria-label="Console"><ul>${
-    pages.map(([path, label]) =>
+    pages.filter(([path]) => path !== "/settings" || may("operator")).map(([path, label]) =>
       html`<li key=${path}><a href=${`#${path}`} aria-current=${
         path === `/${page}` ? "page" : undefined
       }>${label}</a></li>`
@@ -120,6 +119,8 @@ const Inside = () => {
       html`<${Announcements} />`
       : page === "limits" ?
       html`<${Limits} />`
+      : page === "settings" ?
+      html`<${Settings} />`
       : page === "backups" ?
       html`<${Backups} />`
       : page === "audit" ?

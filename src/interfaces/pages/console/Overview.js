@@ -5,7 +5,7 @@ import { Problem } from "../shared/Problem.js"
 import { counted, exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
 import { call, streamUrl, textOf } from "./Api.js"
 import { State, Table } from "./Parts.js"
-import { Plot } from "./Plot.js"
+import { ErrorAndTimePlots, Plot, SpanChoice } from "./Plot.js"
 
 const MOST = 60
 
@@ -15,7 +15,7 @@ const MOST = 60
  */
 export const overview = signal(null)
 /**
- * The totals of the last minute and of the last hour. The stream adds values only to the minute.
+ * The totals of the last minute, hour and day. The stream adds values only to the minute.
  * @type {import("@preact/signals").Signal<any>}
  */
 const history = signal(null)
@@ -28,22 +28,24 @@ const add = (at) => {
   const before = history.peek()
   if (before === null) return
   const { totals } = at
-  /** @param {any} series @param {boolean} whole */
-  const next = (series, whole) => {
-    /** @param {string} name @param {number} value */
-    const put = (name, value) => [...series[name], value].slice(-MOST)
-    return whole
-      ? {
-        ...series,
-        ends_at: at.at,
-        sends: put("sends", totals.sends_per_second),
-        pushes: put("pushes", totals.pushes_per_second),
-        requests: put("requests", totals.requests_per_second),
-        sockets: put("sockets", totals.sockets)
-      }
-      : series
+  const { minute } = before
+  // A server of the version before sends fewer figures.
+  /** @param {string} name @param {number | null | undefined} value */
+  const put = (name, value) => [...minute[name] ?? [], value ?? null].slice(-MOST)
+  history.value = {
+    ...before,
+    minute: {
+      ...minute,
+      ends_at: at.at,
+      sends: put("sends", totals.sends_per_second),
+      pushes: put("pushes", totals.pushes_per_second),
+      requests: put("requests", totals.requests_per_second),
+      errors: put("errors", totals.errors_per_second),
+      send_p50_ms: put("send_p50_ms", totals.send_p50_ms),
+      send_p99_ms: put("send_p99_ms", totals.send_p99_ms),
+      sockets: put("sockets", totals.sockets)
+    }
   }
-  history.value = { ...before, minute: next(before.minute, true) }
 }
 
 /** Keeps the overview current and reconnects its stream. Returns a function that stops it. */
@@ -87,7 +89,8 @@ export const follow = () => {
     }, 1000 + Math.random() * 2000)
   }
   void connect()
-  // The server adds a value to the hour once a minute. The stream does not contain these values.
+  // The server adds a value to the hour once a minute, and to the day every five. The stream does not contain these
+  // values.
   const hourly = setInterval(() => void read(), 60_000)
   return () => {
     ended = true
@@ -138,9 +141,20 @@ const Part = ({ name, part }) =>
       : html`<dt>commit of messages</dt><dd>${figure(part.batch_ms)} ms</dd>`
   }</dl></section>`
 
+/** How many problems of each level a node remembers. */
+const MAX_PROBLEMS = 100
+
+/** How many errors and warnings a node has logged in the last hour. @param {any} node */
+const loggedBy = ({ logged_errors: errors, logged_warnings: warnings }) => {
+  const text = [[errors, "error"], [warnings, "warning"]].flatMap(([count, what]) =>
+    count > 0 ? [`${count >= MAX_PROBLEMS ? "at least " : ""}${counted(count, what)}`] : []
+  ).join(", ")
+  return text === "" ? null : html` <small>${text} in the last hour</small>`
+}
+
 export const Overview = () => {
   const now = overview.value
-  const [span, setSpan] = useState(/** @type {"minute" | "hour"} */ ("minute"))
+  const [span, setSpan] = useState(/** @type {import("./Plot.js").Span} */ ("minute"))
   const series = history.value?.[span]
   if (now === null)
     return html`<${Problem} text=${trouble.value} />${
@@ -155,13 +169,12 @@ export const Overview = () => {
   } pushes/s${
     connections.value === null ? null : html` · <a href="#/connections">${counted(connections.value, "connection")}</a>`
   }</p>
-      <div class="tabs" role="group" aria-label="Time shown">
-        <button type="button" aria-pressed=${span === "minute"} onClick=${() => setSpan("minute")}>Minute</button>
-        <button type="button" aria-pressed=${span === "hour"} onClick=${() => setSpan("hour")}>Hour</button></div></div>
+      <${SpanChoice} value=${span} onChange=${setSpan} history=${history.value} /></div>
     <div class="plots" key=${span}>
       <${Plot} label="Sends/s" also=${{ of: "pushes", label: "Pushes/s" }} series=${series} of="sends" />
       <${Plot} label="Requests/s" series=${series} of="requests" />
       <${Plot} label="Sockets" series=${series} of="sockets" />
+      <${ErrorAndTimePlots} series=${series} />
     </div>
     <${Table} label="Nodes" empty="No node answered." heads=${[
     "Node",
@@ -174,7 +187,8 @@ export const Overview = () => {
     "#Pushes/s",
     "#CPU",
     "#Memory",
-    "#Lag"
+    "#Lag",
+    "#Disk free"
   ]}
       rows=${
     now.nodes.map((/** @type {any} */ node) =>
@@ -184,7 +198,7 @@ export const Overview = () => {
       }</th>
         <td class=${node.state === "ready" ? "" : "long"}><${State} state=${node.state} />${
         node.state === "ready" ? null : html` <small>${node.words}</small>`
-      }</td>
+      }${loggedBy(node)}</td>
         <td>${node.version ?? "–"}</td><td>${since(node.since)}</td>
         <td class="number">${figure(node.shards)}</td><td class="number">${figure(node.sockets)}</td>
         <td class="number">${figure(node.sends_per_second)}</td><td class="number">${
@@ -192,7 +206,8 @@ export const Overview = () => {
       }</td>
         <td class="number">${node.cpu_percent === null ? "–" : `${Math.round(node.cpu_percent)} %`}</td>
         <td class="number">${node.memory_bytes === null ? "–" : sizeOf(node.memory_bytes)}</td>
-        <td class="number">${node.lag_ms === null ? "–" : `${figure(node.lag_ms)} ms`}</td></tr>`
+        <td class="number">${node.lag_ms === null ? "–" : `${figure(node.lag_ms)} ms`}</td>
+        <td class="number">${typeof node.disk_free_bytes === "number" ? sizeOf(node.disk_free_bytes) : "–"}</td></tr>`
     )
   } />
     <div class="tiles">${

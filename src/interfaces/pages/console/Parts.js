@@ -13,6 +13,8 @@ const tones = {
   slow: "warn",
   not_ready: "warn",
   drained: "warn",
+  warning: "warn",
+  error: "bad",
   restricted: "warn",
   probing: "warn",
   unknown: "warn",

@@ -1,5 +1,6 @@
 import { useEffect, useRef } from "preact/hooks"
 import uPlot from "uplot"
+import { Ways } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
 import { number } from "../shared/Texts.js"
 
@@ -18,12 +19,45 @@ const resolved = (name) => {
   return color === "" ? colour(name) : color
 }
 
+/** @typedef {"minute" | "hour" | "day"} Span */
+
+const spans = { minute: "Minute", hour: "Hour", day: "Day" }
+/** Why a time has no values yet. */
+const empty = {
+  minute: "The first values come in a moment.",
+  hour: "Nothing yet: the server adds a value every minute after its start.",
+  day: "Nothing yet: the server adds a value every five minutes after its start."
+}
+
 /**
- * A line chart of the last minute or hour.
- * @param {{ label: string, series: Series | undefined, of: string, format?: (value: number) => string, also?: { of:
- * string, label: string } }} props
+ * The choice of the time that plots show, with a sentence if there is nothing to show yet. A server of the version
+ * before has no day.
+ * @param {{ value: Span, onChange: (value: Span) => void, history: Record<string, Series | undefined> | null }} props
  */
-export const Plot = ({ also, format = (value) => number(Math.round(value * 10) / 10), label, of, series }) => {
+export const SpanChoice = ({ history, onChange, value }) => {
+  return html`<${Ways} label="Time shown" value=${value} onChange=${onChange} ways=${
+    history?.["day"] === undefined ? { minute: spans.minute, hour: spans.hour } : spans
+  } />${(history?.[value]?.["sends"].length ?? 0) < 2 ? html`<p class="hint">${empty[value]}</p>` : null}`
+}
+
+/** The plots of errors and of the time that sends take. @param {{ series: Series | undefined }} props */
+export const ErrorAndTimePlots = ({ series }) =>
+  html`<${Plot} label="Server errors/s" series=${series} of="errors" least=${0.1} format=${(
+    /** @type {number} */ value
+  ) => number(Math.round(value * 1_000) / 1_000)} />
+    <${Plot} label="Half of the sends take, ms" also=${{
+    of: "send_p99_ms",
+    label: "99 of 100 take"
+  }} series=${series} of="send_p50_ms" />`
+
+/**
+ * A line chart of the last minute, hour or day.
+ * @param {{ label: string, series: Series | undefined, of: string, format?: (value: number) => string, also?: { of:
+ * string, label: string }, least?: number }} props `least` is the lowest value at the top of the vertical axis
+ */
+export const Plot = (
+  { also, format = (value) => number(Math.round(value * 10) / 10), label, least = 1, of, series }
+) => {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null))
   const plot = useRef(/** @type {uPlot | null} */ (null))
   const values = /** @type {Array<number | null>} */ (series?.[of] ?? [])
@@ -54,7 +88,7 @@ export const Plot = ({ also, format = (value) => number(Math.round(value * 10) /
           height: 130,
           legend: { show: false },
           cursor: { show: false },
-          scales: { y: { range: (_self, _min, max) => [0, Math.max(1, (max ?? 0) * 1.15)] } },
+          scales: { y: { range: (_self, _min, max) => [0, Math.max(least, (max ?? 0) * 1.15)] } },
           axes: [{ ...axis, size: 24, space: 70 }, {
             ...axis,
             size: 52,
@@ -63,8 +97,16 @@ export const Plot = ({ also, format = (value) => number(Math.round(value * 10) /
           }],
           series: [
             {},
-            { stroke: resolved("--accent"), width: 1.5, points: { show: false }, fill: resolved("--tint") },
-            ...also === undefined ? [] : [{ stroke: resolved("--warn"), width: 1.5, points: { show: false } }]
+            {
+              stroke: resolved("--accent"),
+              width: 1.5,
+              points: { show: false },
+              spanGaps: true,
+              fill: resolved("--tint")
+            },
+            ...also === undefined
+              ? []
+              : [{ stroke: resolved("--warn"), width: 1.5, points: { show: false }, spanGaps: true }]
           ]
         },
         data,
@@ -90,12 +132,16 @@ export const Plot = ({ also, format = (value) => number(Math.round(value * 10) /
     plot.current?.setData(data)
   }, [series])
 
-  const now = last === null || last === undefined ? "–" : format(last)
+  const shown = (/** @type {number | null | undefined} */ value) => typeof value === "number" ? format(value) : "–"
+  const now = shown(last)
+  const name = also === undefined
+    ? `${label}: now ${now}, at most ${format(highest ?? 0)} in this time`
+    : `${label}: now ${now}, at most ${format(highest ?? 0)} in this time; ${also.label}: now ${shown(lastOther)}`
   return html`<figure class="plot">
     <figcaption><span>${label}</span><strong>${now}</strong>${
     also === undefined ? null : html`<span class="also">${also.label}</span>
-      <strong class="also">${lastOther === null || lastOther === undefined ? "–" : format(lastOther)}</strong>`
+      <strong class="also">${shown(lastOther)}</strong>`
   }</figcaption>
-    <div ref=${box} role="img" aria-label=${`${label}: now ${now}, at most ${format(highest ?? 0)} in this time`}></div>
+    <div ref=${box} role="img" aria-label=${name}></div>
   </figure>`
 }
