@@ -2,7 +2,7 @@ import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { quantile } from "#infrastructure/platform/Meters"
 import { commitTimes, httpRequests, httpSeconds, pushes, stored } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { eventLoopDelay } from "#infrastructure/platform/ProcessMetrics"
+import { eventLoopLag } from "#infrastructure/platform/ProcessMetrics"
 import { iso } from "#infrastructure/wire/Text"
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Series } from "./Overview.ts"
@@ -133,7 +133,7 @@ export class NodeSampler extends Context.Service<NodeSampler, {
       const gateway = yield* UpgradeHandler
       const clock = yield* Clock.Clock
       const now = monotonicMillis(clock)
-      const delay = yield* eventLoopDelay(10)
+      const lagMs = yield* eventLoopLag
       /** For each of the last seconds, the number of commits and their total time in seconds so far. */
       const commits = [commitTimes.totals]
       const began = clock.currentTimeMillisUnsafe()
@@ -150,8 +150,6 @@ export class NodeSampler extends Context.Service<NodeSampler, {
         const elapsed = Math.max(1, at - before.at) / 1_000
         const cpu = process.cpuUsage(before.cpu)
         const counters = readCounters()
-        const p99 = delay.percentile(99) / 1e6
-        delay.reset()
         const sample: Sample = {
           sends: (counters.sends - before.counters.sends) / elapsed,
           pushes: (counters.pushes - before.counters.pushes) / elapsed,
@@ -161,7 +159,7 @@ export class NodeSampler extends Context.Service<NodeSampler, {
           sockets: gateway.size(),
           cpuPercent: (cpu.user + cpu.system) / 1e4 / elapsed,
           memoryBytes: process.memoryUsage.rss(),
-          lagMs: Number.isNaN(p99) ? 0 : p99
+          lagMs: lagMs()
         }
         before = { at, cpu: process.cpuUsage(), counters }
         const endsAt = clock.currentTimeMillisUnsafe()
