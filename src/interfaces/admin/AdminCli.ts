@@ -14,7 +14,8 @@ import { fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall
 import { backup, backups, checkBackup, compact, exportCommand, restore as restoreBackup } from "./DataCli.ts"
 import { example, json, limit, server } from "./Flags.ts"
 import { invitations } from "./InvitationsCli.ts"
-import { connections, content, groups, limits, nodes } from "./ServerCli.ts"
+import { content, groups } from "./ModerationCli.ts"
+import { connections, limits, nodes } from "./ServerCli.ts"
 import { settingsShown } from "./SettingsTable.ts"
 import { columns, plain } from "./TextTable.ts"
 

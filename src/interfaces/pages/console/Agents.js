@@ -169,16 +169,12 @@ export const Agent = ({ handle }) => {
   const body = reason.trim() === "" ? {} : { reason: reason.trim() }
   if (agent === null) return html`<h2>@${handle}</h2><${Problem} text=${problem} />`
   const deleted = agent.status === "deleted"
-  const tell = async (/** @type {string} */ text) => {
-    let isTold = false
-    await act(async () => {
+  const tell = (/** @type {string} */ text) =>
+    act(async () => {
       const { message } = await call("POST", `${path}/tell`, { text })
-      isTold = true
       await reload()
       return message
     })
-    return isTold
-  }
   return html`<div class="title"><h2><bdi>${
     agent.display_name ?? handle
   }</bdi> <span class="handle">@${agent.handle}</span> <${State} state=${agent.status} /></h2>

@@ -111,15 +111,7 @@ export const Reports = () => {
   const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ state: "open", agent: "" }))
   const { next, problem, reload, rows } = useList("reports", "reports", filter)
   const { act, busy, said } = useActions()
-  const content = async (/** @type {string} */ path) => {
-    let isDone = false
-    await act(async () => {
-      const { message } = await call("POST", path, {})
-      isDone = true
-      return message
-    })
-    return isDone
-  }
+  const content = (/** @type {string} */ path) => act(async () => (await call("POST", path, {})).message)
   const decide = (/** @type {string} */ id, /** @type {string} */ what) =>
     act(async () => {
       await call("POST", `reports/${encodeURIComponent(id)}/${what}`, {})

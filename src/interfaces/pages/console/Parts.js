@@ -75,7 +75,8 @@ export const More = ({ next }) =>
 
 /**
  * Runs the actions of an operator, one at a time, and shows the outcome of each action.
- * @returns {{ said: any, act: (run: () => Promise<string | undefined | void>) => Promise<void>, busy: boolean }}
+ * @returns {{ said: any, act: (run: () => Promise<string | undefined | void>) => Promise<boolean>, busy: boolean }} `act`
+ * returns whether the action succeeded.
  */
 export const useActions = () => {
   const [state, setState] = useState(
@@ -90,8 +91,10 @@ export const useActions = () => {
       setState({ busy: true, text: null, bad: false })
       try {
         setState({ busy: false, text: (await run()) ?? "Done.", bad: false })
+        return true
       } catch (error) {
         setState({ busy: false, text: textOf(error), bad: true })
+        return false
       }
     }
   }
