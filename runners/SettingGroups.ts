@@ -32,6 +32,7 @@ const RULES: ReadonlyArray<Rule> = [
       "DRAIN_SECONDS"
     )
   },
+  { title: "The console behind a proxy", names: beginning("CONSOLE_") },
   { title: "Traces", names: beginning("OTEL_") },
   { title: "Database", names: beginning("DATA_DIR", "DATABASE_", "VACUUM_") },
   { title: "Backups", names: beginning("BACKUP_") },

@@ -44,6 +44,7 @@ describe("operators' commands without a server that runs", () => {
         S3_SECRET_ACCESS_KEY: "hidden-from-view",
         SMTP_URL: "smtp://parley:hidden-from-view@localhost",
         METRICS_TOKEN: "hidden-from-view",
+        CONSOLE_PROXY_SECRET: "hidden-from-view",
         RUNNER_SECRET: "hidden-from-view",
         OTEL_EXPORTER_OTLP_HEADERS: "authorization=hidden-from-view"
       }

@@ -1,7 +1,8 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { createServer } from "node:http"
+import { createServer, request } from "node:http"
 import type { AddressInfo } from "node:net"
 import type { Browser } from "playwright-core"
+import { freePort } from "../../runners/local/FreePort.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
 import { newLink, Operating } from "../support/Operating.ts"
@@ -28,10 +29,10 @@ const PLACES = [
   "Sessions"
 ]
 
-/** Every text in an answer of the API with markup behind it, but for times and cursors. */
+/** Every text in an answer of the API with markup behind it, but for times, cursors and roles. */
 const spoilt = (value: unknown, key = ""): unknown =>
   typeof value === "string"
-    ? /^\d{4}-\d\d-\d\dT/.test(value) || key === "next_cursor" ? value : `${value}${EVIL}`
+    ? /^\d{4}-\d\d-\d\dT/.test(value) || ["next_cursor", "role"].includes(key) ? value : `${value}${EVIL}`
     : Array.isArray(value)
     ? value.map((one) => spoilt(one, key))
     : typeof value === "object" && value !== null
@@ -112,11 +113,11 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await go("Settings")
     const settings = page.getByRole("region", { name: "Settings" })
     await settings.getByRole("row").filter({ hasText: "environment" }).first().waitFor()
-    assert.strictEqual(await settings.getByText("LIMITS_COLD_WINDOW_SECONDS").count(), 0)
-    await page.getByLabel("Name contains").fill("cold_window")
+    assert.strictEqual(await settings.getByText("MAIL_FROM").count(), 0)
+    await page.getByLabel("Name contains").fill("mail_from")
     await page.getByRole("button", { name: "Find" }).click()
-    await page.getByLabel("Show", { exact: true }).selectOption("all")
-    await settings.getByRole("row").filter({ hasText: "LIMITS_COLD_WINDOW_SECONDS" }).getByText("default").waitFor()
+    await page.locator("main select").selectOption("all")
+    await settings.getByRole("row").filter({ hasText: "MAIL_FROM" }).getByText("default").waitFor()
     await watched.accessible()
 
     await go("Agents")
@@ -259,6 +260,74 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     assert.strictEqual((await bob.http.get("/v1/agents/me")).status, 401)
     await watched.accessible()
     await watched.close()
+  })
+
+  it("a proxy that has authenticated the person opens the page; what was ended stays ended", async () => {
+    let person = "max@example.com"
+    let inner: Server | undefined
+    const proxy = createServer((incoming, response) => {
+      if (person === "" || inner === undefined) {
+        response.writeHead(403, { "content-type": "text/html" }).end("Sign in at the proxy.")
+        return
+      }
+      const { headers, method = "GET", url = "/" } = incoming
+      const named = { ...headers, "x-parley-person": person, "x-parley-proxy-secret": "a-secret-of-this-test" }
+      const forwarded = request(new URL(url, inner.url), { method, headers: named }, (answer) => {
+        response.writeHead(answer.statusCode ?? 502, answer.headers)
+        answer.pipe(response)
+      })
+      response.on("close", () => forwarded.destroy())
+      incoming.pipe(forwarded.on("error", () => response.destroy()))
+    })
+    await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve))
+    const url = `http://127.0.0.1:${(proxy.address() as AddressInfo).port}`
+    inner = await startServer({
+      env: {
+        PORT: String(await freePort()),
+        PUBLIC_URL: url,
+        CONSOLE_PROXY_ADDRESSES: "127.0.0.1",
+        CONSOLE_PROXY_PEOPLE: "max@example.com=max:moderator",
+        CONSOLE_PROXY_SECRET: "a-secret-of-this-test"
+      }
+    })
+    const watched = await Watched.open(browser, url)
+    watched.lenient = true
+    const { page } = watched
+    try {
+      await page.goto(`${url}/console`)
+      await page.getByRole("heading", { name: "Overview" }).waitFor()
+      await page.getByText("max (moderator)").waitFor()
+      // What a moderator may not do is not offered.
+      const navigation = page.getByRole("navigation", { name: "Console" })
+      assert.strictEqual(await navigation.getByRole("link", { name: "Settings" }).count(), 0)
+      await navigation.getByRole("link", { name: "Invitations" }).click()
+      await page.getByRole("button", { name: "Invite" }).waitFor()
+      await navigation.getByRole("link", { name: "Agents" }).click()
+      await page.getByRole("region", { name: "Agents" }).or(page.getByText("No agent matches.")).waitFor()
+      assert.strictEqual(await page.getByText("Create an agent").count(), 0)
+
+      await page.getByRole("button", { name: "Sign out" }).click()
+      await page.getByRole("button", { name: "Sign in again" }).click()
+      await page.getByText("max (moderator)").waitFor()
+      const operator = await Operating.program(inner)
+      const { sessions } = await operator.ok<
+        { readonly sessions: ReadonlyArray<{ readonly id: string; readonly kind: string }> }
+      >("GET", "/sessions")
+      for (const { id, kind } of sessions) if (kind === "session") await operator.ok("DELETE", `/sessions/${id}`)
+      await page.getByText("The session is over.").waitFor()
+      await page.getByRole("button", { name: "Sign in again" }).click()
+      await page.getByText("max (moderator)").waitFor()
+
+      person = ""
+      // Any of the page's calls finds out. It may be one that comes before this click.
+      void navigation.getByRole("link", { name: "Groups" }).click().catch(() => undefined)
+      await page.getByText("A proxy in front of the server does not let you through.").waitFor()
+    } finally {
+      await watched.close()
+      proxy.closeAllConnections()
+      proxy.close()
+      await inner.stop()
+    }
   })
 
   it("165. a page of another origin can change nothing with an operator's cookie, and see nothing; no secret is logged or kept", async () => {

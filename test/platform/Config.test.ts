@@ -326,10 +326,10 @@ describe("variables that are no settings", () => {
       const [port, ...limits] = error.problems
       assert.match(port ?? "", /^PORT: /)
       assert.deepStrictEqual(limits.slice(0, 2), [
-        "LIMITS_SENDS_PER_SEC: no limit has this name; the most similar name is LIMITS_SENDS_PER_SECOND",
-        "LIMITS_OTP_ATTEMPS: no limit has this name; the most similar name is LIMITS_OTP_ATTEMPTS"
+        "LIMITS_SENDS_PER_SEC: no setting has this name; the most similar name is LIMITS_SENDS_PER_SECOND",
+        "LIMITS_OTP_ATTEMPS: no setting has this name; the most similar name is LIMITS_OTP_ATTEMPTS"
       ])
-      assert.match(limits[2] ?? "", /^LIMITS_WHATEVER: no limit has this name; the most similar name is LIMITS_/)
+      assert.match(limits[2] ?? "", /^LIMITS_WHATEVER: no setting has this name; the most similar name is LIMITS_/)
     }))
 })
 

@@ -51,8 +51,16 @@ export class WebProxy {
       stream?.setEncoding("utf8").on("data", (text: string) => (this.#log += text))
   }
 
-  /** Starts it on a port of this machine, in front of the server at `upstream` (host and port). */
-  static async start(file: typeof WEB_PROXIES[number], port: number, upstream: string): Promise<WebProxy> {
+  /**
+   * Starts it on a port of this machine, in front of the server at `upstream` (host and port). nginx has `included` in
+   * its block of the server.
+   */
+  static async start(
+    file: typeof WEB_PROXIES[number],
+    port: number,
+    upstream: string,
+    included = ""
+  ): Promise<WebProxy> {
     const folder = await mkdtemp(join(tmpdir(), "parley-web-proxy-"))
     const [key, certificate] = [join(folder, "key.pem"), join(folder, "certificate.pem")]
     const words =
@@ -83,7 +91,8 @@ export class WebProxy {
       ["server_name parley.example.com;", "server_name localhost;"],
       ["/etc/letsencrypt/live/parley.example.com/fullchain.pem", certificate],
       ["/etc/letsencrypt/live/parley.example.com/privkey.pem", key],
-      ["127.0.0.1:3000", upstream]
+      ["127.0.0.1:3000", upstream],
+      ["\tlocation / {", `${included}\n\tlocation / {`]
     ])
     const folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) =>
       [name, join(folder, name)] as const

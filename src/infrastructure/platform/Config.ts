@@ -2,8 +2,10 @@ import { Context, Data, Effect, Layer, Redacted, Result } from "effect"
 import {
   anyText,
   backupPlace,
+  consolePeople,
   domains,
   int,
+  longSecret,
   make,
   maybe,
   networks,
@@ -114,6 +116,24 @@ export const settings = {
     networks,
     "addresses of the proxies in front of the server, to which HTTP_CONNECTIONS_PER_PEER does not apply",
     "loopback; while TRUST_PROXY is above 0, every address"
+  ),
+  CONSOLE_PROXY_PEOPLE: make(
+    consolePeople,
+    [],
+    "operators whom a proxy may sign in to the console; the proxy sends the first name, in the header X-Parley-Person, and the audit log shows the second",
+    { shown: "nobody" }
+  ),
+  CONSOLE_PROXY_ADDRESSES: make(
+    networks,
+    [],
+    "addresses from which this proxy connects to the server",
+    { shown: "none" }
+  ),
+  CONSOLE_PROXY_SECRET: maybe(
+    longSecret,
+    "secret that this proxy sends, in the header X-Parley-Proxy-Secret",
+    "none",
+    true
   ),
   ECHO_OWN: make(oneOf("on", "off"), "on", "on sends an agent's own messages to its own sockets too"),
   ALLOWED_ORIGINS: make(
@@ -601,6 +621,14 @@ const disagreements = (config: Settings): ReadonlyArray<Disagreement> => {
       problem: `must be at most HELD_BYTES, ${config.HELD_BYTES}, because the bytes of a peer count for the server too`
     },
     {
+      names: ["CONSOLE_PROXY_PEOPLE", "CONSOLE_PROXY_ADDRESSES", "CONSOLE_PROXY_SECRET", "PUBLIC_URL"],
+      holds: config.CONSOLE_PROXY_PEOPLE.length > 0 &&
+        (config.CONSOLE_PROXY_ADDRESSES.length === 0 || config.CONSOLE_PROXY_SECRET === undefined ||
+          config.PUBLIC_URL === undefined),
+      problem:
+        "set it together with CONSOLE_PROXY_ADDRESSES, CONSOLE_PROXY_SECRET and PUBLIC_URL; otherwise nobody can sign in"
+    },
+    {
       names: ["PRESENCE_LIFETIME_SECONDS", "SOCKETS_PING_SECONDS", "SOCKETS_PONG_SECONDS"],
       holds: config.PRESENCE_LIFETIME_SECONDS <= signOfLife,
       problem:
@@ -610,10 +638,10 @@ const disagreements = (config: Settings): ReadonlyArray<Disagreement> => {
 }
 
 /**
- * Whether an unknown setting stops the start. A misspelled limit does, because otherwise nobody would notice in time
- * that the limit is not in force.
+ * Whether an unknown setting stops the start. A misspelled limit does, and a misspelled setting of who may sign in,
+ * because otherwise nobody would notice in time that it is not in force.
  */
-const stops = ({ name }: UnknownSetting): boolean => name.startsWith("LIMITS_")
+const stops = ({ name }: UnknownSetting): boolean => /^(?:LIMITS|CONSOLE)_/.test(name)
 
 /** Where each setting that is set comes from: `environment`, or a file with the line. */
 type Sources = ReadonlyMap<string, string>
@@ -662,7 +690,7 @@ const read: Effect.Effect<Read> = Effect.map(Environment, (environment) => {
     for (const unknown of unknownSettings(variables, Object.keys(settings))) {
       const { name, nearest } = unknown
       if (stops(unknown))
-        problems.push(`${where(name)}${name}: no limit has this name; the most similar name is ${nearest}`)
+        problems.push(`${where(name)}${name}: no setting has this name; the most similar name is ${nearest}`)
       else {
         warnings.push(
           `${where(name)}${name} is set, but Parley has no such setting; the most similar name is ${nearest}`
@@ -738,7 +766,7 @@ export const effective = (config: Settings, origins: Sources): ReadonlyArray<Eff
   (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(
     ([name, { about, fallback, secret, shown }]) => {
       const value = config[name]
-      const isDefault = value === fallback
+      const isDefault = value === fallback || String(value) === "" && String(fallback) === ""
       const instead = name === "S3_BUCKET" && config.SHARED_DIR !== undefined ? "none: files in SHARED_DIR" : shown
       const text = isDefault
         ? instead

@@ -91,6 +91,46 @@ export const domains: Setting<ReadonlyArray<string>>["parse"] = (text) => {
     : Result.fail("expected domain names such as example.com with commas between them, or none")
 }
 
+/** A person whom a proxy signs in to the console. `name` is what the proxy sends, in lower case. */
+export interface ConsolePerson {
+  readonly name: string
+  readonly person: string
+  readonly role: "viewer" | "moderator" | "operator"
+}
+
+/** The audit log uses the names `server` and `enforcement` itself. */
+const PERSON =
+  /^([!-+\--~]{1,254})=(?!(?:server|enforcement):)([a-z0-9][a-z0-9._-]{0,99}):(viewer|moderator|operator)$/i
+
+/** Splits what `consolePeople` accepts. */
+export const consolePerson = (entry: string): ConsolePerson | undefined => {
+  const [, name, person, role] = PERSON.exec(entry) ?? []
+  return name === undefined || person === undefined || role === undefined
+    ? undefined
+    : { name: name.toLowerCase(), person, role: role.toLowerCase() as ConsolePerson["role"] }
+}
+
+/** Parses people whom a proxy signs in: `NAME=PERSON:ROLE`, separated by commas, or `none`. */
+export const consolePeople: Setting<ReadonlyArray<string>>["parse"] = (text) => {
+  const parts = text === "none" ? [] : text.split(",").map((part) => part.trim())
+  const people = parts.map(consolePerson)
+  const different = (of: (person: ConsolePerson) => string) =>
+    new Set(people.map((one) => one === undefined ? "" : of(one).toLowerCase())).size === people.length
+  return people.includes(undefined)
+    ? Result.fail(
+      "expected two names and a role, such as nina@example.com=nina:operator, with commas between the people, or none"
+    )
+    : different(({ name }) => name) && different(({ person }) => person)
+    ? Result.succeed(parts)
+    : Result.fail("expected each person once")
+}
+
+/** Accepts a secret of at least 16 characters that a header can carry. */
+export const longSecret: Setting<Redacted.Redacted<string>>["parse"] = (text) =>
+  /^[!-~]{16,}$/.test(text) && !/change-this/i.test(text)
+    ? Result.succeed(Redacted.make(text))
+    : Result.fail("expected a secret of your own, at least 16 visible ASCII characters")
+
 /** Parses IP addresses and networks in CIDR notation, separated by commas, or `none`. */
 export const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
   const parts = text === "none" ? [] : text.split(",").map((part) => part.trim())

@@ -38,8 +38,8 @@ const example = {
 } as const
 
 /**
- * The endpoint that signs an operator in with a one-time link (wire.md O.1). It is the only one that needs no session
- * or token.
+ * The endpoints that sign an operator in, with a one-time link or by a proxy (wire.md O.1). Only they need no session or
+ * token.
  */
 export class SignInApi extends HttpApiGroup.make("door")
   .add(
@@ -52,7 +52,19 @@ export class SignInApi extends HttpApiGroup.make("door")
       description: "Turns the token of a one-time link into a session, once, and sets its cookie.",
       body: { token: "opl_…" },
       answer: { ...example, node: "10.0.0.5:14431", version: "0.2.0" }
-    }))
+    })),
+    HttpApiEndpoint.post("signInByProxy", "/console/api/session/proxy", { success: Session, error: NotFound })
+      .annotateMerge(documented({
+        summary: "Sign in by a proxy",
+        description:
+          "Opens a session for the person whom the proxy of CONSOLE_PROXY_PEOPLE names, and sets its cookie. If no proxy names anybody, the answer is 404.",
+        answer: {
+          ...example,
+          name: "proxy",
+          node: "10.0.0.5:14431",
+          version: "0.2.0"
+        }
+      }))
   )
   .annotateMerge(OpenApi.annotations({ title: "Door", description: "Signing in." }))
 {}

@@ -1,5 +1,7 @@
+import { Budgets } from "#domain/auth/Budgets"
 import { uncheckedText } from "#infrastructure/http/BufferedRequest"
 import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
+import { ownOrigin } from "#infrastructure/http/Origins"
 import { Config } from "#infrastructure/platform/Config"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { VERSION } from "#infrastructure/platform/Version"
@@ -7,7 +9,7 @@ import { RateLimits } from "#infrastructure/rates/RateLimits"
 import type { RateRule } from "#infrastructure/rates/RateRule"
 import { confirm } from "#infrastructure/wire/Confirmation"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
-import { type Access, ConsoleAccess, SESSION_MS } from "#interfaces/operator/ConsoleAccess"
+import { type Access, ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { Nodes } from "#interfaces/operator/Nodes"
 import { Effect, Option, Schema } from "effect"
 import { HttpServerResponse } from "effect/http"
@@ -15,9 +17,12 @@ import { HttpApiBuilder } from "effect/http-api"
 import { AccessApi, SignInApi } from "./AccessApi.ts"
 import { consoleDocument } from "./ConsoleApi.ts"
 import { consoleApiOf, COOKIE, CurrentOperator, hidden } from "./ConsoleAuthorization.ts"
+import { personNamedBy } from "./ProxySignIn.ts"
 
 /** How often an IP address may try to redeem a link. Every attempt counts. */
 const REDEEM: RateRule = { name: "console_redeem", limit: 10, windowMs: 600_000, window: "10 minutes" }
+/** How often a proxy may sign a person in. */
+const BY_PROXY: RateRule = { name: "console_proxy", limit: 20, windowMs: 600_000, window: "10 minutes" }
 
 const decodeToken = Schema.decodeUnknownOption(Schema.fromJsonString(Schema.Struct({ token: Schema.String })))
 
@@ -40,9 +45,20 @@ export const cookieOf = (url: string, token: string, seconds: number): string =>
 export const DoorHttp = HttpApiBuilder.group(consoleApiOf(SignInApi), "door", (handlers) =>
   Effect.gen(function*() {
     const access = yield* ConsoleAccess
+    const budgets = yield* Budgets
     const config = yield* Config
     const limits = yield* RateLimits
     const nodes = yield* Nodes
+    const personOf = personNamedBy(config)
+    const opened = ({ access, token }: { readonly access: Access; readonly token: string }) =>
+      HttpServerResponse.jsonUnsafe(
+        { ...shown(access), node: nodes.self(), version: VERSION },
+        {
+          headers: {
+            "set-cookie": cookieOf(publicUrl(config), token, (access.expiresAt - access.createdAt) / 1_000)
+          }
+        }
+      )
     return handlers.handleRaw(
       "redeem",
       Effect.fnUntraced(function*({ request }) {
@@ -50,11 +66,18 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(SignInApi), "door", (h
         // Decode the body here, so that a caller who is not an operator gets the same response for every body.
         const given = Option.getOrUndefined(decodeToken(yield* uncheckedText(request)))
         const redeemed = given === undefined ? undefined : yield* access.redeem(given.token)
-        if (redeemed === undefined) return yield* hidden()
-        return HttpServerResponse.jsonUnsafe(
-          { ...shown(redeemed.access), node: nodes.self(), version: VERSION },
-          { headers: { "set-cookie": cookieOf(publicUrl(config), redeemed.token, SESSION_MS / 1_000) } }
-        )
+        return redeemed === undefined ? yield* hidden() : opened(redeemed)
+      })
+    ).handleRaw(
+      "signInByProxy",
+      Effect.fnUntraced(function*({ request }) {
+        yield* budgets.ofAddress(request)
+        const named = personOf(request)
+        // The proxy may sign people in without a question, so a page of another server could cause the request.
+        if (named === undefined || request.headers["origin"] !== ownOrigin(config, request.headers["host"]))
+          return yield* hidden()
+        yield* limits.take(BY_PROXY, named.person)
+        return opened(yield* access.byProxy(named.person, named.role))
       })
     )
   }))

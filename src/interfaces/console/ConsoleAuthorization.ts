@@ -6,11 +6,12 @@ import { lowerCase } from "#infrastructure/wire/Text"
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { Forbidden, NotFound, RateLimited, Unavailable } from "#infrastructure/wire/WireError"
 import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
-import { type Access, ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { type Access, ConsoleAccess, isByProxy, namedOf } from "#interfaces/operator/ConsoleAccess"
 import { Role } from "#interfaces/operator/ConsoleAccessRepo"
 import { Cause, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
+import { personNamedBy } from "./ProxySignIn.ts"
 
 export const COOKIE = "parley_console"
 
@@ -93,7 +94,8 @@ const detailOf = (url: string, path: string): string | null => {
 }
 
 /**
- * Admits operators with a session's cookie or a program token (wire.md O.1), and the command line. Writes the audit row
+ * Admits operators with a session's cookie or a program token (wire.md O.1), and the command line. A session that a
+ * proxy has opened counts only while the proxy names its person. Writes the audit row
  * of a read before the response, and the audit row of a refused change. The handler of a change writes the audit row of
  * the change in the same commit.
  */
@@ -109,12 +111,17 @@ export class ConsoleAuthorization
       const audit = yield* AuditLog
       const budgets = yield* Budgets
       const config = yield* Config
+      const personOf = personNamedBy(config)
 
       const admit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest, looks: boolean) {
         yield* budgets.ofAddress(request)
         const { kind, token } = credentialOf(request)
         const operator = yield* access.check(kind, token, looks)
         if (operator === undefined) return yield* hidden()
+        if (isByProxy(operator)) {
+          const named = personOf(request)
+          if (named === undefined || namedOf(named.person, named.role) !== operator.operator) return yield* hidden()
+        }
         if (
           !looks && operator.kind === "session" &&
           request.headers["origin"] !== ownOrigin(config, request.headers["host"])

@@ -2,7 +2,7 @@ import { Config, effective, Origins } from "#infrastructure/platform/Config"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { iso } from "#infrastructure/wire/Text"
 import { Backups } from "#interfaces/operator/Backups"
-import { ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
+import { ConsoleAccess, isByProxy } from "#interfaces/operator/ConsoleAccess"
 import { GrantAdmin } from "#interfaces/operator/GrantAdmin"
 import { NodeProblems } from "#interfaces/operator/NodeProblems"
 import { Nodes } from "#interfaces/operator/Nodes"
@@ -15,6 +15,8 @@ import { NodesApi } from "./NodesApi.ts"
 
 /** How long all streams share one overview. It is slightly shorter than the second between two events. */
 const CACHE_TTL = "800 millis"
+/** After how many events a stream of a session by a proxy ends, so that the proxy admits the person to the next one. */
+const PROXY_EVENTS = 60
 /** How long the overview waits for the number of connections. */
 const COUNT_TIMEOUT = "800 millis"
 
@@ -62,19 +64,21 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
         ),
       stream: Effect.fnUntraced(function*({ request }) {
         const { kind, token } = credentialOf(request)
+        const last = isByProxy(yield* CurrentOperator) ? PROXY_EVENTS : Infinity
         const events = Stream.unfold(
-          "first" as "first" | "next" | "over",
-          Effect.fnUntraced(function*(state) {
-            if (state === "over") return undefined
-            if (state === "next") {
+          0 as number | "over",
+          Effect.fnUntraced(function*(sent) {
+            if (sent === "over") return undefined
+            if (sent >= last) return [event("end", { reason: "The proxy is asked again." }), "over"] as const
+            if (sent > 0) {
               yield* Effect.sleep("1 second")
               // Run both at once, so that an outage of the database is shown without a delay.
               const [reason, now] = yield* Effect.all([ended(kind, token), shared], { concurrency: "unbounded" })
               return reason === undefined
-                ? [event("overview", now), "next"] as const
+                ? [event("overview", now), sent + 1] as const
                 : [event("end", { reason }), "over"] as const
             }
-            return [event("overview", yield* shared), "next"] as const
+            return [event("overview", yield* shared), 1] as const
           })
         )
         return HttpServerResponse.stream(events, {

@@ -11,6 +11,8 @@ const DAY_MS = 86_400_000
 /** How long a one-time link is valid, and how long a session is valid, in milliseconds (wire.md O). */
 export const LINK_MS = 5 * MINUTE_MS
 export const SESSION_MS = 12 * 60 * MINUTE_MS
+/** The name of the sessions that a proxy has opened. */
+const BY_PROXY = "proxy"
 /** How long after its last check a credential may still read while the database does not respond, in milliseconds. */
 const REMEMBERED_MS = 5 * MINUTE_MS
 const MAX_REMEMBERED = 100
@@ -28,7 +30,7 @@ export interface Access {
   /** The person, with the role unless it is `operator`, as the audit log names them. */
   readonly operator: string
   readonly role: Role
-  /** The name of a program token; null for a session. */
+  /** The name of a program token; `proxy` for a session that a proxy has opened; null for other sessions. */
   readonly name: string | null
   readonly createdAt: number
   readonly lastUsedAt: number | null
@@ -44,6 +46,9 @@ export interface IssuedAccess {
 /** The prefix of each kind of credential. It shows the kind without a query. */
 const PREFIX = { link: "opl", session: "ops", token: "opt" } as const
 const FORM = /^op[lst]_[A-Za-z0-9_-]{43}$/
+
+/** Whether a proxy has opened this session. Then it is valid only for requests in which the proxy names the person. */
+export const isByProxy = ({ kind, name }: Access): boolean => kind === "session" && name === BY_PROXY
 
 /** Whether a request comes from the command line, also through another server's HTTP port. */
 export const isFromCommandLine = ({ createdAt, expiresAt }: Access): boolean =>
@@ -61,7 +66,7 @@ const hashesOf = (token: string): Hashes => ({
 const isOf = (kind: keyof typeof PREFIX, token: string): boolean => token.startsWith(PREFIX[kind]) && FORM.test(token)
 
 /** How the audit log names a person with a role. */
-const namedOf = (person: string, role: Role): string => role === "operator" ? person : `${person} (${role})`
+export const namedOf = (person: string, role: Role): string => role === "operator" ? person : `${person} (${role})`
 
 const accessOf = (row: AccessRow): Access => ({
   ...row,
@@ -86,6 +91,11 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
   ) => Effect.Effect<IssuedAccess, Unavailable>
   /** Creates a token for one command of `npm run admin`. It is valid for a minute. */
   readonly commandToken: (operator: string) => Effect.Effect<IssuedAccess, Unavailable>
+  /** Creates a session of a person whom a proxy has signed in. */
+  readonly byProxy: (
+    person: string,
+    role: Role
+  ) => Effect.Effect<{ readonly access: Access; readonly token: string }, Unavailable>
   /** Exchanges a link's token for a session; undefined if the token is unknown, used or expired. */
   readonly redeem: (
     token: string
@@ -119,7 +129,24 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
         return { token, id: `${PREFIX[kind]}_${ids.bytes(9).toString("hex")}` }
       }
 
-      const issue = Effect.fnUntraced(function*(
+      const insert = Effect.fnUntraced(function*(given: {
+        readonly kind: "link" | "session" | "token"
+        readonly operator: string
+        readonly role: Role
+        readonly name: string | null
+        readonly lifeMs: number
+        readonly action: string
+        readonly maker: string
+        readonly detail: string | null
+      }) {
+        const { lifeMs, ...row } = given
+        const { id, token } = fresh(row.kind)
+        const at = now()
+        const expiresAt = at + lifeMs
+        yield* repo.insert({ ...row, id, hash: hashOf(token, row.role), at, expiresAt })
+        return { access: { id, operator: row.operator, name: row.name, createdAt: at, expiresAt }, token }
+      })
+      const issue = (
         kind: "link" | "token",
         operator: string,
         role: Role,
@@ -127,13 +154,14 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
         lifeMs: number,
         action: string,
         maker = operator
-      ) {
-        const { id, token } = fresh(kind)
-        const at = now()
-        const expiresAt = at + lifeMs
-        yield* repo.insert({ id, kind, hash: hashOf(token, role), operator, role, name, at, expiresAt, action, maker })
-        return { access: { id, operator, name, expiresAt }, token }
-      })
+      ) => {
+        const detail = [
+          ...name === null ? [] : [name],
+          ...maker === operator ? [] : [`for ${JSON.stringify(operator)}`],
+          ...role === "operator" ? [] : [`as ${role}`]
+        ].join(", ")
+        return insert({ kind, operator, role, name, lifeMs, action, maker, detail: detail === "" ? null : detail })
+      }
 
       const remember = (token: string, access: Access | undefined): void => {
         remembered.delete(token)
@@ -150,6 +178,21 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
         program: (operator, name, days, role) =>
           issue("token", operator, role, name, days * DAY_MS, "make program token"),
         commandToken: (operator) => issue("token", operator, "operator", "npm run admin", COMMAND_TOKEN_MS, ASKS),
+        byProxy: Effect.fnUntraced(function*(person, role) {
+          const maker = namedOf(person, role)
+          const made = yield* insert({
+            kind: "session",
+            operator: person,
+            role,
+            name: BY_PROXY,
+            lifeMs: SESSION_MS,
+            action: "open console session",
+            maker,
+            detail: "signed in by the proxy"
+          })
+          const access: Access = { ...made.access, kind: "session", operator: maker, role, lastUsedAt: null }
+          return { access, token: made.token }
+        }),
         redeem: Effect.fnUntraced(function*(token) {
           if (!isOf("link", token)) return undefined
           const session = fresh("session")

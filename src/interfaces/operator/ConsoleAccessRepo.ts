@@ -38,7 +38,7 @@ const NAMED = `operator || CASE WHEN role = 'operator' THEN '' ELSE ' (' || role
 export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
   readonly insert: (row: {
     readonly id: string
-    readonly kind: "link" | "token"
+    readonly kind: "link" | "session" | "token"
     readonly hash: Buffer
     readonly operator: string
     readonly role: Role
@@ -46,8 +46,9 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly at: number
     readonly expiresAt: number
     readonly action: string
-    /** The operator who makes the link or token. The audit row is in this name. */
+    /** The operator whom the audit row names. */
     readonly maker: string
+    readonly detail: string | null
   }) => Effect.Effect<void, Unavailable>
   /**
    * Uses up a link and creates its session; undefined if there is no such valid link. Of two concurrent calls, only one
@@ -79,20 +80,14 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
       const matches = ({ moderator, operator, viewer }: Hashes) =>
         sql`(token_hash, role) IN ((${operator}::bytea, 'operator'), (${moderator}::bytea, 'moderator'), (${viewer}::bytea, 'viewer'))`
       return ConsoleAccessRepo.of({
-        insert: ({ action, at, expiresAt, hash, id, kind, maker, name, operator, role }) =>
+        insert: ({ action, at, detail, expiresAt, hash, id, kind, maker, name, operator, role }) =>
           Effect.asVoid(query`
             WITH gone AS (DELETE FROM console_access WHERE expires_at < ${at - KEPT_MS}),
             made AS (
               INSERT INTO console_access (id, kind, token_hash, operator, role, name, created_at, expires_at)
               VALUES (${id}, ${kind}, ${hash}, ${operator}, ${role}, ${name}, ${at}, ${expiresAt})
             )
-            INSERT INTO audit_log (at, operator, action, reason) VALUES (${at}, ${maker}, ${action}, ${
-            [
-              ...name === null ? [] : [name],
-              ...maker === operator ? [] : [`for ${JSON.stringify(operator)}`],
-              ...role === "operator" ? [] : [`as ${role}`]
-            ].join(", ") || null
-          })`),
+            INSERT INTO audit_log (at, operator, action, reason) VALUES (${at}, ${maker}, ${action}, ${detail})`),
         redeem: ({ at, expiresAt, hashes, id, links }) =>
           Effect.map(
             query<AccessRow>`

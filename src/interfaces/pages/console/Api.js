@@ -16,8 +16,10 @@ export const textOf = (error) => error instanceof Error ? error.message : String
 
 export const streamUrl = () => new URL("stream", base).href
 
-/** Called when the operator's session no longer exists. @type {{ current: () => void }} */
+/** Called when the operator's session no longer counts. @type {{ current: (why: string) => void }} */
 export const onOutside = { current: () => undefined }
+
+const BEFORE_PROXY = "A proxy in front of the server does not let you through. Reload this page to sign in there."
 
 /**
  * Calls the operators' API with the session's cookie.
@@ -33,19 +35,26 @@ export const call = async (method, path, body) => {
       method,
       credentials: "same-origin",
       cache: "no-store",
+      redirect: "manual",
       ...body === undefined ? {} : { headers: { "content-type": "application/json" }, body: JSON.stringify(body) },
       signal: AbortSignal.timeout(20_000)
     })
   } catch {
     throw new Refused(0, "The server does not answer.")
   }
+  // Every answer of the server is JSON. Anything else is of a proxy in front of it, which wants the person to sign in.
+  const isOwn = (response.headers.get("content-type") ?? "").includes("json")
+  if (!isOwn && response.status < 500) {
+    onOutside.current(BEFORE_PROXY)
+    throw new Refused(403, BEFORE_PROXY)
+  }
   const answer = await response.json().catch(() => ({}))
   if (response.ok) return answer
   // A 404 means that there is no session, or that the requested resource does not exist. This call finds out which of
   // the two is the case.
-  if (response.status === 404 && path !== "session") {
+  if (response.status === 404 && !["session", "session/proxy"].includes(path)) {
     call("GET", "session").catch((error) => {
-      if (error instanceof Refused && error.status === 404) onOutside.current()
+      if (error instanceof Refused && error.status === 404) onOutside.current("The session is over.")
     })
   }
   throw new Refused(

@@ -39,23 +39,35 @@ const leave = async () => {
   session.value = null
 }
 
+/** The session of this browser or, without one, a new session if a proxy has signed the person in. */
+const current = async () => {
+  try {
+    return await call("GET", "session")
+  } catch (error) {
+    if (!(error instanceof Refused) || error.status !== 404) throw error
+    await call("POST", "session/proxy")
+    // A browser that does not keep the cookie has no session.
+    return await call("GET", "session")
+  }
+}
+
 const begin = async () => {
   const token = /^#(?:token=)?(opl_[\w-]+)$/.exec(location.hash)?.[1]
   // The token can be used only once. Remove it from the URL and so from the browser's history.
   if (token !== undefined) history.replaceState(null, "", location.pathname)
   for (let attempt = 0;; attempt++) {
     try {
-      session.value = token === undefined ? await call("GET", "session") : await call("POST", "session", { token })
+      session.value = await (token === undefined ? current() : call("POST", "session", { token }))
       problem.value = null
       return
     } catch (error) {
       if (error instanceof Refused && error.status !== 0 && error.status < 500) {
         session.value = null
-        problem.value = token === undefined
+        problem.value = error.status !== 404
+          ? textOf(error)
+          : token === undefined
           ? null
-          : error.status === 404
-          ? "This link was used already, or is older than five minutes."
-          : textOf(error)
+          : "This link was used already, or is older than five minutes."
         return
       }
       problem.value = `${textOf(error)} The page tries again automatically.`
@@ -67,7 +79,8 @@ const begin = async () => {
 const Outside = () =>
   html`<main class="door"><section class="sign-in"><h2>Console</h2><${Problem} text=${problem.value} />
     <p>This page is for the operators of this server. Run this command on the server's machine. It prints a link that signs you in once:</p>
-    <pre class="command">npm run admin -- console</pre></section></main>`
+    <pre class="command">npm run admin -- console</pre>
+    <p><button type="button" onClick=${() => void begin()}>Sign in again</button></p></section></main>`
 
 /**
  * Decodes the part of a URL that names an agent, a group or a node; undefined if it is empty or cannot be decoded.
@@ -150,9 +163,9 @@ const Page = () =>
       : html`<${Inside} />`
   }</div>`
 
-onOutside.current = () => {
+onOutside.current = (why) => {
   session.value = null
-  problem.value = "The session is over."
+  problem.value = why
 }
 const place = () => {
   const path = location.hash.replace(/^#/, "")
