@@ -55,8 +55,7 @@ export class Prometheus {
     const example = await readFile(join(folder, "prometheus.yml"), "utf8")
     const config = example
       .replaceAll("_interval: 15s", "_interval: 1s")
-      .replace("127.0.0.1:3000", targets[0])
-      .replace("127.0.0.1:3001", targets[1])
+      .replace("- 127.0.0.1:3000", targets.map((target) => `- ${target}`).join("\n          "))
     for (const target of targets)
       if (!config.includes(target)) throw new Error(`no place for ${target} in prometheus.yml`)
     await writeFile(join(folder, "prometheus.yml"), config)
