@@ -2,6 +2,7 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { request } from "node:http"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { parleyHere } from "../support/Admin.ts"
+import { eventually } from "../support/Eventually.ts"
 import { Operating } from "../support/Operating.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
 
@@ -140,6 +141,15 @@ describe("sign-in by a proxy (wire.md O.1)", () => {
       assert.deepStrictEqual([response.status, await response.text()], [404, text], JSON.stringify(headers))
       assert.isEmpty(response.headers.getSetCookie())
     }
+    for (
+      const why of [
+        "X-Parley-Proxy-Secret is not CONSOLE_PROXY_SECRET",
+        "CONSOLE_PROXY_PEOPLE does not contain the name in X-Parley-Person",
+        "its Origin is not that of PUBLIC_URL"
+      ]
+    )
+      await eventually(why, () => server.stderr.includes(why) || undefined)
+    assert.notInclude(server.stderr, "another-secret-here-x")
     assert.strictEqual(await twice(server, HEADER, ["max@example.com", "nina@example.com"]), 404)
     assert.notStrictEqual(await twice(server, HEADER, ["max@example.com"]), 404)
   })
@@ -156,6 +166,8 @@ describe("sign-in by a proxy (wire.md O.1)", () => {
     const elsewhere = await startServer({ env: { ...env, PORT: port, ...other } })
     try {
       assert.strictEqual((await signIn(elsewhere, { ...GOOD, "x-forwarded-for": "10.9.9.9" })).status, 404)
+      const why = "CONSOLE_PROXY_ADDRESSES does not contain 127.0.0.1"
+      await eventually(why, () => elsewhere.stderr.includes(why) || undefined)
     } finally {
       await elsewhere.stop()
     }

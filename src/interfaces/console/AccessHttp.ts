@@ -3,6 +3,7 @@ import { uncheckedText } from "#infrastructure/http/BufferedRequest"
 import { addressKey, addressOf } from "#infrastructure/http/ClientAddress"
 import { ownOrigin } from "#infrastructure/http/Origins"
 import { Config } from "#infrastructure/platform/Config"
+import { LogThrottle, MINUTE_MS } from "#infrastructure/platform/LogThrottle"
 import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { VERSION } from "#infrastructure/platform/Version"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
@@ -11,7 +12,7 @@ import { confirm } from "#infrastructure/wire/Confirmation"
 import { iso, isoOrNull } from "#infrastructure/wire/Text"
 import { type Access, ConsoleAccess } from "#interfaces/operator/ConsoleAccess"
 import { Nodes } from "#interfaces/operator/Nodes"
-import { Effect, Option, Schema } from "effect"
+import { Effect, Option, Result, Schema } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { AccessApi, SignInApi } from "./AccessApi.ts"
@@ -50,6 +51,7 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(SignInApi), "door", (h
     const limits = yield* RateLimits
     const nodes = yield* Nodes
     const personOf = personNamedBy(config)
+    const refusals = new LogThrottle(MINUTE_MS)
     const opened = ({ access, token }: { readonly access: Access; readonly token: string }) =>
       HttpServerResponse.jsonUnsafe(
         { ...shown(access), node: nodes.self(), version: VERSION },
@@ -74,10 +76,17 @@ export const DoorHttp = HttpApiBuilder.group(consoleApiOf(SignInApi), "door", (h
         yield* budgets.ofAddress(request)
         const named = personOf(request)
         // The proxy may sign people in without a question, so a page of another server could cause the request.
-        if (named === undefined || request.headers["origin"] !== ownOrigin(config, request.headers["host"]))
+        const isOwn = request.headers["origin"] === ownOrigin(config, request.headers["host"])
+        if (Result.isFailure(named) || !isOwn) {
+          const why = Result.isFailure(named) ? named.failure : "its Origin is not that of PUBLIC_URL"
+          // Without a proxy, the page asks too, so only requests that name a person are logged.
+          if (request.headers["x-parley-person"] !== undefined)
+            yield* refusals.log(Effect.logWarning(`A sign-in to the console by a proxy was refused: ${why}`), why)
           return yield* hidden()
-        yield* limits.take(BY_PROXY, named.person)
-        return opened(yield* access.byProxy(named.person, named.role))
+        }
+        const { person, role } = named.success
+        yield* limits.take(BY_PROXY, person)
+        return opened(yield* access.byProxy(person, role))
       })
     )
   }))

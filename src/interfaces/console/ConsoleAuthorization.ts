@@ -8,7 +8,7 @@ import { Forbidden, NotFound, RateLimited, Unavailable } from "#infrastructure/w
 import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
 import { type Access, ConsoleAccess, isByProxy, namedOf } from "#interfaces/operator/ConsoleAccess"
 import { Role } from "#interfaces/operator/ConsoleAccessRepo"
-import { Cause, Context, Effect, Layer } from "effect"
+import { Cause, Context, Effect, Layer, Result } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import { personNamedBy } from "./ProxySignIn.ts"
@@ -95,9 +95,8 @@ const detailOf = (url: string, path: string): string | null => {
 
 /**
  * Admits operators with a session's cookie or a program token (wire.md O.1), and the command line. A session that a
- * proxy has opened counts only while the proxy names its person. Writes the audit row
- * of a read before the response, and the audit row of a refused change. The handler of a change writes the audit row of
- * the change in the same commit.
+ * proxy has opened counts only while the proxy names its person. Writes the audit row of a read before the response, and
+ * the audit row of a refused change. The handler of a change writes the audit row of the change in the same commit.
  */
 export class ConsoleAuthorization
   extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
@@ -120,7 +119,8 @@ export class ConsoleAuthorization
         if (operator === undefined) return yield* hidden()
         if (isByProxy(operator)) {
           const named = personOf(request)
-          if (named === undefined || namedOf(named.person, named.role) !== operator.operator) return yield* hidden()
+          if (Result.isFailure(named) || namedOf(named.success.person, named.success.role) !== operator.operator)
+            return yield* hidden()
         }
         if (
           !looks && operator.kind === "session" &&

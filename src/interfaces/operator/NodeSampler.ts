@@ -117,8 +117,8 @@ const FIVE_MINUTES = 288
 
 /**
  * The figures of this process, sampled once a second: the last sample, the seconds of the last minute, the minutes of
- * the last hour, and the last day in steps of five minutes. They are lost on restart. The samples come from the counters of the metrics, so they add no cost to
- * requests.
+ * the last hour, and the last day in steps of five minutes. They are lost on restart. The samples come from the
+ * counters of the metrics, so they add no cost to requests.
  */
 export class NodeSampler extends Context.Service<NodeSampler, {
   /** The last sample; undefined during the first second. */
