@@ -321,6 +321,35 @@ const suite = (it: Vitest.MethodsNonLive<Modules>) => {
       assert.strictEqual(yield* statusOf(other), "active")
     }))
 
+  it.effect("groups are handed over once a suspension is seen, and are otherwise looked for every five seconds", () =>
+    Effect.gen(function*() {
+      const [target] = (yield* newAgents(1)) as [Party]
+      const enforcement = yield* Enforcement
+      const watch = yield* EnforcementWatch
+      const sql = yield* SqlClient.SqlClient
+      const queue = sql`INSERT INTO handovers (agent_id, since) VALUES ('agt_none', 0)`
+      const handedOver = Effect.map(watch.handOverDue, ({ rows }) => rows)
+      yield* watch.look
+      yield* handedOver
+      yield* queue
+      assert.strictEqual(yield* handedOver, 0)
+      yield* enforcement.suspend({ agentId: target.id, operator: "ops", reason: null })
+      yield* watch.look
+      assert.strictEqual(yield* handedOver, 2)
+      yield* watch.look
+      yield* queue
+      assert.strictEqual(yield* handedOver, 0)
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual(yield* handedOver, 1)
+      // What fails stays due.
+      yield* sql`INSERT INTO group_members (group_id, agent_id, role, joined_at, joined_seq) VALUES ('none', 'agt_none', 'admin', 0, 0)`
+      yield* queue
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual(yield* tagOf(watch.handOverDue), "Unavailable")
+      yield* sql`DELETE FROM group_members WHERE agent_id = 'agt_none'`
+      assert.strictEqual(yield* handedOver, 1)
+    }))
+
   it.effect("a suspended agent is sent to without a cap, replays nothing, and hands over the groups that it alone led", () =>
     Effect.gen(function*() {
       const [target, peer] = (yield* newAgents(2)) as [Party, Party]

@@ -18,6 +18,8 @@ const POLL_INTERVAL = "400 millis"
  */
 const OVERLAP_MS = 30_000
 const BATCH_ROWS = 500
+/** How often handovers are looked for although this node has seen no new suspension, in milliseconds. */
+const UNSEEN_HANDOVERS_MS = 5_000
 
 /**
  * Applies suspensions by other nodes and by operators' commands: removes the account from the cache (Agents) and closes
@@ -32,6 +34,11 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
    * admin.
    */
   readonly handOver: Effect.Effect<Batch, Unavailable>
+  /**
+   * Does the same if `look` has seen a suspension since the last complete handover, and otherwise only every five
+   * seconds, because there is nearly always nothing to do.
+   */
+  readonly handOverDue: Effect.Effect<Batch, Unavailable>
 }>()("parley/enforcement/EnforcementWatch") {
   static readonly layer = Layer.effect(
     EnforcementWatch,
@@ -42,6 +49,8 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
       const repo = yield* EnforcementRepo
       let looked = yield* Clock.currentTimeMillis
       let known = new Map<string, number>()
+      let isDue = true
+      let handedOver = looked
 
       const look = Effect.gen(function*() {
         const now = yield* Clock.currentTimeMillis
@@ -52,7 +61,10 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
           for (const one of some) {
             const { id, suspendedAt } = one
             seen.set(id, suspendedAt)
-            if (known.get(id) !== suspendedAt) agents.forget(id)
+            if (known.get(id) !== suspendedAt) {
+              agents.forget(id)
+              isDue = true
+            }
             // A stale cache may have let a socket in since the last poll.
             liveAgents.live(id)?.disconnect(SUSPENDED)
             after = one
@@ -81,7 +93,21 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
         return batchUpTo(BATCH_ROWS)(some.length)
       })
 
-      return EnforcementWatch.of({ look, handOver })
+      const handOverDue = Effect.gen(function*() {
+        const now = yield* Clock.currentTimeMillis
+        if (!isDue && Math.abs(now - handedOver) < UNSEEN_HANDOVERS_MS) return { rows: 0, more: false }
+        // A suspension that is seen while this runs makes it due again.
+        isDue = false
+        handedOver = now
+        const batch = yield* Effect.onError(handOver, () =>
+          Effect.sync(() => {
+            isDue = true
+          }))
+        if (batch.more) isDue = true
+        return batch
+      })
+
+      return EnforcementWatch.of({ look, handOver, handOverDue })
     })
   )
 
@@ -104,7 +130,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
     job({
       name: "handovers",
       every: POLL_INTERVAL,
-      batch: Effect.flatMap(EnforcementWatch, ({ handOver }) => handOver)
+      batch: Effect.flatMap(EnforcementWatch, ({ handOverDue }) => handOverDue)
     })
   )
 }
