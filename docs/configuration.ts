@@ -55,7 +55,7 @@ parley config show              # every setting, without secrets, and whether it
 
 \`parley admin config\` shows the same of the server that runs. In a checkout, \`parley\` is \`node runners/parley.js\`.
 
-If a name is no setting but is similar to one, the log contains a warning with both names. An unknown name that begins with \`LIMITS_\` stops
+If a name is no setting but is similar to one, the log contains a warning with both names. An unknown name that begins with \`LIMITS_\` or \`CONSOLE_\` stops
 the start. All nodes of a cluster should have the same limits.
 
 The column *takes* gives the valid values. A rate is the number of accepted requests in a sliding window. The [contract](wire.md) explains what the
