@@ -3,7 +3,7 @@ import { Effect, Schema } from "effect"
 
 const Figures = Schema.Array(Schema.NullOr(Schema.Finite))
 
-/** What nodes of the version before do not report. */
+/** Figures that a node of the previous version does not report. */
 const NewFigures = Figures.pipe(Schema.withDecodingDefaultKey(Effect.succeed([])))
 const NewFigure = Schema.NullOr(Schema.Finite).pipe(Schema.withDecodingDefaultKey(Effect.succeed(null)))
 
