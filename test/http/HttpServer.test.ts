@@ -393,6 +393,47 @@ describe("HttpServer", () => {
       })
     ))
 
+  it.live("leaves the connection open until the rest of a body that was too large is read, so that the answer arrives", () =>
+    Effect.scoped(
+      Effect.gen(function*() {
+        const server = yield* started()
+        const head = "POST /v1/things HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+        const bodies = [
+          { first: `content-length: 2000000\r\n\r\n${"x".repeat(10)}`, rest: "x".repeat(1_999_990) },
+          {
+            first: `transfer-encoding: chunked\r\n\r\n200000\r\n${"x".repeat(0x1f_ff_00)}`,
+            rest: `${"x".repeat(0x100)}\r\n0\r\n\r\n`
+          }
+        ]
+        for (const { first, rest } of bodies) {
+          const socket = connect({ port: server.port, host: "127.0.0.1", allowHalfOpen: true })
+          const seen = { text: "", ended: false, error: undefined as Error | undefined }
+          socket.on("data", (chunk) => seen.text += chunk.toString("latin1"))
+          socket.on("end", () => {
+            seen.ended = true
+          })
+          socket.on("error", (error) => {
+            seen.error = error
+          })
+          yield* Effect.promise(async () => {
+            socket.write(`${head}${first}`)
+            await eventually("the answer", () => seen.text.endsWith("}") || undefined)
+          })
+          // The server has had a turn in which it would have closed the connection.
+          yield* call(server, "/v1/things/1")
+          assert.isFalse(seen.ended, "closed before the body was read")
+          yield* Effect.promise(async () => {
+            socket.write(rest)
+            await eventually("the end of the connection", () => seen.ended || undefined)
+            socket.destroy()
+          })
+          assert.isUndefined(seen.error)
+          assertRawWire(seen.text, 413, "PAYLOAD_TOO_LARGE")
+          assert.match(seen.text, /\r\nconnection: close\r\n/i)
+        }
+      })
+    ))
+
   it.live("refuses a body with more values than it may have, whatever they are; commas and brackets in strings are no values", () =>
     withServer((server) =>
       Effect.gen(function*() {

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http"
+import type { ServerRequest } from "./ServerRequest.ts"
 
 /** How many bytes of a body every route reads and drops, however small the bodies are that the route accepts. */
 const MAX_DISCARDED_BYTES = 8_388_608
@@ -7,8 +8,9 @@ const MAX_DISCARDED_BYTES = 8_388_608
  * Reads and drops the rest of a body, up to 8 MiB or 8 times `maxBytes` in all, so that the client can read the
  * response before the connection closes.
  */
-export const discard = (request: IncomingMessage, read: number, maxBytes: number): void => {
+export const discard = (request: ServerRequest, read: number, maxBytes: number): void => {
   let size = read
+  request.isDiscarded = true
   request.on("data", (chunk: Buffer) => {
     size += chunk.length
     if (size > Math.max(MAX_DISCARDED_BYTES, 8 * maxBytes)) request.destroy()
@@ -83,7 +85,7 @@ class Gathered {
  * fiber that waits for the stream, and the request's fiber starts only when the body is complete.
  */
 export const readBody = (
-  request: IncomingMessage,
+  request: ServerRequest,
   maxBytes: number,
   counts: (bytes: number) => void,
   done: (body: Buffer | undefined) => void

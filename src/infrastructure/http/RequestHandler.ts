@@ -128,12 +128,16 @@ export const makeRequestHandler = (
     if (request.method === "OPTIONS" && route.protocol?.hiddenAs === undefined)
       return answerOptions(request, response)
     const refused = refusalOfHead(request, path, route)
+    request.waitsToSend = expectsContinue
     if (refused !== undefined) {
       if (expectsContinue) response.shouldKeepAlive = false
       else discard(request, 0, route.maxBodyBytes)
       return refuseEarly(request, response, refused)
     }
-    if (expectsContinue) response.writeContinue()
+    if (expectsContinue) {
+      response.writeContinue()
+      request.waitsToSend = false
+    }
     if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
     if (route.rawBody !== undefined) takeRawBody(request, response, route)
     else takeBody(request, response, route)

@@ -60,6 +60,10 @@ export class ServerRequest extends IncomingMessage {
    * refused before their route. Routes that refuse with their own body set it, too.
    */
   refused: LoggedRefusal | undefined = undefined
+  /** Whether the client sends its body only after `100 Continue`, and did not get that. */
+  waitsToSend = false
+  /** Whether the rest of the body is read and dropped (RequestBody.ts). */
+  isDiscarded = false
   /** Whether the response has been sent, or the client has disconnected. */
   isOver = false
   #pieces = 0

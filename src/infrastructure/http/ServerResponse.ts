@@ -8,6 +8,7 @@ import { type BufferAccount, type BufferEntry, progressOf, UNCOUNTED_BYTES } fro
 import { CORS_RESPONSE_HEADERS } from "./Cors.ts"
 import type { Protocol } from "./Protocol.ts"
 import { rateHeaders } from "./RateHeaders.ts"
+import { discard, hasBody } from "./RequestBody.ts"
 import type { Found, KnownRoute } from "./RouteTable.ts"
 import type { ServerRequest } from "./ServerRequest.ts"
 
@@ -118,9 +119,28 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   override end(chunk?: unknown, encoding?: unknown, done?: unknown): this {
     const body = typeof chunk === "string" && chunk.length > LONG_TEXT ? Buffer.from(chunk) : chunk
     this.req.reading?.encoded(typeof body === "string" || body instanceof Uint8Array ? body.length : 0)
-    super.end(body, encoding as BufferEncoding, done as () => void)
+    if (this.#closesBeforeBody) this.#endAfterBody(body)
+    else super.end(body, encoding as BufferEncoding, done as () => void)
     this.#count()
     return this
+  }
+
+  /** Whether Node would close the connection after this response, although the client still sends its body. */
+  get #closesBeforeBody(): boolean {
+    const { req, server, shouldKeepAlive } = this
+    return (!shouldKeepAlive || server?.draining === true) && hasBody(req) && !req.complete && !req.destroyed &&
+      !req.waitsToSend
+  }
+
+  /**
+   * Sends the body, and ends the response when the client has sent its own. If a connection is closed while bytes on it
+   * are unread, the client may lose the response.
+   */
+  #endAfterBody(body: unknown): void {
+    const finish = () => super.end()
+    if (typeof body === "string" || body instanceof Uint8Array) super.write(body)
+    this.req.once("end", finish).once("close", finish)
+    if (!this.req.isDiscarded) discard(this.req, 0, this.route?.maxBodyBytes ?? 0)
   }
 
   /**
