@@ -50,6 +50,7 @@ const RULES: ReadonlyArray<Rule> = [
     title: "Limits of sending",
     names: beginning(
       "LIMITS_SENDS",
+      "LIMITS_MCP_SENDS",
       "LIMITS_GROUP_SENDS",
       "LIMITS_WARNING",
       "LIMITS_COLD",

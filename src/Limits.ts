@@ -4,6 +4,7 @@ import { AVATAR_WRITES } from "#domain/avatars/Avatars"
 import { CONTACT_CHECKS, CONTACT_LISTS } from "#domain/contacts/ContactsHttp"
 import { SENDS } from "#domain/conversations/Conversations"
 import { CONVERSATION_LISTS } from "#domain/conversations/ConversationsHttp"
+import { sendBudgets } from "#domain/conversations/SendBudgets"
 import { directoryRates } from "#domain/directory/DirectoryBudget"
 import { MUTE_WRITES } from "#domain/mutes/MutesHttp"
 import { addressRates } from "#domain/registration/AddressLimits"
@@ -21,6 +22,7 @@ export const rates: ReadonlyArray<Rate> = [
   ANONYMOUS_REQUESTS,
   ASSETS,
   SENDS,
+  ...sendBudgets,
   CARDS,
   CONVERSATION_LISTS,
   CONTACT_LISTS,

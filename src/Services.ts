@@ -15,6 +15,7 @@ import { ContactsRepo } from "#domain/contacts/ContactsRepo"
 import { Conversations } from "#domain/conversations/Conversations"
 import { HistoryRepo } from "#domain/conversations/HistoryRepo"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
+import { SendBudgets } from "#domain/conversations/SendBudgets"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
 import { DirectConversations } from "#domain/direct/DirectConversations"
@@ -170,6 +171,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     RequestsRepo.layer,
     SearchRepo.layer,
     Secrets.layer,
+    SendBudgets.layer,
     Skills.layer,
     PostSources.layer,
     TasksRepo.layer,

@@ -25,7 +25,11 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
         skills: [],
         status: "active",
         paused_by_owner: "none",
-        settings: { inbox_mode: "open", group_invite_policy: "open" }
+        settings: {
+          inbox_mode: "open",
+          group_invite_policy: "open",
+          budget: { per_conversation_per_day: null, per_day: null }
+        }
       })
       for (const time of [created_at, updated_at])
         assert.match(String(time), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
@@ -90,7 +94,11 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
       assert.deepInclude(named.body, {
         display_name: "New",
         description: null,
-        settings: { inbox_mode: "contacts_only", group_invite_policy: "open" }
+        settings: {
+          inbox_mode: "contacts_only",
+          group_invite_policy: "open",
+          budget: { per_conversation_per_day: null, per_day: null }
+        }
       })
       assert.isAbove(Date.parse(String(named.body["updated_at"])), Date.parse(String(named.body["created_at"])))
       assert.strictEqual((yield* web.send("GET", path, { key: reader.apiKey })).body["display_name"], "New")

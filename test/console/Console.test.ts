@@ -155,7 +155,7 @@ describe("the operators' API of a standalone server", () => {
     ;(await operator.ask("GET", "/nodes/10.9.9.9:1/problems")).refused(404, "NOT_FOUND")
   })
 
-  it("lists the agents that have used most of a rate limit, or of their unanswered conversations", async () => {
+  it("lists the agents that have used most of a rate limit, of their unanswered conversations, or of a budget", async () => {
     const [near, other, ...strangers] = await Promise.all(
       ["nearlimit", "otherlimit", "stranger", "stranger"].map((prefix) => newAgent(server, prefix))
     )
@@ -189,6 +189,13 @@ describe("the operators' API of a standalone server", () => {
       return all.find(({ agent, limit }) => agent === near!.handle && limit === "LIMITS_COLD_CONVERSATIONS")
     })
     assert.deepInclude(cold, { value: 2, count: 2, window_seconds: 86_400 })
+    await other!.http.patch(`/v1/agents/${other!.handle}`, { settings: { budget: { per_day: 2 } } })
+    for (const stranger of strangers) await say(other!, stranger, `hello ${stranger.handle}`)
+    const budget = await eventually("its budget of messages", async () => {
+      const { near: all } = await operator.ok<{ readonly near: ReadonlyArray<Near> }>("GET", "/limits/near")
+      return all.find(({ agent, limit }) => agent === other!.handle && limit === "LIMITS_SENDS_PER_DAY")
+    })
+    assert.deepInclude(budget, { value: 2, count: 2, window_seconds: 86_400 })
   })
 
   it("creates agents whose keys work and are shown once; all or none", async () => {

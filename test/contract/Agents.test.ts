@@ -10,6 +10,9 @@ const other = (code: string): string => String((Number(code) + 1) % 1_000_000).p
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
 
+/** The budget of an agent that has set none. */
+const NO_BUDGET = { per_conversation_per_day: null, per_day: null }
+
 describe("wire.md J, Agents", () => {
   let server: Server
 
@@ -31,7 +34,7 @@ describe("wire.md J, Agents", () => {
       avatar_url: null,
       status: "active",
       paused_by_owner: "none",
-      settings: { inbox_mode: "open", group_invite_policy: "open" }
+      settings: { inbox_mode: "open", group_invite_policy: "open", budget: NO_BUDGET }
     })
     assert.deepStrictEqual(await agent.client.getMe() as unknown, me)
   })
@@ -81,12 +84,20 @@ describe("wire.md J, Agents", () => {
     assert.isAtLeast(Date.parse(named.updated_at), Date.parse(before.updated_at))
 
     const closed = (await agent.http.patch(path, { settings: { inbox_mode: "contacts_only" } })).ok(200, Shapes.Agent)
-    assert.deepStrictEqual(closed.settings, { inbox_mode: "contacts_only", group_invite_policy: "open" })
+    assert.deepStrictEqual(closed.settings, {
+      inbox_mode: "contacts_only",
+      group_invite_policy: "open",
+      budget: NO_BUDGET
+    })
     const both = (await agent.http.patch(path, { settings: { group_invite_policy: "contacts_only" } })).ok(
       200,
       Shapes.Agent
     )
-    assert.deepStrictEqual(both.settings, { inbox_mode: "contacts_only", group_invite_policy: "contacts_only" })
+    assert.deepStrictEqual(both.settings, {
+      inbox_mode: "contacts_only",
+      group_invite_policy: "contacts_only",
+      budget: NO_BUDGET
+    })
     assert.deepInclude(both, { display_name: "New", description: "old" })
 
     const reset = (await agent.http.patch(path, { display_name: null, description: null })).ok(200, Shapes.Agent)
@@ -191,7 +202,8 @@ describe("wire.md J, Agents", () => {
     // The shape is exact: the keys are dropped and not stored.
     assert.deepStrictEqual(answer.ok(200, Shapes.Agent).settings, {
       inbox_mode: "contacts_only",
-      group_invite_policy: "open"
+      group_invite_policy: "open",
+      budget: NO_BUDGET
     })
   })
 

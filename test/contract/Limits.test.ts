@@ -1,7 +1,8 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { RecipientBackloggedError } from "agentchatme"
+import { AgentChatClient, RateLimitedError, RecipientBackloggedError } from "agentchatme"
+import { answerIn, type Json, older, post, refusalIn, rpc } from "../mcp/Mcp.ts"
 import { eventually } from "../support/Eventually.ts"
-import { type Answer, matching } from "../support/Http.ts"
+import { type Answer, matching, untilTaken } from "../support/Http.ts"
 import { agentOf, freshHandle, NODES, type Server, slowClock, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { assertGolden } from "./Frames.ts"
@@ -50,6 +51,7 @@ describe("wire.md J, limits", () => {
         LIMITS_AVATAR_BYTES: "1000",
         UPLOADS_URL_SECONDS: "60",
         SOCKETS_FRAME_BYTES: "2000",
+        LIMITS_MCP_SENDS_PER_CONVERSATION_PER_DAY: "5",
         LIMITS_BACKLOG_SOFT: "4",
         LIMITS_BACKLOG_HARD: "6"
       }
@@ -203,6 +205,85 @@ describe("wire.md J, limits", () => {
     const replay = (await attempt(alice, bob, { client_msg_id })).ok(200, Shapes.Message)
     assert.strictEqual(replay.id, first.id)
     assert.deepStrictEqual(await inbox(bob), [])
+  })
+
+  it("228. an agent's own budget refuses the send beyond it, says before what is left, and counts no replay", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    await say(alice, bob)
+    await say(bob, alice)
+    const own = (budget: object) => alice.http.patch(`/v1/agents/${alice.handle}`, { settings: { budget } })
+    for (const wrong of [0, 100_001, 1.5, "7"])
+      (await own({ per_conversation_per_day: wrong })).refused(400, "VALIDATION_ERROR")
+    ;(await own({ per_day: 100 })).ok(200, Shapes.Agent)
+    const { settings } = (await own({ per_conversation_per_day: 5 })).ok(200, Shapes.Agent)
+    assert.deepStrictEqual(settings.budget, { per_conversation_per_day: 5, per_day: 100 })
+    const client_msg_id = freshMsgId()
+    const left: Array<string | null> = []
+    for (let i = 0; i < 5; i++) {
+      const answer = await untilTaken(() => attempt(alice, bob, i === 0 ? { client_msg_id } : {}))
+      answer.ok(201, Shapes.Message)
+      left.push(answer.header("x-budget-left"))
+      if (i === 4)
+        assert.deepStrictEqual(["limit", "scope"].map((name) => answer.header(`x-budget-${name}`)), [
+          "5",
+          "conversation"
+        ])
+    }
+    assert.deepStrictEqual(left, [null, null, null, null, "0"])
+    await catchUp(bob)
+    const refused = await attempt(alice, bob)
+    const { details } = refused.refused(429, "BUDGET_EXCEEDED")
+    assert.deepInclude(details, { scope: "conversation", limit: 5, window: "24h" })
+    assert.match(String(details?.["resets_at"]), /^\d{4}-\d\d-\d\dT[\d:]+\.\d{3}Z$/)
+    const seconds = Number(refused.header("retry-after"))
+    assert.isAbove(seconds, 86_000)
+    assert.isAtMost(seconds, 86_400)
+    ;(await attempt(alice, bob, { client_msg_id })).ok(200, Shapes.Message)
+    // The published client gives the send up with its error of refusals for a time.
+    let tries = 0
+    const client = new AgentChatClient({
+      apiKey: alice.key,
+      baseUrl: server.url,
+      fetch: (url, init) => {
+        tries++
+        return fetch(url, init)
+      },
+      retry: { maxRetries: 3, baseDelayMs: 1, maxDelayMs: 2 }
+    })
+    const error: unknown = await client.sendMessage({ to: bob.handle, content: { text: "once more" } }).then(
+      () => assert.fail("the send was accepted"),
+      (error: unknown) => error
+    )
+    assert.instanceOf(error, RateLimitedError)
+    assert.deepStrictEqual([error.code, tries], ["BUDGET_EXCEEDED", 4])
+    ;(await own({ per_conversation_per_day: null, per_day: null })).ok(200, Shapes.Agent)
+    await say(alice, bob)
+  })
+
+  it("229. two agents that answer each other by MCP are stopped at the budget, and told to stop", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    const write = (from: TestAgent, to: TestAgent) =>
+      post(
+        server,
+        from.key,
+        rpc("tools/call", { name: "agentchat_send_message", arguments: { to: to.handle, text: "I answer at once" } }),
+        older
+      )
+    const left: Array<Json> = []
+    for (let i = 0; i < 5; i++) {
+      for (const [from, to] of [[alice, bob], [bob, alice]] as const) {
+        const { body } = await write(from, to)
+        const answer = answerIn("agentchat_send_message", body.result)
+        if (from === alice) left.push(answer["budget_left"])
+      }
+    }
+    assert.deepStrictEqual(left, [undefined, undefined, undefined, undefined, 0])
+    for (const [from, to] of [[alice, bob], [bob, alice]] as const) {
+      const { advice, refusal } = refusalIn((await write(from, to)).body.result)
+      assert.strictEqual(refusal.code, "BUDGET_EXCEEDED")
+      assert.match(advice ?? "", /Stop, and tell the person you work for\./)
+    }
+    await say(alice, bob)
   })
 
   it("E.5: a sender that uses most of a second's sends is warned on its socket, once in ten seconds", async () => {

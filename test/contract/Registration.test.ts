@@ -94,7 +94,11 @@ describe("wire.md J, Registration", () => {
       avatar_url: null,
       status: "active",
       paused_by_owner: "none",
-      settings: { inbox_mode: "open", group_invite_policy: "open" }
+      settings: {
+        inbox_mode: "open",
+        group_invite_policy: "open",
+        budget: { per_conversation_per_day: null, per_day: null }
+      }
     })
     moment.has(agent.created_at)
     assert.deepStrictEqual((await server.http(api_key).get("/v1/agents/me")).ok(200, Shapes.Agent), agent)

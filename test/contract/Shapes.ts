@@ -43,7 +43,11 @@ export const Agent = Schema.Struct({
   skills: Schema.Array(Skill),
   status: Status,
   paused_by_owner: Schema.Literal("none"),
-  settings: Schema.Struct({ inbox_mode: Policy, group_invite_policy: Policy }),
+  settings: Schema.Struct({
+    inbox_mode: Policy,
+    group_invite_policy: Policy,
+    budget: Schema.Struct({ per_conversation_per_day: Schema.NullOr(Schema.Int), per_day: Schema.NullOr(Schema.Int) })
+  }),
   created_at: Time,
   updated_at: Time
 })

@@ -2,6 +2,7 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Redis } from "ioredis"
 import sharp from "sharp"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
+import { older, post, refusalIn, rpc } from "../mcp/Mcp.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
@@ -15,6 +16,7 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
   let redis: RedisServer
   let servers: readonly [Server, Server]
   let addresses = 0
+  let alice: TestAgent
 
   beforeAll(async () => {
     redis = await RedisServer.start()
@@ -29,9 +31,11 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
       LIMITS_REGISTER_VERIFY_PER_10_MINUTES: "10",
       LIMITS_RECOVER_PER_HOUR: "3",
       LIMITS_ROTATE_PER_HOUR: "100",
-      LIMITS_RESTRICT_BLOCKS: "1"
+      LIMITS_RESTRICT_BLOCKS: "1",
+      LIMITS_MCP_SENDS_PER_CONVERSATION_PER_DAY: "10"
     }
     servers = await Promise.all([startServer({ env }), startServer({ env })])
+    alice = await newAgent(servers[0], "alice")
   })
   afterAll(async () => {
     await Promise.all((servers ?? []).map((server) => server.stop()))
@@ -91,8 +95,28 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     assert.strictEqual(refused.header("ratelimit-remaining"), "0")
   })
 
+  it("229. stop a model together: of 40 sends at once over both exactly ten are accepted, each asked in one command", async () => {
+    const bob = await newAgent(servers[0], "bob")
+    await say(alice, bob)
+    await say(bob, alice)
+    const send = rpc("tools/call", { name: "agentchat_send_message", arguments: { to: bob.handle, text: "again" } })
+    const client = new Redis(redis.url)
+    const asked = async (): Promise<number> =>
+      Number((await client.info("commandstats")).match(/cmdstat_evalsha:calls=(\d+)/)?.[1] ?? 0)
+    const before = await asked()
+    const first = await post(servers[0], alice.key, send, older)
+    // One for the request to /mcp, and one for the send.
+    assert.strictEqual(await asked() - before, 2)
+    client.disconnect()
+    const rest = await Promise.all(
+      Array.from({ length: 39 }, (_, i) => post(servers[i % 2]!, alice.key, send, older))
+    )
+    const refused = [first, ...rest].filter(({ body }) => body.result.isError === true)
+    assert.strictEqual(refused.length, 30)
+    for (const { body } of refused) assert.strictEqual(refusalIn(body.result).refusal["code"], "BUDGET_EXCEEDED")
+  })
+
   it("ask Redis once for each request, however many limits count the request", async () => {
-    const alice = await newAgent(servers[0], "alice")
     const anybody = servers[0].http()
     const client = new Redis(redis.url)
     const asked = async (): Promise<number> =>

@@ -117,6 +117,48 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       await watched.close()
     })
 
+    it("a budget of messages is set, shown when it is nearly used up, and ends a conversation with a sentence", async () => {
+      const { ada, bob } = await pair()
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada)
+      const adas = pane(page, ada)
+      await view(adas, "Agent")
+      const field = adas.getByLabel("Messages to one conversation")
+      const save = adas.locator("form").filter({ has: page.getByLabel("Messages to one conversation") }).getByRole(
+        "button",
+        { name: "Save" }
+      )
+      for (const wrong of ["0", "100001", "many"]) {
+        await field.fill(wrong)
+        await save.click()
+        await adas.getByText("A budget is a whole number from 1 to 100000, or empty.").first().waitFor()
+      }
+      await field.fill("6")
+      await save.click()
+      await eventually("the budget", async () => {
+        const { settings } = (await ada.http.get("/v1/agents/me")).body as {
+          readonly settings: { readonly budget: object }
+        }
+        return JSON.stringify(settings.budget) === '{"per_conversation_per_day":6,"per_day":null}' || undefined
+      })
+      await watched.accessible()
+      await view(adas, "Messages")
+      await open(adas, bob.handle)
+      const message = adas.getByRole("textbox", { name: "Message" })
+      for (let i = 1; i <= 7; i++) {
+        await message.fill(`number ${i}`)
+        await message.press("Enter")
+        if (i <= 6) await adas.getByRole("article").filter({ hasText: `number ${i}` }).waitFor()
+        if (i === 4) assert.strictEqual(await adas.locator(".budget").count(), 0)
+        if (i === 5) await adas.getByText("1 of 6 messages within 24 hours are left here.").waitFor()
+      }
+      await adas.getByText("The budget of 6 messages within 24 hours is used up here.").waitFor()
+      await adas.getByText("You have sent 6 messages to this conversation within 24 hours").waitFor()
+      await watched.accessible()
+      await watched.close()
+    })
+
     it("an admin chooses the avatar of a group, and members see it", async () => {
       const { ada, bob } = await pair()
       await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })

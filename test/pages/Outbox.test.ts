@@ -1,6 +1,6 @@
-import type { Message, Outgoing } from "#interfaces/pages/client/Wire"
+import type { BudgetLeft, Message, Outgoing } from "#interfaces/pages/client/Wire"
 import { assert, describe, it } from "@effect/vitest"
-import { Api } from "../../src/interfaces/pages/client/Api.js"
+import { Api, Refused } from "../../src/interfaces/pages/client/Api.js"
 import { Outbox } from "../../src/interfaces/pages/client/Outbox.js"
 import { Timers } from "../../src/interfaces/pages/client/Timers.js"
 import { eventually } from "../support/Eventually.ts"
@@ -13,7 +13,7 @@ describe("the outbox", () => {
     api.sendOnce = async (body) => {
       const { client_msg_id } = body as Pick<Outgoing, "client_msg_id">
       ids.push(client_msg_id)
-      return { message: message(1, { client_msg_id }), isElsewhere: ids.length === 1 }
+      return { message: message(1, { client_msg_id }), isElsewhere: ids.length === 1, budget: null }
     }
     const stored: Array<Message> = []
     const outbox: Outbox = new Outbox(api, new Timers(), (message, outgoing) => {
@@ -28,5 +28,40 @@ describe("the outbox", () => {
     await eventually("the message", () => stored[0])
     assert.deepStrictEqual(outbox.messages.peek(), [])
     assert.strictEqual(new Set(ids).size, 2)
+  })
+
+  it("knows what is left of a budget, of one conversation or of the agent, until there is more", async () => {
+    const api = new Api("ac_key")
+    const answers: Array<BudgetLeft | null | Refused> = [
+      { left: 3, limit: 20, scope: "conversation" },
+      { left: 2, limit: 50, scope: "agent" },
+      new Refused("BUDGET_EXCEEDED", "Stop.", 429, 3600, { scope: "conversation", limit: 20 }),
+      null
+    ]
+    api.sendOnce = async (body) => {
+      const next = answers.shift()
+      if (next instanceof Refused) throw next
+      const { client_msg_id } = body as Pick<Outgoing, "client_msg_id">
+      return { message: message(1, { client_msg_id }), isElsewhere: false, budget: next ?? null }
+    }
+    const outbox: Outbox = new Outbox(api, new Timers(), (_, outgoing) => outbox.remove(outgoing.client_msg_id))
+    const send = async () => {
+      outbox.send({ to: "bob", content: { text: "hello" } }, "hello", null)
+      await eventually(
+        "the end of the send",
+        () => outbox.messages.peek().every(({ state }) => state === "failed") || undefined
+      )
+    }
+    await send()
+    assert.deepStrictEqual(outbox.budgetOf("@bob"), { left: 3, limit: 20, scope: "conversation" })
+    assert.isUndefined(outbox.budgetOf("@eve"))
+    await send()
+    for (const target of ["@bob", "@eve"])
+      assert.deepStrictEqual(outbox.budgetOf(target), { left: 2, limit: 50, scope: "agent" })
+    await send()
+    assert.deepStrictEqual(outbox.budgetOf("@bob"), { left: 0, limit: 20, scope: "conversation" })
+    assert.deepStrictEqual(outbox.messages.peek().map(({ why }) => why), ["Stop."], "it does not wait for a day")
+    await send()
+    assert.isUndefined(outbox.budgetOf("@bob"))
   })
 })

@@ -122,7 +122,18 @@ const interfaces = {
   ],
   service: ["auth", "pages", "realtime"],
   /** What operators do and see: one service for each thing, on which the API renders. */
-  operator: ["agents", "messages", "push", "direct", "groups", "enforcement", "registration", "oauth", "archives"],
+  operator: [
+    "agents",
+    "messages",
+    "push",
+    "direct",
+    "groups",
+    "conversations",
+    "enforcement",
+    "registration",
+    "oauth",
+    "archives"
+  ],
   /** The operators' API. */
   console: ["agents", "messages", "auth", "groups", "registration", "oauth", "archives", "operator"],
   /** The operators' command line, and the Unix socket on which it calls their API. */

@@ -1,7 +1,6 @@
 import { Database } from "#infrastructure/database/Sql"
-import { type Charge, rateRefusal, type RateRule, type RateState } from "#infrastructure/rates/RateRule"
+import { type Charge, RateRefusal, type RateRule, type RateState } from "#infrastructure/rates/RateRule"
 import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
-import { RateLimited } from "#infrastructure/wire/WireError"
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
@@ -250,23 +249,23 @@ describe("codes", () => {
 class FixedWindows extends SlidingWindows {
   private readonly counts = new Map<string, { readonly window: number; n: number }>()
 
-  override takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
+  override takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateRefusal {
     const taken: Array<RateState> = []
     for (const { key, rule } of charges) {
       const one = this.takeOne(rule, key)
-      if (one instanceof RateLimited) return one
+      if (one instanceof RateRefusal) return one
       taken.push(one)
     }
     return taken
   }
 
-  private takeOne(rule: RateRule, key: string): RateState | RateLimited {
+  private takeOne(rule: RateRule, key: string): RateState | RateRefusal {
     const now = this["now"]()
     const window = Math.floor(now / rule.windowMs)
     const known = this.counts.get(`${rule.name} ${key}`)
     const count = known?.window === window ? known : { window, n: 0 }
     const resetMs = (window + 1) * rule.windowMs - now
-    if (count.n >= rule.limit) return rateRefusal(rule, resetMs)
+    if (count.n >= rule.limit) return new RateRefusal(rule, resetMs)
     count.n++
     this.counts.set(`${rule.name} ${key}`, count)
     return { limit: rule.limit, remaining: rule.limit - count.n, resetMs, at: now, sharedAt: null }

@@ -1,4 +1,12 @@
-import { AgentNotFound, AgentRecord, Card, Description, DisplayName, PolicySchema } from "#domain/agents/Agent"
+import {
+  AgentNotFound,
+  AgentRecord,
+  BudgetSchema,
+  Card,
+  Description,
+  DisplayName,
+  PolicySchema
+} from "#domain/agents/Agent"
 import { account, card, skill } from "#domain/agents/AgentsExamples"
 import { SkillList } from "#domain/agents/Skill"
 import { Authorization, AuthorizationEvenSuspended } from "#domain/auth/Authorization"
@@ -34,7 +42,11 @@ export const ProfileChange = Schema.Struct({
   description: Schema.optionalKey(Schema.NullOr(Description)),
   settings: Schema.optionalKey(Schema.Struct({
     inbox_mode: Schema.optionalKey(PolicySchema),
-    group_invite_policy: Schema.optionalKey(PolicySchema)
+    group_invite_policy: Schema.optionalKey(PolicySchema),
+    budget: Schema.optionalKey(Schema.Struct({
+      per_conversation_per_day: Schema.optionalKey(BudgetSchema),
+      per_day: Schema.optionalKey(BudgetSchema)
+    }))
   })),
   skills: Schema.optionalKey(Schema.NullOr(SkillList))
 })

@@ -61,11 +61,14 @@ export const AccountsHttp = Endpoints.group(
         update: Effect.fnUntraced(function*({ params, payload }) {
           const { id } = yield* own(params.handle)
           const { description, display_name, settings } = payload
+          const { per_conversation_per_day, per_day } = settings?.budget ?? {}
           const agent = yield* accounts.update(id, {
             ...(display_name === undefined ? {} : { displayName: display_name === "" ? null : display_name }),
             ...(description === undefined ? {} : { description: description === "" ? null : description }),
             ...(settings?.inbox_mode === undefined ? {} : { inboxMode: settings.inbox_mode }),
-            ...(settings?.group_invite_policy === undefined ? {} : { groupInvitePolicy: settings.group_invite_policy })
+            ...(settings?.group_invite_policy === undefined ? {} : { groupInvitePolicy: settings.group_invite_policy }),
+            ...(per_conversation_per_day === undefined ? {} : { conversationBudget: per_conversation_per_day }),
+            ...(per_day === undefined ? {} : { dayBudget: per_day })
           }, payload.skills === null ? [] : payload.skills)
           if (agent === undefined) return yield* new Unauthorized()
           return toRecord(agent, agents.avatarUrl(agent), payload.skills ?? (yield* skills.of(id)))

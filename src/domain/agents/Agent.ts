@@ -1,3 +1,4 @@
+import { MAX_SENDS_PER_DAY } from "#infrastructure/platform/Config"
 import { Name } from "#infrastructure/wire/Name"
 import { DateTimeString, iso, Text } from "#infrastructure/wire/Text"
 import { WireError } from "#infrastructure/wire/WireError"
@@ -12,6 +13,12 @@ export type Policy = "open" | "contacts_only"
 export const statusAt = (stored: "active" | "suspended", restrictedUntil: number | null, now: number): AgentStatus =>
   stored === "active" && restrictedUntil !== null && restrictedUntil > now ? "restricted" : stored
 
+/** How many messages an agent may send within 24 hours, by its own choice (wire.md G.19). Null: as the server says. */
+export interface SendBudget {
+  readonly perConversation: number | null
+  readonly inAll: number | null
+}
+
 /** An account as stored. Times are in milliseconds. */
 export interface Agent {
   readonly id: AgentId
@@ -23,6 +30,8 @@ export interface Agent {
   readonly status: AgentStatus
   readonly inboxMode: Policy
   readonly groupInvitePolicy: Policy
+  /** Null if the agent has set no budget. */
+  readonly budget: SendBudget | null
   readonly createdAt: number
   readonly updatedAt: number
   readonly deletedAt: number | null
@@ -30,6 +39,10 @@ export interface Agent {
 
 export const AgentStatusSchema = Schema.Literals(["active", "restricted", "suspended"])
 export const PolicySchema = Schema.Literals(["open", "contacts_only"])
+/** One figure of a budget. */
+export const BudgetSchema = Schema.NullOr(
+  Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: MAX_SENDS_PER_DAY }))
+)
 
 /** The caller's own account (wire.md C.1, Agent). */
 export const AgentRecord = Schema.Struct({
@@ -43,7 +56,11 @@ export const AgentRecord = Schema.Struct({
   skills: Schema.Array(Skill),
   status: AgentStatusSchema,
   paused_by_owner: Schema.Literal("none"),
-  settings: Schema.Struct({ inbox_mode: PolicySchema, group_invite_policy: PolicySchema }),
+  settings: Schema.Struct({
+    inbox_mode: PolicySchema,
+    group_invite_policy: PolicySchema,
+    budget: Schema.Struct({ per_conversation_per_day: BudgetSchema, per_day: BudgetSchema })
+  }),
   created_at: DateTimeString,
   updated_at: DateTimeString
 }).annotate({ identifier: "Agent" })
@@ -100,7 +117,14 @@ export const toRecord = (
   skills,
   status: agent.status,
   paused_by_owner: "none",
-  settings: { inbox_mode: agent.inboxMode, group_invite_policy: agent.groupInvitePolicy },
+  settings: {
+    inbox_mode: agent.inboxMode,
+    group_invite_policy: agent.groupInvitePolicy,
+    budget: {
+      per_conversation_per_day: agent.budget?.perConversation ?? null,
+      per_day: agent.budget?.inAll ?? null
+    }
+  },
   created_at: iso(agent.createdAt),
   updated_at: iso(agent.updatedAt)
 })

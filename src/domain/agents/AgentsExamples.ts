@@ -21,7 +21,11 @@ export const account: typeof AgentRecord.Type = {
   skills: [],
   status: "active",
   paused_by_owner: "none",
-  settings: { inbox_mode: "open", group_invite_policy: "open" },
+  settings: {
+    inbox_mode: "open",
+    group_invite_policy: "open",
+    budget: { per_conversation_per_day: 200, per_day: null }
+  },
   created_at: "2026-10-05T08:00:00.000Z",
   updated_at: "2026-10-05T08:00:00.000Z"
 }

@@ -18,9 +18,11 @@ export interface NewAgent {
   readonly keyHash: Buffer
 }
 
-interface Row extends Omit<StoredAgent, "status"> {
+interface Row extends Omit<StoredAgent, "status" | "budget"> {
   readonly status: "active" | "suspended"
   readonly restrictedUntil: number | null
+  readonly conversationBudget: number | null
+  readonly dayBudget: number | null
 }
 
 /** The fields of a profile to change. Absent fields keep their values. */
@@ -29,6 +31,8 @@ export interface ProfileChange {
   readonly description?: string | null
   readonly inboxMode?: Policy
   readonly groupInvitePolicy?: Policy
+  readonly conversationBudget?: number | null
+  readonly dayBudget?: number | null
 }
 
 /** The reasons why an account with this handle and this address cannot be created. */
@@ -118,7 +122,8 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
 
       const names = `
         id, handle, email, display_name AS "displayName", description, avatar_key AS "avatarKey", status, restricted_until AS "restrictedUntil",
-        inbox_mode AS "inboxMode", group_invite_policy AS "groupInvitePolicy", key_hash AS "keyHash",
+        inbox_mode AS "inboxMode", group_invite_policy AS "groupInvitePolicy",
+        conversation_budget AS "conversationBudget", day_budget AS "dayBudget", key_hash AS "keyHash",
         created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`
       const columns = sql.literal(names)
       const find = (yield* Database).prepared<Row>(
@@ -130,8 +135,11 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
       )
 
       /** The account with its current status. */
-      const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({
+      const present = ({ conversationBudget, dayBudget, restrictedUntil, ...row }: Row): StoredAgent => ({
         ...row,
+        budget: conversationBudget === null && dayBudget === null
+          ? null
+          : { perConversation: conversationBudget, inAll: dayBudget },
         status: statusAt(row.status, restrictedUntil, clock.currentTimeMillisUnsafe())
       })
       const first = (rows: Effect.Effect<ReadonlyArray<Row>, Unavailable>) =>
@@ -145,7 +153,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
           query`
             WITH gone AS (
               UPDATE agents SET key_hash = NULL, deleted_at = ${now}, updated_at = ${now},
-                display_name = NULL, description = NULL, avatar_key = NULL
+                display_name = NULL, description = NULL, avatar_key = NULL, conversation_budget = NULL, day_budget = NULL
               WHERE id = ${id} AND deleted_at IS NULL RETURNING id
             ), remembered AS (
               INSERT INTO deletions (agent_id, since, due_at) SELECT id, ${now}, ${now} FROM gone
@@ -215,7 +223,11 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
             ...(change.displayName === undefined ? [] : [sql`display_name = ${change.displayName}`]),
             ...(change.description === undefined ? [] : [sql`description = ${change.description}`]),
             ...(change.inboxMode === undefined ? [] : [sql`inbox_mode = ${change.inboxMode}`]),
-            ...(change.groupInvitePolicy === undefined ? [] : [sql`group_invite_policy = ${change.groupInvitePolicy}`])
+            ...(change.groupInvitePolicy === undefined ? [] : [sql`group_invite_policy = ${change.groupInvitePolicy}`]),
+            ...(change.conversationBudget === undefined
+              ? []
+              : [sql`conversation_budget = ${change.conversationBudget}`]),
+            ...(change.dayBudget === undefined ? [] : [sql`day_budget = ${change.dayBudget}`])
           ]
           return first(query<Row>`
             UPDATE agents SET ${sql.csv(set)} WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`)

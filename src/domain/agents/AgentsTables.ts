@@ -26,6 +26,8 @@ export const agentsTables: ReadonlyArray<OwnedTable> = [
           "judged",
           "inbox_mode",
           "group_invite_policy",
+          "conversation_budget",
+          "day_budget",
           "webhook_events",
           "created_at",
           "updated_at",

@@ -1,4 +1,4 @@
-import { type AgentStatus, AgentSuspended } from "#domain/agents/Agent"
+import { type AgentStatus, AgentSuspended, type SendBudget } from "#domain/agents/Agent"
 import { hasReadDeadline } from "#infrastructure/http/EndpointOptions"
 import { withReadDeadline } from "#infrastructure/http/Endpoints"
 import { bearerOf } from "#infrastructure/wire/Bearer"
@@ -21,6 +21,8 @@ export class CurrentAgent extends Context.Service<CurrentAgent, {
   /** Null if the agent has set no name. Its handle is shown instead. */
   readonly displayName: string | null
   readonly status: AgentStatus
+  /** Its own budget of messages. Absent or null if it has set none. */
+  readonly budget?: SendBudget | null
 }>()("parley/auth/CurrentAgent") {}
 
 const bearer = HttpApiSecurity.bearer

@@ -1,4 +1,4 @@
-import type { Agent } from "#domain/agents/Agent"
+import type { Agent, SendBudget } from "#domain/agents/Agent"
 import { AgentNotFound, displayNameOf } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import { type BlockPair, DirectConversations } from "#domain/direct/DirectConversations"
@@ -9,14 +9,15 @@ import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import { Participations } from "#domain/memberships/Participations"
 import type { ContentTooLarge, Draft, MessageSender } from "#domain/messages/Message"
 import { makeRateWarnings } from "#domain/push/RateWarnings"
-import { isOfSender } from "#domain/sending/SendErrors"
+import { type BudgetExceeded, isOfSender } from "#domain/sending/SendErrors"
 import type { Sent } from "#domain/sending/Sent"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import { type Rate, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
+import { type Rate, type RateRefusal, type RateState, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
 import { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { type ConversationQueries, makeConversationQueries } from "./ConversationQueries.ts"
+import { type BudgetCharge, type BudgetLeft, ByModel, SendBudgets } from "./SendBudgets.ts"
 import { makeTyping, type Typing } from "./Typing.ts"
 
 /** The sender of a request, read when the request was authenticated. Messages show the name from that moment. */
@@ -25,6 +26,8 @@ export interface Sender {
   readonly handle: string
   /** `null` if the agent has set no name. The handle is shown instead. */
   readonly displayName: string | null
+  /** Its own budget of messages. Absent or `null` if it has set none. */
+  readonly budget?: SendBudget | null
 }
 
 /** The recipient of a send. */
@@ -39,11 +42,14 @@ export interface SendAnswer extends Sent {
    * that the send names. The message is the earlier one.
    */
   readonly isElsewhere?: true
+  /** Set if less than 20 % of a budget of the sender is left (wire.md G.19). */
+  readonly budget?: BudgetLeft
 }
 
 export type SendError =
   | SendFailure
   | GroupSendFailure
+  | BudgetExceeded
   | ValidationFailed
   | ContentTooLarge
 
@@ -87,6 +93,7 @@ export class Conversations extends Context.Service<
       const groups = yield* Groups
       const limits = yield* RateLimits
       const directs = yield* DirectConversations
+      const budgets = yield* SendBudgets
       const rate = ruleOf(config, SENDS)
       /**
        * Fails with `failure` unless the key is already stored, because a replay always gets the original message
@@ -160,31 +167,71 @@ export class Conversations extends Context.Service<
         })
       }
 
-      const send = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
-        Effect.matchEffect(limits.take(rate, sender.id), {
-          onFailure: (limited) =>
-            Effect.flatMap(unlessReplay(sender, draft, limited), (sent) => replayed(sender, target, sent)),
-          onSuccess: (state) => {
+      const delivered = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<Sent, SendError> =>
+        target._tag === "Direct"
+          ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))
+          : toConversation(sender, target.id, draft)
+
+      /** Sends a message that counts against the rate of the sender and these budgets. */
+      const sendCounted = (
+        sender: Sender,
+        target: SendTarget,
+        draft: Draft,
+        charges: ReadonlyArray<BudgetCharge>
+      ): Effect.Effect<SendAnswer, SendError> => {
+        const giveBack = (states: ReadonlyArray<RateState>): void => {
+          for (const [i, { key, rule }] of charges.entries()) limits.refund(rule, key, states[i + 1]!)
+        }
+        const refusalBy = (refusal: RateRefusal): RateRefusal | BudgetExceeded => {
+          const charge = charges.find(({ rule }) => rule === refusal.rule)
+          return charge === undefined ? refusal : budgets.exceeded(charge, refusal)
+        }
+        return Effect.matchEffect(limits.takeAll([{ rule: rate, key: sender.id }, ...charges]), {
+          onFailure: (refusal) =>
+            Effect.flatMap(unlessReplay(sender, draft, refusalBy(refusal)), (sent) => replayed(sender, target, sent)),
+          onSuccess: (states) => {
+            const state = states[0]!
             warn(sender.id, state)
-            return Effect.matchEffect(
-              target._tag === "Direct"
-                ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))
-                : toConversation(sender, target.id, draft),
-              {
-                onFailure: (failure) => {
-                  // A send that the group's own limit refuses does not count against the sender's limit.
-                  if (failure._tag === "RateLimited") limits.refund(rate, sender.id, state)
-                  return Effect.fail(failure)
-                },
-                onSuccess: (sent): Effect.Effect<SendAnswer, Unavailable> => {
-                  if (sent.created) return Effect.succeed(sent)
-                  // A replay does not count against the limit. It is known only now that the send is a replay.
-                  limits.refund(rate, sender.id, state)
-                  return replayed(sender, target, sent)
+            return Effect.matchEffect(delivered(sender, target, draft), {
+              onFailure: (failure) => {
+                giveBack(states)
+                // A send that the group's own limit refuses does not count against the sender's limit.
+                if (failure._tag === "RateLimited") limits.refund(rate, sender.id, state)
+                return Effect.fail(failure)
+              },
+              onSuccess: (sent): Effect.Effect<SendAnswer, Unavailable> => {
+                if (sent.created) {
+                  const budget = charges.length === 0 ? undefined : budgets.left(charges, states.slice(1))
+                  return Effect.succeed(budget === undefined ? sent : { ...sent, budget })
                 }
+                // A replay does not count against the limits. It is known only now that the send is a replay.
+                limits.refund(rate, sender.id, state)
+                giveBack(states)
+                return replayed(sender, target, sent)
               }
-            )
+            })
           }
+        })
+      }
+
+      /** The conversation to which a send leads, or undefined if the send is going to be refused. */
+      const conversationOf = (sender: Sender, target: SendTarget): Effect.Effect<string | undefined, Unavailable> =>
+        target._tag === "Conversation"
+          ? Effect.succeed(target.id)
+          : Effect.map(
+            agents.byHandle(target.handle),
+            (recipient) => recipient === undefined ? undefined : directs.idOf(sender.id, recipient.id)
+          )
+
+      const send = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
+        Effect.withFiber((fiber) => {
+          const byModel = fiber.getRef(ByModel)
+          return budgets.apply(sender, byModel)
+            ? Effect.flatMap(
+              conversationOf(sender, target),
+              (id) => sendCounted(sender, target, draft, id === undefined ? [] : budgets.charges(sender, byModel, id))
+            )
+            : sendCounted(sender, target, draft, [])
         })
 
       return Conversations.of({

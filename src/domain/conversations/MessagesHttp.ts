@@ -11,6 +11,7 @@ import { HttpServerResponse } from "effect/http"
 import { Conversations, type SendAnswer, type SendTarget } from "./Conversations.ts"
 import { draftOf } from "./DraftOf.ts"
 import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
+import type { BudgetLeft } from "./SendBudgets.ts"
 
 /** Responds with a text that is already JSON. */
 const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
@@ -32,12 +33,19 @@ const targetOf = (body: typeof SendBody.Type): SendTarget | ValidationFailed => 
 /** The header of a response whose message is in another conversation than the one that the send names (wire.md C.6). */
 const CONFLICT = { "x-client-msg-id-conflict": "conversation" }
 
-const sentJson = (payload: typeof SendBody.Type, { backlog, body, created, isElsewhere }: SendAnswer) => {
+/** What is left of a budget (wire.md G.19). */
+const budgetHeaders = ({ left, limit, scope }: BudgetLeft) => ({
+  "x-budget-left": String(left),
+  "x-budget-limit": String(limit),
+  "x-budget-scope": scope
+})
+
+const sentJson = (payload: typeof SendBody.Type, { backlog, body, budget, created, isElsewhere }: SendAnswer) => {
   const warning = backlog === null || payload.to === undefined
     ? undefined
     : { "x-backlog-warning": `${payload.to}=${backlog}` }
   return created
-    ? jsonText(body, 201, warning)
+    ? jsonText(body, 201, budget === undefined ? warning : { ...warning, ...budgetHeaders(budget) })
     : jsonText(body, 200, { ...REPLAYED, ...(isElsewhere ? CONFLICT : {}), ...warning })
 }
 

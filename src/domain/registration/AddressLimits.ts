@@ -4,7 +4,7 @@ import { Config } from "#infrastructure/platform/Config"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Limits } from "#infrastructure/rates/Limits"
 import { RateLimits, showRefusal } from "#infrastructure/rates/RateLimits"
-import { HOUR, type Rate, rateRefusal, type RateRule, ruleOf, TEN_MINUTES } from "#infrastructure/rates/RateRule"
+import { HOUR, type Rate, RateRefusal, type RateRule, ruleOf, TEN_MINUTES } from "#infrastructure/rates/RateRule"
 import { SlidingWindows } from "#infrastructure/rates/SlidingWindows"
 import { RateLimited, type Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Exit, Layer, Record } from "effect"
@@ -82,13 +82,13 @@ export class AddressLimits extends Context.Service<AddressLimits, {
           const name = `${rule.name} ${address}`
           const known = refused.get(name)
           const leftMs = known === undefined || known.limit < rule.limit ? 0 : known.until - now()
-          if (leftMs > 0) return Effect.fail(rateRefusal(rule, Math.ceil(leftMs)))
+          if (leftMs > 0) return Effect.fail(new RateRefusal(rule, Math.ceil(leftMs)))
           refused.delete(name)
           return Effect.flatMap(attempt(rule, address), (attempted) => {
             if (attempted.waitMs === 0) return Effect.succeed(attempted)
             if (refused.size >= MAX_REFUSED) refused.delete(refused.keys().next().value ?? "")
             refused.set(name, { until: now() + attempted.waitMs, limit: rule.limit })
-            return Effect.fail(rateRefusal(rule, attempted.waitMs))
+            return Effect.fail(new RateRefusal(rule, attempted.waitMs))
           })
         })
 

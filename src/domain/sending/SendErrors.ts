@@ -46,6 +46,34 @@ export class ColdCapExceeded extends WireError<ColdCapExceeded>()("ColdCapExceed
   }
 }) {}
 
+const MESSAGES_PER_DAY = {
+  conversation: (limit: number) =>
+    `You have sent ${limit} messages to this conversation within 24 hours, all that your budget allows`,
+  agent: (limit: number) => `You have sent ${limit} messages within 24 hours, all that your budget allows`
+}
+
+export class BudgetExceeded extends WireError<BudgetExceeded>()("BudgetExceeded", {
+  code: "BUDGET_EXCEEDED",
+  status: 429,
+  message:
+    "You have sent as many messages within 24 hours as your budget allows: stop until one of them no longer counts.",
+  details: {
+    scope: Schema.Literals(["conversation", "agent"]),
+    limit: Schema.Int,
+    window: Schema.Literal("24h"),
+    resets_at: DateTimeString,
+    retry_after_ms: Schema.Int
+  }
+}) {
+  /** `resetsAt` is when the next message is allowed, `waitMs` the time until then. */
+  static of(scope: "conversation" | "agent", limit: number, resetsAt: string, waitMs: number): BudgetExceeded {
+    return new BudgetExceeded({
+      message: `${MESSAGES_PER_DAY[scope](limit)}: stop until one of them no longer counts.`,
+      details: { scope, limit, window: "24h", resets_at: resetsAt, retry_after_ms: waitMs }
+    })
+  }
+}
+
 export class RecipientBacklogged extends WireError<RecipientBacklogged>()("RecipientBacklogged", {
   code: "RECIPIENT_BACKLOGGED",
   status: 429,
@@ -101,7 +129,13 @@ export const directSendErrors = [...senderErrors, ...recipientErrors, ...fileErr
 /** The failures of a send to a group. */
 export const groupSendErrors = [...senderErrors, ...outsiderErrors, ...fileErrors, RateLimited, Unavailable] as const
 /** The failures that the endpoint of sends declares itself. Its middleware declares the others. */
-export const endpointSendErrors = [...recipientErrors, ...outsiderErrors, ...fileErrors, ContentTooLarge] as const
+export const endpointSendErrors = [
+  ...recipientErrors,
+  ...outsiderErrors,
+  ...fileErrors,
+  BudgetExceeded,
+  ContentTooLarge
+] as const
 
 /** Whether a failure concerns the sender. With such a failure, even the repeat of a stored send is refused. */
 export const isOfSender = (failure: { readonly _tag: string }): boolean =>

@@ -35,6 +35,12 @@ export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly 
 const MAX_SHARDS = 1_600
 
 /**
+ * The greatest budget of messages for 24 hours. The time of every message that a budget counts takes 8 bytes in the
+ * memory of a process, and about 20 in Redis.
+ */
+export const MAX_SENDS_PER_DAY = 100_000
+
+/**
  * Every setting that Parley reads from the environment or a settings file, in the order of `--help`. `npm run docs`
  * generates docs/configuration.md and deploy/parley.env.sample from this list. A rate is the number of requests that are accepted in a sliding window.
  */
@@ -296,6 +302,24 @@ export const settings = {
   LIMITS_GROUP_SENDS_PER_SECOND: int(
     0,
     "messages that all members of a group together may send to the group per second; 0 means no limit"
+  ),
+  LIMITS_SENDS_PER_CONVERSATION_PER_DAY: int(
+    0,
+    "messages that an agent may send to one conversation within 24 hours; 0 means no limit",
+    0,
+    MAX_SENDS_PER_DAY
+  ),
+  LIMITS_SENDS_PER_DAY: int(
+    0,
+    "messages that an agent may send within 24 hours, direct and group together; 0 means no limit",
+    0,
+    MAX_SENDS_PER_DAY
+  ),
+  LIMITS_MCP_SENDS_PER_CONVERSATION_PER_DAY: int(
+    500,
+    "messages that an agent may send by /mcp to one conversation within 24 hours; 0 means no limit",
+    0,
+    MAX_SENDS_PER_DAY
   ),
   LIMITS_WARNING_PERCENT: int(
     80,

@@ -2,10 +2,9 @@ import { showLimit } from "#infrastructure/http/RateHeaders"
 import { Config } from "#infrastructure/platform/Config"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Redis } from "#infrastructure/platform/Redis"
-import { RateLimited } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { Limits, type LimitsShape } from "./Limits.ts"
-import type { Charge, RateCount, RateRule, RateState, RateWindow } from "./RateRule.ts"
+import { type Charge, type RateCount, RateRefusal, type RateRule, type RateState, type RateWindow } from "./RateRule.ts"
 import { SharedWindows } from "./SharedWindows.ts"
 import { SlidingWindows } from "./SlidingWindows.ts"
 
@@ -16,12 +15,12 @@ import { SlidingWindows } from "./SlidingWindows.ts"
  */
 export class RateLimits extends Context.Service<RateLimits, {
   /** Counts one request, or refuses it without counting it. The `Retry-After` of the refusal is exact. */
-  readonly take: (rule: RateRule, key: string) => Effect.Effect<RateState, RateLimited>
+  readonly take: (rule: RateRule, key: string) => Effect.Effect<RateState, RateRefusal>
   /**
    * Counts one request in the windows of several rules, or in none of them. If several rules refuse the request, the
    * refusal with the longest wait is reported.
    */
-  readonly takeAll: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<RateState>, RateLimited>
+  readonly takeAll: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<RateState>, RateRefusal>
   /**
    * Counts `charge` together with the first take that `effect` makes. The charge is counted before the effect or, with
    * Redis, in the same round trip as that take. The charge counts even if the take is refused.
@@ -29,7 +28,7 @@ export class RateLimits extends Context.Service<RateLimits, {
   readonly takeTogether: <A, E, R>(
     charge: Charge,
     effect: Effect.Effect<A, E, R>
-  ) => Effect.Effect<A, E | RateLimited, R>
+  ) => Effect.Effect<A, E | RateRefusal, R>
   /** Frees the place of a request that should not count after all. In Redis, the place becomes free a moment later. */
   readonly refund: (rule: RateRule, key: string, state: RateState) => void
   /**
@@ -53,7 +52,7 @@ export class RateLimits extends Context.Service<RateLimits, {
       const limits = yield* Limits
       const windows = new SlidingWindows(monotonicMillis(yield* Clock.Clock))
       const takeAll = (charges: ReadonlyArray<Charge>) =>
-        Effect.withFiber<ReadonlyArray<RateState>, RateLimited>((fiber) =>
+        Effect.withFiber<ReadonlyArray<RateState>, RateRefusal>((fiber) =>
           answer(fiber.context, windows.takeAll(inForce(limits, charges)))
         )
       const take = single(takeAll)
@@ -81,15 +80,15 @@ export class RateLimits extends Context.Service<RateLimits, {
       const limits = yield* Limits
       const windows = new SharedWindows(redis, monotonicMillis(yield* Clock.Clock), config.REDIS_TIMEOUT_MS)
 
-      const takeAll = (charges: ReadonlyArray<Charge>): Effect.Effect<ReadonlyArray<RateState>, RateLimited> =>
+      const takeAll = (charges: ReadonlyArray<Charge>): Effect.Effect<ReadonlyArray<RateState>, RateRefusal> =>
         Effect.withFiber((fiber) => {
           const debt = fiber.getRef(Debt)
           const owed = debt === undefined || debt.paid ? undefined : debt.charge
           if (debt !== undefined) debt.paid = true
-          const decided = (outcome: ReadonlyArray<RateState> | RateLimited) =>
+          const decided = (outcome: ReadonlyArray<RateState> | RateRefusal) =>
             Effect.map(answer(fiber.context, outcome), (states) => owed === undefined ? states : states.slice(1))
           const all = inForce(limits, owed === undefined ? charges : [owed, ...charges])
-          return Effect.callback<ReadonlyArray<RateState>, RateLimited>((resume) => {
+          return Effect.callback<ReadonlyArray<RateState>, RateRefusal>((resume) => {
             const outcome = windows.take(all, owed === undefined ? 0 : 1, (later) => resume(decided(later)))
             if (outcome !== undefined) resume(decided(outcome))
           })
@@ -136,8 +135,8 @@ const single = (takeAll: RateLimits["Service"]["takeAll"]): RateLimits["Service"
   Effect.map(takeAll([{ rule, key }]), ([state]) => state!)
 
 /** Returns or fails with the outcome, and describes it in the headers of the response. */
-const answer = (context: Context.Context<never>, outcome: ReadonlyArray<RateState> | RateLimited) => {
-  if (outcome instanceof RateLimited) {
+const answer = (context: Context.Context<never>, outcome: ReadonlyArray<RateState> | RateRefusal) => {
+  if (outcome instanceof RateRefusal) {
     showRefusal(context, outcome)
     return Effect.fail(outcome)
   }
@@ -146,7 +145,7 @@ const answer = (context: Context.Context<never>, outcome: ReadonlyArray<RateStat
 }
 
 /** Describes the limit that refused a request in the headers of its response. */
-export const showRefusal = (context: Context.Context<never>, { details }: RateLimited): void =>
+export const showRefusal = (context: Context.Context<never>, { details }: Pick<RateRefusal, "details">): void =>
   showLimit(context, { limit: details?.limit ?? 0, remaining: 0, resetMs: details?.retry_after_ms ?? 0 })
 
 const inForce = (limits: LimitsShape, charges: ReadonlyArray<Charge>): ReadonlyArray<Charge> =>

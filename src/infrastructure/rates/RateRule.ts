@@ -65,9 +65,16 @@ export interface RateWindow extends RateCount {
   readonly key: string
 }
 
-/** Makes the refusal of a rule. `waitMs` is the time until the rule would accept a request. */
-export const rateRefusal = (rule: RateRule, waitMs: number): RateLimited =>
-  new RateLimited({
-    message: rule.message?.(rule.limit) ?? `Too many requests: at most ${rule.limit} per ${rule.window}.`,
-    details: { retry_after_ms: waitMs, limit: rule.limit, window: rule.window }
-  })
+/** The refusal of a request by a rule. */
+export class RateRefusal extends RateLimited {
+  readonly rule: RateRule
+
+  /** `waitMs` is the time until the rule would accept a request. */
+  constructor(rule: RateRule, waitMs: number) {
+    super({
+      message: rule.message?.(rule.limit) ?? `Too many requests: at most ${rule.limit} per ${rule.window}.`,
+      details: { retry_after_ms: waitMs, limit: rule.limit, window: rule.window }
+    })
+    this.rule = rule
+  }
+}

@@ -1,11 +1,10 @@
 import { REDIS_FALLBACK_REASONS, redisFallbacks } from "#infrastructure/platform/Metrics"
 import type { RedisChannel } from "#infrastructure/platform/Redis"
-import { RateLimited } from "#infrastructure/wire/WireError"
-import type { Charge, RateCount, RateRule, RateState, RateWindow } from "./RateRule.ts"
+import { type Charge, type RateCount, RateRefusal, type RateRule, type RateState, type RateWindow } from "./RateRule.ts"
 import { type HeldPlace, SlidingWindows } from "./SlidingWindows.ts"
 import { readTaken, TAKE, takeArguments, takeKeys, type Taking, windowKey } from "./SlidingWindowScript.ts"
 
-type Outcome = ReadonlyArray<RateState> | RateLimited
+type Outcome = ReadonlyArray<RateState> | RateRefusal
 
 interface Request extends Taking {
   readonly held: ReadonlyArray<HeldPlace>
@@ -47,9 +46,9 @@ export class SharedWindows {
    */
   take(charges: ReadonlyArray<Charge>, alone: number, decided: (outcome: Outcome) => void): Outcome | undefined {
     const first = alone === 0 ? [] : this.own.hold(charges.slice(0, alone))
-    if (first instanceof RateLimited) return first
+    if (first instanceof RateRefusal) return first
     const others = this.own.hold(alone === 0 ? charges : charges.slice(alone))
-    if (others instanceof RateLimited) {
+    if (others instanceof RateRefusal) {
       // The request is refused, but its first `alone` charges still count. Nothing waits for the result.
       if (alone > 0) this.ask({ charges: charges.slice(0, alone), alone: 0, held: first, decided: () => undefined })
       return others

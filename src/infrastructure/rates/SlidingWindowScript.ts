@@ -1,7 +1,6 @@
 import { SET_BACK_MS } from "#infrastructure/platform/MonotonicClock"
 import { redisScript } from "#infrastructure/platform/Redis"
-import type { RateLimited } from "#infrastructure/wire/WireError"
-import { type Charge, rateRefusal } from "./RateRule.ts"
+import { type Charge, RateRefusal } from "./RateRule.ts"
 
 /**
  * True sliding windows in Redis, on Redis's clock. Each key holds a list of the times of accepted requests, in
@@ -133,7 +132,7 @@ export interface Taken {
   /** The places taken, in the order of the charges. If the request is refused, only its first charges took places. */
   readonly places: ReadonlyArray<TakenPlace>
   /** Undefined if the request is accepted. `NotWindow` if a key in Redis does not hold a window. */
-  readonly refusal: RateLimited | "NotWindow" | undefined
+  readonly refusal: RateRefusal | "NotWindow" | undefined
 }
 
 export interface TakenAll {
@@ -175,7 +174,7 @@ export const readTaken = (takings: ReadonlyArray<Taking>, answer: unknown): Take
       const charge = charges[code - 1]
       const waitMs = figures[next++]
       if (charge === undefined || waitMs === undefined || waitMs < 1 || waitMs > charge.rule.windowMs) return undefined
-      refusal = rateRefusal(charge.rule, waitMs)
+      refusal = new RateRefusal(charge.rule, waitMs)
     } else if (code === 0 && count < charges.length) return undefined
     const places: Array<TakenPlace> = []
     for (let i = 0; i < count; i++, next += 3) {

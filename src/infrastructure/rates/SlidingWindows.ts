@@ -1,5 +1,4 @@
-import { RateLimited } from "#infrastructure/wire/WireError"
-import { type Charge, type RateCount, rateRefusal, type RateRule, type RateState, type RateWindow } from "./RateRule.ts"
+import { type Charge, type RateCount, RateRefusal, type RateRule, type RateState, type RateWindow } from "./RateRule.ts"
 
 /**
  * True sliding windows in the memory of this process. For each key they store the times of accepted requests, which are
@@ -14,18 +13,18 @@ export class SlidingWindows {
   }
 
   /** Takes a place in the window, or returns the refusal. */
-  take(rule: RateRule, key: string): RateState | RateLimited {
+  take(rule: RateRule, key: string): RateState | RateRefusal {
     const taken = this.takeAll([{ rule, key }])
-    return taken instanceof RateLimited ? taken : taken[0]!
+    return taken instanceof RateRefusal ? taken : taken[0]!
   }
 
   /**
    * Takes a place in every window. If a window is full, takes no place and returns the refusal with the longest wait.
    * Each rule may occur once.
    */
-  takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
+  takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateRefusal {
     const held = this.hold(charges)
-    if (held instanceof RateLimited) return held
+    if (held instanceof RateRefusal) return held
     const now = this.now()
     return held.map((place) => place.settle(now, now))
   }
@@ -34,7 +33,7 @@ export class SlidingWindows {
    * Reserves a place in every window, or in none, for a request that Redis decides on. A reserved place counts towards
    * the limit, and must be settled or released.
    */
-  hold(charges: ReadonlyArray<Charge>): ReadonlyArray<HeldPlace> | RateLimited {
+  hold(charges: ReadonlyArray<Charge>): ReadonlyArray<HeldPlace> | RateRefusal {
     const now = this.now()
     const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
     return refusalOf(charges, logs, now) ?? charges.map(({ rule }, i) => new HeldPlace(rule, logs[i]!))
@@ -84,14 +83,14 @@ const refusalOf = (
   charges: ReadonlyArray<Charge>,
   logs: ReadonlyArray<WindowLog>,
   now: number
-): RateLimited | undefined => {
+): RateRefusal | undefined => {
   let refusal: RateRule | undefined
   let longest = 0
   for (const [i, { rule }] of charges.entries()) {
     const waitMs = logs[i]!.wait(rule, now)
     if (waitMs > longest) [refusal, longest] = [rule, waitMs]
   }
-  return refusal === undefined ? undefined : rateRefusal(refusal, longest)
+  return refusal === undefined ? undefined : new RateRefusal(refusal, longest)
 }
 
 /** A place in a window that is reserved until the request is decided. */

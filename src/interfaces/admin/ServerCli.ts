@@ -92,7 +92,7 @@ export const limits = Command.make("limits").pipe(
     ),
     Command.make("near", { server, json }, (given) => ask(given, get("/limits/near"))).pipe(
       Command.withDescription(
-        "List the agents that have used at least 80 % of a rate limit, or of their unanswered conversations"
+        "List the agents that have used at least 80 % of a rate limit, of their unanswered conversations, or of a budget"
       ),
       example("Those that have used most first")
     ),

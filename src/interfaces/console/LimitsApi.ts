@@ -86,8 +86,8 @@ export class LimitsApi extends HttpApiGroup.make("limits")
     }).annotateMerge(documented({
       summary: "List who is near a rate limit",
       description:
-        "Lists the agents that have used at least 80 % of a rate limit, or of their unanswered conversations, those that have used most first, " +
-        "as of at most five seconds ago. Requests that a node in `silent_nodes` has accepted are missing.",
+        "Lists the agents that have used at least 80 % of a rate limit, of their unanswered conversations, or of a budget of messages, those " +
+        "that have used most first, as of at most five seconds ago. Requests that a node in `silent_nodes` has accepted are missing.",
       answer: {
         near: [{ agent: "nina", limit: "LIMITS_SENDS_PER_SECOND", value: 60, count: 57, window_seconds: 1 }],
         silent_nodes: []

@@ -1,10 +1,11 @@
 import type { Agent } from "#domain/agents/Agent"
 import { Attachments } from "#domain/attachments/Attachments"
-import { makeApiCalls } from "#domain/auth/ApiCalls"
+import { type ApiCalls, makeApiCalls } from "#domain/auth/ApiCalls"
 import { Auth } from "#domain/auth/Auth"
 import type { CurrentAgent } from "#domain/auth/Authorization"
 import { Budgets } from "#domain/auth/Budgets"
 import type { Principal } from "#domain/auth/Principal"
+import { ByModel } from "#domain/conversations/SendBudgets"
 import { challenge, offersOAuth } from "#domain/oauth/Discovery"
 import { Grants } from "#domain/oauth/Grants"
 import { type OAuthScope, permits, SCOPES } from "#domain/oauth/Scopes"
@@ -122,6 +123,10 @@ interface Granted {
 const spent = (counted: Effect.Effect<unknown, RateLimited>): Effect.Effect<RateLimited | undefined> =>
   Effect.match(counted, { onFailure: (failure) => failure, onSuccess: () => undefined })
 
+/** The API for a model, whose sends have a budget of their own (wire.md G.19). */
+const byModel = ({ call }: ApiCalls): ApiCalls["call"] => (method, path, body) =>
+  Effect.provideService(call(method, path, body), ByModel, true)
+
 /** Whether the request uses the 2026 revision, an older revision, or is invalid in all of them. */
 const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
   classifyInboundRequest(
@@ -167,7 +172,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       agent: CurrentAgent["Service"],
       principal: Principal
     ): ToolApi => ({
-      ...makeApiCalls(app, request, principal),
+      call: byModel(makeApiCalls(app, request, principal)),
       agent,
       principal,
       freshId: () => `mcp-${ids.bytes(16).toString("hex")}`,

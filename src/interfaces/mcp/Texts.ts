@@ -83,7 +83,8 @@ export const tools = {
       "until the agent replies you cannot send it a second message (AWAITING_REPLY), so say in one message who you are and what you " +
       "want. The answer says that the message is stored, not that it was read; the reply comes later through " +
       "agentchat_wait_for_messages. If you do not know the outcome of a call, repeat it with the same client_msg_id: the message is " +
-      "sent once. To send a file use agentchat_send_file.",
+      "sent once. If the answer has budget_left, you may send only so many more for now: write no more than you must. To send a file use " +
+      "agentchat_send_file.",
     arguments: {
       to:
         "The recipient: @handle or handle for an agent, grp_… for a group. A direct conversation is addressed by the handle, not by its conv_… id.",
@@ -546,6 +547,7 @@ export const advices: Readonly<Record<string, string>> = {
   ATTACHMENT_NOT_READY: "PUT the bytes to the upload_url that you were given, then repeat the call.",
   AWAITING_REPLY: "Do not send again. Wait for the reply with agentchat_wait_for_messages.",
   BLOCKED: "Do not try again, and do not try to get around the block with another agent or group.",
+  BUDGET_EXCEEDED: "You have sent much here. Stop, and tell the person you work for. Do not write to others instead.",
   COLD_CAP_EXCEEDED:
     "Begin no more conversations for now. Each reply to a conversation that you began allows another one.",
   CONTENT_TOO_LARGE: "Shorten the text, or split it into several messages. agentchat_send_file sends up to 1 MiB.",

@@ -1,3 +1,4 @@
+import { SendBudgets } from "#domain/conversations/SendBudgets"
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
@@ -41,6 +42,11 @@ const shareOf = ({ count, value }: Window): number => count / Math.max(1, value)
 const fullest = (windows: ReadonlyArray<Window>): ReadonlyArray<Window> =>
   windows.toSorted((a, b) => shareOf(b) - shareOf(a))
 
+/** Of the windows with the same key and limit, the one that is used most. */
+const fullestOfEach = (windows: ReadonlyArray<Window>): ReadonlyArray<Window> => [
+  ...new Map(fullest(windows).toReversed().map((window) => [idOf(window), window])).values()
+]
+
 /** Joins the counts of the same window on several nodes: adds them, or takes the highest if each node limits by itself. */
 export const joined = (windows: ReadonlyArray<Window>, adds: boolean): ReadonlyArray<Window> => {
   const all = new Map<string, Window>()
@@ -53,8 +59,8 @@ export const joined = (windows: ReadonlyArray<Window>, adds: boolean): ReadonlyA
 }
 
 /**
- * The agents that have used at least 80 % of a rate limit, or of their unanswered conversations (wire.md O.1). Each
- * node reports the requests that it has accepted itself.
+ * The agents that have used at least 80 % of a rate limit, of their unanswered conversations, or of a budget of messages
+ * (wire.md O.1). Each node reports the requests that it has accepted itself.
  */
 export class NearLimits extends Context.Service<NearLimits, {
   /** Those that have used most of a limit come first. `silent` are the nodes that could not be asked. */
@@ -71,6 +77,7 @@ export class NearLimits extends Context.Service<NearLimits, {
       const limits = yield* Limits
       const procedures = yield* NodeRpc
       const rates = yield* RateLimits
+      const budgets = yield* SendBudgets
       // The nodes count together in Redis. Without Redis, an agent may use the whole limit on each of them.
       const countTogether = config.REDIS_URL !== undefined
 
@@ -109,6 +116,30 @@ export class NearLimits extends Context.Service<NearLimits, {
         }
       })
 
+      const budgetsHere = yield* procedures.make({
+        name: "budgets-near",
+        payload: Schema.Finite,
+        success: Schema.Array(Window),
+        local: (share) =>
+          Effect.sync(() => {
+            const found = budgets.near().map((
+              { agentId: key, count, limit: value, setting: limit, windowMs }
+            ): Window => ({
+              key,
+              limit,
+              value,
+              count,
+              windowMs
+            }))
+            return fullest(found.filter((window) => shareOf(window) >= share)).slice(0, MAX_REPORTED)
+          })
+      })
+
+      /** The fullest budget of each kind of each agent. A count is that of all nodes together, unless they count apart. */
+      const ofBudgets = Effect.map(budgetsHere.everywhere(NEAR), (answers) => ({
+        windows: fullestOfEach(answers.flatMap(({ answer }) => answer ?? [])),
+        silent: answers.flatMap(({ answer, node }) => answer === undefined ? [node] : [])
+      }))
       const ofRates = Effect.gen(function*() {
         const nodes = countTogether ? (yield* procedures.nodes).length : 1
         // An agent that has used this share on all nodes together has used its part on at least one of them.
@@ -118,7 +149,7 @@ export class NearLimits extends Context.Service<NearLimits, {
         const silent = [...first, ...second].flatMap(({ answer, node }) => answer === undefined ? [node] : [])
         return {
           windows: joined(second.flatMap(({ answer }) => answer ?? []), countTogether),
-          silent: [...new Set(silent)]
+          silent
         }
       })
       /** The agents with the most unanswered conversations. */
@@ -135,9 +166,9 @@ export class NearLimits extends Context.Service<NearLimits, {
       return NearLimits.of({
         list: yield* Effect.cachedWithTTL(
           Effect.gen(function*() {
-            const { silent, windows } = yield* ofRates
-            const near = fullest([...windows, ...yield* ofConversations].filter((window) => shareOf(window) >= NEAR))
-              .slice(0, MAX_SHOWN)
+            const [ofRate, ofBudget] = yield* Effect.all([ofRates, ofBudgets], { concurrency: 2 })
+            const windows = [...ofRate.windows, ...ofBudget.windows, ...yield* ofConversations]
+            const near = fullest(windows.filter((window) => shareOf(window) >= NEAR)).slice(0, MAX_SHOWN)
             const agents = yield* query<{ readonly id: string; readonly handle: string }>`
               SELECT id, handle FROM agents WHERE id = ANY(${near.map(({ key }) => key)}::text[])`
             const handles = new Map(agents.map(({ handle, id }) => [id, handle]))
@@ -146,7 +177,7 @@ export class NearLimits extends Context.Service<NearLimits, {
                 const handle = handles.get(key)
                 return handle === undefined ? [] : [{ handle, ...window }]
               }),
-              silent
+              silent: [...new Set([...ofRate.silent, ...ofBudget.silent])]
             }
           }),
           LIST_AGE

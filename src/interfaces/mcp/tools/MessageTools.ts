@@ -52,6 +52,9 @@ const backlogOf = (header: string | undefined) => {
   return { backlog_warning: { recipientHandle: header.slice(0, at), undeliveredCount: Number(header.slice(at + 1)) } }
 }
 
+/** Decodes the header `X-Budget-Left`, which is there if less than 20 % of a budget is left. */
+const budgetOf = (header: string | undefined) => header === undefined ? {} : { budget_left: Number(header) }
+
 export const Sent = {
   ok,
   message_id: Schema.String,
@@ -60,6 +63,7 @@ export const Sent = {
   client_msg_id: Schema.String,
   created_at: DateTimeString,
   warning: optional(Schema.String),
+  budget_left: optional(Schema.Int),
   backlog_warning: optional(Schema.Struct({ recipientHandle: Schema.String, undeliveredCount: Schema.Int }))
 }
 
@@ -86,6 +90,7 @@ export const send = Effect.fnUntraced(function*(
     client_msg_id: body.client_msg_id,
     created_at: body.created_at,
     ...(headers["x-client-msg-id-conflict"] === undefined ? {} : { warning: usedElsewhere }),
+    ...budgetOf(headers["x-budget-left"]),
     ...backlogOf(headers["x-backlog-warning"])
   }
 })

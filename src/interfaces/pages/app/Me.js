@@ -14,6 +14,9 @@ import { Careful, OneField } from "../shared/Widgets.js"
  * @import { Session } from "../client/Session.js"
  */
 
+/** The greatest budget that the server accepts. */
+const MAX_BUDGET = 100_000
+
 /** The agent's presence, as its contacts see it. @param {{ session: Session }} props */
 const OwnPresence = ({ session }) => {
   const presence = session.presences.all.value.get(session.handle)
@@ -39,6 +42,25 @@ const OwnPresence = ({ session }) => {
     void await change({ custom_message: text === "" ? null : text })} />`
 }
 
+/**
+ * How many messages the agent may send within 24 hours. Without figures of its own, those of the server count.
+ * @param {{ budget: NonNullable<Agent["settings"]["budget"]>, session: Session, onChange: (body: object) => Promise<unknown> }} props
+ */
+const OwnBudget = ({ budget, onChange, session }) => {
+  const field = (/** @type {keyof typeof budget} */ name, /** @type {string} */ label) =>
+    html`<${OneField} key=${`${name} ${budget[name]}`} label=${label} action="Save" value=${
+      String(budget[name] ?? "")
+    } placeholder="As the server says" optional=${true} max=${6} onSubmit=${async (/** @type {string} */ text) => {
+      const wanted = text === "" ? null : Number(text)
+      if (wanted === null || (Number.isInteger(wanted) && wanted >= 1 && wanted <= MAX_BUDGET))
+        await onChange({ settings: { budget: { [name]: wanted } } })
+      else session.notices.note(`A budget is a whole number from 1 to ${MAX_BUDGET}, or empty.`)
+    }} />`
+  return html`<h3 class="label">Budget</h3>
+    <p class="hint">At most so many messages within 24 hours. This ends a loop of two agents that answer each other.</p>
+    ${field("per_conversation_per_day", "Messages to one conversation")}${field("per_day", "Messages in all")}`
+}
+
 /** Everything about the agent's own account. @param {{ session: Session, onSignOut: () => void }} props */
 export const Me = ({ onSignOut, session }) => {
   const me = session.me.value
@@ -47,7 +69,7 @@ export const Me = ({ onSignOut, session }) => {
     session.notices.attempt(async () => {
       session.me.value = await session.api.call("PATCH", `v1/agents/${me.handle}`, body)
     })
-  const choice = (/** @type {keyof Agent["settings"]} */ setting, /** @type {string} */ label) =>
+  const choice = (/** @type {"inbox_mode" | "group_invite_policy"} */ setting, /** @type {string} */ label) =>
     html`<label class="field"><span>${label}</span>
     <select value=${me.settings[setting]} disabled=${session.watching} onChange=${(/** @type {any} */ event) =>
       change({ settings: { [setting]: event.currentTarget.value } })}>
@@ -59,6 +81,11 @@ export const Me = ({ onSignOut, session }) => {
     ${session.watching ? null : html`<${OwnPresence} session=${session} />`}
     <h3 class="label">Permissions</h3>
     ${choice("inbox_mode", "Who may write first")}${choice("group_invite_policy", "Who may invite to groups")}
+    ${
+    session.watching || me.settings.budget === undefined
+      ? null
+      : html`<${OwnBudget} budget=${me.settings.budget} session=${session} onChange=${change} />`
+  }
     <${Silenced} session=${session} />
     <${Webhooks} session=${session} />
     <${Connections} session=${session} />

@@ -4,6 +4,7 @@ import { Avatar } from "../shared/Avatar.js"
 import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 import { counted } from "../shared/Texts.js"
+import { Budget } from "./Budget.js"
 import { Composer } from "./Composer.js"
 import { avatarOf } from "./ConversationList.js"
 import { GroupPanel } from "./GroupPanel.js"
@@ -145,7 +146,7 @@ export const Thread = ({ isFront, place, session }) => {
       ? html`<p class="hint watching">Only watching as <span class="handle">@${session.handle}</span>: this page acknowledges no messages, marks none as read and sends none.</p>`
       : target === null ?
       null
-      : html`<${Composer} key=${target} session=${session} target=${target} conversation=${place.id} replyTo=${
+      : html`<${Budget} session=${session} target=${target} /><${Composer} key=${target} session=${session} target=${target} conversation=${place.id} replyTo=${
         session.drafts.of(target).replyTo
       } onCancelReply=${() => reply(null)} />`
   }

@@ -1,4 +1,4 @@
-/** @import { Message } from "./Wire.ts" */
+/** @import { BudgetLeft, Message } from "./Wire.ts" */
 
 /** The server's URL. This module is at `assets/<version>/client/Api.js` below it. */
 const base = new URL("../../../", import.meta.url)
@@ -18,9 +18,11 @@ export class Refused extends Error {
    * @param {string} message
    * @param {number} status
    * @param {number | undefined} retryAfter seconds
+   * @param {any} [details] the fields that the server documents for the code
    */
-  constructor(code, message, status, retryAfter) {
+  constructor(code, message, status, retryAfter, details) {
     super(message)
+    this.details = details
     this.code = code
     this.status = status
     this.retryAfter = retryAfter
@@ -37,6 +39,20 @@ export class Refused extends Error {
 export const textOf = (error) => error instanceof Error ? error.message : String(error)
 
 /**
+ * What the response to a send says about the agent's budget of messages: null if more than a fifth is left.
+ * @param {Headers} headers
+ * @returns {BudgetLeft | null}
+ */
+const budgetOf = (headers) => {
+  const left = headers.get("x-budget-left")
+  return left === null ? null : {
+    left: Number(left),
+    limit: Number(headers.get("x-budget-limit")),
+    scope: headers.get("x-budget-scope") === "agent" ? "agent" : "conversation"
+  }
+}
+
+/**
  * @param {Response} response
  * @returns {Promise<Refused>}
  */
@@ -44,9 +60,9 @@ const refusalOf = async (response) => {
   const after = Number(response.headers.get("retry-after") ?? Number.NaN)
   const retryAfter = Number.isFinite(after) ? after : undefined
   try {
-    const { code, message } = await response.json()
+    const { code, details, message } = await response.json()
     if (typeof code === "string" && typeof message === "string")
-      return new Refused(code, message, response.status, retryAfter)
+      return new Refused(code, message, response.status, retryAfter, details)
   } catch {
     // The response is not from this server, but from something in between, such as a proxy.
   }
@@ -187,7 +203,7 @@ export class Api {
    * client_msg_id in another conversation before, nothing is sent, and the returned message is the one from that
    * conversation (wire.md C.6).
    * @param {unknown} body
-   * @returns {Promise<{ message: Message, isElsewhere: boolean }>}
+   * @returns {Promise<{ message: Message, isElsewhere: boolean, budget: BudgetLeft | null }>}
    */
   async sendOnce(body) {
     const response = await send(urlOf("v1/messages"), {
@@ -195,7 +211,11 @@ export class Api {
       headers: { "authorization": `Bearer ${this.key}`, "content-type": "application/json" },
       body: JSON.stringify(body)
     })
-    return { message: await response.json(), isElsewhere: response.headers.has("x-client-msg-id-conflict") }
+    return {
+      message: await response.json(),
+      isElsewhere: response.headers.has("x-client-msg-id-conflict"),
+      budget: budgetOf(response.headers)
+    }
   }
 
   /**

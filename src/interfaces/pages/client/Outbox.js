@@ -3,7 +3,7 @@ import { freshId, Refused, textOf } from "./Api.js"
 import { backoffMs } from "./Socket.js"
 
 /**
- * @import { Message, Outgoing } from "./Wire.ts"
+ * @import { BudgetLeft, Message, Outgoing } from "./Wire.ts"
  * @import { Api } from "./Api.js"
  * @import { Timers } from "./Timers.js"
  * @import { Signal } from "@preact/signals"
@@ -31,6 +31,11 @@ export class Outbox {
     this.stored = stored
     /** @type {Signal<ReadonlyArray<Outgoing>>} */
     this.messages = signal([])
+    /**
+     * The budgets that are nearly used up, by target, or by `*` for the agent's budget of all messages.
+     * @type {Signal<ReadonlyMap<string, BudgetLeft>>}
+     */
+    this.budgets = signal(new Map())
     /** The targets to which messages are being sent. @type {Set<string>} */
     this.pumping = new Set()
     this.attempts = 0
@@ -69,6 +74,23 @@ export class Outbox {
     )
   }
 
+  /** The budget that is nearest to its end for messages to this target, if any is. @param {string} target */
+  budgetOf(target) {
+    const ofTarget = this.budgets.value.get(target)
+    const ofAgent = this.budgets.value.get("*")
+    return ofTarget === undefined || (ofAgent?.left ?? Infinity) < ofTarget.left ? ofAgent : ofTarget
+  }
+
+  /** @param {string} target @param {BudgetLeft | null} budget */
+  keepBudget(target, budget) {
+    const all = this.budgets.peek()
+    if (budget === null && !all.has(target) && !all.has("*")) return
+    const others = [...all].filter(([key]) => key !== target && key !== "*")
+    this.budgets.value = new Map(
+      budget === null ? others : [...others, [budget.scope === "agent" ? "*" : target, budget]]
+    )
+  }
+
   /** Removes a message. @param {string} clientMsgId */
   remove(clientMsgId) {
     if (this.messages.peek().some((one) => one.client_msg_id === clientMsgId)) {
@@ -91,8 +113,12 @@ export class Outbox {
         if (next === undefined) return
         this.mark(next.client_msg_id, { state: "sending", why: null })
         try {
-          const { isElsewhere, message } = await this.api.sendOnce({ ...next.body, client_msg_id: next.client_msg_id })
+          const { budget, isElsewhere, message } = await this.api.sendOnce({
+            ...next.body,
+            client_msg_id: next.client_msg_id
+          })
           this.attempts = 0
+          if (!isElsewhere) this.keepBudget(target, budget)
           // Give the message a new id, so that the person can send it again.
           if (isElsewhere)
             this.mark(next.client_msg_id, { client_msg_id: `page-${freshId()}`, state: "failed", why: USED_ELSEWHERE })
@@ -100,6 +126,8 @@ export class Outbox {
         } catch (error) {
           if (!(error instanceof Refused) || !error.passing) {
             this.mark(next.client_msg_id, { state: "failed", why: textOf(error) })
+            if (error instanceof Refused && error.code === "BUDGET_EXCEEDED")
+              this.keepBudget(target, { left: 0, limit: error.details.limit, scope: error.details.scope })
             continue
           }
           this.mark(next.client_msg_id, { state: "waiting", why: textOf(error) })

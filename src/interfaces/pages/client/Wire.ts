@@ -13,6 +13,8 @@ export interface Agent {
   readonly settings: {
     readonly inbox_mode: "open" | "contacts_only"
     readonly group_invite_policy: "open" | "contacts_only"
+    /** Absent from a server of an older version. */
+    readonly budget?: { readonly per_conversation_per_day: number | null; readonly per_day: number | null }
   }
 }
 
@@ -179,6 +181,13 @@ export interface Receipt {
   readonly reader: string
   readonly at: string
   readonly through_seq: number
+}
+
+/** What is left of a budget of messages: of one conversation, or of the agent. */
+export interface BudgetLeft {
+  readonly left: number
+  readonly limit: number
+  readonly scope: "conversation" | "agent"
 }
 
 /** A message in the outbox: it waits, is being sent, or has failed. */

@@ -17,7 +17,7 @@ const Near = () => {
       ? null
       : `${data.silent_nodes.join(", ")} could not be asked, so the counts may be too low.`)
   } />
-    <${Table} label="Near a limit" empty="No agent has used 80 % of a rate limit, or of its unanswered conversations." heads=${[
+    <${Table} label="Near a limit" empty="No agent has used 80 % of a rate limit, of its unanswered conversations, or of a budget of messages." heads=${[
     "Agent",
     "Limit",
     "#Used",
