@@ -10,11 +10,15 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { makeEmptyDataDir } from "../support/Databases.ts"
 
 const folder = Effect.acquireRelease(
   Effect.promise(() => mkdtemp(join(tmpdir(), "parley-upgrade-"))),
   (made) => Effect.promise(() => rm(made, { recursive: true, force: true }))
 )
+
+/** A folder with a database without a schema. */
+const emptyDatabase = Effect.tap(folder, (dataDir) => Effect.promise(() => makeEmptyDataDir(dataDir)))
 
 const applied = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -40,7 +44,7 @@ const started = (dataDir: string) =>
 describe("a start that migrates a database of PGlite", () => {
   it.live("says so in one line, and backs the database up before", () =>
     Effect.gen(function*() {
-      const dataDir = yield* folder
+      const dataDir = yield* emptyDatabase
       const all = yield* Migrations.schema
       const to = all.length
       const from = to - 2
@@ -70,7 +74,7 @@ describe("a start that migrates a database of PGlite", () => {
 
   it.live("keeps the backup when it continues a migration that was interrupted", () =>
     Effect.gen(function*() {
-      const dataDir = yield* folder
+      const dataDir = yield* emptyDatabase
       const all = yield* Migrations.schema
       const to = all.length
       const file = BackedUpMigrations.fileBefore(dataDir, to - 2)
@@ -92,7 +96,7 @@ describe("a start that migrates a database of PGlite", () => {
 
   it.live("makes no backup of a new database", () =>
     Effect.gen(function*() {
-      const dataDir = yield* folder
+      const dataDir = yield* emptyDatabase
       const { logged } = yield* started(dataDir)
       assert.deepStrictEqual(logged, [])
       assert.isFalse(existsSync(join(dataDir, "backups")))

@@ -1,3 +1,4 @@
+import { createDatabase } from "#infrastructure/database/PreparedDatabase"
 import { sqlState } from "#infrastructure/database/Sql"
 import { layerPglite } from "#infrastructure/database/SqlPglite"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
@@ -149,6 +150,7 @@ describe("PGlite in a folder", () => {
         recursive: true
       })
       fs.writeFileSync(path.join(dataDir, "database.creating", "PG_VERSION"), "18\n")
+      yield* createDatabase(dataDir)
       const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
       assert.deepStrictEqual(yield* sql`SELECT 1 AS one`, [{ one: 1 }])
       assert.deepStrictEqual(fs.readdirSync(dataDir), ["database"])

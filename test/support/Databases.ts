@@ -1,5 +1,5 @@
 import * as Migrations from "#infrastructure/database/Migrations"
-import { PgliteDatabase } from "#infrastructure/database/Pglite"
+import { makeDatabase, PgliteDatabase } from "#infrastructure/database/Pglite"
 import type { PgliteSession } from "#infrastructure/database/PgliteSession"
 import { type Database } from "#infrastructure/database/Sql"
 import { layerPglite, layerPgliteOf } from "#infrastructure/database/SqlPglite"
@@ -7,6 +7,7 @@ import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { describe, inject } from "@effect/vitest"
 import { Effect, Layer, Redacted, References } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { execFileSync } from "node:child_process"
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
@@ -63,6 +64,17 @@ const emptyPglite = async (): Promise<Blob> => {
   } finally {
     await rm(lock, { force: true })
   }
+}
+
+/** Makes a database with no schema in this DATA_DIR: in a tenth of the time that PostgreSQL's initdb takes. */
+export const makeEmptyDataDir = async (dataDir: string): Promise<void> => {
+  const packed = await emptyPglite()
+  await makeDatabase(dataDir, async (folder) => {
+    const file = `${folder}.tar`
+    await writeFile(file, Buffer.from(await packed.arrayBuffer()))
+    execFileSync("tar", ["-xf", file, "-C", folder], { stdio: ["ignore", "ignore", "inherit"] })
+    await rm(file)
+  })
 }
 
 /** PGlite in memory with no schema. */
