@@ -62,10 +62,12 @@ const bundle = async (out: string, root: string, place: Place): Promise<void> =>
         const path = JSON.stringify(join(root, place(relative(ROOT, id))))
         const folder = JSON.stringify(join(root, dirname(relative(ROOT, id))))
         const joined = (to: string) => `process.getBuiltinModule("node:path").join(import.meta.dirname, ${to})`
-        return withoutIndexes(code)
-          .replaceAll("import.meta.url", `new URL(${path}, import.meta.url).href`)
-          .replaceAll("import.meta.filename", joined(path))
-          .replaceAll(/import\.meta\.dirname(?!, )/g, joined(folder))
+        const own: Readonly<Record<string, string>> = {
+          url: `new URL(${path}, import.meta.url).href`,
+          filename: joined(path),
+          dirname: joined(folder)
+        }
+        return withoutIndexes(code).replaceAll(/import\.meta\.(url|filename|dirname)/g, (_, name: string) => own[name]!)
       }
     }]
   })

@@ -20,6 +20,7 @@ export const keyOfSources = (root) => {
   }
   add(`${root}/package.json`)
   add(`${root}/node_modules/.package-lock.json`)
+  addFolder(`${root}/build`)
   addFolder(`${root}/runners`)
   addFolder(`${root}/src`)
   return hash("sha256", text).slice(0, 16)
