@@ -215,25 +215,27 @@ describe("wire.md J, limits", () => {
     for (const wrong of [0, 100_001, 1.5, "7"])
       (await own({ per_conversation_per_day: wrong })).refused(400, "VALIDATION_ERROR")
     ;(await own({ per_day: 100 })).ok(200, Shapes.Agent)
-    const { settings } = (await own({ per_conversation_per_day: 5 })).ok(200, Shapes.Agent)
-    assert.deepStrictEqual(settings.budget, { per_conversation_per_day: 5, per_day: 100 })
+    const { settings } = (await own({ per_conversation_per_day: 3 })).ok(200, Shapes.Agent)
+    assert.deepStrictEqual(settings.budget, { per_conversation_per_day: 3, per_day: 100 })
     const client_msg_id = freshMsgId()
     const left: Array<string | null> = []
-    for (let i = 0; i < 5; i++) {
+    // Refusals by a budget count against the rate of ten.
+    for (let i = 0; i < 3; i++) {
       const answer = await untilTaken(() => attempt(alice, bob, i === 0 ? { client_msg_id } : {}))
       answer.ok(201, Shapes.Message)
       left.push(answer.header("x-budget-left"))
-      if (i === 4)
+      if (i === 2)
         assert.deepStrictEqual(["limit", "scope"].map((name) => answer.header(`x-budget-${name}`)), [
-          "5",
+          "3",
           "conversation"
         ])
     }
-    assert.deepStrictEqual(left, [null, null, null, null, "0"])
+    assert.deepStrictEqual(left, [null, null, "0"])
     await catchUp(bob)
     const refused = await attempt(alice, bob)
     const { details } = refused.refused(429, "BUDGET_EXCEEDED")
-    assert.deepInclude(details, { scope: "conversation", limit: 5, window: "24h" })
+    assert.deepInclude(details, { scope: "conversation", limit: 3, window: "24h" })
+    assert.strictEqual(refused.header("ratelimit-limit"), "10", "that of the rate of sends")
     assert.match(String(details?.["resets_at"]), /^\d{4}-\d\d-\d\dT[\d:]+\.\d{3}Z$/)
     const seconds = Number(refused.header("retry-after"))
     assert.isAbove(seconds, 86_000)
@@ -281,7 +283,7 @@ describe("wire.md J, limits", () => {
     for (const [from, to] of [[alice, bob], [bob, alice]] as const) {
       const { advice, refusal } = refusalIn((await write(from, to)).body.result)
       assert.strictEqual(refusal.code, "BUDGET_EXCEEDED")
-      assert.match(advice ?? "", /Stop, and tell the person you work for\./)
+      assert.match(advice ?? "", /Stop, and tell the person you work for\..*(?<!before you try again\.)$/)
     }
     await say(alice, bob)
   })

@@ -42,9 +42,10 @@ describe("the outbox", () => {
       const next = answers.shift()
       if (next instanceof Refused) throw next
       const { client_msg_id } = body as Pick<Outgoing, "client_msg_id">
-      return { message: message(1, { client_msg_id }), isElsewhere: false, budget: next ?? null }
+      return { message: message(1, { client_msg_id }), isElsewhere: false, budget: next }
     }
-    const outbox: Outbox = new Outbox(api, new Timers(), (_, outgoing) => outbox.remove(outgoing.client_msg_id))
+    const timers = new Timers()
+    const outbox: Outbox = new Outbox(api, timers, (_, outgoing) => outbox.remove(outgoing.client_msg_id))
     const send = async () => {
       outbox.send({ to: "bob", content: { text: "hello" } }, "hello", null)
       await eventually(
@@ -63,5 +64,6 @@ describe("the outbox", () => {
     assert.deepStrictEqual(outbox.messages.peek().map(({ why }) => why), ["Stop."], "it does not wait for a day")
     await send()
     assert.isUndefined(outbox.budgetOf("@bob"))
+    timers.end()
   })
 })

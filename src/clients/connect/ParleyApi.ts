@@ -90,7 +90,9 @@ export class ParleyApi extends Context.Service<ParleyApi, {
       const { status } = response
       const code = Option.getOrElse(Option.map(decodeError(json), (error) => error.code), () => `HTTP ${status}`)
       if (status === 401 || code === "AGENT_SUSPENDED") return yield* new KeyRefused({ reason: code })
-      if (status >= 500 || status === 429 || status === 408 || response.ok) {
+      // A reply that comes a day late helps nobody: a conversation at its budget is parked.
+      const isPassing = status >= 500 || (status === 429 && code !== "BUDGET_EXCEEDED") || status === 408
+      if (isPassing || response.ok) {
         const seconds = Number(response.headers.get("retry-after") ?? Number.NaN)
         return yield* new Unreachable({ reason: code, retryAfterMs: seconds > 0 ? seconds * 1_000 : null })
       }

@@ -13,11 +13,11 @@ import { type BudgetExceeded, isOfSender } from "#domain/sending/SendErrors"
 import type { Sent } from "#domain/sending/Sent"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
-import { type Rate, type RateRefusal, type RateState, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
+import { type Rate, type RateState, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
 import { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { type ConversationQueries, makeConversationQueries } from "./ConversationQueries.ts"
-import { type BudgetCharge, type BudgetLeft, ByModel, SendBudgets } from "./SendBudgets.ts"
+import { type BudgetLeft, ByModel, SendBudgets } from "./SendBudgets.ts"
 import { makeTyping, type Typing } from "./Typing.ts"
 
 /** The sender of a request, read when the request was authenticated. Messages show the name from that moment. */
@@ -167,71 +167,68 @@ export class Conversations extends Context.Service<
         })
       }
 
-      const delivered = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<Sent, SendError> =>
-        target._tag === "Direct"
-          ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))
-          : toConversation(sender, target.id, draft)
-
-      /** Sends a message that counts against the rate of the sender and these budgets. */
-      const sendCounted = (
+      /** Counts a send to this conversation against the sender's budgets, if it has any. */
+      const within = (
         sender: Sender,
-        target: SendTarget,
         draft: Draft,
-        charges: ReadonlyArray<BudgetCharge>
-      ): Effect.Effect<SendAnswer, SendError> => {
-        const giveBack = (states: ReadonlyArray<RateState>): void => {
-          for (const [i, { key, rule }] of charges.entries()) limits.refund(rule, key, states[i + 1]!)
-        }
-        const refusalBy = (refusal: RateRefusal): RateRefusal | BudgetExceeded => {
-          const charge = charges.find(({ rule }) => rule === refusal.rule)
-          return charge === undefined ? refusal : budgets.exceeded(charge, refusal)
-        }
-        return Effect.matchEffect(limits.takeAll([{ rule: rate, key: sender.id }, ...charges]), {
-          onFailure: (refusal) =>
-            Effect.flatMap(unlessReplay(sender, draft, refusalBy(refusal)), (sent) => replayed(sender, target, sent)),
-          onSuccess: (states) => {
-            const state = states[0]!
+        conversationId: string,
+        send: Effect.Effect<Sent, SendError>
+      ): Effect.Effect<SendAnswer, SendError> =>
+        Effect.withFiber((fiber) => {
+          const byModel = fiber.getRef(ByModel)
+          if (!budgets.apply(sender, byModel)) return send
+          const charges = budgets.charges(sender, byModel, conversationId)
+          const giveBack = (states: ReadonlyArray<RateState>): void => {
+            for (const [i, state] of states.entries()) limits.refund(charges[i]!.rule, charges[i]!.key, state)
+          }
+          return Effect.matchEffect(limits.takeAll(charges), {
+            onFailure: (refusal) => unlessReplay(sender, draft, budgets.exceeded(charges, refusal)),
+            onSuccess: (states) =>
+              Effect.matchEffect(send, {
+                onFailure: (failure) => {
+                  // The message may be stored. Then the repetition of the send is a replay, which does not count.
+                  if (failure._tag !== "Unavailable") giveBack(states)
+                  return Effect.fail(failure)
+                },
+                onSuccess: (sent) => {
+                  if (!sent.created) giveBack(states)
+                  const budget = sent.created ? budgets.left(charges, states) : undefined
+                  return Effect.succeed(budget === undefined ? sent : { ...sent, budget })
+                }
+              })
+          })
+        })
+
+      const routed = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
+        target._tag === "Conversation"
+          ? within(sender, draft, target.id, toConversation(sender, target.id, draft))
+          : Effect.flatMap(agents.byHandle(target.handle), (recipient) => {
+            const send = toRecipient(sender, recipient, draft)
+            return recipient === undefined || recipient.id === sender.id
+              ? send
+              : within(sender, draft, directs.idOf(sender.id, recipient.id), send)
+          })
+
+      const send = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
+        Effect.matchEffect(limits.take(rate, sender.id), {
+          onFailure: (limited) =>
+            Effect.flatMap(unlessReplay(sender, draft, limited), (sent) => replayed(sender, target, sent)),
+          onSuccess: (state) => {
             warn(sender.id, state)
-            return Effect.matchEffect(delivered(sender, target, draft), {
+            return Effect.matchEffect(routed(sender, target, draft), {
               onFailure: (failure) => {
-                giveBack(states)
                 // A send that the group's own limit refuses does not count against the sender's limit.
                 if (failure._tag === "RateLimited") limits.refund(rate, sender.id, state)
                 return Effect.fail(failure)
               },
               onSuccess: (sent): Effect.Effect<SendAnswer, Unavailable> => {
-                if (sent.created) {
-                  const budget = charges.length === 0 ? undefined : budgets.left(charges, states.slice(1))
-                  return Effect.succeed(budget === undefined ? sent : { ...sent, budget })
-                }
-                // A replay does not count against the limits. It is known only now that the send is a replay.
+                if (sent.created) return Effect.succeed(sent)
+                // A replay does not count against the limit. It is known only now that the send is a replay.
                 limits.refund(rate, sender.id, state)
-                giveBack(states)
                 return replayed(sender, target, sent)
               }
             })
           }
-        })
-      }
-
-      /** The conversation to which a send leads, or undefined if the send is going to be refused. */
-      const conversationOf = (sender: Sender, target: SendTarget): Effect.Effect<string | undefined, Unavailable> =>
-        target._tag === "Conversation"
-          ? Effect.succeed(target.id)
-          : Effect.map(
-            agents.byHandle(target.handle),
-            (recipient) => recipient === undefined ? undefined : directs.idOf(sender.id, recipient.id)
-          )
-
-      const send = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
-        Effect.withFiber((fiber) => {
-          const byModel = fiber.getRef(ByModel)
-          return budgets.apply(sender, byModel)
-            ? Effect.flatMap(
-              conversationOf(sender, target),
-              (id) => sendCounted(sender, target, draft, id === undefined ? [] : budgets.charges(sender, byModel, id))
-            )
-            : sendCounted(sender, target, draft, [])
         })
 
       return Conversations.of({

@@ -22,8 +22,8 @@ const AGENT: Rate = { name: "agent_budget", setting: "LIMITS_SENDS_PER_DAY", ...
 const MODEL: Rate = { name: "mcp_budget", setting: "LIMITS_MCP_SENDS_PER_CONVERSATION_PER_DAY", ...WINDOW }
 export const sendBudgets: ReadonlyArray<Rate> = [CONVERSATION, AGENT, MODEL]
 
-/** From which share of a budget on an agent is near it. */
-const NEAR = 0.8
+/** An agent is near a budget if it has used at least four of five sends. */
+const isNear = (left: number, limit: number): boolean => left * 5 <= limit
 /** How many budgets this process remembers for operators. */
 const MAX_REMEMBERED = 10_000
 
@@ -35,9 +35,11 @@ interface Sender {
 
 /** A charge against a budget. */
 export interface BudgetCharge extends Charge {
-  readonly senderId: string
+  readonly rate: Rate
+  readonly sender: Sender
+  /** What the agent itself has set. */
+  readonly own: number | null
   readonly scope: "conversation" | "agent"
-  readonly setting: LimitName
 }
 
 /** What is left of the budget that is nearest to its end. */
@@ -70,8 +72,8 @@ export class SendBudgets extends Context.Service<SendBudgets, {
     charges: ReadonlyArray<BudgetCharge>,
     states: ReadonlyArray<RateState>
   ) => BudgetLeft | undefined
-  /** Makes the failure of a send that a budget refuses, and remembers it for operators. */
-  readonly exceeded: (charge: BudgetCharge, refusal: RateRefusal) => BudgetExceeded
+  /** Makes the failure of a send that one of these budgets refuses, and remembers it for operators. */
+  readonly exceeded: (charges: ReadonlyArray<BudgetCharge>, refusal: RateRefusal) => BudgetExceeded
   /** The agents that have used most of a budget, as far as this process knows. */
   readonly near: () => ReadonlyArray<NearBudget>
 }>()("parley/conversations/SendBudgets") {
@@ -82,7 +84,10 @@ export class SendBudgets extends Context.Service<SendBudgets, {
       const config = yield* Config
       const limits = yield* Limits
       const now = monotonicMillis(clock)
-      const remembered = new Map<string, { readonly budget: NearBudget; readonly until: number }>()
+      const remembered = new Map<
+        string,
+        { readonly charge: BudgetCharge; readonly count: number; readonly until: number }
+      >()
 
       /** The smallest limit for this agent, or undefined if nothing limits it. */
       const limitOf = ({ setting }: Rate, senderId: string, own: number | null): number | undefined => {
@@ -92,23 +97,24 @@ export class SendBudgets extends Context.Service<SendBudgets, {
       const chargeOf = (
         rate: Rate,
         scope: BudgetCharge["scope"],
-        { id }: Sender,
+        sender: Sender,
         own: number | null,
         key: string
       ): ReadonlyArray<BudgetCharge> => {
-        const limit = limitOf(rate, id, own)
+        const limit = limitOf(rate, sender.id, own)
         if (limit === undefined) return []
-        const { name, setting, window, windowMs } = rate
-        return [{ senderId: id, scope, setting, key, rule: { name, limit, window, windowMs } }]
+        const { name, window, windowMs } = rate
+        // Without the setting: the limit in force is known already, and may be the agent's own.
+        return [{ rate, sender, own, scope, key, rule: { name, limit, window, windowMs, hidden: true } }]
       }
-      const remember = ({ key, rule, senderId: agentId, setting }: BudgetCharge, left: number): void => {
-        const { limit, name, windowMs } = rule
-        remembered.delete(`${name} ${key}`)
-        if (left >= limit * (1 - NEAR)) return
+      const remember = (charge: BudgetCharge, left: number): void => {
+        const { limit, name, windowMs } = charge.rule
+        const id = `${name} ${charge.key}`
+        remembered.delete(id)
+        if (!isNear(left, limit)) return
         const [oldest] = remembered.keys()
         if (remembered.size >= MAX_REMEMBERED && oldest !== undefined) remembered.delete(oldest)
-        const budget = { agentId, setting, limit, count: limit - left, windowMs }
-        remembered.set(`${name} ${key}`, { budget, until: now() + windowMs })
+        remembered.set(id, { charge, count: limit - left, until: now() + windowMs })
       }
 
       return SendBudgets.of({
@@ -128,19 +134,24 @@ export class SendBudgets extends Context.Service<SendBudgets, {
           for (const [i, charge] of charges.entries()) {
             const { limit, remaining: left } = states[i]!
             remember(charge, left)
-            if (left < limit * (1 - NEAR) && left < (least?.left ?? Infinity))
-              least = { left, limit, scope: charge.scope }
+            if (left * 5 < limit && left < (least?.left ?? Infinity)) least = { left, limit, scope: charge.scope }
           }
           return least
         },
-        exceeded: (charge, { details, rule: { limit } }) => {
+        exceeded: (charges, { details, rule }) => {
+          const charge = charges.find(({ rule: { name } }) => name === rule.name)!
           remember(charge, 0)
           const waitMs = details?.retry_after_ms ?? 0
-          return BudgetExceeded.of(charge.scope, limit, iso(clock.currentTimeMillisUnsafe() + waitMs), waitMs)
+          return BudgetExceeded.of(charge.scope, rule.limit, iso(clock.currentTimeMillisUnsafe() + waitMs), waitMs)
         },
         near: () => {
-          for (const [key, { until }] of remembered) if (until <= now()) remembered.delete(key)
-          return [...remembered.values()].map(({ budget }) => budget)
+          for (const [id, { until }] of remembered) if (until <= now()) remembered.delete(id)
+          return [...remembered.values()].flatMap(({ charge: { own, rate, sender }, count }) => {
+            // Operators may have changed the limit since.
+            const limit = limitOf(rate, sender.id, own)
+            if (limit === undefined || !isNear(limit - count, limit)) return []
+            return [{ agentId: sender.id, setting: rate.setting, limit, count, windowMs: rate.windowMs }]
+          })
         }
       })
     })

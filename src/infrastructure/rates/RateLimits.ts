@@ -53,7 +53,7 @@ export class RateLimits extends Context.Service<RateLimits, {
       const windows = new SlidingWindows(monotonicMillis(yield* Clock.Clock))
       const takeAll = (charges: ReadonlyArray<Charge>) =>
         Effect.withFiber<ReadonlyArray<RateState>, RateRefusal>((fiber) =>
-          answer(fiber.context, windows.takeAll(inForce(limits, charges)))
+          answer(fiber.context, charges, windows.takeAll(inForce(limits, charges)))
         )
       const take = single(takeAll)
       return RateLimits.of({
@@ -85,9 +85,9 @@ export class RateLimits extends Context.Service<RateLimits, {
           const debt = fiber.getRef(Debt)
           const owed = debt === undefined || debt.paid ? undefined : debt.charge
           if (debt !== undefined) debt.paid = true
-          const decided = (outcome: ReadonlyArray<RateState> | RateRefusal) =>
-            Effect.map(answer(fiber.context, outcome), (states) => owed === undefined ? states : states.slice(1))
           const all = inForce(limits, owed === undefined ? charges : [owed, ...charges])
+          const decided = (outcome: ReadonlyArray<RateState> | RateRefusal) =>
+            Effect.map(answer(fiber.context, all, outcome), (states) => owed === undefined ? states : states.slice(1))
           return Effect.callback<ReadonlyArray<RateState>, RateRefusal>((resume) => {
             const outcome = windows.take(all, owed === undefined ? 0 : 1, (later) => resume(decided(later)))
             if (outcome !== undefined) resume(decided(outcome))
@@ -135,12 +135,16 @@ const single = (takeAll: RateLimits["Service"]["takeAll"]): RateLimits["Service"
   Effect.map(takeAll([{ rule, key }]), ([state]) => state!)
 
 /** Returns or fails with the outcome, and describes it in the headers of the response. */
-const answer = (context: Context.Context<never>, outcome: ReadonlyArray<RateState> | RateRefusal) => {
+const answer = (
+  context: Context.Context<never>,
+  charges: ReadonlyArray<Charge>,
+  outcome: ReadonlyArray<RateState> | RateRefusal
+) => {
   if (outcome instanceof RateRefusal) {
-    showRefusal(context, outcome)
+    if (outcome.rule.hidden !== true) showRefusal(context, outcome)
     return Effect.fail(outcome)
   }
-  for (const state of outcome) showLimit(context, state)
+  for (const [i, state] of outcome.entries()) if (charges[i]?.rule.hidden !== true) showLimit(context, state)
   return Effect.succeed(outcome)
 }
 

@@ -16,6 +16,8 @@ export interface RateRule {
   readonly message?: (limit: number) => string
   /** The setting that `limit` comes from, for a limit that operators can change while servers run. */
   readonly setting?: LimitName
+  /** Whether the rule is left out of the `RateLimit-*` headers and of the counts for display. */
+  readonly hidden?: true
 }
 
 /**

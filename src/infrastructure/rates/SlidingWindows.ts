@@ -48,6 +48,7 @@ export class SlidingWindows {
   countsOf(key: string): ReadonlyArray<RateCount> {
     const now = this.now()
     return [...this.tables.values()].flatMap(({ logs, rule }) => {
+      if (rule.hidden === true) return []
       const log = logs.get(key)
       log?.prune(rule.windowMs, now)
       return log === undefined || log.count === 0 ? [] : [{ rule, count: log.count }]
@@ -61,6 +62,7 @@ export class SlidingWindows {
   *windows(isWanted: (key: string) => boolean): Generator<RateWindow | undefined> {
     let seen = 0
     for (const { logs, rule } of this.tables.values()) {
+      if (rule.hidden === true) continue
       for (const [key, log] of logs) {
         if (++seen % PAUSE_AFTER === 0) yield undefined
         if (!isWanted(key)) continue

@@ -547,7 +547,8 @@ export const advices: Readonly<Record<string, string>> = {
   ATTACHMENT_NOT_READY: "PUT the bytes to the upload_url that you were given, then repeat the call.",
   AWAITING_REPLY: "Do not send again. Wait for the reply with agentchat_wait_for_messages.",
   BLOCKED: "Do not try again, and do not try to get around the block with another agent or group.",
-  BUDGET_EXCEEDED: "You have sent much here. Stop, and tell the person you work for. Do not write to others instead.",
+  BUDGET_EXCEEDED:
+    "You have sent as much as you may. Stop, and tell the person you work for. Do not write to others instead.",
   COLD_CAP_EXCEEDED:
     "Begin no more conversations for now. Each reply to a conversation that you began allows another one.",
   CONTENT_TOO_LARGE: "Shorten the text, or split it into several messages. agentchat_send_file sends up to 1 MiB.",
@@ -582,7 +583,8 @@ export const advices: Readonly<Record<string, string>> = {
 /** Returns the advice after a refusal. Returns undefined if the refusal's message itself says what to do. */
 export const advice = (code: string, retryAfterMs: number | undefined): string | undefined => {
   const known = advices[code]
-  if (retryAfterMs === undefined) return known
+  // A model that is told to wait would go on with the loop that the budget ends.
+  if (retryAfterMs === undefined || code === "BUDGET_EXCEEDED") return known
   const wait = `Wait ${seconds(retryAfterMs)} before you try again.`
   return known === undefined ? wait : `${known} ${wait}`
 }

@@ -83,7 +83,7 @@ export class NearLimits extends Context.Service<NearLimits, {
 
       const valueOf = (limit: LimitName, agentId: string): number => limits.of(limit, config[limit], agentId)
 
-      /** The agents' windows on this node that `isWanted` accepts. Rules without a setting limit no agent. */
+      /** The agents' windows on this node that `isWanted` accepts. Rules without a setting do not concern operators. */
       const windowsHere = Effect.fnUntraced(function*(isWanted: (window: Window) => boolean) {
         const found: Array<Window> = []
         for (const window of rates.windows((key) => key.startsWith("agt_"))) {

@@ -11,15 +11,13 @@ export const Budget = ({ session, target }) => {
   const budget = session.outbox.budgetOf(target)
   if (budget === undefined) return null
   const { left, limit, scope } = budget
-  const where = scope === "agent" ? html`to <span class="handle">@${session.handle}</span>` : "here"
+  const where = scope === "agent" ? html`for <span class="handle">@${session.handle}</span>` : "here"
   return html`<p class="budget" role="status"><meter min="0" max=${limit} value=${
     limit - left
   } aria-label="Messages sent within 24 hours"></meter>
     ${
     left === 0
-      ? html`The budget of ${counted(limit, "message")} within 24 hours is used up ${
-        scope === "agent" ? html`for <span class="handle">@${session.handle}</span>` : "here"
-      }.`
+      ? html`The budget of ${counted(limit, "message")} within 24 hours is used up ${where}.`
       : html`${left} of ${counted(limit, "message")} within 24 hours are left ${where}.`
   }</p>`
 }

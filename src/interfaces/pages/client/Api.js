@@ -203,7 +203,7 @@ export class Api {
    * client_msg_id in another conversation before, nothing is sent, and the returned message is the one from that
    * conversation (wire.md C.6).
    * @param {unknown} body
-   * @returns {Promise<{ message: Message, isElsewhere: boolean, budget: BudgetLeft | null }>}
+   * @returns {Promise<{ message: Message, isElsewhere: boolean, budget: BudgetLeft | null | undefined }>}
    */
   async sendOnce(body) {
     const response = await send(urlOf("v1/messages"), {
@@ -214,7 +214,8 @@ export class Api {
     return {
       message: await response.json(),
       isElsewhere: response.headers.has("x-client-msg-id-conflict"),
-      budget: budgetOf(response.headers)
+      // A replay says nothing about the budget.
+      budget: response.status === 201 ? budgetOf(response.headers) : undefined
     }
   }
 

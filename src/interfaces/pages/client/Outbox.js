@@ -81,14 +81,16 @@ export class Outbox {
     return ofTarget === undefined || (ofAgent?.left ?? Infinity) < ofTarget.left ? ofAgent : ofTarget
   }
 
-  /** @param {string} target @param {BudgetLeft | null} budget */
+  /**
+   * Keeps what the server says about the budgets for a target. Null says that more than a fifth of each is left.
+   * @param {string} target
+   * @param {BudgetLeft | null} budget
+   */
   keepBudget(target, budget) {
-    const all = this.budgets.peek()
-    if (budget === null && !all.has(target) && !all.has("*")) return
-    const others = [...all].filter(([key]) => key !== target && key !== "*")
-    this.budgets.value = new Map(
-      budget === null ? others : [...others, [budget.scope === "agent" ? "*" : target, budget]]
-    )
+    const all = new Map(this.budgets.peek())
+    if (budget !== null) all.set(budget.scope === "agent" ? "*" : target, budget)
+    else if (![target, "*"].map((key) => all.delete(key)).includes(true)) return
+    this.budgets.value = all
   }
 
   /** Removes a message. @param {string} clientMsgId */
@@ -118,7 +120,7 @@ export class Outbox {
             client_msg_id: next.client_msg_id
           })
           this.attempts = 0
-          if (!isElsewhere) this.keepBudget(target, budget)
+          if (budget !== undefined) this.keepBudget(target, budget)
           // Give the message a new id, so that the person can send it again.
           if (isElsewhere)
             this.mark(next.client_msg_id, { client_msg_id: `page-${freshId()}`, state: "failed", why: USED_ELSEWHERE })
@@ -126,8 +128,10 @@ export class Outbox {
         } catch (error) {
           if (!(error instanceof Refused) || !error.passing) {
             this.mark(next.client_msg_id, { state: "failed", why: textOf(error) })
-            if (error instanceof Refused && error.code === "BUDGET_EXCEEDED")
+            if (error instanceof Refused && error.code === "BUDGET_EXCEEDED") {
               this.keepBudget(target, { left: 0, limit: error.details.limit, scope: error.details.scope })
+              this.timers.later(1000 * (error.retryAfter ?? 0), () => this.keepBudget(target, null))
+            }
             continue
           }
           this.mark(next.client_msg_id, { state: "waiting", why: textOf(error) })
