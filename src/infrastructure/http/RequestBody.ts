@@ -6,11 +6,12 @@ const MAX_DISCARDED_BYTES = 8_388_608
 
 /**
  * Reads and drops the rest of a body, up to 8 MiB or 8 times `maxBytes` in all, so that the client can read the
- * response before the connection closes.
+ * response before the connection closes. Does nothing if that has begun.
  */
 export const discard = (request: ServerRequest, read: number, maxBytes: number): void => {
-  let size = read
+  if (request.isDiscarded) return
   request.isDiscarded = true
+  let size = read
   request.on("data", (chunk: Buffer) => {
     size += chunk.length
     if (size > Math.max(MAX_DISCARDED_BYTES, 8 * maxBytes)) request.destroy()

@@ -95,8 +95,8 @@ export const makeRequestHandler = (
   const takeRawBody = (request: ServerRequest, response: ServerResponse, route: KnownRoute): void => {
     if (route.rawBody !== "streamed") request.onPiece = (bytes) => response.receives(bytes)
     if (!isStalled()) return handle(request, response)
-    response.refuse(new Unavailable())
     discard(request, 0, config.LIMITS_BODY_BYTES)
+    response.refuse(new Unavailable())
   }
 
   /** Reads the body of a request, and then runs the route. */
@@ -115,6 +115,7 @@ export const makeRequestHandler = (
   return (request: ServerRequest, response: ServerResponse, expectsContinue = false): void => {
     if (response.socket === null && !queueBehind(response)) return
     inFlight.begin(response)
+    request.waitsToSend = expectsContinue
     const id = requestIdFrom(request.headers["x-request-id"], ids)
     request.headers["x-request-id"] = id
     response.requestId = id
@@ -128,7 +129,6 @@ export const makeRequestHandler = (
     if (request.method === "OPTIONS" && route.protocol?.hiddenAs === undefined)
       return answerOptions(request, response)
     const refused = refusalOfHead(request, path, route)
-    request.waitsToSend = expectsContinue
     if (refused !== undefined) {
       if (expectsContinue) response.shouldKeepAlive = false
       else discard(request, 0, route.maxBodyBytes)

@@ -18,6 +18,9 @@ import type { ServerRequest } from "./ServerRequest.ts"
  */
 const LONG_TEXT = 65_536
 
+/** How long a connection that closes after a response stays open for the rest of the request's body. */
+const LINGER_MS = 5_000
+
 /** The state that all responses of one server share. */
 export interface Serving {
   readonly draining: boolean
@@ -119,28 +122,29 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   override end(chunk?: unknown, encoding?: unknown, done?: unknown): this {
     const body = typeof chunk === "string" && chunk.length > LONG_TEXT ? Buffer.from(chunk) : chunk
     this.req.reading?.encoded(typeof body === "string" || body instanceof Uint8Array ? body.length : 0)
-    if (this.#closesBeforeBody) this.#endAfterBody(body)
-    else super.end(body, encoding as BufferEncoding, done as () => void)
+    super.end(body, encoding as BufferEncoding, done as () => void)
     this.#count()
     return this
   }
 
-  /** Whether Node would close the connection after this response, although the client still sends its body. */
-  get #closesBeforeBody(): boolean {
-    const { req, server, shouldKeepAlive } = this
-    return (!shouldKeepAlive || server?.draining === true) && hasBody(req) && !req.complete && !req.destroyed &&
-      !req.waitsToSend
-  }
-
   /**
-   * Sends the body, and ends the response when the client has sent its own. If a connection is closed while bytes on it
-   * are unread, the client may lose the response.
+   * Sends the whole body, whose length the head says. If Node is going to close the connection although the client still
+   * sends its own body, the response ends when the client has sent that, or after `LINGER_MS`: if a connection is closed
+   * while bytes on it are unread, the client may lose the response.
    */
-  #endAfterBody(body: unknown): void {
-    const finish = () => super.end()
-    if (typeof body === "string" || body instanceof Uint8Array) super.write(body)
-    this.req.once("end", finish).once("close", finish)
-    if (!this.req.isDiscarded) discard(this.req, 0, this.route?.maxBodyBytes ?? 0)
+  #finish(body?: string | Uint8Array): void {
+    const { req } = this
+    // Node sets this in `writeHead`: the connection closes after this response.
+    const { _last: isLast } = this as unknown as { readonly _last: boolean }
+    if (!isLast || !hasBody(req) || req.complete || req.destroyed || req.waitsToSend) return void this.end(body)
+    if (body !== undefined) this.write(body)
+    const finish = () => {
+      clearTimeout(patience)
+      if (!this.writableEnded) this.end()
+    }
+    const patience = setTimeout(finish, LINGER_MS)
+    req.once("end", finish).once("close", finish)
+    discard(req, 0, this.route?.maxBodyBytes ?? 0)
   }
 
   /**
@@ -194,8 +198,8 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
   whole({ body, headers, status }: HttpServerResponse.HttpServerResponse): void {
     this.strictContentLength = true
     this.writeHead(status, headers)
-    if (body._tag === "Uint8Array") this.end(body.text ?? body.body)
-    else this.end()
+    if (body._tag === "Uint8Array") this.#finish(body.text ?? body.body)
+    else this.#finish()
   }
 
   refuse(failure: WireFailure, headers?: Http.OutgoingHttpHeaders): void {
@@ -208,7 +212,7 @@ export class ServerResponse extends Http.ServerResponse<ServerRequest> {
       ...failureHeaders(failure),
       ...headers
     })
-    this.end(body)
+    this.#finish(body)
   }
 
   /** Refuses the request, or closes the connection if the response has begun. */
