@@ -26,6 +26,7 @@ const row = (address: string, changes: Partial<NodeRow> = {}): NodeRow => ({
   reaches: new Set([SELF]),
   facts,
   listed: 1,
+  runner: null,
   isLocked: true,
   isFresh: true,
   isSilent: false,

@@ -3,6 +3,7 @@ import { type NodeInfo, NodeTable } from "#infrastructure/cluster/NodeTable"
 import { layerPg } from "#infrastructure/database/SqlPostgres"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"
+import { Runner, RunnerAddress } from "effect/cluster"
 import { SqlClient } from "effect/sql"
 import { freshDatabase } from "../support/Databases.ts"
 import { Link } from "../support/Link.ts"
@@ -132,5 +133,41 @@ describe("the reports of nodes", () => {
       yield* sql`DELETE FROM cluster_nodes`
       yield* report(self, names(3))
       assert.deepStrictEqual((yield* table.rows).map(({ address }) => address), [self])
+    }).pipe(Effect.scoped))
+
+  it.effect("come with the listed nodes as Effect's storage lists them, also one without a report; unlisted and expired ones have none", () =>
+    Effect.gen(function*() {
+      const { report, sql, table } = yield* setUp
+      const [reporting = "", silent = "", expired = "", unlisted = ""] = names(4)
+      const list = (address: string, seconds: number) => {
+        const [host = "", port = ""] = address.split(":")
+        const runner = Runner.make({ address: RunnerAddress.make(host, Number(port)), groups: ["default"], weight: 1 })
+        return Effect.as(
+          sql`INSERT INTO cluster_runners (address, runner, healthy, last_heartbeat)
+            VALUES (${address}, ${Runner.Runner.encodeSync(runner)}, true, now() - ${`${seconds} seconds`}::interval)`,
+          runner
+        )
+      }
+      const runners = [yield* list(reporting, 0), yield* list(silent, 9), yield* list(expired, 11)]
+      for (const address of [reporting, expired, unlisted]) yield* report(address, [reporting], false)
+      const rows = new Map((yield* table.rows).map((row) => [row.address, row]))
+      assert.deepStrictEqual([...rows.keys()].sort(), [reporting, silent, expired, unlisted])
+      assert.deepStrictEqual(
+        [reporting, silent, expired, unlisted].map((address) => rows.get(address)?.runner),
+        [runners[0], runners[1], null, null]
+      )
+      assert.deepInclude(rows.get(silent), {
+        reaches: new Set<string>(),
+        facts: undefined,
+        isLocked: false,
+        isFresh: false,
+        isSilent: false,
+        owns: true,
+        turnsInMs: 0
+      })
+      assert.isFalse(rows.get(reporting)?.owns)
+      assert.isNull(rows.get(unlisted)?.listed)
+      const again = (yield* table.rows).find(({ address }) => address === reporting)
+      assert.strictEqual(again?.runner, rows.get(reporting)?.runner, "it is decoded once")
     }).pipe(Effect.scoped))
 })

@@ -21,6 +21,7 @@ const setUp = Effect.fnUntraced(function*(self: string, other: string) {
     reaches: new Set(),
     facts,
     listed: 1,
+    runner: null,
     isLocked: true,
     isFresh: true,
     isSilent: false,

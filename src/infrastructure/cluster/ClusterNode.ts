@@ -35,7 +35,7 @@ import * as NodePort from "./NodePort.ts"
 import * as NodeProgress from "./NodeProgress.ts"
 import { NodeReports } from "./NodeReports.ts"
 import { NodeRpc } from "./NodeRpc.ts"
-import { ADDRESS_LOCKS, lockKeyOf, type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { ADDRESS_LOCKS, LOCK_EXPIRES_MS, lockKeyOf, type NodeInfo, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { PeerConnections } from "./PeerConnections.ts"
 import { ownsShards, Shards } from "./Shards.ts"
 
@@ -48,12 +48,6 @@ export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ rea
     return `Another node of this database has the address ${this.address}: set RUNNER_HOST and RUNNER_PORT to the address of this node`
   }
 }
-
-/**
- * After this time without a statement, in milliseconds, PostgreSQL ends a session. Another node may end the session
- * earlier.
- */
-const LOCK_EXPIRES_MS = 10_000
 
 /**
  * Claims the node's address for the lifetime of the process. The claim is an advisory lock in a session that PostgreSQL
@@ -148,9 +142,11 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       let mayEnd = true
       const persistence = (cause: unknown) => new ClusterError.PersistenceError({ cause })
       const rows = Effect.mapError(table.rows, persistence)
-      const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
+      /** One statement reads the listed nodes with what they report, so it takes the place of Effect's `getRunners`. */
+      const sightings = Effect.map(rows, (rows) => {
         const said = new Map(rows.map((row) => [row.address, row]))
-        const listed = runners.map(([runner]) => viewOf(runner, said.get(nameOf(runner.address))))
+        const runners = rows.flatMap(({ runner }) => runner ?? [])
+        const listed = runners.map((runner) => viewOf(runner, said.get(nameOf(runner.address))))
         return { runners, said, listed: listed.sort((one, other) => one.listed - other.listed) }
       })
       let judged = { listed: [] as ReadonlyArray<NodeView>, members: NOBODY, excluded: [] as ReadonlyArray<NodeView> }
@@ -228,7 +224,7 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           // Some node must own the shards. If no node takes shards, all nodes take shards.
           drain.nodes = new Set(idle.length < owners.length ? idle : [])
           owning = owners.filter((address) => !drain.nodes.has(address)).sort().join()
-          return runners.map(([runner]) => {
+          return runners.map((runner) => {
             const address = nameOf(runner.address)
             return [runner, members.has(address) && !drain.nodes.has(address)]
           })

@@ -1,5 +1,6 @@
 import type { OwnedTable } from "#infrastructure/database/Tables"
 import { Context, Effect, Latch, Layer, Option, Schema } from "effect"
+import { Runner } from "effect/cluster"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { SHARD_LOCKS } from "./EffectOverrides.ts"
@@ -42,6 +43,8 @@ export interface NodeRow {
   readonly facts: NodeInfo | undefined
   /** The node's place in the order in which nodes were listed, or null if the node is not listed. */
   readonly listed: number | null
+  /** The node as Effect lists it, or null if the node is not listed or its last sign of life is too old. */
+  readonly runner: Runner.Runner | null
   /** Whether the node's process holds the lock of its address. */
   readonly isLocked: boolean
   /** Whether the node has written its row within the last three seconds. */
@@ -85,15 +88,32 @@ const STEADY = "2 seconds"
 /** How long `nextRows` waits for another reader. `Members` reads the rows every 500 ms. */
 const NEXT_ROWS_TIMEOUT = "750 millis"
 
+/**
+ * After this time without a statement, in milliseconds, PostgreSQL ends a session. Another node may end the session
+ * earlier. A node that has not renewed its shard locks for as long is not listed, as in Effect's `getRunners`.
+ */
+export const LOCK_EXPIRES_MS = 10_000
+
 /** A row that is older than this is ignored, and is removed when any node leaves. */
 const ROW_EXPIRY = "10 minutes"
 
 const decodeReaches = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Schema.String)))
+/** Null if the text is not that of a node. Effect ignores such a row, too. */
+const decodeRunner = (text: string): Runner.Runner | null => {
+  try {
+    return Runner.Runner.decodeSync(text)
+  } catch {
+    return null
+  }
+}
 const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(NodeInfo))
 
 /** The reports of the nodes about themselves, in the table `cluster_nodes`. */
 export class NodeTable extends Context.Service<NodeTable, {
-  /** The rows that were written within the last ten minutes, of listed and unlisted nodes. */
+  /**
+   * The rows that were written within the last ten minutes, of listed and unlisted nodes, and a row for each listed node
+   * that has written none. Such a node reaches nobody, and counts as one that takes shards.
+   */
   readonly rows: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
   /**
    * Waits until some part of this node has read the rows, and returns them. Reads the rows itself if nobody does so
@@ -130,7 +150,7 @@ export class NodeTable extends Context.Service<NodeTable, {
   static readonly layer = Layer.effect(
     NodeTable,
     Effect.map(SqlClient.SqlClient, (sql) => {
-      let known: Known = { reaches: new Map(), facts: new Map() }
+      let known: Known = { reaches: new Map(), facts: new Map(), runners: new Map() }
       /** Writes a row that the node has not written yet, or that has changed. */
       const write = (address: string, [reaches, facts]: readonly [string, string], owns: boolean) =>
         sql`
@@ -154,21 +174,22 @@ export class NodeTable extends Context.Service<NodeTable, {
                 WHERE locktype = 'advisory' AND classid = ${ADDRESS_LOCKS} AND objsubid = 2 AND granted
                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
               )
-              SELECT n.address, n.reaches_key AS "reachesKey", n.facts_key AS "factsKey",
+              SELECT COALESCE(n.address, r.address) AS address, n.reaches_key AS "reachesKey", n.facts_key AS "factsKey",
                 CASE WHEN n.reaches_key <> ALL(${[...before.reaches.keys()]}::text[])
                   AND row_number() OVER (PARTITION BY n.reaches_key) = 1 THEN n.reaches END AS reaches,
                 CASE WHEN n.facts_key <> ALL(${[...before.facts.keys()]}::text[])
                   AND row_number() OVER (PARTITION BY n.facts_key) = 1 THEN n.facts END AS facts,
                 r.machine_id AS listed,
-                n.lock_key::oid IN (SELECT objid FROM locks) AS "isLocked",
-                clock_timestamp() - n.said_at < ${EXPIRY}::interval AS "isFresh",
-                clock_timestamp() - n.said_at >= ${EXPIRY}::interval AND bool_or(clock_timestamp() - n.said_at < ${EXPIRY}::interval
+                CASE WHEN r.last_heartbeat > now() - ${`${LOCK_EXPIRES_MS} milliseconds`}::interval THEN r.runner END AS runner,
+                COALESCE(n.lock_key::oid IN (SELECT objid FROM locks), false) AS "isLocked",
+                COALESCE(clock_timestamp() - n.said_at < ${EXPIRY}::interval, false) AS "isFresh",
+                COALESCE(clock_timestamp() - n.said_at >= ${EXPIRY}::interval, false) AND bool_or(clock_timestamp() - n.said_at < ${EXPIRY}::interval
                   AND clock_timestamp() - n.steady_since > ${EXPIRY}::interval) OVER () AS "isSilent",
-                n.owns,
+                COALESCE(n.owns, true) AS owns,
                 greatest(0, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000) AS "turnsInMs",
                 CASE WHEN row_number() OVER () = 1 THEN clock_timestamp()::text END AS "readAt"
-              FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
-              WHERE clock_timestamp() - n.said_at < ${ROW_EXPIRY}::interval
+              FROM (SELECT * FROM cluster_nodes WHERE clock_timestamp() - said_at < ${ROW_EXPIRY}::interval) n
+                FULL JOIN cluster_runners r ON r.address = n.address
             `,
             (rows) => {
               known = learned(before, rows)
@@ -232,7 +253,8 @@ export class NodeTable extends Context.Service<NodeTable, {
 }
 
 /** A row as the database sends it. The texts are null if the reader knows them, or if an earlier row contains them. */
-interface RowAsRead extends Omit<NodeRow, "reaches" | "facts" | "readAt"> {
+interface RowAsRead extends Omit<NodeRow, "reaches" | "facts" | "runner" | "readAt"> {
+  readonly runner: string | null
   readonly reachesKey: string
   readonly factsKey: string
   readonly reaches: string | null
@@ -245,6 +267,7 @@ interface RowAsRead extends Omit<NodeRow, "reaches" | "facts" | "readAt"> {
 interface Known {
   readonly reaches: ReadonlyMap<string, ReadonlySet<string>>
   readonly facts: ReadonlyMap<string, NodeInfo | undefined>
+  readonly runners: ReadonlyMap<string, Runner.Runner | null>
 }
 
 /** The texts that the rows use. Texts that no row uses any more are forgotten. */
@@ -255,21 +278,25 @@ const learned = (before: Known, rows: ReadonlyArray<RowAsRead>): Known => {
     if (row.reaches !== null) reaches.set(row.reachesKey, new Set(decodeReaches(row.reaches)))
     if (row.facts !== null) facts.set(row.factsKey, Option.getOrUndefined(decodeFacts(row.facts)))
   }
+  const runners = new Map<string, Runner.Runner | null>()
+  for (const { runner } of rows)
+    if (runner !== null) runners.set(runner, before.runners.get(runner) ?? decodeRunner(runner))
   for (const { factsKey, reachesKey } of rows) {
     const reached = before.reaches.get(reachesKey)
     if (reached !== undefined) reaches.set(reachesKey, reached)
     if (before.facts.has(factsKey)) facts.set(factsKey, before.facts.get(factsKey))
   }
-  return { reaches, facts }
+  return { reaches, facts, runners }
 }
 
-const rowsOf = (rows: ReadonlyArray<RowAsRead>, { facts, reaches }: Known): ReadonlyArray<NodeRow> => {
+const rowsOf = (rows: ReadonlyArray<RowAsRead>, { facts, reaches, runners }: Known): ReadonlyArray<NodeRow> => {
   const readAt = rows.find((row) => row.readAt !== null)?.readAt ?? ""
   return rows.map((row): NodeRow => ({
     address: row.address,
     reaches: reaches.get(row.reachesKey) ?? NOBODY,
     facts: facts.get(row.factsKey),
     listed: row.listed,
+    runner: row.runner === null ? null : runners.get(row.runner) ?? null,
     isLocked: row.isLocked,
     isFresh: row.isFresh,
     isSilent: row.isSilent,
