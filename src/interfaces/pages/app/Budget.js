@@ -12,9 +12,9 @@ export const Budget = ({ session, target }) => {
   if (budget === undefined) return null
   const { left, limit, scope } = budget
   const where = scope === "agent" ? html`for <span class="handle">@${session.handle}</span>` : "here"
-  return html`<p class="budget" role="status"><meter min="0" max=${limit} value=${
-    limit - left
-  } aria-label="Messages sent within 24 hours"></meter>
+  return html`<p class="budget" role="status"><meter min="0" low=${0.8 * limit} high=${
+    limit - 0.5
+  } max=${limit} optimum="0" value=${limit - left} aria-label="Messages sent within 24 hours"></meter>
     ${
     left === 0
       ? html`The budget of ${counted(limit, "message")} within 24 hours is used up ${where}.`
