@@ -153,6 +153,18 @@ describe("a connector", () => {
     assert.strictEqual((await stored(ada)).length, 1)
   })
 
+  it("parks a conversation whose reply is beyond the agent's own budget of messages, and runs nothing again", async () => {
+    const [ada, bob] = await pair()
+    await ada.http.patch(`/v1/agents/${ada.handle}`, { settings: { budget: { per_conversation_per_day: 1 } } })
+    const machine = new Machine()
+    const one = start(machine, machine.settings(server, ada))
+    await replies(bob, ada, [await send(bob, ada.handle, "One")])
+    await send(bob, ada.handle, "Two")
+    assert.deepInclude(await logged(one, "parked"), { why: "the server refuses the reply: BUDGET_EXCEEDED" })
+    assert.strictEqual(machine.runs, 2)
+    assert.strictEqual((await stored(ada)).length, 1)
+  })
+
   it("repeats a run that fails, parks it, and begins again with the next message", async () => {
     const [ada, bob] = await pair()
     const machine = new Machine("case $prompt in *Sorry*) echo Better.;; *) echo half; exit 3;; esac")
