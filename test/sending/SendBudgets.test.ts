@@ -142,15 +142,15 @@ layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS
         ]
       )
       assert.deepInclude(budgets.near(), {
-        agentId: a.id,
-        setting: "LIMITS_MCP_SENDS_PER_CONVERSATION_PER_DAY",
-        limit: 5,
+        key: a.id,
+        limit: "LIMITS_MCP_SENDS_PER_CONVERSATION_PER_DAY",
+        value: 5,
         count: 5,
         windowMs: 86_400_000
       })
       assert.strictEqual(yield* send(a, to(b)), "created", "a program is not limited by it")
       yield* leap("24 hours")
-      assert.isUndefined(budgets.near().find(({ agentId }) => agentId === a.id))
+      assert.isUndefined(budgets.near().find(({ key }) => key === a.id))
       limits.set([])
     }))
 })

@@ -33,7 +33,7 @@ const targetOf = (body: typeof SendBody.Type): SendTarget | ValidationFailed => 
 /** The header of a response whose message is in another conversation than the one that the send names (wire.md C.6). */
 const CONFLICT = { "x-client-msg-id-conflict": "conversation" }
 
-/** What is left of a budget (wire.md G.19). */
+/** The headers that say how many messages the sender may still send (wire.md G.19). */
 const budgetHeaders = ({ left, limit, scope }: BudgetLeft) => ({
   "x-budget-left": String(left),
   "x-budget-limit": String(limit),

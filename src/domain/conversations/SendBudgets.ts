@@ -37,12 +37,12 @@ interface Sender {
 export interface BudgetCharge extends Charge {
   readonly rate: Rate
   readonly sender: Sender
-  /** What the agent itself has set. */
+  /** The limit that the agent has set itself, or null. */
   readonly own: number | null
   readonly scope: "conversation" | "agent"
 }
 
-/** What is left of the budget that is nearest to its end. */
+/** How many messages the sender may still send, by the budget that has the fewest left. */
 export interface BudgetLeft {
   readonly left: number
   readonly limit: number
@@ -51,9 +51,11 @@ export interface BudgetLeft {
 
 /** An agent that has used at least 80 % of a budget, as it was at its last send. */
 export interface NearBudget {
-  readonly agentId: string
-  readonly setting: LimitName
-  readonly limit: number
+  /** The id of the agent. */
+  readonly key: string
+  /** The setting of the server, also if the agent has set the limit itself. */
+  readonly limit: LimitName
+  readonly value: number
   readonly count: number
   readonly windowMs: number
 }
@@ -148,9 +150,9 @@ export class SendBudgets extends Context.Service<SendBudgets, {
           for (const [id, { until }] of remembered) if (until <= now()) remembered.delete(id)
           return [...remembered.values()].flatMap(({ charge: { own, rate, sender }, count }) => {
             // Operators may have changed the limit since.
-            const limit = limitOf(rate, sender.id, own)
-            if (limit === undefined || !isNear(limit - count, limit)) return []
-            return [{ agentId: sender.id, setting: rate.setting, limit, count, windowMs: rate.windowMs }]
+            const value = limitOf(rate, sender.id, own)
+            if (value === undefined || !isNear(value - count, value)) return []
+            return [{ key: sender.id, limit: rate.setting, value, count, windowMs: rate.windowMs }]
           })
         }
       })

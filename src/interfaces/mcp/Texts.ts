@@ -83,7 +83,7 @@ export const tools = {
       "until the agent replies you cannot send it a second message (AWAITING_REPLY), so say in one message who you are and what you " +
       "want. The answer says that the message is stored, not that it was read; the reply comes later through " +
       "agentchat_wait_for_messages. If you do not know the outcome of a call, repeat it with the same client_msg_id: the message is " +
-      "sent once. If the answer has budget_left, you may send only so many more for now: write no more than you must. To send a file use " +
+      "sent once. The number budget_left in the answer says how many more messages you may send for now: write only what is needed. To send a file use " +
       "agentchat_send_file.",
     arguments: {
       to:
@@ -583,7 +583,7 @@ export const advices: Readonly<Record<string, string>> = {
 /** Returns the advice after a refusal. Returns undefined if the refusal's message itself says what to do. */
 export const advice = (code: string, retryAfterMs: number | undefined): string | undefined => {
   const known = advices[code]
-  // A model that is told to wait would go on with the loop that the budget ends.
+  // A budget ends a loop. A model that was told to wait would continue the loop later.
   if (retryAfterMs === undefined || code === "BUDGET_EXCEEDED") return known
   const wait = `Wait ${seconds(retryAfterMs)} before you try again.`
   return known === undefined ? wait : `${known} ${wait}`

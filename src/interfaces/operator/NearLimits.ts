@@ -42,11 +42,6 @@ const shareOf = ({ count, value }: Window): number => count / Math.max(1, value)
 const fullest = (windows: ReadonlyArray<Window>): ReadonlyArray<Window> =>
   windows.toSorted((a, b) => shareOf(b) - shareOf(a))
 
-/** Of the windows with the same key and limit, the one that is used most. */
-const fullestOfEach = (windows: ReadonlyArray<Window>): ReadonlyArray<Window> => [
-  ...new Map(fullest(windows).toReversed().map((window) => [idOf(window), window])).values()
-]
-
 /** Joins the counts of the same window on several nodes: adds them, or takes the highest if each node limits by itself. */
 export const joined = (windows: ReadonlyArray<Window>, adds: boolean): ReadonlyArray<Window> => {
   const all = new Map<string, Window>()
@@ -121,23 +116,12 @@ export class NearLimits extends Context.Service<NearLimits, {
         payload: Schema.Finite,
         success: Schema.Array(Window),
         local: (share) =>
-          Effect.sync(() => {
-            const found = budgets.near().map((
-              { agentId: key, count, limit: value, setting: limit, windowMs }
-            ): Window => ({
-              key,
-              limit,
-              value,
-              count,
-              windowMs
-            }))
-            return fullest(found.filter((window) => shareOf(window) >= share)).slice(0, MAX_REPORTED)
-          })
+          Effect.sync(() => fullest(budgets.near().filter((window) => shareOf(window) >= share)).slice(0, MAX_REPORTED))
       })
 
-      /** The fullest budget of each kind of each agent. A count is that of all nodes together, unless they count apart. */
+      /** The fullest budget of each kind of each agent. Each count is already that of all nodes that count together. */
       const ofBudgets = Effect.map(budgetsHere.everywhere(NEAR), (answers) => ({
-        windows: fullestOfEach(answers.flatMap(({ answer }) => answer ?? [])),
+        windows: joined(answers.flatMap(({ answer }) => answer ?? []), false),
         silent: answers.flatMap(({ answer, node }) => answer === undefined ? [node] : [])
       }))
       const ofRates = Effect.gen(function*() {

@@ -183,7 +183,7 @@ export interface Receipt {
   readonly through_seq: number
 }
 
-/** What is left of a budget of messages: of one conversation, or of the agent. */
+/** How many messages the agent may still send within 24 hours, to one conversation or in all. */
 export interface BudgetLeft {
   readonly left: number
   readonly limit: number
