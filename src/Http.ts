@@ -21,6 +21,7 @@ import { RegistrationHttp } from "#domain/registration/RegistrationHttp"
 import { RepliesHttp } from "#domain/replies/RepliesHttp"
 import { SearchHttp } from "#domain/search/SearchHttp"
 import { WebhooksHttp } from "#domain/webhooks/WebhooksHttp"
+import { SharedPoll } from "#infrastructure/database/SharedPoll"
 import { BufferedBytes } from "#infrastructure/http/BufferedBytes"
 import { HttpServer } from "#infrastructure/http/HttpServer"
 import { endpointsOf } from "#infrastructure/http/RouteTable"
@@ -139,7 +140,7 @@ export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
         TaskPushes.layerRunning
       )
     ),
-    Layer.provideMerge(BufferedBytes.layer)
+    Layer.provideMerge(Layer.mergeAll(BufferedBytes.layer, SharedPoll.layer))
   )
 
 export const layer = layerOnce(Effect.void)

@@ -5,6 +5,7 @@ import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import { Clients } from "#domain/oauth/Clients"
 import { Grants } from "#domain/oauth/Grants"
 import { NodeRpc } from "#infrastructure/cluster/NodeRpc"
+import { SharedPoll } from "#infrastructure/database/SharedPoll"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Readiness } from "#infrastructure/platform/Readiness"
 import { callsOf } from "#interfaces/admin/AdminSocket"
@@ -87,7 +88,7 @@ const module = Calls.layer.pipe(
   Layer.provideMerge(services),
   Layer.provide(Budgets.layer),
   Layer.provide(NodeSampler.layer),
-  Layer.provide([noSockets, NodeRpc.layerAlone, Readiness.layer]),
+  Layer.provide([noSockets, NodeRpc.layerAlone, Readiness.layer, SharedPoll.layer]),
   Layer.provideMerge(layerModules(layerPgliteTest))
 )
 

@@ -129,8 +129,9 @@ const DUE = `SELECT DISTINCT agent_id FROM (SELECT agent_id FROM recounts ORDER 
 
 const DISMISS = `DELETE FROM recounts WHERE agent_id = $1`
 
-const SUSPENDED_SINCE = `
-SELECT id, suspended_at FROM agents WHERE status = 'suspended' AND (suspended_at, id) > ($1, $2)
+/** The suspended agents after a time `$1` and an id `$2`, at most `$3`, in the order of their suspension. */
+export const SUSPENDED_SINCE = `
+SELECT id, suspended_at AS "suspendedAt" FROM agents WHERE status = 'suspended' AND (suspended_at, id) > ($1, $2)
 ORDER BY suspended_at, id LIMIT $3`
 
 const HANDOVERS = `SELECT agent_id, since FROM handovers ORDER BY agent_id LIMIT $1`
@@ -184,7 +185,7 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
       >("enforcement_tally", TALLY)
       const due = database.prepared<{ agent_id: string }>("recounts_due", DUE)
       const dismiss = database.prepared("dismiss_recounts", DISMISS)
-      const suspendedSince = database.prepared<{ id: string; suspended_at: number }>("suspended_since", SUSPENDED_SINCE)
+      const suspendedSince = database.prepared<Suspended>("suspended_since", SUSPENDED_SINCE)
       const handovers = database.prepared<{ agent_id: string; since: number }>("handovers", HANDOVERS)
       const handedOver = database.prepared("handed_over", HANDED_OVER)
       const some = Effect.map((rows: ReadonlyArray<object>) => rows.length > 0)
@@ -203,11 +204,7 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
           })),
         due: (limit) => Effect.map(due([limit]), (rows) => rows.map((row) => row.agent_id)),
         dismiss: (agentId) => Effect.asVoid(dismiss([agentId])),
-        suspendedSince: (after, limit) =>
-          Effect.map(
-            suspendedSince([after.suspendedAt, after.id, limit]),
-            (rows) => rows.map((row) => ({ id: row.id, suspendedAt: row.suspended_at }))
-          ),
+        suspendedSince: (after, limit) => suspendedSince([after.suspendedAt, after.id, limit]),
         handovers: (limit) =>
           Effect.map(handovers([limit]), (rows) => rows.map((row) => ({ agentId: row.agent_id, since: row.since }))),
         handedOver: (agentId, since) => Effect.asVoid(handedOver([agentId, since]))

@@ -2,16 +2,14 @@ import { Agents } from "#domain/agents/Agents"
 import { Groups } from "#domain/groups/Groups"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { type Batch, batchUpTo, job } from "#infrastructure/cluster/Job"
+import { type Poll, SharedPoll } from "#infrastructure/database/SharedPoll"
 import { Unavailable } from "#infrastructure/wire/WireError"
-import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Cause, Clock, Context, Effect, Layer } from "effect"
 import { SUSPENDED } from "./Enforcement.ts"
-import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
+import { EnforcementRepo, type Suspended, SUSPENDED_SINCE } from "./EnforcementRepo.ts"
 
-/**
- * How often a node polls. A suspension must be in effect on every node within a second (wire.md G.8b), so a node polls
- * at least twice in a second.
- */
-const POLL_INTERVAL = "400 millis"
+/** How often the job asks whether handovers are due. */
+const HANDOVER_INTERVAL = "400 millis"
 /**
  * How far each poll reaches back before the last poll, in milliseconds. The polls overlap because the clocks of nodes
  * differ and a commit takes time.
@@ -28,14 +26,14 @@ const UNSEEN_HANDOVERS_MS = 5_000
  */
 export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   /** Applies the suspensions since the last poll, and those from shortly before it. */
-  readonly look: Effect.Effect<void, Unavailable>
+  readonly poll: Poll<Suspended>
   /**
    * Handles one batch of suspended agents. In each group in which one of them is the last admin, another member becomes
    * admin.
    */
   readonly handOver: Effect.Effect<Batch, Unavailable>
   /**
-   * Does the same if `look` has seen a suspension since the last complete handover, and otherwise only every five
+   * Does the same if a poll has seen a suspension since the last complete handover, and otherwise only every five
    * seconds, because there is nearly always nothing to do.
    */
   readonly handOverDue: Effect.Effect<Batch, Unavailable>
@@ -47,19 +45,19 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
       const agents = yield* Agents
       const groups = yield* Groups
       const repo = yield* EnforcementRepo
-      let looked = yield* Clock.currentTimeMillis
+      /** When the last complete poll began, and when this one did. */
+      let polled = yield* Clock.currentTimeMillis
+      let began = polled
       let known = new Map<string, number>()
       let isDue = true
-      let handedOver = looked
+      let handedOver = polled
 
-      const look = Effect.gen(function*() {
-        const now = yield* Clock.currentTimeMillis
+      /** Applies the suspensions of the first page, and reads and applies all further pages. */
+      const apply = Effect.fnUntraced(function*(first: ReadonlyArray<Suspended>) {
         const seen = new Map<string, number>()
-        let after: Suspended = { id: "", suspendedAt: Math.min(looked, now) - OVERLAP_MS }
+        let page = first
         for (;;) {
-          const some = yield* repo.suspendedSince(after, BATCH_ROWS)
-          for (const one of some) {
-            const { id, suspendedAt } = one
+          for (const { id, suspendedAt } of page) {
             seen.set(id, suspendedAt)
             if (known.get(id) !== suspendedAt) {
               agents.forget(id)
@@ -67,12 +65,13 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
             }
             // A stale cache may have let a socket in since the last poll.
             liveAgents.live(id)?.disconnect(SUSPENDED)
-            after = one
           }
-          if (some.length < BATCH_ROWS) break
+          const last = page.at(-1)
+          if (last === undefined || page.length < BATCH_ROWS) break
+          page = yield* repo.suspendedSince(last, BATCH_ROWS)
         }
         known = seen
-        looked = now
+        polled = began
       })
 
       const handOver = Effect.gen(function*() {
@@ -107,7 +106,19 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
         return batch
       })
 
-      return EnforcementWatch.of({ look, handOver, handOverDue })
+      return EnforcementWatch.of({
+        poll: {
+          name: "suspensions",
+          select: SUSPENDED_SINCE,
+          params: Effect.map(Clock.currentTimeMillis, (now) => {
+            began = now
+            return [Math.min(polled, now) - OVERLAP_MS, "", BATCH_ROWS]
+          }),
+          handle: apply
+        },
+        handOver,
+        handOverDue
+      })
     })
   )
 
@@ -118,18 +129,12 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
    */
   static readonly layerRunning = Layer.mergeAll(
     Layer.effectDiscard(Effect.gen(function*() {
-      const { look } = yield* EnforcementWatch
-      yield* Effect.catchCause(
-        look,
-        (cause) => Effect.logWarning("New suspensions could not be read from the database", cause)
-      ).pipe(
-        Effect.repeat(Schedule.spaced(POLL_INTERVAL)),
-        Effect.forkScoped
-      )
+      const polls = yield* SharedPoll
+      yield* polls.add((yield* EnforcementWatch).poll)
     })),
     job({
       name: "handovers",
-      every: POLL_INTERVAL,
+      every: HANDOVER_INTERVAL,
       batch: Effect.flatMap(EnforcementWatch, ({ handOverDue }) => handOverDue)
     })
   )

@@ -1,10 +1,11 @@
+import { SharedPoll } from "#infrastructure/database/SharedPoll"
 import { Database } from "#infrastructure/database/Sql"
 import { type OwnedTable, SELF, SMALL } from "#infrastructure/database/Tables"
 import { Config } from "#infrastructure/platform/Config"
 import { Limits } from "#infrastructure/rates/Limits"
 import type { LimitName } from "#infrastructure/rates/RateRule"
 import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { AgentAdmin, NO_AGENT } from "./AgentAdmin.ts"
 import { Conflict } from "./Conflict.ts"
 import {
@@ -17,15 +18,15 @@ import {
   type StoredChange
 } from "./LimitRules.ts"
 
-/**
- * How often a node reads the changes. A change must be in force on every node within a second (wire.md O), which allows
- * two reads.
- */
-const POLL_INTERVAL = "400 millis"
 /** How long the start of a server waits for the changes if the database does not respond. */
 const FIRST_READ_TIMEOUT = "2 seconds"
 /** How many changes may be in force. Further changes are refused. */
 const MAX_CHANGES = 10_000
+
+const CHANGES = `
+SELECT c.name, NULLIF(c.agent_id, '') AS "agentId", a.handle, c.value, c.until, c.operator, c.changed_at AS at, c.reason
+FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
+WHERE c.until IS NULL OR c.until > $1 ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
 
 /** The table of the limits that operators have changed. */
 export const limitChangesTables: ReadonlyArray<OwnedTable> = [
@@ -56,8 +57,8 @@ export interface Change {
 }
 
 /**
- * The limits that operators have changed. Changes are rows in the database, which every node reads into `Limits` twice
- * a second. So no change is lost, not even in a restart. While the database does not respond, the changes that were
+ * The limits that operators have changed. Changes are rows in the database, which every node reads into `Limits` at each
+ * poll. So no change is lost, not even in a restart. While the database does not respond, the changes that were
  * read last stay in force.
  */
 export class LimitChanges extends Context.Service<LimitChanges, {
@@ -81,27 +82,26 @@ export class LimitChanges extends Context.Service<LimitChanges, {
         const agents = yield* AgentAdmin
         const config = yield* Config
         const limits = yield* Limits
-        const { query } = yield* Database
+        const polls = yield* SharedPoll
+        const { prepared, query } = yield* Database
+        const read = prepared<StoredChange>("limit_changes", CHANGES)
+        const params = Effect.map(Clock.currentTimeMillis, (now) => [now])
 
-        const stored = Effect.gen(function*() {
-          const now = yield* Clock.currentTimeMillis
-          return yield* query<StoredChange>`
-          SELECT c.name, NULLIF(c.agent_id, '') AS "agentId", a.handle, c.value, c.until, c.operator, c.changed_at AS at, c.reason
-          FROM limit_changes c LEFT JOIN agents a ON a.id = c.agent_id
-          WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
-        })
-        /** Reads the changes and puts them into force on this node. */
-        const look = Effect.tap(stored, (changes) => Effect.sync(() => limits.set(changes)))
-        const looked = Effect.catchCause(
-          look,
-          (cause) => Effect.logDebug("The limits that operators changed could not be read", cause)
-        )
+        const stored = Effect.flatMap(params, read)
+        /** Puts the changes into force on this node. */
+        const apply = (changes: ReadonlyArray<StoredChange>) => Effect.sync(() => limits.set(changes))
+        const look = Effect.tap(stored, apply)
         // Read the changes before any request is served, so that they apply to the first request after a restart.
-        yield* Effect.timeoutOption(looked, FIRST_READ_TIMEOUT)
-        yield* looked.pipe(Effect.repeat(Schedule.spaced(POLL_INTERVAL)), Effect.forkScoped)
+        yield* Effect.timeoutOption(
+          Effect.catchCause(look, (cause) =>
+            Effect.logDebug("The limits that operators changed could not be read", cause)),
+          FIRST_READ_TIMEOUT
+        )
+        yield* polls.add({ name: "limits", select: CHANGES, params, handle: apply })
 
         const idOf = Effect.fnUntraced(function*(handle: string | null) {
-          if (handle === null) return null
+          if (handle === null)
+            return null
           const agent = yield* agents.find(handle)
           return agent.deletedAt === null ? agent.id : yield* new NotFound({ message: NO_AGENT })
         })
@@ -110,7 +110,9 @@ export class LimitChanges extends Context.Service<LimitChanges, {
           list: Effect.fnUntraced(function*(agent) {
             const agentId = yield* idOf(agent)
             const changes = yield* stored
-            return limitNames.map((name) => limitState(name, config, changeable, changes, agentId))
+            return limitNames.map((name) =>
+              limitState(name, config, changeable, changes, agentId)
+            )
           }),
           change: Effect.fnUntraced(function*({ agent, operator, reason, until, value, ...change }) {
             const at = yield* Clock.currentTimeMillis
