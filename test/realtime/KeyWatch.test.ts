@@ -1,6 +1,11 @@
-import { closeDeadKeys, type Keyed } from "#interfaces/realtime/KeyWatch"
+import type { Agents } from "#domain/agents/Agents"
+import type { Presences } from "#domain/presence/Presences"
+import type { LiveAgents } from "#domain/push/LiveAgents"
+import type { Connection } from "#interfaces/realtime/Connection"
+import { closeDeadKeys, type Keyed, watchKeys } from "#interfaces/realtime/KeyWatch"
 import { assert, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
+import { TestClock } from "effect/testing"
 
 it.effect("sockets whose keys have ended are closed, and those that say HELLO meanwhile are not", () =>
   Effect.gen(function*() {
@@ -34,4 +39,45 @@ it.effect("sockets whose keys have ended are closed, and those that say HELLO me
       }))
     assert.deepStrictEqual(closed, ["with the old key 1008", "gone 1008"])
     assert.isTrue(asked.length > 1 && Math.max(...asked) <= 500)
+  }))
+
+it.effect("a node that hears no other node keeps its sockets while it reads their keys, however long all reads together take", () =>
+  Effect.gen(function*() {
+    const clock = yield* Clock.Clock
+    const closed: Array<number> = []
+    const connections = Array.from({ length: 2_000 }, (_, i) => ({
+      keyHash: `hash ${i}`,
+      session: { agent: { id: `agent ${i}` } },
+      socket: { close: (code: number) => void closed.push(code) }
+    }))
+    let reads = 0
+    let isReachable = true
+    const agents = {
+      keyHashes: (ids: ReadonlyArray<string>) =>
+        Effect.suspend(() => {
+          if (!isReachable) return Effect.never
+          reads++
+          return Effect.delay(
+            Effect.succeed(new Map(ids.map((id) => [id, id.replace("agent", "hash")]))),
+            "2 seconds"
+          )
+        })
+    }
+    yield* watchKeys({
+      agents: agents as unknown as Agents["Service"],
+      connections: connections as unknown as ReadonlyArray<Connection>,
+      fork: () => {},
+      liveAgents: { hearsAll: () => false, onParted: () => {} } as unknown as LiveAgents["Service"],
+      logDefect: () => Effect.void,
+      now: () => clock.currentTimeMillisUnsafe(),
+      presences: {} as Presences["Service"]
+    })
+    // Four reads of two seconds for each check.
+    yield* TestClock.adjust("30 seconds")
+    assert.isAtLeast(reads, 12)
+    assert.deepStrictEqual(closed, [])
+    isReachable = false
+    yield* TestClock.adjust("10 seconds")
+    assert.isAtLeast(closed.length, connections.length)
+    assert.isTrue(closed.every((code) => code === 1013))
   }))

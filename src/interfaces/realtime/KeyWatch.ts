@@ -11,7 +11,7 @@ const TICK_INTERVAL = "500 millis"
 /** How long accounts are cached (`AgentCache.ts`). */
 const CACHE_TTL = "1 second"
 /**
- * How long a node keeps its sockets while it is not connected to all other nodes and cannot read the sockets' keys, in
+ * How long a node keeps its sockets while it is not connected to all other nodes and reads no keys of sockets, in
  * milliseconds.
  */
 const CUT_OFF_MS = 3_000
@@ -69,14 +69,22 @@ export const watchKeys = Effect.fnUntraced(
     readonly presences: Presences["Service"]
   }) {
     const checkKeys = closeDeadKeys(connections, agents.keyHashes)
-    /** When all keys were last known to be valid, from the notices of the other nodes or from a read of the keys. */
+    /** When this node last heard all other nodes, or read keys. */
     let knownAt = now()
+    const known = Effect.sync(() => {
+      knownAt = now()
+    })
+    // The reads of very many sockets may take longer on a busy machine. They end the sockets with old keys one by one.
+    const checkKeysInTime = closeDeadKeys(
+      connections,
+      (agentIds) => Effect.tap(Effect.timeout(agents.keyHashes(agentIds), CUT_OFF_MS), known)
+    )
     // A node that rejoins the cluster is ready before the other nodes have its address again. Until then, their notices
     // do not reach the node. A node that is cut off gets no notices at all, so its clients must connect to another
     // node.
     const watch = Effect.gen(function*() {
-      if (!liveAgents.hearsAll()) yield* Effect.timeout(checkKeys, CUT_OFF_MS)
-      knownAt = now()
+      if (!liveAgents.hearsAll()) yield* checkKeysInTime
+      yield* known
     }).pipe(
       Effect.catchDefect(logDefect),
       Effect.ignore,

@@ -309,9 +309,9 @@ const watchSockets = Effect.fnUntraced(
     /** Finds lost pushes. After a lost push, the cursor of the session stays behind the inbox. */
     const check = makeComparison(connections, deliveries.heads)
 
-    yield* Effect.forkScoped(
-      Effect.repeat(Effect.sync(() => checkDeadlines(connections, now(), heartbeats)), Schedule.spaced(TICK_INTERVAL))
-    )
+    // `setImmediate` lets the process first read the HELLOs and pongs that have arrived while it was busy.
+    const checkSoon = Effect.sync(() => void setImmediate(() => checkDeadlines(connections, now(), heartbeats)))
+    yield* Effect.forkScoped(Effect.repeat(checkSoon, Schedule.spaced(TICK_INTERVAL)))
     yield* Effect.forkScoped(
       Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefect), Schedule.spaced(CHECK_INTERVAL))
     )
