@@ -52,6 +52,7 @@ const RULES: ReadonlyArray<Rule> = [
       "LIMITS_SENDS",
       "LIMITS_MCP_SENDS",
       "LIMITS_GROUP_SENDS",
+      "LIMITS_HOPS",
       "LIMITS_WARNING",
       "LIMITS_COLD",
       "LIMITS_BACKLOG",

@@ -43,6 +43,7 @@ export const rates: ReadonlyArray<Rate> = [
 export const changeableLimits: ReadonlySet<LimitName> = new Set<LimitName>([
   ...rates.map(({ setting }) => setting),
   "LIMITS_COLD_CONVERSATIONS",
+  "LIMITS_HOPS",
   "LIMITS_PUSH_CONFIGS_PER_AGENT",
   "LIMITS_WEBHOOKS_PER_AGENT"
 ])

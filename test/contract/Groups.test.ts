@@ -302,6 +302,20 @@ describe("wire.md J, Groups", () => {
     }
   })
 
+  it("232. a thread that began before a member joined is not its own, but what answers a message that it sees is", async () => {
+    const [alice, bob, carol] = await three()
+    const { add_results, group } = await create(alice, [bob, carol])
+    await accept(bob, add_results[0]?.invite_id)
+    const early = await sayTo(alice, group.id)
+    await accept(carol, add_results[1]?.invite_id)
+    const answer = await sayTo(bob, group.id, { metadata: { reply_to: early.id } })
+    const again = await sayTo(alice, group.id, { metadata: { reply_to: answer.id } })
+    const thread = async (of: TestAgent, { id }: Shapes.Message) => seqsOf(await history(of, group.id, `?thread=${id}`))
+    ;(await carol.http.get(`/v1/messages/${group.id}?thread=${early.id}`)).refused(404, "MESSAGE_NOT_FOUND")
+    assert.deepStrictEqual(await thread(carol, answer), [answer.seq, again.seq])
+    assert.deepStrictEqual(await thread(alice, early), [early.seq, answer.seq, again.seq])
+  })
+
   it("101, 102, 110. a new member sees nothing earlier; context, participants, list and unread are its own", async () => {
     const [alice, bob, carol] = await three()
     const { add_results, group } = await create(alice, [bob, carol])

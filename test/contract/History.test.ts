@@ -161,6 +161,55 @@ describe("wire.md J, History, read, hide and Sync", () => {
     assert.deepStrictEqual(idsOf(await history(alice, conversation)), [reply.id, first.id])
   })
 
+  it("232. a thread has a message and all that answer it, directly or not, oldest first", async () => {
+    const { alice, bob, conversation } = await newPair(server)
+    const answer = (from: TestAgent, to: TestAgent, reply_to: string) => say(from, to, { metadata: { reply_to } })
+    const root = await say(alice, bob)
+    const other = await say(alice, bob)
+    const first = await answer(bob, alice, root.id)
+    const elsewhere = await answer(bob, alice, other.id)
+    const second = await answer(alice, bob, first.id)
+    const also = await say(bob, alice, { metadata: { about: { deep: true }, reply_to: root.id, more: "…" } })
+    await say(alice, bob, { content: { text: `"reply_to":"${root.id}"` } })
+    const third = await answer(alice, bob, second.id)
+    const thread = async (of: string, more = "", reader = alice) =>
+      idsOf(await history(reader, conversation, `?thread=${of}${more}`))
+    const all = [root, first, second, also, third].map(({ id }) => id)
+    assert.deepStrictEqual(await thread(root.id), all)
+    assert.deepStrictEqual(await thread(root.id, "", bob), all)
+    assert.deepStrictEqual(await thread(first.id), [first.id, second.id, third.id])
+    assert.deepStrictEqual(await thread(third.id), [third.id])
+    assert.deepStrictEqual(await thread(other.id), [other.id, elsewhere.id])
+    assert.deepStrictEqual(await thread(root.id, "&limit=2"), all.slice(0, 2))
+    assert.deepStrictEqual(await thread(root.id, `&limit=2&after_seq=${first.seq}`), all.slice(2, 4))
+    assert.deepStrictEqual(await thread(root.id, `&after_seq=${third.seq}`), []) // A hidden message is not shown, but what answers it is.
+    ;(await alice.http.delete(`/v1/messages/${second.id}`)).ok(200, Shapes.Confirmation)
+    assert.deepStrictEqual(await thread(root.id), all.filter((id) => id !== second.id))
+    assert.deepStrictEqual(await thread(root.id, "", bob), all)
+    // The rows are those of the history.
+    assert.deepStrictEqual(
+      await history(bob, conversation, `?thread=${root.id}&limit=1`),
+      (await history(bob, conversation, "?after_seq=0")).filter(({ id }) => id === root.id)
+    )
+  })
+
+  it("233. a thread with another cursor is 400, and one of a message that is not there is 404", async () => {
+    const { alice, conversation, first } = long
+    for (const cursor of ["before_seq=5", `around_message_id=${first.id}`]) {
+      ;(await alice.http.get(`/v1/messages/${conversation}?thread=${first.id}&${cursor}`))
+        .refused(400, "VALIDATION_ERROR")
+    }
+    const elsewhere = await newPair(server)
+    const hidden = await say(elsewhere.alice, elsewhere.bob)
+    ;(await elsewhere.alice.http.delete(`/v1/messages/${hidden.id}`)).ok(200, Shapes.Confirmation)
+    for (const id of ["msg_AAAAAAAAAAAAAAAA", "nonsense", first.id, hidden.id]) {
+      ;(await elsewhere.alice.http.get(`/v1/messages/${elsewhere.conversation}?thread=${id}`))
+        .refused(404, "MESSAGE_NOT_FOUND")
+    }
+    ;(await outsider.http.get(`/v1/messages/${conversation}?thread=${first.id}`)).refused(404, "CONVERSATION_NOT_FOUND")
+    assert.lengthOf(await history(alice, conversation, "?thread=&limit=3"), 3, "an empty one counts as absent")
+  })
+
   it("84. a request with two cursors is 400", async () => {
     const { alice, conversation, first } = long
     const cursors = ["before_seq=5", "after_seq=5", `around_message_id=${first.id}`]

@@ -52,6 +52,7 @@ describe("wire.md J, limits", () => {
         UPLOADS_URL_SECONDS: "60",
         SOCKETS_FRAME_BYTES: "2000",
         LIMITS_MCP_SENDS_PER_CONVERSATION_PER_DAY: "5",
+        LIMITS_HOPS: "4",
         LIMITS_BACKLOG_SOFT: "4",
         LIMITS_BACKLOG_HARD: "6"
       }
@@ -286,6 +287,59 @@ describe("wire.md J, limits", () => {
       assert.match(advice ?? "", /Stop, and tell the person you work for\..*(?<!before you try again\.)$/)
     }
     await say(alice, bob)
+  })
+
+  it("230. three agents in a circle come to an end by their hops, and by MCP they are told to stop", async () => {
+    const circle = await Promise.all([newAgent("alice"), newAgent("bob"), newAgent("carol")])
+    const next = (i: number): readonly [TestAgent, TestAgent] => [circle[i % 3]!, circle[(i + 1) % 3]!]
+    for (let i = 0; i < 3; i++) {
+      const [from, to] = next(i)
+      await say(from, to)
+      await say(to, from)
+    }
+    const begun = await say(...next(0))
+    assert.notProperty(begun.metadata, "hops")
+    let cause = begun.id
+    for (let i = 1; i <= 4; i++) {
+      const metadata = { caused_by: cause, hops: 0, mine: i }
+      const message = (await untilTaken(() => attempt(...next(i), { metadata }))).ok(201, Shapes.Message)
+      assert.deepStrictEqual(message.metadata, { caused_by: cause, mine: i, hops: i })
+      cause = message.id
+      if (i < 4) continue
+      const { client_msg_id } = message
+      const again = await attempt(...next(i), { metadata, client_msg_id })
+      assert.deepInclude(again.ok(200, Shapes.Message), { id: message.id, metadata: message.metadata })
+    }
+    const [from, to] = next(5)
+    const refused = await untilTaken(() => attempt(from, to, { metadata: { caused_by: cause } }))
+    assert.deepStrictEqual(refused.refused(403, "TOO_MANY_HOPS").details, { hops: 5, limit: 4 })
+    const by = (arguments_: object) =>
+      post(server, from.key, rpc("tools/call", { name: "agentchat_send_message", arguments: arguments_ }), older)
+    const { advice, refusal } = refusalIn(
+      (await by({ to: to.handle, text: "I answer at once", reply_to: cause })).body.result
+    )
+    assert.strictEqual(refusal.code, "TOO_MANY_HOPS")
+    assert.match(advice ?? "", /Stop, and tell the person you work for\./)
+    answerIn("agentchat_send_message", (await by({ to: to.handle, text: "I begin anew" })).body.result)
+  })
+
+  it("231. a cause that the sender does not know counts as none", async () => {
+    const [alice, bob, carol] = await Promise.all([newAgent("alice"), newAgent("bob"), newAgent("carol")])
+    const secret = await say(alice, bob)
+    const known = await say(carol, bob)
+    const answer = async (metadata: Readonly<Record<string, unknown>>) =>
+      (await untilTaken(() => attempt(bob, carol, { metadata }))).ok(201, Shapes.Message).metadata
+    const stranger = async (metadata: Readonly<Record<string, unknown>>) => {
+      await catchUp(bob)
+      return (await untilTaken(() => attempt(carol, bob, { metadata }))).ok(201, Shapes.Message).metadata
+    }
+    assert.deepStrictEqual(await answer({ caused_by: known.id }), { caused_by: known.id, hops: 1 })
+    for (const caused_by of [secret.id, "msg_nobody", ""])
+      assert.deepStrictEqual(await stranger({ caused_by, hops: 3 }), { caused_by })
+    for (const metadata of [{ hops: 3 }, { caused_by: 7, hops: 3 }, { caused_by: null }])
+      assert.deepStrictEqual(await stranger(metadata), metadata)
+    // The sender of a message may name it too.
+    assert.deepStrictEqual(await stranger({ caused_by: known.id }), { caused_by: known.id, hops: 1 })
   })
 
   it("E.5: a sender that uses most of a second's sends is warned on its socket, once in ten seconds", async () => {

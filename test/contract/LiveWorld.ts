@@ -416,14 +416,15 @@ export const plans: Readonly<Record<string, Plan>> = {
   },
   "GET /v1/messages/{id}": (world, dice) => {
     const [one, , id, message] = dice.pick(world.conversations)
-    const at = dice.pick(["before_seq", "after_seq", "around_message_id", "none"])
-    const none = { before_seq: undefined, after_seq: undefined, around_message_id: undefined }
+    const at = dice.pick(["before_seq", "after_seq", "around_message_id", "thread", "none"])
+    const isMessage = at === "around_message_id" || at === "thread"
+    const none = { before_seq: undefined, after_seq: undefined, around_message_id: undefined, thread: undefined }
     const query = {
       ...none,
       limit: dice.pick([undefined, "1", "200", "1000"]),
-      [at]: at.startsWith("around") ? message : dice.pick(["1", "0", "2", "null"])
+      [at]: isMessage ? message : dice.pick(["1", "0", "2", "null"])
     }
-    return dice.coin() || at.startsWith("around")
+    return dice.coin() || isMessage
       ? { as: one, path: { id }, query }
       : { as: friend(world, dice), path: { id: world.group }, query }
   },

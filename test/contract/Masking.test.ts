@@ -162,6 +162,21 @@ const matrix: Readonly<Record<string, Row>> = {
       code: "CONVERSATION_NOT_FOUND"
     }
   ],
+  "GET /v1/messages/{id} thread": (things) => [
+    {
+      as: things.dan,
+      path: `/v1/messages/${things.world.conversations[2]?.[2]}?thread={}`,
+      ...messageIds(things),
+      status: 404,
+      code: "MESSAGE_NOT_FOUND"
+    },
+    {
+      path: `/v1/messages/${things.conversation}?thread={}`,
+      ...messageIds(things),
+      status: 404,
+      code: "CONVERSATION_NOT_FOUND"
+    }
+  ],
   "GET /v1/messages/search conversation_id": ofConversation("/v1/messages/search?q=word&conversation_id={}"),
   "GET /v1/messages/search after": "a time",
   "GET /v1/messages/sync after": ({ dan, delivery }) => [

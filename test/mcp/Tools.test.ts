@@ -136,8 +136,22 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     const [newest] = await body(bob.http.get(`/v1/messages/${conversation}?limit=1`))
     assert.deepStrictEqual(
       [newest.id, newest.content, newest.metadata, newest.client_msg_id],
-      [sent["message_id"], { text: "hello from afar" }, { reply_to: said.id }, sent["client_msg_id"]]
+      [
+        sent["message_id"],
+        { text: "hello from afar" },
+        { reply_to: said.id, caused_by: said.id, hops: 1 },
+        sent["client_msg_id"]
+      ]
     )
+    const thread = await granted(mcp, "agentchat_get_conversation", {
+      conversation_id: conversation,
+      thread_message_id: said.id
+    })
+    const [asked, answered] = thread["messages"]
+    assert.deepStrictEqual([thread["messages"].length, thread["pagination"].older_before_seq], [2, null])
+    assert.deepStrictEqual([asked.message_id, answered.message_id], [said.id, sent["message_id"]])
+    assert.strictEqual(answered.reply_to.message_id, said.id)
+    assert.notProperty(answered, "sender_metadata", "the reply says what caused it")
     const again = { to: bob.handle, text: "once", client_msg_id: sent["client_msg_id"] }
     const repeated = await granted(mcp, "agentchat_send_message", again)
     assert.deepStrictEqual([repeated["message_id"], repeated["warning"]], [sent["message_id"], undefined])

@@ -607,6 +607,60 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
+    it("shows what an agent answers in another conversation, how often agents answered in a row, and a thread", async () => {
+      const { ada, bob, id } = await pair()
+      const cleo = await newAgent(server, "cleo")
+      const asked = await send(ada, { to: bob.handle, content: { text: "Who repairs the boat?" } })
+      await send(cleo, { to: bob.handle, content: { text: "I have time today." } })
+      const inquiry = await send(bob, {
+        to: cleo.handle,
+        content: { text: "Can you repair a boat?" },
+        metadata: { caused_by: asked.id }
+      })
+      const yes = await send(cleo, {
+        to: bob.handle,
+        content: { text: "I can." },
+        metadata: { caused_by: inquiry.id, reply_to: inquiry.id }
+      })
+      await send(bob, {
+        to: ada.handle,
+        content: { text: "Cleo does." },
+        metadata: { caused_by: yes.id, reply_to: asked.id }
+      })
+      await send(ada, { to: bob.handle, content: { text: "Not a part of it." } })
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, bob)
+      const bobs = pane(page, bob)
+      await open(bobs, ada.handle)
+      const answer = message(bobs, "Cleo does.").first()
+      await answer.getByText("3 in a row").waitFor()
+      await answer.getByText("In answer to a message in another conversation").waitFor()
+      await open(bobs, cleo.handle)
+      const question = message(bobs, "Can you repair a boat?").first()
+      const cause = question.getByRole("link", { name: `@${ada.handle}: Who repairs the boat?` })
+      await cause.waitFor()
+      await watched.accessible()
+      await cause.click()
+      await eventually("the conversation of the cause", () => page.url().includes(`${id}?at=`) || undefined)
+      // Both conversations are loaded now.
+      await answer.getByRole("link", { name: `@${cleo.handle}: I can.` }).waitFor()
+      await answer.hover()
+      await answer.getByRole("button", { name: "Answers" }).click()
+      const thread = bobs.getByRole("complementary", { name: "Answers" })
+      await thread.getByText("Cleo does.").first().waitFor()
+      assert.deepStrictEqual(await texts(thread), ["Who repairs the boat?", "Cleo does."])
+      await watched.accessible()
+      // What is said while it is open joins it.
+      await send(ada, { to: bob.handle, content: { text: "Thank you." }, metadata: { reply_to: asked.id } })
+      await thread.getByText("Thank you.").waitFor()
+      await page.setViewportSize({ width: 360, height: 740 })
+      await watched.accessible()
+      await page.keyboard.press("Escape")
+      await thread.waitFor({ state: "detached" })
+      await watched.close()
+    })
+
     it("is used by keyboard alone: sign in, write, walk through messages, reply", async () => {
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url)

@@ -25,7 +25,7 @@ const SETTLE_TIMEOUT_MS = 10_000
 export const missingEjabberd = (): string =>
   spawnSync("erl", ["-version"]).error === undefined && spawnSync("test", ["-r", SCHEMA]).status === 0
     ? ""
-    : "it is not installed (apt-get install ejabberd)"
+    : "it is not installed (apt-get install ejabberd erlang-p1-pgsql)"
 
 /** Every message is stored in the archives of both, and all guards of a usual server are on. */
 const configuration = (port: number, database: URL): string => `

@@ -18,10 +18,18 @@ export const clientMsgIdOf = (handle: string, oldest: string, ...more: ReadonlyA
 /** Whether the final text of a run means that no reply is sent. */
 export const isSilent = (text: string): boolean => text.trim() === "" || text.trim() === "NO_REPLY"
 
-/** The metadata of a reply. `reply_to` is the newest message that the reply answers. */
-export const replyMetadata = (hop: number, answers: ReadonlyArray<string>): Readonly<Record<string, unknown>> => ({
+/**
+ * The metadata of a message that a connector sends. `reply_to` is the newest message that it answers, and `caused_by` the
+ * newest message that began its run. The server counts the hops by it (wire.md G.19).
+ */
+export const replyMetadata = (
+  hop: number,
+  answers: ReadonlyArray<string>,
+  cause = answers.at(-1)
+): Readonly<Record<string, unknown>> => ({
   connect: { auto: true, hop, answers } satisfies ConnectMetadata,
-  reply_to: answers.at(-1)
+  reply_to: answers.at(-1),
+  caused_by: cause
 })
 
 const bytes = (value: unknown): number => Buffer.byteLength(JSON.stringify(value))

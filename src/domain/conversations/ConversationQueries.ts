@@ -27,6 +27,8 @@ export interface HistoryQuery {
   readonly before: number | null
   readonly after: number | null
   readonly around: string | null
+  /** The id of a message. The answer then has only this message and those that answer it, directly or not. */
+  readonly thread?: string | null
 }
 
 /**
@@ -113,11 +115,13 @@ export const makeConversationQueries = Effect.gen(function*() {
   const history = Effect.fn("Conversations.history")(
     function*(agentId: string, conversationId: string, query: HistoryQuery) {
       const own = yield* toldDeleted(participation(agentId, conversationId), agentId, conversationId)
-      let range: HistoryRange = query
-      if (query.around !== null) {
-        const seq = yield* repo.anchor(agentId, own, query.around)
+      const { after, before, limit } = query
+      const named = query.around ?? query.thread ?? null
+      let range: HistoryRange = { before, after, limit }
+      if (named !== null) {
+        const seq = yield* repo.anchor(agentId, own, named)
         if (seq === undefined) return yield* new MessageNotFound()
-        range = { before: seq + 1, after: null, limit: query.limit }
+        range = query.around === null ? { ...range, thread: seq } : { before: seq + 1, after: null, limit }
       }
       const rows = yield* repo.history(agentId, own, range)
       return yield* jsonOf(agentId, rows)

@@ -9,13 +9,14 @@ import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import { Participations } from "#domain/memberships/Participations"
 import type { ContentTooLarge, Draft, MessageSender } from "#domain/messages/Message"
 import { makeRateWarnings } from "#domain/push/RateWarnings"
-import { type BudgetExceeded, isOfSender } from "#domain/sending/SendErrors"
+import { type BudgetExceeded, isOfSender, type TooManyHops } from "#domain/sending/SendErrors"
 import type { Sent } from "#domain/sending/Sent"
 import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { type Rate, type RateState, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
 import { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
+import { makeCauses } from "./Causes.ts"
 import { type ConversationQueries, makeConversationQueries } from "./ConversationQueries.ts"
 import { type BudgetLeft, ByModel, SendBudgets } from "./SendBudgets.ts"
 import { makeTyping, type Typing } from "./Typing.ts"
@@ -50,6 +51,7 @@ export type SendError =
   | SendFailure
   | GroupSendFailure
   | BudgetExceeded
+  | TooManyHops
   | ValidationFailed
   | ContentTooLarge
 
@@ -94,6 +96,7 @@ export class Conversations extends Context.Service<
       const limits = yield* RateLimits
       const directs = yield* DirectConversations
       const budgets = yield* SendBudgets
+      const withHops = yield* makeCauses
       const rate = ruleOf(config, SENDS)
       /**
        * Fails with `failure` unless the key is already stored, because a replay always gets the original message
@@ -199,7 +202,13 @@ export class Conversations extends Context.Service<
           })
         })
 
-      const routed = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
+      const routed = (sender: Sender, target: SendTarget, given: Draft): Effect.Effect<SendAnswer, SendError> =>
+        Effect.matchEffect(withHops(sender.id, given), {
+          onFailure: (failure) => unlessReplay(sender, given, failure),
+          onSuccess: (draft) => counted(sender, target, draft)
+        })
+
+      const counted = (sender: Sender, target: SendTarget, draft: Draft): Effect.Effect<SendAnswer, SendError> =>
         target._tag === "Conversation"
           ? within(sender, draft, target.id, toConversation(sender, target.id, draft))
           : Effect.flatMap(agents.byHandle(target.handle), (recipient) => {

@@ -22,6 +22,8 @@ export interface HistoryRow {
 export interface HistoryRange {
   readonly before: number | null
   readonly after: number | null
+  /** The seq of a message. The range then has only this message and the messages that answer it, directly or not. */
+  readonly thread?: number
   readonly limit: number
 }
 
@@ -105,6 +107,28 @@ LEFT JOIN LATERAL (
   WHERE g.group_id = m.conversation_id AND m.sender_id = $2
 ) w ON true
 ORDER BY m.seq ${order}`
+
+/** How many messages of a thread are read at most. Of more messages, those with the fewest answers in between are read. */
+const MAX_THREAD = 10_000
+
+/**
+ * Whether a message belongs to the thread of the message with the seq in this parameter. The expression and the condition
+ * are those of the index `messages_by_answered`. A message answers an earlier one, so the search comes to an end.
+ */
+const inThread = (root: string) => `
+m.seq = ANY (ARRAY(
+  WITH RECURSIVE thread AS (
+    SELECT id, seq FROM messages WHERE conversation_id = $1 AND seq = ${root}
+    UNION ALL
+    SELECT a.id, a.seq FROM thread t CROSS JOIN LATERAL (
+      SELECT id, seq FROM messages
+      WHERE conversation_id = $1 AND metadata LIKE '%"reply_to":"msg!_%' ESCAPE '!'
+        AND substring(metadata FROM '"reply_to":"(msg_[A-Za-z0-9_-]{1,60})"') = t.id AND seq > t.seq
+      OFFSET 0
+    ) a
+  )
+  SELECT seq FROM thread LIMIT ${MAX_THREAD}
+))`
 
 const ANCHOR = `
 SELECT m.seq FROM messages m
@@ -220,7 +244,7 @@ interface UnreadColumns {
 
 /** The SQL for a participant's reads of its conversations, and for hiding parts of them. */
 export class HistoryRepo extends Context.Service<HistoryRepo, {
-  /** Returns the newest messages first, or the oldest first if `after` is set. */
+  /** Returns the newest messages first, or the oldest first if `after` or `thread` is set. */
   readonly history: (
     agentId: string,
     participation: Participation,
@@ -279,6 +303,14 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
         "group_history_after",
         groupHistory("m.seq > $4", "ASC")
       )
+      const ofThread = database.prepared<HistoryColumns>(
+        "history_thread",
+        history(`m.seq > $5 AND ${inThread("$7")}`, "ASC")
+      )
+      const groupOfThread = database.prepared<HistoryColumns>(
+        "group_history_thread",
+        groupHistory(`m.seq > $4 AND ${inThread("$6")}`, "ASC")
+      )
       const at = database.prepared<HistoryColumns>("history_at", history("m.seq = ANY ($5::bigint[])", "DESC"))
       const groupAt = database.prepared<HistoryColumns>(
         "group_history_at",
@@ -319,9 +351,13 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
       const hideConversation = database.prepared("hide_conversation", HIDE_CONVERSATION)
 
       return HistoryRepo.of({
-        history: (agentId, { conversationId, counterpartyId, hiddenThrough }, { after, before, limit }) =>
+        history: (agentId, { conversationId, counterpartyId, hiddenThrough }, { after, before, limit, thread }) =>
           Effect.map(
-            counterpartyId === null
+            thread !== undefined
+              ? counterpartyId === null
+                ? groupOfThread([conversationId, agentId, hiddenThrough, after ?? 0, limit, thread])
+                : ofThread([conversationId, agentId, counterpartyId, hiddenThrough, after ?? 0, limit, thread])
+              : counterpartyId === null
               ? after === null
                 ? groupNewestFirst([conversationId, agentId, hiddenThrough, before ?? Number.MAX_SAFE_INTEGER, limit])
                 : groupOldestFirst([conversationId, agentId, hiddenThrough, after, limit])

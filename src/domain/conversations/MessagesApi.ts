@@ -69,7 +69,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
         limit: Schema.optionalKey(Limit),
         before_seq: Schema.optionalKey(SeqCursor),
         after_seq: Schema.optionalKey(SeqCursor),
-        around_message_id: Schema.optionalKey(Schema.String)
+        around_message_id: Schema.optionalKey(Schema.String),
+        thread: Schema.optionalKey(Schema.String)
       },
       success: Schema.Array(Message),
       error: [ConversationNotFound, GroupDeleted, MessageNotFound]
@@ -77,7 +78,8 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       summary: "Read a conversation's messages",
       description:
         "Lists the messages of a conversation for its participants: newest first, or with after_seq oldest first. Of before_seq, " +
-        "after_seq and around_message_id at most one may be given.",
+        "after_seq and around_message_id at most one may be given. With thread, the answer has only the message with this id and the " +
+        "messages that answer it (metadata.reply_to), directly or not, oldest first; after_seq continues a thread.",
       parameters: { id: CONVERSATION_ID },
       answer: [reply, messageWhenRead]
     })),

@@ -52,6 +52,9 @@ const sentJson = (payload: typeof SendBody.Type, { backlog, body, budget, create
 /** Returns the seq, or `null` if the parameter is missing, empty or the text `null`. */
 const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
 
+/** Returns the id, or `null` if the parameter is missing or empty. */
+const idOrNull = (value: string | undefined): string | null => value === undefined || value === "" ? null : value
+
 export const MessagesHttp = Endpoints.group(
   Endpoints.apiOf(MessagesApi),
   "messages",
@@ -73,20 +76,23 @@ export const MessagesHttp = Endpoints.group(
         const agent = yield* CurrentAgent
         const before = seqOrNull(query.before_seq)
         const after = seqOrNull(query.after_seq)
-        const around = query.around_message_id === undefined || query.around_message_id === ""
-          ? null
-          : query.around_message_id
+        const around = idOrNull(query.around_message_id)
+        const thread = idOrNull(query.thread)
         if ([before, after, around].filter((cursor) => cursor !== null).length > 1) {
           return yield* ValidationFailed.field(
             "before_seq",
             "give at most one of before_seq, after_seq, around_message_id"
           )
         }
+        if (thread !== null && (before !== null || around !== null)) {
+          return yield* ValidationFailed.field("thread", "cannot be combined with before_seq or around_message_id")
+        }
         const rows = yield* conversations.history(agent.id, params.id, {
           limit: Math.min(query.limit ?? HISTORY.usual, HISTORY.max),
           before,
           after,
-          around
+          around,
+          thread
         })
         return yield* messagePage(rows)
       }),

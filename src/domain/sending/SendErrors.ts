@@ -74,6 +74,21 @@ export class BudgetExceeded extends WireError<BudgetExceeded>()("BudgetExceeded"
   }
 }
 
+export class TooManyHops extends WireError<TooManyHops>()("TooManyHops", {
+  code: "TOO_MANY_HOPS",
+  status: 403,
+  message: "Too many messages have caused each other before this one: stop here.",
+  details: { hops: Schema.Int, limit: Schema.Int }
+}) {
+  static beyond(limit: number, hops: number): TooManyHops {
+    return new TooManyHops({
+      message:
+        `This would be message ${hops} in a row that agents have caused each other to send, and ${limit} are allowed: stop here.`,
+      details: { hops, limit }
+    })
+  }
+}
+
 export class RecipientBacklogged extends WireError<RecipientBacklogged>()("RecipientBacklogged", {
   code: "RECIPIENT_BACKLOGGED",
   status: 429,
@@ -134,6 +149,7 @@ export const endpointSendErrors = [
   ...outsiderErrors,
   ...fileErrors,
   BudgetExceeded,
+  TooManyHops,
   ContentTooLarge
 ] as const
 

@@ -321,6 +321,12 @@ export const settings = {
     0,
     MAX_SENDS_PER_DAY
   ),
+  LIMITS_HOPS: int(
+    20,
+    "messages in a row that agents may cause each other to send (metadata.caused_by); 0 means no limit",
+    0,
+    10_000
+  ),
   LIMITS_WARNING_PERCENT: int(
     80,
     "percent of LIMITS_SENDS_PER_SECOND at which the server warns an agent on its sockets",

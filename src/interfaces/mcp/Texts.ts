@@ -53,8 +53,8 @@ export const tools = {
     arguments: {
       conversation_id: conversation,
       limit: "The number of messages, 1 to 100; the default is 30.",
-      around_message_id:
-        "Shows the messages up to and including this one, so that newer ones do not change what you see.",
+      around_message_id: "Shows the messages up to this one.",
+      thread_message_id: "Only this message and all its answers.",
       attention_message_ids: "Up to 30 messages that are always shown, also outside the window.",
       before_seq: "Only messages with a lower seq. At most one of before_seq, after_seq and around_message_id.",
       after_seq: "Only messages with a higher seq."
@@ -83,7 +83,7 @@ export const tools = {
       "until the agent replies you cannot send it a second message (AWAITING_REPLY), so say in one message who you are and what you " +
       "want. The answer says that the message is stored, not that it was read; the reply comes later through " +
       "agentchat_wait_for_messages. If you do not know the outcome of a call, repeat it with the same client_msg_id: the message is " +
-      "sent once. The number budget_left in the answer says how many more messages you may send for now: write only what is needed. To send a file use " +
+      "sent once. budget_left in the answer is how many messages you may still send for now: write only what is needed. To send a file use " +
       "agentchat_send_file.",
     arguments: {
       to:
@@ -574,6 +574,8 @@ export const advices: Readonly<Record<string, string>> = {
   REGISTRATION_CLOSED:
     "The operators of this server decide who may register, by invitation or by the domain of the address. Ask the person you work for.",
   STORAGE_UNAVAILABLE: "Repeat the call in a few minutes.",
+  TOO_MANY_HOPS:
+    "You and other agents have answered each other for too long. Stop, and tell the person you work for. Do not send the message in another way.",
   UNAUTHORIZED:
     "Your key is no longer valid. Tell the person you work for: it has to be replaced in the settings of your host.",
   UNAVAILABLE: "Repeat the call in a few seconds, a send with the same client_msg_id.",

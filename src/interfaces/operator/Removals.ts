@@ -17,9 +17,11 @@ const EMPTY = "{}"
 /** An id, which says nothing. */
 const Id = Schema.String.check(Schema.isPattern(/^[\w:.-]{1,64}$/))
 
-/** The metadata that stay with a removed message: what it answers, and its A2A task. */
+/** The metadata that stay with a removed message: what it answers, what caused it, and its A2A task. */
 const Kept = Schema.Struct({
   reply_to: Schema.optionalKey(Id),
+  caused_by: Schema.optionalKey(Id),
+  hops: Schema.optionalKey(Schema.Int),
   a2a: Schema.optionalKey(Schema.Struct({
     task_id: Schema.optionalKey(Id),
     context_id: Schema.optionalKey(Id),

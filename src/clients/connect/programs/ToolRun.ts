@@ -63,7 +63,7 @@ export const makeSender = Effect.fnUntraced(function*(
         type: "text",
         content: { text },
         metadata: {
-          ...replyMetadata(hop, to === here ? ids : []),
+          ...replyMetadata(hop, to === here ? ids : [], ids.at(-1)),
           ...(replyTo === undefined ? {} : { reply_to: replyTo })
         }
       })

@@ -80,7 +80,7 @@ export const send = Effect.fnUntraced(function*(
     client_msg_id: clientMsgId ?? api.freshId(),
     type,
     content,
-    ...(replyTo === undefined ? {} : { metadata: { reply_to: replyTo } })
+    ...(replyTo === undefined ? {} : { metadata: { reply_to: replyTo, caused_by: replyTo } })
   })
   return {
     ok: true as const,
@@ -174,6 +174,35 @@ const relationshipWith = (api: ToolApi, handle: string) =>
     onSuccess: ({ body: { added_at, is_contact, notes } }) => ({ is_contact, added_at, note: notes })
   })
 
+/** Which part of a conversation is read. At most one field is set, or `after` and `thread`. */
+interface Part {
+  readonly around?: string | undefined
+  readonly before?: number | undefined
+  readonly after?: number | undefined
+  /** The id of a message. The part has only this message and those that answer it. */
+  readonly thread?: string | undefined
+}
+
+/** Says which messages these are, oldest first, and how to read on. */
+const windowOf = (messages: ReadonlyArray<Raw>, at: Part, wasFull: boolean) => {
+  const oldest = messages[0]?.seq ?? null
+  const newest = messages.at(-1)?.seq ?? null
+  return {
+    window: {
+      order: "oldest_first" as const,
+      count: messages.length,
+      oldest_seq: oldest,
+      newest_seq: newest,
+      anchored_at_message_id: at.around ?? null
+    },
+    pagination: {
+      older_before_seq: at.thread === undefined ? oldest : null,
+      newer_after_seq: newest,
+      page_was_full: wasFull
+    }
+  }
+}
+
 /**
  * Reads a part of a conversation for the caller: its messages, its context, the messages of `attention`, and the
  * messages to which replies refer.
@@ -182,11 +211,7 @@ export const readConversation = Effect.fnUntraced(function*(
   api: ToolApi,
   id: string,
   limit: number,
-  at: {
-    readonly around?: string | undefined
-    readonly before?: number | undefined
-    readonly after?: number | undefined
-  },
+  at: Part,
   attention: ReadonlyArray<string> = []
 ) {
   const self = api.agent.handle
@@ -194,13 +219,14 @@ export const readConversation = Effect.fnUntraced(function*(
     limit,
     around_message_id: at.around,
     before_seq: at.before,
-    after_seq: at.after
+    after_seq: at.after,
+    thread: at.thread
   })
   const { body: context } = yield* api.call<typeof ConversationContext.Encoded>(
     "GET",
     path`/v1/conversations/${id}/context`
   )
-  const messages = at.after === undefined ? rows.toReversed() : rows
+  const messages = at.after === undefined && at.thread === undefined ? rows.toReversed() : rows
   const known = new Map(messages.map((row) => [row.id, row]))
   const wanted = [...new Set(attention)]
   for (const row of yield* byIds(api, id, wanted.filter((one) => !known.has(one)))) known.set(row.id, row)
@@ -208,8 +234,6 @@ export const readConversation = Effect.fnUntraced(function*(
   for (const row of yield* byIds(api, id, [...new Set(parents)].slice(0, MAX_PARENTS))) known.set(row.id, row)
   const focus = at.around === undefined ? messages.at(-1) : known.get(at.around)
   const place = new Map(messages.map((row, i) => [row.id, i]))
-  const oldest = messages[0]?.seq ?? null
-  const newest = messages.at(-1)?.seq ?? null
   const noted = wanted.flatMap((one) => known.get(one) ?? [])
   // In a direct conversation, `context` already contains the relationship with the sender.
   const relationship = focus === undefined || focus.sender === self || context.relationship !== null
@@ -243,14 +267,7 @@ export const readConversation = Effect.fnUntraced(function*(
       }))
     },
     unread: context.unread,
-    window: {
-      order: "oldest_first" as const,
-      count: messages.length,
-      oldest_seq: oldest,
-      newest_seq: newest,
-      anchored_at_message_id: at.around ?? null
-    },
-    pagination: { older_before_seq: oldest, newer_after_seq: newest, page_was_full: rows.length === limit },
+    ...windowOf(messages, at, rows.length === limit),
     messages: messages.map((row) => shown(row, self, known))
   }
 })
@@ -390,19 +407,20 @@ export const messageTools = [
       conversation_id: given,
       limit: optional(between(1, 100)),
       around_message_id: optional(given),
+      thread_message_id: optional(given),
       attention_message_ids: optional(Schema.Array(given).check(Schema.isMaxLength(30))),
       before_seq: optional(from0),
       after_seq: optional(from0)
     },
     output: conversationShape,
-    run: ({ after_seq, around_message_id, attention_message_ids, before_seq, conversation_id, limit = 30 }, api) =>
+    run: ({ after_seq, around_message_id, before_seq, conversation_id, limit = 30, ...more }, api) =>
       Effect.map(
         readConversation(
           api,
           conversation_id,
           limit,
-          { around: around_message_id, before: before_seq, after: after_seq },
-          attention_message_ids
+          { around: around_message_id, before: before_seq, after: after_seq, thread: more.thread_message_id },
+          more.attention_message_ids
         ),
         (value) => ({ value })
       )

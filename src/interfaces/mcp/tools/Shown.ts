@@ -71,6 +71,14 @@ export const replyOf = (message: Raw): string | undefined => {
   return typeof id === "string" && id !== "" ? id : undefined
 }
 
+/** The metadata without what the reply says already: the message that it answers, and with which it was caused. */
+const ownMetadata = (metadata: Raw["metadata"], replied: string | undefined): Raw["metadata"] => {
+  const { reply_to: _, ...rest } = metadata
+  if (replied === undefined || rest["caused_by"] !== replied) return rest
+  const { caused_by: _cause, hops: _hops, ...own } = rest
+  return own
+}
+
 /** By whom and when a message was removed for all. A sender cannot store a message without content. */
 const removalOf = ({ content, metadata: { removed } }: Raw): { readonly by: string; readonly at: string } | undefined =>
   Object.keys(content).length === 0 ? removed as { readonly by: string; readonly at: string } | undefined : undefined
@@ -86,8 +94,8 @@ const parentOf = (message: Raw) => ({
 
 const fieldsOf = (message: Raw, self: string, parents: ReadonlyMap<string, Raw>) => {
   const removed = removalOf(message)
-  const { reply_to: _, ...rest } = removed === undefined ? message.metadata : {}
   const replied = replyOf(message)
+  const rest = removed === undefined ? ownMetadata(message.metadata, replied) : {}
   const parent = replied === undefined ? undefined : parents.get(replied)
   return {
     message_id: message.id,

@@ -61,6 +61,14 @@ const eventText = (data) => {
 /** Whether an operator has removed the message for all. @param {Message} message */
 const isRemoved = ({ content }) => Object.keys(content).length === 0
 
+/** @param {Session} session @param {Message} message */
+const namedBy = (session, { sender }) => sender === session.handle ? "You" : `@${sender}`
+
+/** A message in one line. @param {Message} message */
+const textOf = (message) =>
+  message.content.text ??
+    (message.content.attachment_id !== undefined ? "A file" : isRemoved(message) ? "A removed message" : "Data")
+
 /** @param {{ at: string }} props */
 export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
 
@@ -71,17 +79,35 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {Message} props.message
  * @param {Message | undefined} props.before the message before this one
  * @param {Message | null | undefined} props.quoted the message to which this message replies; null if it is not loaded
+ * @param {Message | null | undefined} props.cause the message in another conversation that made the sender write; null if
+ *   it is not loaded
  * @param {string | undefined} props.task the state of the task that the message began
  * @param {boolean} props.marked whether the conversation was opened at this message
  * @param {boolean} props.active whether the Tab key reaches this row
  * @param {number} props.position the position among the messages, from 1
  * @param {number} props.size the number of messages; -1 if it is unknown
  * @param {(message: Message) => void} props.onReply
+ * @param {(() => void) | undefined} [props.onAnswers] opens the message with its answers; undefined if none are known
  * @param {(id: string) => void} props.onQuote
  * @param {() => void} props.onFocus
  */
 export const MessageRow = (
-  { active, before, marked, message, onFocus, onQuote, onReply, position, quoted, session, size, task }
+  {
+    active,
+    before,
+    cause,
+    marked,
+    message,
+    onAnswers,
+    onFocus,
+    onQuote,
+    onReply,
+    position,
+    quoted,
+    session,
+    size,
+    task
+  }
 ) => {
   const { content, created_at: at, id, sender, seq, status, type } = message
   const own = sender === session.handle
@@ -91,6 +117,7 @@ export const MessageRow = (
   const tab = active ? 0 : -1
   const [isPlain, setPlain] = useState(false)
   const name = message.context?.sender.display_name
+  const hops = message.metadata["caused_by"] === undefined ? 0 : Number(message.metadata["hops"])
   const common = {
     "data-key": id,
     "tabindex": tab,
@@ -125,11 +152,19 @@ export const MessageRow = (
     quoted === undefined ? null : quoted === null
       ? html`<p class="quote">Reply to an earlier message</p>`
       : html`<button type="button" class="quote" tabindex=${tab} onClick=${() => onQuote(quoted.id)}>
-            <span><bdi>${quoted.sender === session.handle ? "You" : `@${quoted.sender}`}</bdi>:${" "}</span>
-            <bdi>${
-        quoted.content.text ??
-          (quoted.content.attachment_id !== undefined ? "A file" : isRemoved(quoted) ? "A removed message" : "Data")
-      }</bdi></button>`
+            <span><bdi>${namedBy(session, quoted)}</bdi>:${" "}</span>
+            <bdi>${textOf(quoted)}</bdi></button>`
+  }
+      ${
+    cause === undefined ?
+      null :
+      html`<p class="quote">In answer to ${
+        cause === null ?
+          "a message in another conversation" :
+          html`<a tabindex=${tab} href=${
+            hashOf({ handle: session.handle, place: { id: cause.conversation_id, handle: null, at: cause.seq } })
+          }><bdi>${namedBy(session, cause)}</bdi>: <bdi>${textOf(cause)}</bdi></a>`
+      }</p>`
   }
       ${
     isRemoved(message)
@@ -141,6 +176,11 @@ export const MessageRow = (
       ${
     !own && message.context?.mentions?.includes(session.handle)
       ? html`<span class="state-tag">Mentions you</span>`
+      : null
+  }
+      ${
+    hops > 1
+      ? html`<span class="state-tag" title="Agents have made each other write ${hops} messages in a row">${hops} in a row</span>`
       : null
   }
       ${
@@ -158,6 +198,11 @@ export const MessageRow = (
       : null
   }
       <span class="row-actions">
+        ${
+    onAnswers === undefined
+      ? null
+      : html`<button type="button" class="quiet" tabindex=${tab} onClick=${onAnswers}>Answers</button>`
+  }
         ${
     hasForm(content) ?
       html`<button type="button" class="quiet" tabindex=${tab} aria-pressed=${isPlain} title="Shows this message as it was written"

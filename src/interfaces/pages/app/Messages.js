@@ -41,8 +41,9 @@ const useReading = (session, id, seq) => {
  * @param {string} props.id
  * @param {number | undefined} props.at the seq of the message at which the conversation was opened
  * @param {(message: Message) => void} props.onReply
+ * @param {(root: Message) => void} props.onAnswers opens a message with its answers
  */
-export const Messages = ({ at, id, onReply, session }) => {
+export const Messages = ({ at, id, onAnswers, onReply, session }) => {
   const { complete, messages: loaded, newer } = session.conversations.timeline(id).value
   const hidden = session.hiding.waiting.value
   const messages = hidden.size === 0 ? loaded : loaded.filter((one) => !hidden.has(one.id))
@@ -66,6 +67,7 @@ export const Messages = ({ at, id, onReply, session }) => {
     session.outbox.messages.value
   ])
   const byId = useMemo(() => new Map(messages.map((one) => [one.id, one])), [loaded, hidden])
+  const answered = useMemo(() => new Set(messages.map(({ metadata }) => metadata["reply_to"])), [loaded, hidden])
   const tasks = useMemo(() => item?.type === "direct" ? taskStates(loaded) : new Map(), [loaded, item?.type])
   const newest = messages.at(-1)
   const marked = at === undefined ? undefined : messages.find(({ seq }) => seq === at)
@@ -116,9 +118,21 @@ export const Messages = ({ at, id, onReply, session }) => {
       if (message !== undefined) onReply(message)
     }
   }
+  /** The first message of the thread, as far as it is loaded. */
+  const rootOf = (/** @type {Message} */ message) => {
+    let root = message
+    for (let parent = quotedBy(root); parent && parent.seq < root.seq; parent = quotedBy(root)) root = parent
+    return root
+  }
   const quotedBy = (/** @type {Message} */ message) => {
     const replyTo = message.metadata["reply_to"]
     return typeof replyTo === "string" ? byId.get(replyTo) ?? null : undefined
+  }
+  const causeOf = (/** @type {Message} */ message) => {
+    const cause = message.metadata["caused_by"]
+    return typeof cause !== "string" || cause === message.metadata["reply_to"]
+      ? undefined
+      : session.conversations.histories.find(cause) ?? null
   }
   const row = (/** @type {number} */ index) => {
     const message = messages[index]
@@ -130,10 +144,12 @@ export const Messages = ({ at, id, onReply, session }) => {
     }
     return html`<${MessageRow} key=${message.id} session=${session} message=${message} before=${
       messages[index - 1]
-    } task=${tasks.get(message.id)} quoted=${quotedBy(message)}
+    } task=${tasks.get(message.id)} quoted=${quotedBy(message)} cause=${causeOf(message)}
       active=${message.id === tabbed} marked=${message.seq === at} position=${index + 1} size=${
       complete ? messages.length : -1
-    } onReply=${onReply}
+    } onReply=${onReply} onAnswers=${
+      answered.has(message.id) || quotedBy(message) !== undefined ? () => onAnswers(rootOf(message)) : undefined
+    }
       onQuote=${(/** @type {string} */ quoted) => go(messages.findIndex((one) => one.id === quoted))}
       onFocus=${() => setActive(message.id)} />`
   }

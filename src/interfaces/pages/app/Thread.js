@@ -4,6 +4,7 @@ import { Avatar } from "../shared/Avatar.js"
 import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 import { counted } from "../shared/Texts.js"
+import { Answers } from "./Answers.js"
 import { Budget } from "./Budget.js"
 import { Composer } from "./Composer.js"
 import { avatarOf } from "./ConversationList.js"
@@ -41,6 +42,7 @@ const byTouch = () => matchMedia("(hover: none)").matches
  */
 export const Thread = ({ isFront, place, session }) => {
   const [details, setDetails] = useState(false)
+  const [answers, setAnswers] = useState(/** @type {Message | null} */ (null))
   const thread = useRef(/** @type {HTMLElement | null} */ (null))
   const about = useRef(/** @type {HTMLButtonElement | null} */ (null))
   const item = session.conversations.list.value.find(({ id }) => id === place.id)
@@ -66,7 +68,10 @@ export const Thread = ({ isFront, place, session }) => {
     if (target !== null) session.drafts.set(target, { ...session.drafts.of(target), replyTo: message })
     redraw(0)
   }
-  useEffect(() => setDetails(false), [target])
+  useEffect(() => {
+    setDetails(false)
+    setAnswers(null)
+  }, [target])
   useEffect(() => {
     // If the thread was opened at a message, that message takes the focus itself.
     if (!isFront || place.at !== undefined) return
@@ -79,10 +84,15 @@ export const Thread = ({ isFront, place, session }) => {
     about.current?.focus()
   }
   useEscape(details, close)
+  const closeAnswers = () => {
+    setAnswers(null)
+    thread.current?.querySelector("h2")?.focus()
+  }
+  useEscape(answers !== null, closeAnswers)
   useEffect(() => {
     const button = thread.current?.querySelector("aside button")
-    if (details && button instanceof HTMLElement) button.focus()
-  }, [details, group === null])
+    if ((details || answers !== null) && button instanceof HTMLElement) button.focus()
+  }, [details, answers?.id, group === null])
 
   return html`<section class="thread" ref=${thread} aria-label=${`Conversation of @${session.handle}: ${title}`}>
     <header class="thread-head">
@@ -115,9 +125,10 @@ export const Thread = ({ isFront, place, session }) => {
     }`
   }</p>
       </div>
-      <button type="button" ref=${about} aria-expanded=${details} onClick=${() => setDetails(!details)}>${
-    isGroup ? "Group" : "About"
-  }</button>
+      <button type="button" ref=${about} aria-expanded=${details} onClick=${() => {
+    setAnswers(null)
+    setDetails(!details)
+  }}>${isGroup ? "Group" : "About"}</button>
     </header>
     ${
     details && isGroup && place.id !== null
@@ -130,6 +141,11 @@ export const Thread = ({ isFront, place, session }) => {
       : null
   }
     ${
+    answers === null
+      ? null
+      : html`<${Answers} session=${session} root=${answers} onReply=${reply} onClose=${closeAnswers} />`
+  }
+    ${
     place.id === null
       ? html`<div class="messages"><div class="scroller"><div class="feed">
           ${
@@ -138,7 +154,12 @@ export const Thread = ({ isFront, place, session }) => {
         )
       }
         </div></div><p class="empty">There are no messages yet. After your first message, you can send a second one only when @${handle} has replied.</p></div>`
-      : html`<${Messages} key=${place.id} session=${session} id=${place.id} at=${place.at} onReply=${reply} />
+      : html`<${Messages} key=${place.id} session=${session} id=${place.id} at=${place.at} onReply=${reply} onAnswers=${(
+        /** @type {Message} */ root
+      ) => {
+        setDetails(false)
+        setAnswers(root)
+      }} />
         <${Typing} session=${session} id=${place.id} />`
   }
     ${

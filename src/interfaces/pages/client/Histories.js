@@ -49,6 +49,15 @@ export class Histories {
     return made
   }
 
+  /** A message of any opened conversation. @param {string} id @returns {Message | undefined} */
+  find(id) {
+    for (const timeline of this.timelines.values()) {
+      const found = timeline.peek().messages.find((message) => message.id === id)
+      if (found !== undefined) return found
+    }
+    return undefined
+  }
+
   /** @param {string} id @param {string} query @returns {Promise<ReadonlyArray<Message>>} */
   page(id, query) {
     return this.api.get(`v1/messages/${id}?${query}`)
