@@ -9,6 +9,7 @@ import { GroupsApi } from "#domain/groups/GroupsApi"
 import { MutesApi } from "#domain/mutes/MutesApi"
 import { GrantsApi } from "#domain/oauth/GrantsApi"
 import { PresenceApi } from "#domain/presence/PresenceApi"
+import { ReactionsApi } from "#domain/reactions/ReactionsApi"
 import { RegistrationApi } from "#domain/registration/RegistrationApi"
 import { RepliesApi } from "#domain/replies/RepliesApi"
 import { SearchApi } from "#domain/search/SearchApi"
@@ -21,7 +22,17 @@ import { HttpApi, OpenApi } from "effect/http-api"
 
 /** The whole HTTP contract. Both the routes and the OpenAPI document are generated from it. */
 export class Api extends HttpApi.make("parley")
-  .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
+  .add(
+    RegistrationApi,
+    AccountsApi,
+    AvatarsApi,
+    DirectoryApi,
+    ContactsApi,
+    MessagesApi,
+    ReactionsApi,
+    ConversationsApi,
+    MutesApi
+  )
   .add(
     GroupsApi,
     PresenceApi,

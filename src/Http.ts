@@ -17,6 +17,7 @@ import { Idempotency } from "#domain/idempotency/Idempotency"
 import { MutesHttp } from "#domain/mutes/MutesHttp"
 import { GrantsHttp } from "#domain/oauth/GrantsHttp"
 import { PresenceHttp } from "#domain/presence/PresenceHttp"
+import { ReactionsHttp } from "#domain/reactions/ReactionsHttp"
 import { RegistrationHttp } from "#domain/registration/RegistrationHttp"
 import { RepliesHttp } from "#domain/replies/RepliesHttp"
 import { SearchHttp } from "#domain/search/SearchHttp"
@@ -64,6 +65,7 @@ const modules = Layer.mergeAll(
   DirectoryHttp,
   ContactsHttp,
   MessagesHttp,
+  ReactionsHttp,
   ConversationsHttp,
   GroupsHttp,
   MutesHttp,

@@ -7,6 +7,7 @@ import { CONVERSATION_LISTS } from "#domain/conversations/ConversationsHttp"
 import { sendBudgets } from "#domain/conversations/SendBudgets"
 import { directoryRates } from "#domain/directory/DirectoryBudget"
 import { MUTE_WRITES } from "#domain/mutes/MutesHttp"
+import { REACTION_WRITES } from "#domain/reactions/ReactionsHttp"
 import { addressRates } from "#domain/registration/AddressLimits"
 import { REPLY_CALLS } from "#domain/replies/RepliesHttp"
 import { SEARCHES } from "#domain/search/SearchHttp"
@@ -30,6 +31,7 @@ export const rates: ReadonlyArray<Rate> = [
   ...directoryRates,
   SEARCHES,
   MUTE_WRITES,
+  REACTION_WRITES,
   REPLY_CALLS,
   AVATAR_WRITES,
   ...Object.values(addressRates),

@@ -50,6 +50,8 @@ import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { ColdSlots } from "#domain/push/ColdSlots"
 import { LiveAgents, SessionsLive } from "#domain/push/LiveAgents"
 import { PushRouter } from "#domain/push/PushRouter"
+import { Reactions } from "#domain/reactions/Reactions"
+import { ReactionsRepo } from "#domain/reactions/ReactionsRepo"
 import { AddressAttemptsRepo } from "#domain/registration/AddressAttemptsRepo"
 import { AddressLimits } from "#domain/registration/AddressLimits"
 import { Admissions } from "#domain/registration/Admissions"
@@ -104,6 +106,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     Layer.mergeAll(
       MessageSearch.layer,
       Mutes.layer,
+      Reactions.layer,
       Presences.layer,
       Contacts.layer,
       Directory.layer,
@@ -160,6 +163,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     Layer.provideMerge(MailQueue.layer, Mailer.layer),
     MessageRetention.layer,
     MutesRepo.layer,
+    ReactionsRepo.layer,
     Participations.layer,
     PresenceRepo.layer,
     PushConfigsRepo.layer,

@@ -13,6 +13,7 @@ import { mutesTables } from "#domain/mutes/MutesTables"
 import { oauthTables } from "#domain/oauth/OAuthTables"
 import { presenceTables } from "#domain/presence/PresenceTables"
 import { pushTables } from "#domain/push/PushTables"
+import { reactionsTables } from "#domain/reactions/ReactionsTables"
 import { registrationTables } from "#domain/registration/RegistrationTables"
 import { repliesTables } from "#domain/replies/RepliesTables"
 import { searchTables } from "#domain/search/SearchTables"
@@ -40,6 +41,7 @@ export const tables: ReadonlyArray<OwnedTable> = [
   idempotencyTables,
   hiddenMessagesTables,
   messagesTables,
+  reactionsTables,
   pushTables,
   deliveriesTables,
   avatarsTables,

@@ -183,6 +183,8 @@ const known = Effect.fnUntraced(function*({ handle, id }: Party) {
     INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at)
     VALUES (${id}, 'k', ${Buffer.from("f")}, ${Buffer.from("n")}, 0, 0)`
   yield* sql`INSERT INTO hidden_messages (agent_id, conversation_id, seq) VALUES (${id}, 'dir_1', 1)`
+  yield* sql`
+    INSERT INTO reactions (conversation_id, seq, agent_id, emoji, created_at) VALUES ('dir_1', 1, ${id}, 'seen', 0)`
   yield* sql`UPDATE participants SET hidden_through = 7 WHERE agent_id = ${id} AND counterparty_id IS NOT NULL`
   yield* sql`INSERT INTO limit_changes (name, agent_id, value, operator, changed_at) VALUES ('LIMITS_CARDS_PER_MINUTE', ${id}, 1, 'ops', 0)`
   yield* sql`INSERT INTO invite_budgets (agent_id, spent) VALUES (${id}, '{1}') ON CONFLICT DO NOTHING`
@@ -213,6 +215,7 @@ const notErased = Effect.fnUntraced(function*(account: Party & { readonly groupI
   }::bytea IN body) > 0) AS "answersToOthers",
       EXISTS (SELECT FROM audit_log WHERE reason ~ ${`${handle}(@|%40)`}) AS audit,
       EXISTS (SELECT FROM hidden_messages WHERE agent_id = ${id}) AS hides,
+      EXISTS (SELECT FROM reactions WHERE agent_id = ${id}) AS reactions,
       EXISTS (SELECT FROM participants WHERE agent_id = ${id} AND counterparty_id IS NOT NULL AND hidden_through > 0) AS "hiddenConversations",
       EXISTS (
         SELECT FROM attachments WHERE uploader_id = ${id} AND used_at IS NULL AND look_at < created_at + ${UPLOAD_MS}::bigint

@@ -259,6 +259,7 @@ describe("parley admin export", () => {
     await ok(fetch(upload_url, { method: "PUT", body: bytes }))
     await say(ada, bob, { type: "file", content: { attachment_id } })
     await ok(ada.http.patch(`/v1/contacts/${bob.handle}`, { notes: "met at the pier" }))
+    await ok(ada.http.request("PUT", `/v1/messages/${received.id}/reactions/thanks`))
     await ok(ada.http.post("/v1/mutes", { target_kind: "agent", target_handle: bob.handle }))
     await ok(ada.http.request("PUT", "/v1/presence", { json: { status: "busy", custom_message: "counting ships" } }))
     const group = (await ada.http.post("/v1/groups", { name: "Harbour watch", member_handles: [bob.handle] })).body as {
@@ -300,6 +301,7 @@ describe("parley admin export", () => {
       counterparty_handle: bob.handle
     })
     assert.deepStrictEqual((await lines("hidden_messages")).map(({ seq }) => seq), [received.seq])
+    assert.deepStrictEqual((await lines("reactions")).map(({ emoji, seq }) => [emoji, seq]), [["thanks", received.seq]])
     assert.deepInclude((await lines("contacts"))[0], { contact_handle: bob.handle, notes: "met at the pier" })
     assert.deepInclude((await lines("blocks"))[0], { blocked_handle: bob.handle })
     assert.deepInclude((await lines("mutes"))[0], { kind: "agent", target_handle: bob.handle })

@@ -257,6 +257,7 @@ describe("requests generated from the OpenAPI document", () => {
     server = await startServer({
       env: {
         LIMITS_MUTE_WRITES_PER_SECOND: "1000000",
+        LIMITS_REACTIONS_PER_MINUTE: "1000000",
         LIMITS_MUTES_PER_AGENT: "1000000",
         LIMITS_GROUP_INVITES_PER_DAY: "1000000",
         LIMITS_AVATAR_WRITES_PER_MINUTE: "1000000",

@@ -262,6 +262,11 @@ const someFile: Plan = (world, dice) =>
     ? { as: dice.pick([world.file.from, world.file.to]), path: { id: world.file.id } }
     : { as: friend(world, dice), path: { id: world.groupFile } }
 
+const reaction: Plan = (world, dice) => {
+  const [one, other, , id] = dice.pick(world.conversations)
+  return { as: dice.pick([one, other]), path: { id, emoji: dice.pick(["thanks", "+1", "👍", "👩🏽‍🚀", "🇵🇹"]) } }
+}
+
 const conversation: Plan = (world, dice) => {
   const [one, other, id] = dice.pick(world.conversations)
   return dice.coin()
@@ -458,6 +463,8 @@ export const plans: Readonly<Record<string, Plan>> = {
       ? { as: other, path: { id: message } }
       : { as: must(world.friends[dice.pick([0, 2, 3])]), path: { id: world.groupMessage } }
   },
+  "PUT /v1/messages/{id}/reactions/{emoji}": (world, dice) => reaction(world, dice),
+  "DELETE /v1/messages/{id}/reactions/{emoji}": (world, dice) => reaction(world, dice),
   "DELETE /v1/messages/{id}": async ({ loners: { guest, mover } }, dice) => ({
     as: dice.pick([mover, guest]),
     path: { id: (await say(mover, guest)).id }

@@ -193,6 +193,14 @@ const matrix: Readonly<Record<string, Row>> = {
   "POST /v1/messages/{id}/read id": (things) => [
     { path: "/v1/messages/{}/read", ...messageIds(things), status: 404, code: "MESSAGE_NOT_FOUND" }
   ],
+  "PUT /v1/messages/{id}/reactions/{emoji} id": (things) => [
+    { path: "/v1/messages/{}/reactions/seen", ...messageIds(things), status: 404, code: "MESSAGE_NOT_FOUND" }
+  ],
+  "PUT /v1/messages/{id}/reactions/{emoji} emoji": "a word or an emoji",
+  "DELETE /v1/messages/{id}/reactions/{emoji} id": (things) => [
+    { path: "/v1/messages/{}/reactions/seen", ...messageIds(things), status: 404, code: "MESSAGE_NOT_FOUND" }
+  ],
+  "DELETE /v1/messages/{id}/reactions/{emoji} emoji": "a word or an emoji",
   "DELETE /v1/messages/{id} id": (things) => [
     { path: "/v1/messages/{}", ...messageIds(things), status: 404, code: "MESSAGE_NOT_FOUND" }
   ],
@@ -539,6 +547,7 @@ describe("data of another agent", () => {
         LIMITS_OTP_COOLDOWN_SECONDS: "0",
         LIMITS_AVATAR_WRITES_PER_MINUTE: "1000000",
         LIMITS_MUTE_WRITES_PER_SECOND: "1000000",
+        LIMITS_REACTIONS_PER_MINUTE: "1000000",
         WEBHOOK_ALLOW_PRIVATE: "loopback"
       }
     })

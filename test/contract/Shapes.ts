@@ -66,6 +66,10 @@ export const Card = Schema.Struct({
   created_at: Time
 })
 
+const Reaction = Schema.Struct({ emoji: Schema.NonEmptyString, count: Seq, mine: Schema.Boolean })
+
+export const Reactions = Schema.Struct({ reactions: Schema.Array(Reaction) })
+
 const messageFields = {
   id: Id("msg"),
   conversation_id: Id("(conv|grp)"),
@@ -95,7 +99,8 @@ const messageFields = {
       member_count: Schema.NullOr(Count)
     }),
     mentions: Schema.Array(Handle)
-  })
+  }),
+  reactions: Schema.optionalKey(Schema.Array(Reaction))
 }
 
 interface Progress {

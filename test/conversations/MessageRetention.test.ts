@@ -57,12 +57,13 @@ const assertSound = Effect.gen(function*() {
     SELECT
       (SELECT count(*) FROM envelopes e LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS envelopes,
       (SELECT count(*) FROM hidden_messages h LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS hides,
+      (SELECT count(*) FROM reactions r LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS reactions,
       (SELECT count(*) FROM reply_claims c LEFT JOIN messages m ON m.id = c.message_id WHERE m.id IS NULL) AS claims,
       (
         SELECT count(*) FROM inboxes n WHERE n.undelivered <>
           (SELECT count(*) FROM envelopes WHERE recipient_id = n.agent_id AND delivered_at IS NULL)
       ) AS counters`
-  assert.deepStrictEqual(row, { envelopes: 0, hides: 0, claims: 0, counters: 0 })
+  assert.deepStrictEqual(row, { envelopes: 0, hides: 0, reactions: 0, claims: 0, counters: 0 })
 })
 
 for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(18)]] as const) {

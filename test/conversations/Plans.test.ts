@@ -35,6 +35,7 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   outreach_turns: [["agent_id"]],
   reply_claims: [["agent_id", "message_id"]],
   hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
+  reactions: [["conversation_id", "seq"]],
   webhooks: [["agent_id"], ["id"]],
   a2a_conversations: [["conversation_id"]],
   message_words: [["words"], ["conversation_id", "seq"], ["conversation_id"]],

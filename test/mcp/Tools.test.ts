@@ -227,6 +227,17 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   agentchat_clear_webhook: async ({ mcp }) => {
     assert.deepStrictEqual(await granted(mcp, "agentchat_clear_webhook"), { ok: true })
   },
+  agentchat_react: async ({ alice, bob, conversation, mcp }) => {
+    const said = await say(bob, alice)
+    const reactions = [{ emoji: "thanks", count: 1, mine: true }]
+    const given = { message_id: said.id, reaction: "thanks" }
+    assert.deepStrictEqual((await granted(mcp, "agentchat_react", given))["reactions"], reactions)
+    const shown = await granted(mcp, "agentchat_get_conversation", { conversation_id: conversation, limit: 1 })
+    assert.deepStrictEqual(shown["messages"][0].reactions, reactions)
+    assert.deepStrictEqual((await granted(mcp, "agentchat_react", { ...given, take_back: true }))["reactions"], [])
+    await refused(mcp, "agentchat_react", { ...given, reaction: "thank you" }, "VALIDATION_ERROR")
+    await refused(mcp, "agentchat_react", { ...given, message_id: "msg_another" }, "MESSAGE_NOT_FOUND")
+  },
   agentchat_mark_read: async ({ alice, bob, conversation, mcp }) => {
     const said = await say(bob, alice)
     await granted(mcp, "agentchat_mark_read", { message_id: said.id })

@@ -661,6 +661,33 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
     })
 
+    it("shows reactions as they are given, gives them and takes them back", async () => {
+      const { ada, bob } = await pair()
+      const said = await send(bob, { to: ada.handle, content: { text: "The boat is repaired." } })
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada)
+      const adas = pane(page, ada)
+      await open(adas, bob.handle)
+      const row = message(adas, "The boat is repaired.").first()
+      await row.hover()
+      await row.getByRole("button", { name: "React", exact: true }).click()
+      await watched.accessible()
+      await row.getByRole("button", { name: "thanks", exact: true }).click()
+      const reactions = row.getByRole("list", { name: "Reactions" })
+      await reactions.getByRole("button", { name: "thanks, 1, yours too" }).waitFor()
+      await bob.http.request("PUT", `/v1/messages/${said.id}/reactions/thanks`)
+      await bob.http.request("PUT", `/v1/messages/${said.id}/reactions/${encodeURIComponent("⛵")}`)
+      await reactions.getByRole("button", { name: "thanks, 2, yours too" }).waitFor()
+      await reactions.getByRole("button", { name: "⛵, 1" }).waitFor()
+      assert.deepStrictEqual(await reactions.getByRole("button").allTextContents(), ["🙏 2", "⛵ 1"])
+      await page.setViewportSize({ width: 360, height: 740 })
+      await watched.accessible()
+      await reactions.getByRole("button", { name: "thanks, 2, yours too" }).click()
+      await reactions.getByRole("button", { name: "thanks, 1", exact: true }).waitFor()
+      await watched.close()
+    })
+
     it("is used by keyboard alone: sign in, write, walk through messages, reply", async () => {
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url)

@@ -61,6 +61,8 @@ const domain = {
   ],
   webhooks: ["agents", "messages", "memberships", "auth", "idempotency", "deliveries", "groups"],
   presence: ["agents", "auth", "idempotency", "push", "webhooks"],
+  /** Reactions to messages of both kinds. */
+  reactions: ["messages", "sending", "memberships", "auth", "idempotency", "push"],
   /** Both kinds: sends to either, reads, and what an agent hides. */
   conversations: [
     "agents",
@@ -72,7 +74,8 @@ const domain = {
     "push",
     "deliveries",
     "direct",
-    "groups"
+    "groups",
+    "reactions"
   ],
   mutes: ["agents", "auth", "idempotency", "push", "conversations"],
   /** Which of an agent's processes answers. */

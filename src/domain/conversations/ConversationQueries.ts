@@ -89,9 +89,9 @@ export const makeConversationQueries = Effect.gen(function*() {
   const jsonOf = Effect.fnUntraced(function*(agentId: string, rows: ReadonlyArray<HistoryRow>) {
     const senders = yield* agents.byIds([...new Set(rows.map(({ message }) => message.senderId))])
     const contextOf = yield* groupReads.contexts(rows.map(({ message }) => message))
-    return rows.map(({ inboxNo, message, progress }) =>
+    return rows.map(({ inboxNo, message, progress, reactions }) =>
       messageJson(
-        renderMessage(message, contextOf(message, senders.get(message.senderId)), progress),
+        renderMessage(message, contextOf(message, senders.get(message.senderId)), progress, reactions),
         inboxNo === null ? null : deliveries.ids.encode(agentId, inboxNo)
       )
     )

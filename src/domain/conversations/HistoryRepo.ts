@@ -6,6 +6,7 @@ import {
   type StoredMessage,
   storedMessage
 } from "#domain/messages/Message"
+import { reactionsOf } from "#domain/reactions/ReactionsRepo"
 import { Database } from "#infrastructure/database/Sql"
 import type { PageRange } from "#infrastructure/wire/Page"
 import type { Unavailable } from "#infrastructure/wire/WireError"
@@ -16,6 +17,8 @@ export interface HistoryRow {
   readonly message: StoredMessage
   readonly progress: Progress
   readonly inboxNo: number | null
+  /** The reactions to the message as JSON text, or null if there are none. */
+  readonly reactions: string | null
 }
 
 /** A range of seqs. Both bounds are exclusive. A null bound is open. */
@@ -61,7 +64,9 @@ export interface ContextFacts {
  * message's recipient. `no` is set only for the reader's own envelopes.
  */
 const history = (bound: string, order: string) => `
-SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no
+SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no, ${
+  reactionsOf("$2")
+} AS reactions
 FROM messages m
 LEFT JOIN LATERAL (
   SELECT * FROM envelopes
@@ -82,7 +87,8 @@ ORDER BY m.seq ${order} LIMIT $6`
  * the member's own envelope.
  */
 const groupHistory = (bound: string, order: string) => `
-SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no
+SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no,
+  ${reactionsOf("$2")} AS reactions
 FROM (
   SELECT * FROM messages m
   WHERE m.conversation_id = $1 AND m.seq > $3 AND ${bound}
@@ -292,6 +298,7 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
         readonly delivered_at: number | null
         readonly read_at: number | null
         readonly no: number | null
+        readonly reactions: string | null
       }
       const newestFirst = database.prepared<HistoryColumns>("history_before", history("m.seq < $5", "DESC"))
       const oldestFirst = database.prepared<HistoryColumns>("history_after", history("m.seq > $5", "ASC"))
@@ -319,7 +326,8 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
       const toHistoryRow = (row: HistoryColumns): HistoryRow => ({
         message: storedMessage(row),
         progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
-        inboxNo: row.no
+        inboxNo: row.no,
+        reactions: row.reactions
       })
       const anchor = database.prepared<{ seq: number }>("history_anchor", ANCHOR)
       const list = database.prepared<

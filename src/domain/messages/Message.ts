@@ -3,6 +3,7 @@ import { DateTimeString, iso, isoOrNull, JsonObject } from "#infrastructure/wire
 import { WireError } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { mentionsIn } from "./Mentions.ts"
+import { Reaction } from "./Reaction.ts"
 
 export type MessageType = "text" | "structured" | "file" | "system"
 
@@ -42,7 +43,8 @@ const messageFields = {
   created_at: DateTimeString,
   delivered_at: Schema.NullOr(DateTimeString),
   read_at: Schema.NullOr(DateTimeString),
-  context: MessageContext
+  context: MessageContext,
+  reactions: Schema.optionalKey(Schema.Array(Reaction))
 }
 
 /**
@@ -184,11 +186,15 @@ export interface Rendered extends MessagePosition {
   readonly after: string
 }
 
-/** Renders a message. Content and metadata are stored as JSON text and are inserted without being parsed. */
+/**
+ * Renders a message. Content and metadata are stored as JSON text and are inserted without being parsed. So are the
+ * reactions, which are undefined or null if there are none.
+ */
 export const renderMessage = (
   message: StoredMessage,
   context: ShownContext,
-  progress: Progress = notYet
+  progress: Progress = notYet,
+  reactions?: string | null
 ): Rendered => ({
   conversationId: message.conversationId,
   seq: message.seq,
@@ -205,7 +211,9 @@ export const renderMessage = (
       : `{"type":"group","group_name":${
         JSON.stringify(context.group.name)
       },"member_count":${context.group.memberCount}}`
-  },"mentions":${JSON.stringify(context.mentions ?? mentionsIn(message.content))}}}`
+  },"mentions":${JSON.stringify(context.mentions ?? mentionsIn(message.content))}}${
+    reactions === undefined || reactions === null ? "" : `,"reactions":${reactions}`
+  }}`
 })
 
 /** The whole JSON text of the message, for a reader with or without a delivery id. */

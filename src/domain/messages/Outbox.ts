@@ -8,7 +8,8 @@ export const webhookEvents = [
   "presence.update",
   "contact.blocked",
   "group.invite.received",
-  "group.deleted"
+  "group.deleted",
+  "message.reaction"
 ] as const
 
 export type WebhookEvent = typeof webhookEvents[number]

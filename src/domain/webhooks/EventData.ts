@@ -6,6 +6,7 @@ import { toGroupDeletion } from "#domain/memberships/GroupDeletion"
 import { GroupReads } from "#domain/memberships/GroupReads"
 import { messageJson } from "#domain/messages/Message"
 import type { WebhookEvent } from "#domain/messages/Outbox"
+import type { ReactionEvent } from "#domain/messages/Reaction"
 import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer, Schema } from "effect"
@@ -24,6 +25,13 @@ const BlockedSubject = Schema.fromJsonString(Schema.Struct({ by: Schema.String, 
 const InviteSubject = Schema.fromJsonString(
   Schema.Struct({ id: Schema.String, group: Schema.String, by: Schema.String, at: Schema.Int })
 )
+const ReactionSubject = Schema.fromJsonString(Schema.Struct({
+  message_id: Schema.String,
+  conversation_id: Schema.String,
+  by: Schema.String,
+  emoji: Schema.String,
+  added: Schema.Boolean
+}))
 const DeletedSubject = Schema.fromJsonString(Schema.Struct({ group: Schema.String, by: Schema.String, at: Schema.Int }))
 
 /** The data to post for an event. */
@@ -87,6 +95,11 @@ export class EventData extends Context.Service<EventData, {
         return toGroupDeletion(group, yield* handleOf(by), at)
       })
 
+      const reaction = Effect.fnUntraced(function*(subject: string) {
+        const { by, ...event } = Schema.decodeUnknownSync(ReactionSubject)(subject)
+        return { ...event, handle: yield* handleOf(by) } satisfies typeof ReactionEvent.Type
+      })
+
       const dataOf = (
         event: Exclude<WebhookEvent, "message.new" | "presence.update">,
         subject: string
@@ -94,6 +107,8 @@ export class EventData extends Context.Service<EventData, {
         switch (event) {
           case "message.read":
             return read(subject)
+          case "message.reaction":
+            return reaction(subject)
           case "contact.blocked":
             return blocked(subject)
           case "group.invite.received":

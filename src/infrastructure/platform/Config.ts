@@ -417,6 +417,7 @@ export const settings = {
   LIMITS_SEARCHES_PER_MINUTE: int(30, "searches for messages that an agent may make per minute", 1),
   LIMITS_MUTE_WRITES_PER_SECOND: int(10, "mutes that an agent may set or lift per second", 1),
   LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
+  LIMITS_REACTIONS_PER_MINUTE: int(60, "reactions that an agent may give or take back per minute", 1),
   LIMITS_REPLY_CALLS_PER_MINUTE: int(1_200, "calls of reply coordination that an agent may make per minute", 1),
   LIMITS_WEBHOOKS_PER_AGENT: int(5, "webhooks that an agent may have at once", 1, 100),
   LIMITS_PUSH_CONFIGS_PER_TASK: int(10, "push notification configurations that an A2A task may have", 1, 100),

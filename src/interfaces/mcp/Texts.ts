@@ -139,6 +139,17 @@ export const tools = {
       "sends no reply: reply with agentchat_send_message.",
     arguments: { message_id: message }
   },
+  agentchat_react: {
+    title: "React to a message",
+    description:
+      "Puts a reaction beside a message that you received or sent. To say thanks, or that you have seen or done something, react " +
+      "instead of writing: a reaction wakes no agent and needs no answer.",
+    arguments: {
+      message_id: message,
+      reaction: "One of thanks, seen, done, question, +1, -1, or one emoji.",
+      take_back: "true: takes your reaction back. The default is false."
+    }
+  },
   agentchat_hide_message: {
     title: "Hide a message",
     description:

@@ -94,6 +94,8 @@ export class Removals extends Context.Service<Removals, {
               UPDATE messages SET content = ${EMPTY}, metadata = ${metadataAfter(message.metadata, at)}
               WHERE id = ${messageId}`
             yield* wordsGone(message.conversation_id, message.seq)
+            yield* query`
+              DELETE FROM reactions WHERE conversation_id = ${message.conversation_id} AND seq = ${message.seq}`
             yield* audit.note({
               operator,
               action: "remove message",

@@ -2,6 +2,7 @@ import { ReadReceipt } from "#domain/deliveries/ReadReceipt"
 import { GroupInvite } from "#domain/groups/Invite"
 import { GroupDeletion } from "#domain/memberships/GroupDeletion"
 import { SyncRow } from "#domain/messages/Message"
+import { ReactionEvent } from "#domain/messages/Reaction"
 import { Presence, PresenceChange } from "#domain/presence/Presence"
 import { DateTimeString, Storable } from "#infrastructure/wire/Text"
 import { Schema } from "effect"
@@ -32,6 +33,11 @@ export const serverFrames = {
     "message.removed",
     Schema.Struct({ message_id: Schema.String, conversation_id: Schema.String, seq: Schema.Int }),
     "An operator has removed a message for all. Reads of it show it without content."
+  ),
+  "message.reaction": frame(
+    "message.reaction",
+    ReactionEvent,
+    "A participant has reacted to a message, or has taken a reaction back (added is false)."
   ),
   "typing.start": frame("typing.start", Typing, "Another participant began to write."),
   "typing.stop": frame("typing.stop", Typing, "Another participant stopped writing."),

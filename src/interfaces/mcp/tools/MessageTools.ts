@@ -2,6 +2,7 @@ import { path, query, type Refusal } from "#domain/auth/ApiCalls"
 import type { ContactCheck } from "#domain/contacts/Contact"
 import { ConversationContext, type ConversationListItem, Party } from "#domain/conversations/Conversation"
 import type { Message } from "#domain/messages/Message"
+import { Reaction } from "#domain/messages/Reaction"
 import type { FoundMessage } from "#domain/search/SearchApi"
 import { DateTimeString } from "#infrastructure/wire/Text"
 import type { Waited } from "#interfaces/realtime/Waiters"
@@ -501,6 +502,20 @@ export const messageTools = [
     output: { ok, message_id: Schema.String },
     run: ({ message_id }, api) =>
       Effect.as(api.call("POST", path`/v1/messages/${message_id}/read`), { value: { ok: true as const, message_id } })
+  }),
+  tool("agentchat_react", {
+    kind: "sets",
+    own: true,
+    input: { message_id: given, reaction: given, take_back: optional(Schema.Boolean) },
+    output: { ok, message_id: Schema.String, reactions: Schema.Array(Reaction) },
+    run: ({ message_id, reaction, take_back }, api) =>
+      Effect.map(
+        api.call<{ readonly reactions: ReadonlyArray<typeof Reaction.Encoded> }>(
+          take_back === true ? "DELETE" : "PUT",
+          path`/v1/messages/${message_id}/reactions/${reaction}`
+        ),
+        ({ body: { reactions } }) => ({ value: { ok: true as const, message_id, reactions } })
+      )
   }),
   tool("agentchat_hide_message", {
     kind: "removes",

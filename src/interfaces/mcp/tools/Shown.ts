@@ -1,5 +1,6 @@
 import { ConversationListItem } from "#domain/conversations/Conversation"
 import { Message } from "#domain/messages/Message"
+import { Reaction } from "#domain/messages/Reaction"
 import { DateTimeString } from "#infrastructure/wire/Text"
 import { Schema } from "effect"
 
@@ -33,6 +34,7 @@ const messageFields = {
   mentions: Schema.Array(Schema.String),
   mentioned_you: Schema.Boolean,
   reply_to: Schema.optionalKey(Schema.Struct({ message_id: Schema.String, parent: Nullable(Schema.Unknown) })),
+  reactions: Schema.optionalKey(Schema.Array(Reaction)),
   removed: Schema.optionalKey(Schema.Struct({ by: Schema.String, at: Schema.String })),
   sender_metadata: Schema.optionalKey(Schema.Record(Schema.String, Schema.Unknown))
 }
@@ -109,6 +111,7 @@ const fieldsOf = (message: Raw, self: string, parents: ReadonlyMap<string, Raw>)
     ...(replied === undefined
       ? {}
       : { reply_to: { message_id: replied, parent: parent === undefined ? null : parentOf(parent) } }),
+    ...(message.reactions === undefined ? {} : { reactions: message.reactions }),
     ...(removed === undefined ? {} : { removed }),
     ...(Object.keys(rest).length === 0 ? {} : { sender_metadata: rest })
   }

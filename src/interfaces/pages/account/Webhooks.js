@@ -15,6 +15,7 @@ import { Careful } from "../shared/Widgets.js"
 const events = {
   "message.new": "A message arrives",
   "message.read": "A message of the agent is read",
+  "message.reaction": "Somebody reacts to a message",
   "group.invite.received": "An invitation to a group arrives",
   "group.deleted": "A group is deleted",
   "presence.update": "A contact's presence changes",

@@ -4,6 +4,7 @@ import { classes, html } from "../shared/Html.js"
 import { clockOf, dayOf, exactly } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { hashOf } from "../tab/Routes.js"
+import { ReactionMenu, Reactions } from "./Reactions.js"
 
 /**
  * @import { Message, Outgoing } from "../client/Wire.ts"
@@ -172,6 +173,7 @@ export const MessageRow = (
       : html`<${Content} session=${session} content=${content} active=${active} isPlain=${isPlain} />`
   }
     </div>
+    <${Reactions} session=${session} message=${message} tab=${tab} />
     <footer>
       ${
     !own && message.context?.mentions?.includes(session.handle)
@@ -213,6 +215,7 @@ export const MessageRow = (
     session.watching ?
       null :
       html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
+        ${isRemoved(message) ? null : html`<${ReactionMenu} session=${session} message=${message} tab=${tab} />`}
         <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() =>
         session.hiding.message(message)} />`
   }

@@ -1,9 +1,9 @@
 import { signal } from "@preact/signals"
 import { Refused, textOf } from "./Api.js"
-import { closeGap, empty, gapAfter, withLive, without, withRead } from "./Timeline.js"
+import { closeGap, empty, gapAfter, withLive, without, withReactions, withRead } from "./Timeline.js"
 
 /**
- * @import { Message } from "./Wire.ts"
+ * @import { Message, Reaction } from "./Wire.ts"
  * @import { Api } from "./Api.js"
  * @import { Notices } from "./Notices.js"
  * @import { Timeline } from "./Timeline.js"
@@ -61,6 +61,22 @@ export class Histories {
   /** @param {string} id @param {string} query @returns {Promise<ReadonlyArray<Message>>} */
   page(id, query) {
     return this.api.get(`v1/messages/${id}?${query}`)
+  }
+
+  /**
+   * Reads the reactions to a message again. An event says only what one agent did, and may come before or after a read.
+   * @param {string} id
+   * @param {string} message the id of the message
+   */
+  async readReactions(id, message) {
+    const [read] = await this.page(id, `around_message_id=${message}&limit=1`)
+    if (read?.id === message) this.setReactions(id, message, read.reactions ?? [])
+  }
+
+  /** @param {string} id @param {string} message @param {ReadonlyArray<Reaction>} reactions */
+  setReactions(id, message, reactions) {
+    const timeline = this.timelines.get(id)
+    if (timeline !== undefined) timeline.value = withReactions(timeline.peek(), message, reactions)
   }
 
   /**

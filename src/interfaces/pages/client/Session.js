@@ -21,6 +21,9 @@ import { Timers } from "./Timers.js"
  * @import { Signal } from "@preact/signals"
  */
 
+/** How long reactions are collected before they are read, in milliseconds. */
+const REACTIONS_MS = 200
+
 /**
  * One signed-in agent: its connection, and the state that the connection keeps current. The parts of this state do not
  * depend on the session.
@@ -69,6 +72,8 @@ export class Session {
     this.shown = []
     /** @type {Array<Message>} */
     this.incoming = []
+    /** The ids of messages whose reactions have changed, with their conversations. @type {Map<string, string>} */
+    this.reactedTo = new Map()
     /** @type {AgentSocket | undefined} */
     this.socket = undefined
     /**
@@ -165,6 +170,13 @@ export class Session {
         if (timeline === undefined) return
         if (receipt.conversation_id.startsWith("grp_")) return this.states.follow()
         timeline.value = withReceipt(timeline.peek(), receipt, this.handle)
+        return
+      }
+      case "message.reaction": {
+        const { conversation_id: id, message_id: message } = payload
+        if (!this.conversations.histories.timelines.has(id)) return
+        if (this.reactedTo.size === 0) this.timers.later(REACTIONS_MS, () => this.readReactions())
+        this.reactedTo.set(message, id)
         return
       }
       case "message.removed": {
@@ -266,6 +278,30 @@ export class Session {
     )
     if (there === undefined) this.conversations.place.value = { id: null, handle }
     else this.open(there.id)
+  }
+
+  /** Reads the reactions to the messages that somebody has reacted to. */
+  async readReactions() {
+    const changed = [...this.reactedTo]
+    this.reactedTo.clear()
+    for (const [message, id] of changed)
+      await this.conversations.histories.readReactions(id, message).catch(() => undefined)
+  }
+
+  /**
+   * Gives a reaction to a message, or takes it back.
+   * @param {Message} message
+   * @param {string} emoji
+   * @param {boolean} add
+   */
+  react({ conversation_id: id, id: message }, emoji, add) {
+    return this.notices.attempt(async () => {
+      const { reactions } = await this.api.call(
+        add ? "PUT" : "DELETE",
+        `v1/messages/${message}/reactions/${encodeURIComponent(emoji)}`
+      )
+      this.conversations.histories.setReactions(id, message, reactions)
+    })
   }
 
   /** Marks all messages up to this seq as read on the server. @param {string} id @param {number} seq */

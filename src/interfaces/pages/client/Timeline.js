@@ -1,4 +1,4 @@
-/** @import { Message, Receipt } from "./Wire.ts" */
+/** @import { Message, Reaction, Receipt } from "./Wire.ts" */
 
 /**
  * The known messages of one conversation, oldest first. `messages` has no gaps: it contains every message that this
@@ -133,6 +133,18 @@ export const withRemoval = (timeline, id) => {
     messages.map((message) => message.id === id ? { ...message, content: {}, metadata: { removed: {} } } : message)
   return { ...timeline, messages: emptied(timeline.messages), aside: emptied(timeline.aside) }
 }
+
+/**
+ * Replaces the reactions to a message.
+ * @param {Timeline} timeline
+ * @param {string} id
+ * @param {ReadonlyArray<Reaction>} reactions
+ * @returns {Timeline}
+ */
+export const withReactions = (timeline, id, reactions) => ({
+  ...timeline,
+  messages: timeline.messages.map((message) => message.id === id ? { ...message, reactions } : message)
+})
 
 /** @param {Timeline} timeline @param {string} id @returns {Timeline} */
 export const without = (timeline, id) => ({

@@ -47,6 +47,13 @@ export interface Card extends Person {
   readonly created_at: string
 }
 
+/** One of the different reactions to a message. */
+export interface Reaction {
+  readonly emoji: string
+  readonly count: number
+  readonly mine: boolean
+}
+
 export type State = "stored" | "delivered" | "read"
 
 export interface Message {
@@ -67,6 +74,7 @@ export interface Message {
   readonly delivered_at: string | null
   readonly read_at: string | null
   readonly delivery_id?: string | null
+  readonly reactions?: ReadonlyArray<Reaction>
   readonly context?: { readonly sender: Person; readonly mentions?: ReadonlyArray<string> }
 }
 

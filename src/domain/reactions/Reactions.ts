@@ -1,0 +1,123 @@
+import { GroupReads } from "#domain/memberships/GroupReads"
+import { MessageNotFound } from "#domain/messages/Message"
+import { isReaction, type Reaction, type ReactionEvent, TooManyReactions, words } from "#domain/messages/Reaction"
+import { WebhookSignals } from "#domain/messages/WebhookSignals"
+import { LiveAgents } from "#domain/push/LiveAgents"
+import { Blocked } from "#domain/sending/SendErrors"
+import { Database } from "#infrastructure/database/Sql"
+import { requestId } from "#infrastructure/platform/RequestId"
+import { type Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { Clock, Context, Effect, Layer } from "effect"
+import { type FoundMessage, ReactionsRepo } from "./ReactionsRepo.ts"
+
+/** The agent that reacts. */
+interface Reacting {
+  readonly id: string
+  readonly handle: string
+}
+
+/**
+ * Reactions to messages (wire.md C.6): an answer that wakes nobody. A reaction is a row and an event. It makes no
+ * envelope, so it is in no inbox and no count of unread messages, and starts no turn of an agent.
+ */
+export class Reactions extends Context.Service<Reactions, {
+  /** Adds a reaction and returns all reactions to the message. A repeated reaction changes nothing. */
+  readonly add: (
+    agent: Reacting,
+    messageId: string,
+    emoji: string
+  ) => Effect.Effect<
+    ReadonlyArray<typeof Reaction.Type>,
+    MessageNotFound | ValidationFailed | Blocked | TooManyReactions | Unavailable
+  >
+  /** Takes a reaction back and returns the others. Changes nothing if the agent has not given the reaction. */
+  readonly remove: (
+    agent: Reacting,
+    messageId: string,
+    emoji: string
+  ) => Effect.Effect<ReadonlyArray<typeof Reaction.Type>, MessageNotFound | ValidationFailed | Unavailable>
+}>()("parley/reactions/Reactions") {
+  static readonly layer = Layer.effect(
+    Reactions,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const repo = yield* ReactionsRepo
+      const groupReads = yield* GroupReads
+      const liveAgents = yield* LiveAgents
+      const signals = yield* WebhookSignals
+      const { transaction } = yield* Database
+
+      const receiversOf = (agent: Reacting, { blocked, conversationId, counterpartyId }: FoundMessage) =>
+        counterpartyId === null
+          ? groupReads.members(conversationId)
+          : Effect.succeed(blocked ? [agent.id] : [agent.id, counterpartyId])
+
+      const notify = (
+        agent: Reacting,
+        conversationId: string,
+        payload: typeof ReactionEvent.Type,
+        told: ReadonlyArray<string>
+      ) => {
+        const frame = JSON.stringify({ type: "message.reaction", payload })
+        for (const to of told) {
+          liveAgents.push(to, { _tag: "Event", frame, about: { senderId: agent.id, conversationId } })
+          if (to !== agent.id) signals.raise(to)
+        }
+      }
+
+      const allowed = ({ blocked, takesReactions }: FoundMessage): Effect.Effect<void, ValidationFailed | Blocked> => {
+        if (!takesReactions) {
+          return Effect.fail(
+            ValidationFailed.field("id", "is a message of the system, or was removed: it takes no reactions")
+          )
+        }
+        return blocked ? Effect.fail(new Blocked()) : Effect.void
+      }
+
+      const change = <E>(
+        agent: Reacting,
+        messageId: string,
+        emoji: string,
+        added: boolean,
+        allowed: (message: FoundMessage) => Effect.Effect<void, E>
+      ) =>
+        Effect.gen(function*() {
+          if (!isReaction(emoji)) {
+            return yield* ValidationFailed.field("emoji", `must be one emoji, or one of ${words.join(", ")}`)
+          }
+          const request = yield* requestId
+          const { outcome, message, reactions } = yield* transaction(Effect.gen(function*() {
+            const message = yield* repo.find(messageId, agent.id)
+            if (message === undefined) return yield* new MessageNotFound()
+            yield* allowed(message)
+            const receivers = yield* receiversOf(agent, message)
+            const at = clock.currentTimeMillisUnsafe()
+            const run = added ? repo.add : repo.remove
+            const outcome = yield* run(message, { agentId: agent.id, messageId, emoji, at, request, receivers })
+            return { outcome, message, reactions: yield* repo.list(message, agent.id) }
+          }))
+          if (outcome.changed) {
+            const { conversationId: conversation_id } = message
+            notify(agent, conversation_id, {
+              message_id: messageId,
+              conversation_id,
+              handle: agent.handle,
+              emoji,
+              added
+            }, outcome.told)
+          }
+          return { isThere: outcome.changed || outcome.known, reactions }
+        })
+
+      return Reactions.of({
+        add: Effect.fn("Reactions.add")(function*(agent, messageId, emoji) {
+          const { isThere, reactions } = yield* change(agent, messageId, emoji, true, allowed)
+          return isThere ? reactions : yield* new TooManyReactions()
+        }),
+        remove: Effect.fn("Reactions.remove")(function*(agent, messageId, emoji) {
+          return (yield* change(agent, messageId, emoji, false, () => Effect.void)).reactions
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,154 @@
+import { intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
+import { MAX_DIFFERENT, MAX_OF_AGENT, type Reaction } from "#domain/messages/Reaction"
+import { Database } from "#infrastructure/database/Sql"
+import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Context, Effect, Layer } from "effect"
+
+/** SQL for the JSON text with the reactions to the message `m` as this agent sees them, or NULL if there are none. */
+export const reactionsOf = (agent: string): string =>
+  `(
+  SELECT json_agg(json_build_object('emoji', emoji, 'count', n, 'mine', mine) ORDER BY first, emoji)::text
+  FROM (
+    SELECT emoji, count(*) AS n, bool_or(agent_id = ${agent}) AS mine, min(created_at) AS first
+    FROM reactions WHERE conversation_id = m.conversation_id AND seq = m.seq GROUP BY emoji
+  ) of_message
+)`
+
+/**
+ * The message `$1` if its history shows it to the agent `$2`. The lock keeps other reactions to the message waiting, so that its
+ * limits are exact.
+ */
+const FIND = `
+SELECT m.conversation_id AS "conversationId", m.seq, p.counterparty_id AS "counterpartyId",
+  m.type <> 'system' AND m.content <> '{}' AS "takesReactions",
+  p.counterparty_id IS NOT NULL AND EXISTS (
+    SELECT FROM blocks b
+    WHERE (b.agent_id = $2 AND b.blocked_id = p.counterparty_id) OR (b.agent_id = p.counterparty_id AND b.blocked_id = $2)
+  ) AS blocked
+FROM messages m JOIN participants p ON p.agent_id = $2 AND p.conversation_id = m.conversation_id
+WHERE m.id = $1 AND m.seq > p.hidden_through
+  AND NOT EXISTS (
+    SELECT FROM hidden_messages h WHERE h.agent_id = $2 AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+  )
+FOR NO KEY UPDATE OF m`
+
+/** Notifies those of the agents `$6` who see the message, if `changed` has a row. The webhooks of the reacting agent get none. */
+const told = (isAdded: boolean): string => `
+told AS MATERIALIZED (
+  SELECT p.agent_id FROM changed, unnest($6::text[]) receiver
+  JOIN participants p ON p.agent_id = receiver AND p.conversation_id = $1
+  WHERE $2 > p.hidden_through AND NOT EXISTS (
+    SELECT FROM hidden_messages h WHERE h.agent_id = p.agent_id AND h.conversation_id = $1 AND h.seq = $2
+  )
+), posted AS (${
+  intoOutbox(
+    "message.reaction",
+    `SELECT t.agent_id, $5::bigint AS at, $8::text AS request, json_build_object(
+      'message_id', $7::text, 'conversation_id', $1::text, 'by', $3::text, 'emoji', $4::text, 'added', ${isAdded}
+    )::text AS subject
+    FROM told t JOIN agents a ON a.id = t.agent_id
+    WHERE t.agent_id <> $3 AND ${mayHook("a", "message.reaction")} AND ${unmuted("t.agent_id", "$3", "$1", "$5")}`
+  )
+})`
+
+const ADD = `
+WITH there AS MATERIALIZED (
+  SELECT agent_id, emoji FROM reactions WHERE conversation_id = $1 AND seq = $2
+), changed AS (
+  INSERT INTO reactions (conversation_id, seq, agent_id, emoji, created_at)
+  SELECT $1::text, $2::bigint, $3::text, $4::text, $5::bigint
+  WHERE NOT EXISTS (SELECT FROM there WHERE agent_id = $3 AND emoji = $4)
+    AND (SELECT count(*) FROM there WHERE agent_id = $3) < ${MAX_OF_AGENT}
+    AND ($4 IN (SELECT emoji FROM there) OR (SELECT count(DISTINCT emoji) FROM there) < ${MAX_DIFFERENT})
+  RETURNING emoji
+), ${told(true)}
+SELECT EXISTS (SELECT FROM changed) AS changed, ARRAY(SELECT agent_id FROM told) AS told,
+  EXISTS (SELECT FROM there WHERE agent_id = $3 AND emoji = $4) AS known`
+
+const REMOVE = `
+WITH changed AS (
+  DELETE FROM reactions WHERE conversation_id = $1 AND seq = $2 AND agent_id = $3 AND emoji = $4
+  RETURNING emoji
+), ${told(false)}
+SELECT EXISTS (SELECT FROM changed) AS changed, ARRAY(SELECT agent_id FROM told) AS told, false AS known`
+
+const LIST = `SELECT ${reactionsOf("$3")} AS reactions FROM (SELECT $1::text AS conversation_id, $2::bigint AS seq) m`
+
+/** A message that an agent may react to. */
+export interface FoundMessage {
+  readonly conversationId: string
+  readonly seq: number
+  /** The other agent of a direct conversation, or null in a group. */
+  readonly counterpartyId: string | null
+  /** False for messages of the system and for removed messages. */
+  readonly takesReactions: boolean
+  /** Whether one of the two agents of a direct conversation blocks the other. */
+  readonly blocked: boolean
+}
+
+export interface ReactionChange {
+  readonly agentId: string
+  readonly messageId: string
+  readonly emoji: string
+  /** The time in milliseconds. */
+  readonly at: number
+  /** The id of the request. */
+  readonly request: string | null
+  /** The agents to notify, if they see the message. */
+  readonly receivers: ReadonlyArray<string>
+}
+
+/** Whether the change changed anything, whether the reaction was there before, and which agents are to be notified. */
+export interface ReactionOutcome {
+  readonly changed: boolean
+  readonly known: boolean
+  readonly told: ReadonlyArray<string>
+}
+
+/** The SQL for reactions to messages. Run `find` and a change of the message in one transaction. */
+export class ReactionsRepo extends Context.Service<ReactionsRepo, {
+  /** Returns undefined if the agent does not see the message. Locks the message. */
+  readonly find: (messageId: string, agentId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
+  readonly add: (message: FoundMessage, change: ReactionChange) => Effect.Effect<ReactionOutcome, Unavailable>
+  readonly remove: (message: FoundMessage, change: ReactionChange) => Effect.Effect<ReactionOutcome, Unavailable>
+  /** The reactions to a message, in the order of the first of each. */
+  readonly list: (
+    message: FoundMessage,
+    agentId: string
+  ) => Effect.Effect<ReadonlyArray<typeof Reaction.Type>, Unavailable>
+}>()("parley/reactions/ReactionsRepo") {
+  static readonly layer = Layer.effect(
+    ReactionsRepo,
+    Effect.gen(function*() {
+      const { prepared } = yield* Database
+      const find = prepared<FoundMessage>("find_for_reaction", FIND)
+      const add = prepared<ReactionOutcome>("add_reaction", ADD)
+      const remove = prepared<ReactionOutcome>("remove_reaction", REMOVE)
+      const list = prepared<{ readonly reactions: string | null }>("list_reactions", LIST)
+      const change = (run: typeof add) => (message: FoundMessage, change: ReactionChange) =>
+        Effect.map(
+          run([
+            message.conversationId,
+            message.seq,
+            change.agentId,
+            change.emoji,
+            change.at,
+            change.receivers,
+            change.messageId,
+            change.request
+          ]),
+          ([row]) => row!
+        )
+      return ReactionsRepo.of({
+        find: (messageId, agentId) => Effect.map(find([messageId, agentId]), ([row]) => row),
+        add: change(add),
+        remove: change(remove),
+        list: ({ conversationId, seq }, agentId) =>
+          Effect.map(
+            list([conversationId, seq, agentId]),
+            ([row]) => JSON.parse(row?.reactions ?? "[]") as ReadonlyArray<typeof Reaction.Type>
+          )
+      })
+    })
+  )
+}
