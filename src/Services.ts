@@ -18,6 +18,8 @@ import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { SendBudgets } from "#domain/conversations/SendBudgets"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
+import { Outcomes } from "#domain/deliveries/Outcomes"
+import { OutcomesRepo } from "#domain/deliveries/OutcomesRepo"
 import { DirectConversations } from "#domain/direct/DirectConversations"
 import { DirectFeed } from "#domain/direct/DirectFeed"
 import { DirectRepo } from "#domain/direct/DirectRepo"
@@ -122,7 +124,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
   Layer.provideMerge(
     Layer.mergeAll(Admissions.layer, Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)
   ),
-  Layer.provideMerge(Deliveries.layer),
+  Layer.provideMerge(Layer.provideMerge(Deliveries.layer, Outcomes.layer)),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
@@ -151,6 +153,7 @@ export const services = Layer.mergeAll(PublicRegistration.layer, AuthorizationRe
     DirectRepo.layer,
     HistoryRepo.layer,
     DeliveriesRepo.layer,
+    OutcomesRepo.layer,
     DeletionsRepo.layer,
     DirectoryRepo.layer,
     EnforcementRepo.layer,

@@ -185,6 +185,7 @@ const known = Effect.fnUntraced(function*({ handle, id }: Party) {
   yield* sql`INSERT INTO hidden_messages (agent_id, conversation_id, seq) VALUES (${id}, 'dir_1', 1)`
   yield* sql`
     INSERT INTO reactions (conversation_id, seq, agent_id, emoji, created_at) VALUES ('dir_1', 1, ${id}, 'seen', 0)`
+  yield* sql`INSERT INTO outcomes (conversation_id, seq, recipient_id, state, reason, at) VALUES ('dir_1', 1, ${id}, 'done', 'words', 0)`
   yield* sql`UPDATE participants SET hidden_through = 7 WHERE agent_id = ${id} AND counterparty_id IS NOT NULL`
   yield* sql`INSERT INTO limit_changes (name, agent_id, value, operator, changed_at) VALUES ('LIMITS_CARDS_PER_MINUTE', ${id}, 1, 'ops', 0)`
   yield* sql`INSERT INTO invite_budgets (agent_id, spent) VALUES (${id}, '{1}') ON CONFLICT DO NOTHING`
@@ -216,6 +217,7 @@ const notErased = Effect.fnUntraced(function*(account: Party & { readonly groupI
       EXISTS (SELECT FROM audit_log WHERE reason ~ ${`${handle}(@|%40)`}) AS audit,
       EXISTS (SELECT FROM hidden_messages WHERE agent_id = ${id}) AS hides,
       EXISTS (SELECT FROM reactions WHERE agent_id = ${id}) AS reactions,
+      EXISTS (SELECT FROM outcomes WHERE recipient_id = ${id}) AS outcomes,
       EXISTS (SELECT FROM participants WHERE agent_id = ${id} AND counterparty_id IS NOT NULL AND hidden_through > 0) AS "hiddenConversations",
       EXISTS (
         SELECT FROM attachments WHERE uploader_id = ${id} AND used_at IS NULL AND look_at < created_at + ${UPLOAD_MS}::bigint

@@ -268,6 +268,7 @@ describe("parley admin export", () => {
     const hook = await ada.http.post("/v1/webhooks", { url: "https://example.com/hook", events: ["message.new"] })
     const { secret } = hook.body as { secret: string }
     assert.isString(secret, `${hook}`)
+    await ok(ada.http.post(`/v1/messages/${received.id}/read`, { outcome: "done", reason: "all ships counted" }))
     await ok(ada.http.delete(`/v1/messages/${received.id}`))
     await ok(bob.http.post(`/v1/contacts/${ada.handle}/report`, { reason: "too many ships" }))
     await ok(ada.http.post(`/v1/contacts/${bob.handle}/block`))
@@ -300,6 +301,7 @@ describe("parley admin export", () => {
       conversation_id: sent.conversation_id,
       counterparty_handle: bob.handle
     })
+    assert.deepInclude((await lines("outcomes"))[0], { seq: received.seq, state: "done", reason: "all ships counted" })
     assert.deepStrictEqual((await lines("hidden_messages")).map(({ seq }) => seq), [received.seq])
     assert.deepStrictEqual((await lines("reactions")).map(({ emoji, seq }) => [emoji, seq]), [["thanks", received.seq]])
     assert.deepInclude((await lines("contacts"))[0], { contact_handle: bob.handle, notes: "met at the pier" })

@@ -169,8 +169,9 @@ describe("wire.md J, History, read, hide and Sync", () => {
     const first = await answer(bob, alice, root.id)
     const elsewhere = await answer(bob, alice, other.id)
     const second = await answer(alice, bob, first.id)
-    const also = await say(bob, alice, { metadata: { about: { deep: true }, reply_to: root.id, more: "…" } })
+    const also = await say(bob, alice, { metadata: { about: { reply_to: other.id }, reply_to: root.id, more: "…" } })
     await say(alice, bob, { content: { text: `"reply_to":"${root.id}"` } })
+    await say(alice, bob, { metadata: { reply_to: `msg_${"x".repeat(10_000)}` } })
     const third = await answer(alice, bob, second.id)
     const thread = async (of: string, more = "", reader = alice) =>
       idsOf(await history(reader, conversation, `?thread=${of}${more}`))

@@ -459,9 +459,15 @@ export const plans: Readonly<Record<string, Plan>> = {
   },
   "POST /v1/messages/{id}/read": (world, dice) => {
     const [, other, , message] = dice.pick(world.conversations)
+    // A final outcome that is reported again is granted, and another one is not.
+    const body = dice.coin() ? { outcome: "done" } : { outcome: undefined, reason: undefined }
     return dice.coin()
-      ? { as: other, path: { id: message } }
-      : { as: must(world.friends[dice.pick([0, 2, 3])]), path: { id: world.groupMessage } }
+      ? { as: other, path: { id: message }, body }
+      : { as: must(world.friends[dice.pick([0, 2, 3])]), path: { id: world.groupMessage }, body }
+  },
+  "GET /v1/messages/{id}/outcomes": (world, dice) => {
+    const [one, , , message] = dice.pick(world.conversations)
+    return { as: one, path: { id: message } }
   },
   "PUT /v1/messages/{id}/reactions/{emoji}": (world, dice) => reaction(world, dice),
   "DELETE /v1/messages/{id}/reactions/{emoji}": (world, dice) => reaction(world, dice),

@@ -162,21 +162,6 @@ const matrix: Readonly<Record<string, Row>> = {
       code: "CONVERSATION_NOT_FOUND"
     }
   ],
-  "GET /v1/messages/{id} thread": (things) => [
-    {
-      as: things.dan,
-      path: `/v1/messages/${things.world.conversations[2]?.[2]}?thread={}`,
-      ...messageIds(things),
-      status: 404,
-      code: "MESSAGE_NOT_FOUND"
-    },
-    {
-      path: `/v1/messages/${things.conversation}?thread={}`,
-      ...messageIds(things),
-      status: 404,
-      code: "CONVERSATION_NOT_FOUND"
-    }
-  ],
   "GET /v1/messages/search conversation_id": ofConversation("/v1/messages/search?q=word&conversation_id={}"),
   "GET /v1/messages/search after": "a time",
   "GET /v1/messages/sync after": ({ dan, delivery }) => [
@@ -201,6 +186,17 @@ const matrix: Readonly<Record<string, Row>> = {
     { path: "/v1/messages/{}/reactions/seen", ...messageIds(things), status: 404, code: "MESSAGE_NOT_FOUND" }
   ],
   "DELETE /v1/messages/{id}/reactions/{emoji} emoji": "a word or an emoji",
+  "GET /v1/messages/{id}/outcomes id": (things) => [
+    { path: "/v1/messages/{}/outcomes", ...messageIds(things), status: 404, code: "MESSAGE_NOT_FOUND" },
+    // A recipient knows the message, but not what other recipients have reported.
+    {
+      as: things.dan,
+      path: "/v1/messages/{}/outcomes",
+      ...messageIds(things),
+      status: 404,
+      code: "MESSAGE_NOT_FOUND"
+    }
+  ],
   "DELETE /v1/messages/{id} id": (things) => [
     { path: "/v1/messages/{}", ...messageIds(things), status: 404, code: "MESSAGE_NOT_FOUND" }
   ],

@@ -117,7 +117,26 @@ const consistent = Schema.makeFilter((message: Progress) => {
   return message.status === expected || `status is ${message.status}, the timestamps say ${expected}`
 })
 
-const nullable = { ...messageFields, delivery_id: Schema.NullOr(DeliveryId) }
+const outcomeFields = {
+  state: Schema.Literals(["working", "done", "refused"]),
+  reason: Schema.NullOr(Schema.NonEmptyString),
+  at: Time
+}
+
+export const Outcomes = Schema.Array(Schema.Struct({ handle: Handle, ...outcomeFields }))
+
+export const OutcomeChange = Schema.Struct({
+  message_id: Id("msg"),
+  conversation_id: Id("(conv|grp)"),
+  handle: Handle,
+  ...outcomeFields
+})
+
+const nullable = {
+  ...messageFields,
+  outcome: Schema.optionalKey(Schema.Struct(outcomeFields)),
+  delivery_id: Schema.NullOr(DeliveryId)
+}
 
 export const Message = Schema.Struct(nullable).check(consistent)
 export type Message = typeof Message.Type
@@ -321,24 +340,34 @@ export const AnonymousDirectory = listOf({ agents: Schema.Array(Schema.Struct(li
 
 export const Directory = listOf({ agents: Schema.Array(Schema.Struct({ ...listed, in_contacts: Schema.Boolean })) })
 
-const webhookFields = {
+/** The events that the published client knows. */
+const CLIENT_EVENTS = [
+  "message.new",
+  "message.read",
+  "presence.update",
+  "contact.blocked",
+  "group.invite.received",
+  "group.deleted"
+] as const
+
+const webhookOf = <const Event extends string>(events: ReadonlyArray<Event>) => ({
   id: Id("whk"),
   url: Schema.NonEmptyString,
-  events: Schema.NonEmptyArray(Schema.Literals([
-    "message.new",
-    "message.read",
-    "presence.update",
-    "contact.blocked",
-    "group.invite.received",
-    "group.deleted"
-  ])),
+  events: Schema.NonEmptyArray(Schema.Literals(events)),
   active: Schema.Boolean,
   created_at: Time
-}
+})
+const webhookFields = webhookOf(CLIENT_EVENTS)
 
 export const Webhook = Schema.Struct(webhookFields)
 
 export const CreatedWebhook = Schema.Struct({ ...webhookFields, secret: Schema.NonEmptyString })
+
+/** With every event, also those that the published client does not know. */
+export const AnyCreatedWebhook = Schema.Struct({
+  ...webhookOf([...CLIENT_EVENTS, "message.outcome"]),
+  secret: Schema.NonEmptyString
+})
 
 export const ConnectionList = Schema.Struct({
   connections: Schema.Array(Schema.Struct({

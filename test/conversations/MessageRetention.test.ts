@@ -2,6 +2,7 @@ import { Attachments } from "#domain/attachments/Attachments"
 import { Conversations, type Sender } from "#domain/conversations/Conversations"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { Deliveries } from "#domain/deliveries/Deliveries"
+import { Outcomes } from "#domain/deliveries/Outcomes"
 import { Groups } from "#domain/groups/Groups"
 import { Replies } from "#domain/replies/Replies"
 import { assert, describe, it } from "@effect/vitest"
@@ -58,12 +59,13 @@ const assertSound = Effect.gen(function*() {
       (SELECT count(*) FROM envelopes e LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS envelopes,
       (SELECT count(*) FROM hidden_messages h LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS hides,
       (SELECT count(*) FROM reactions r LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS reactions,
+      (SELECT count(*) FROM outcomes o LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS outcomes,
       (SELECT count(*) FROM reply_claims c LEFT JOIN messages m ON m.id = c.message_id WHERE m.id IS NULL) AS claims,
       (
         SELECT count(*) FROM inboxes n WHERE n.undelivered <>
           (SELECT count(*) FROM envelopes WHERE recipient_id = n.agent_id AND delivered_at IS NULL)
       ) AS counters`
-  assert.deepStrictEqual(row, { envelopes: 0, hides: 0, reactions: 0, claims: 0, counters: 0 })
+  assert.deepStrictEqual(row, { envelopes: 0, hides: 0, reactions: 0, outcomes: 0, claims: 0, counters: 0 })
 })
 
 for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(18)]] as const) {
@@ -72,6 +74,7 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
       Effect.gen(function*() {
         const conversations = yield* Conversations
         const deliveries = yield* Deliveries
+        const outcomes = yield* Outcomes
         const groups = yield* Groups
         const replies = yield* Replies
         const [a, b, c] = [yield* newAgent("ret-a"), yield* newAgent("ret-b"), yield* newAgent("ret-c")]
@@ -82,6 +85,8 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
         for (const key of ["4", "5"]) yield* say(a, b, key)
         for (const { id: messageId } of [first, third]) yield* replies.claim(b.id, String(messageId), "daemon:1", false)
         yield* conversations.hideMessage(b.id, String(first["id"]))
+        for (const message of [first, third])
+          yield* deliveries.read(b.id, b.handle, String(message["id"]), { state: "working", reason: null })
         yield* age(id, 2, DAY_MS)
         yield* age(id, 3, DAY_MS - 1)
 
@@ -105,14 +110,15 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
         const seqs = Effect.map(conversations.history(a.id, id, newest), (rows) => rows.map((row) => parse(row)["seq"]))
         assert.deepStrictEqual(yield* seqs, [5, 4, 3])
         assert.strictEqual((yield* replies.claim(b.id, String(third["id"]), "session:1", false)).claimed, 0)
+        assert.lengthOf(yield* outcomes.ofMessage(a.id, String(third["id"])), 1)
         assert.deepStrictEqual(
           (yield* conversations.history(b.id, id, { ...newest, after: 0 })).map((row) => parse(row)["seq"]),
           [3, 4, 5]
         )
-        assert.strictEqual((yield* deliveries.sync(b.id, undefined, 500)).length, 3 + 3)
+        assert.strictEqual((yield* deliveries.sync(b.id, undefined, 500)).length, 2 + 3)
         const { items } = yield* conversations.list(b.id, {})
         const listed = items.find((item) => item.id === id)
-        assert.deepStrictEqual([listed?.unread_count, listed?.last_message_preview], [3, "5"])
+        assert.deepStrictEqual([listed?.unread_count, listed?.last_message_preview], [2, "5"])
 
         // The first millisecond at which the next one is too old.
         yield* TestClock.adjust(1)

@@ -1,12 +1,14 @@
 import { HistoryRepo } from "#domain/conversations/HistoryRepo"
 import { MessageRetention } from "#domain/conversations/MessageRetention"
 import { DeliveriesRepo } from "#domain/deliveries/DeliveriesRepo"
+import { OutcomesRepo } from "#domain/deliveries/OutcomesRepo"
 import { makeDirectAppend } from "#domain/direct/DirectAppend"
 import { DirectRepo } from "#domain/direct/DirectRepo"
 import { makeGroupAppend } from "#domain/groups/GroupAppend"
 import { GroupsRepo } from "#domain/groups/GroupsRepo"
 import { GroupReads } from "#domain/memberships/GroupReads"
 import { ColdSlots } from "#domain/push/ColdSlots"
+import { ReactionsRepo } from "#domain/reactions/ReactionsRepo"
 import { SearchRepo } from "#domain/search/SearchRepo"
 import { Config } from "#infrastructure/platform/Config"
 import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
@@ -36,6 +38,7 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   reply_claims: [["agent_id", "message_id"]],
   hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
   reactions: [["conversation_id", "seq"]],
+  outcomes: [["conversation_id", "seq"], ["recipient_id"]],
   webhooks: [["agent_id"], ["id"]],
   a2a_conversations: [["conversation_id"]],
   message_words: [["words"], ["conversation_id", "seq"], ["conversation_id"]],
@@ -51,6 +54,8 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
         DirectRepo.layer,
         HistoryRepo.layer,
         DeliveriesRepo.layer,
+        OutcomesRepo.layer,
+        ReactionsRepo.layer,
         ColdSlots.layer,
         GroupReads.layer,
         GroupsRepo.layer,

@@ -22,11 +22,21 @@ describe("a rendered message", () => {
         createdAt: time,
         deliveredAt: moment,
         readAt: moment,
+        outcome: fc.option(
+          fc.record({
+            state: fc.constantFrom("working" as const, "done" as const, "refused" as const),
+            reason: fc.option(text),
+            at: time
+          }),
+          { nil: undefined }
+        ),
         displayName: fc.option(text),
         deliveryId: fc.constantFrom(null, "del_1")
       }),
-      ({ clientMsgId, content, createdAt, deliveredAt, deliveryId, displayName, metadata, readAt, seq, type }) => {
-        const progress = { deliveredAt, readAt }
+      (
+        { clientMsgId, content, createdAt, deliveredAt, deliveryId, displayName, metadata, outcome, readAt, seq, type }
+      ) => {
+        const progress = { deliveredAt, readAt, outcome }
         const json = messageJson(
           renderMessage(
             sentMessage(
@@ -54,6 +64,7 @@ describe("a rendered message", () => {
             created_at: iso(createdAt),
             delivered_at: iso(deliveredAt),
             read_at: iso(readAt),
+            ...(outcome === undefined ? {} : { outcome: { ...outcome, at: iso(outcome.at) } }),
             delivery_id: deliveryId,
             context: {
               sender: { handle: "bob", display_name: displayName, kind: "agent" },

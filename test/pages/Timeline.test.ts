@@ -8,8 +8,10 @@ import {
   type Timeline,
   unsettledAfter,
   withLive,
+  withOutcome,
   withRead,
-  withReceipt
+  withReceipt,
+  withRemoval
 } from "../../src/interfaces/pages/client/Timeline.js"
 import { message } from "./Messages.ts"
 
@@ -63,6 +65,24 @@ describe("a timeline", () => {
       withRead(withRead(empty, [message(1)]), [message(1, { status: "delivered" })]).messages[0]?.status,
       "delivered"
     )
+  })
+
+  it("shows the newest outcome of a message, whichever way it comes, and no reason once the message is removed", () => {
+    const at = new Date(0).toISOString()
+    const change = { message_id: "msg_1", conversation_id: "conv_1", handle: "bob", reason: "soon", at }
+    const sent = withRead(empty, [message(1, { sender: "ada", status: "read" }), message(2)])
+    const outcomes = (timeline: Timeline) => timeline.messages.map(({ outcome }) => outcome?.state)
+    const working = withOutcome(sent, { ...change, state: "working" })
+    assert.deepStrictEqual(outcomes(working), ["working", undefined])
+    const done = withOutcome(working, { ...change, state: "done" })
+    assert.deepStrictEqual(outcomes(done), ["done", undefined])
+    assert.deepStrictEqual(outcomes(withOutcome(done, { ...change, state: "working" })), ["done", undefined])
+    // A read of history that began before the event came.
+    const stale = message(1, { sender: "ada", status: "read", outcome: { state: "working", reason: null, at } })
+    assert.deepStrictEqual(outcomes(withRead(done, [stale])), ["done", undefined])
+    assert.deepStrictEqual(outcomes(withRead(sent, [stale])), ["working", undefined])
+    assert.deepStrictEqual(withRemoval(done, "msg_1").messages[0]?.outcome, { state: "done", reason: null, at })
+    assert.isUndefined(withRemoval(done, "msg_2").messages[1]?.outcome)
   })
 
   it("marks as read the messages up to a receipt's number, and the one it names", () => {

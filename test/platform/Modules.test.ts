@@ -62,7 +62,7 @@ const domain = {
   webhooks: ["agents", "messages", "memberships", "auth", "idempotency", "deliveries", "groups"],
   presence: ["agents", "auth", "idempotency", "push", "webhooks"],
   /** Reactions to messages of both kinds. */
-  reactions: ["messages", "sending", "memberships", "auth", "idempotency", "push"],
+  reactions: ["messages", "sending", "auth", "idempotency", "push"],
   /** Both kinds: sends to either, reads, and what an agent hides. */
   conversations: [
     "agents",

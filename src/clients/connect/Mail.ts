@@ -34,6 +34,15 @@ const decodeMetadata = Schema.decodeUnknownOption(ConnectMetadata)
 const metadataOf = ({ metadata }: Message): ConnectMetadata | undefined =>
   Option.getOrUndefined(decodeMetadata(metadata["connect"]))
 
+/** The id of the message by which the server counts the hops of a reply: of those with the most hops, the newest. */
+export const causeOf = (messages: ReadonlyArray<Message>): string | undefined =>
+  messages.reduce<Message | undefined>(
+    (most, message) => most === undefined || hopsOf(message) >= hopsOf(most) ? message : most,
+    undefined
+  )?.id
+
+const hopsOf = ({ metadata }: Message): number => typeof metadata["hops"] === "number" ? metadata["hops"] : 0
+
 /** How many automatic replies in a row end with this message; 0 for a message that was not sent by a connector. */
 export const hopOf = (message: Message): number => Math.max(0, metadataOf(message)?.hop ?? 0)
 

@@ -20,7 +20,7 @@ export const isSilent = (text: string): boolean => text.trim() === "" || text.tr
 
 /**
  * The metadata of a message that a connector sends. `reply_to` is the newest message that it answers, and `caused_by` the
- * newest message that began its run. The server counts the hops by it (wire.md G.19).
+ * message with the most hops of those that began its run (wire.md G.19).
  */
 export const replyMetadata = (
   hop: number,
@@ -60,9 +60,10 @@ export const fitText = (text: string, metadata: Readonly<Record<string, unknown>
 export const sendBody = (
   { clientMsgId, hop, text, to }: Reply,
   answers: ReadonlyArray<string>,
-  outputBytes: number
+  outputBytes: number,
+  cause?: string
 ) => {
-  const metadata = replyMetadata(hop, answers)
+  const metadata = replyMetadata(hop, answers, cause)
   return {
     ...to,
     client_msg_id: clientMsgId,

@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto"
 import { budgetFreeAt } from "./Budget.ts"
 import { makeClaims } from "./Claims.ts"
 import { Journal } from "./Journal.ts"
-import { answersOf, hopOf, type Message, type Sorted, sortOut } from "./Mail.ts"
+import { answersOf, causeOf, hopOf, type Message, type Sorted, sortOut } from "./Mail.ts"
 import { type Failure, ParleyApi } from "./ParleyApi.ts"
 import { ParleySocket } from "./ParleySocket.ts"
 import type { Adapter } from "./programs/Adapters.ts"
@@ -201,7 +201,7 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
       return yield* log.note("lost", { conversation, why: "another process has claimed the messages" })
     }
     const sent = yield* Effect.catchTag(
-      api.send(sendBody(reply, ids, settings.outputBytes)),
+      api.send(sendBody(reply, ids, settings.outputBytes, causeOf(sorted.fresh))),
       "Refused",
       ({ code }) => Effect.succeed(code)
     )

@@ -164,7 +164,7 @@ export const RESERVED: ReadonlySet<string> = new Set((
   "block report groups invites members promote demote leave accept presence batch mutes directory uploads " +
   "attachments info webhooks health metrics openapi internal ws mcp a2a app console reply active claim claim-batch ready docs assets " +
   "files avatars avatar mute read rotate-key agent conversation " +
-  "authorize token revoke oauth oauth-protected-resource oauth-authorization-server sign-in requests connections join search wake-webhook reactions " +
+  "authorize token revoke oauth oauth-protected-resource oauth-authorization-server sign-in requests connections join search wake-webhook reactions outcomes " +
   "admin root system support help official staff moderator security " +
   "null undefined none true false all everyone here anonymous unknown"
 ).split(" "))

@@ -13,6 +13,7 @@ const ORDER: ReadonlyArray<string> = [
   "groups",
   "messages_sent",
   "messages_received",
+  "outcomes",
   "group_events",
   "hidden_messages",
   "contacts",

@@ -204,7 +204,9 @@ export class Conversations extends Context.Service<
 
       const routed = (sender: Sender, target: SendTarget, given: Draft): Effect.Effect<SendAnswer, SendError> =>
         Effect.matchEffect(withHops(sender.id, given), {
-          onFailure: (failure) => unlessReplay(sender, given, failure),
+          // As in `toGroup`, the database is not asked again if it does not respond.
+          onFailure: (failure) =>
+            failure._tag === "Unavailable" ? Effect.fail(failure) : unlessReplay(sender, given, failure),
           onSuccess: (draft) => counted(sender, target, draft)
         })
 

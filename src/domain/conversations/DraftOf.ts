@@ -4,6 +4,12 @@ import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
 import type { SendBody } from "./MessagesApi.ts"
 
+/** The message that is answered comes first, where the index for threads finds it (`HistoryRepo`). */
+const metadataText = (metadata: Readonly<Record<string, unknown>>): string =>
+  typeof metadata["reply_to"] === "string"
+    ? JSON.stringify({ reply_to: metadata["reply_to"], ...metadata })
+    : JSON.stringify(metadata)
+
 /**
  * Encodes content and metadata for storage. Fails if the content is empty, or if content and metadata together are too
  * large (wire.md C.6).
@@ -20,7 +26,7 @@ export const draftOf = (
     return Effect.fail(ValidationFailed.field("content", "needs a non-empty text, data or an attachment_id"))
   }
   const content = JSON.stringify(body.content)
-  const metadata = body.metadata === undefined ? "{}" : JSON.stringify(body.metadata)
+  const metadata = body.metadata === undefined ? "{}" : metadataText(body.metadata)
   if (Buffer.byteLength(content) + Buffer.byteLength(metadata) > maxBytes) {
     return Effect.fail(ContentTooLarge.than(maxBytes))
   }

@@ -6,6 +6,7 @@ import {
   type StoredMessage,
   storedMessage
 } from "#domain/messages/Message"
+import { joinOutcome, type OutcomeColumns, outcomeColumns, storedOutcome } from "#domain/messages/OutcomeColumns"
 import { reactionsOf } from "#domain/reactions/ReactionsRepo"
 import { Database } from "#infrastructure/database/Sql"
 import type { PageRange } from "#infrastructure/wire/Page"
@@ -60,13 +61,13 @@ export interface ContextFacts {
 }
 
 /**
- * Selects messages of a direct conversation as one of its agents sees them. The progress comes from the envelope of the
- * message's recipient. `no` is set only for the reader's own envelopes.
+ * Selects messages of a direct conversation as one of its agents sees them. The progress and the outcome are those of
+ * the message's recipient. `no` is set only for the reader's own envelopes.
  */
 const history = (bound: string, order: string) => `
 SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no, ${
   reactionsOf("$2")
-} AS reactions
+} AS reactions, ${outcomeColumns}
 FROM messages m
 LEFT JOIN LATERAL (
   SELECT * FROM envelopes
@@ -74,6 +75,7 @@ LEFT JOIN LATERAL (
     AND conversation_id = m.conversation_id AND seq = m.seq
   OFFSET 0
 ) e ON true
+${joinOutcome("e")}
 WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
   AND NOT EXISTS (
     SELECT FROM hidden_messages h
@@ -83,12 +85,12 @@ ORDER BY m.seq ${order} LIMIT $6`
 
 /**
  * Selects messages of a group as one member sees them. The member's own message counts as delivered when it was
- * delivered to all its recipients, and as read when all of them have read it. The progress of other messages comes from
- * the member's own envelope.
+ * delivered to all its recipients, and as read when all of them have read it. The progress and the outcome of other
+ * messages are the member's own.
  */
 const groupHistory = (bound: string, order: string) => `
 SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no,
-  ${reactionsOf("$2")} AS reactions
+  ${reactionsOf("$2")} AS reactions, ${outcomeColumns}
 FROM (
   SELECT * FROM messages m
   WHERE m.conversation_id = $1 AND m.seq > $3 AND ${bound}
@@ -101,6 +103,7 @@ FROM (
 LEFT JOIN LATERAL (
   SELECT * FROM envelopes WHERE recipient_id = $2 AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
 ) e ON true
+${joinOutcome("e")}
 LEFT JOIN LATERAL (
   SELECT
     CASE WHEN count(*) = count(x.delivered_at) THEN max(x.delivered_at) END AS delivered_at,
@@ -114,12 +117,12 @@ LEFT JOIN LATERAL (
 ) w ON true
 ORDER BY m.seq ${order}`
 
-/** How many messages of a thread are read at most. Of more messages, those with the fewest answers in between are read. */
+/** How many messages of a thread are read: of a longer one, those that are the fewest answers away from its root. */
 const MAX_THREAD = 10_000
 
 /**
  * Whether a message belongs to the thread of the message with the seq in this parameter. The expression and the condition
- * are those of the index `messages_by_answered`. A message answers an earlier one, so the search comes to an end.
+ * are those of the index `messages_by_answered`. Only later messages count as answers, so the recursion ends.
  */
 const inThread = (root: string) => `
 m.seq = ANY (ARRAY(
@@ -294,7 +297,7 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
     HistoryRepo,
     Effect.gen(function*() {
       const database = yield* Database
-      type HistoryColumns = MessageRow & {
+      type HistoryColumns = MessageRow & OutcomeColumns & {
         readonly delivered_at: number | null
         readonly read_at: number | null
         readonly no: number | null
@@ -325,7 +328,7 @@ export class HistoryRepo extends Context.Service<HistoryRepo, {
       )
       const toHistoryRow = (row: HistoryColumns): HistoryRow => ({
         message: storedMessage(row),
-        progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
+        progress: { deliveredAt: row.delivered_at, readAt: row.read_at, outcome: storedOutcome(row) },
         inboxNo: row.no,
         reactions: row.reactions
       })

@@ -1,8 +1,10 @@
 import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
+import { OutcomeReport } from "#domain/deliveries/OutcomeChange"
 import { Idempotency } from "#domain/idempotency/Idempotency"
 import { GroupDeleted } from "#domain/memberships/GroupDeletion"
 import { Message, MessageNotFound, SyncRow } from "#domain/messages/Message"
+import { MAX_REASON, OutcomeFinal, OutcomeState } from "#domain/messages/Outcome"
 import { endpointSendErrors } from "#domain/sending/SendErrors"
 import { LargeAnswer } from "#infrastructure/concurrency/LargeReads"
 import { documented } from "#infrastructure/http/Documented"
@@ -15,7 +17,7 @@ import { Forbidden } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { ConversationNotFound } from "./Conversation.ts"
-import { message, messageWhenRead, newMessage, reply, replyWhenRead } from "./MessagesExamples.ts"
+import { message, messageWhenRead, newMessage, outcome, outcomes, reply, replyWhenRead } from "./MessagesExamples.ts"
 
 /**
  * The body of a send (wire.md C.6). MessagesHttp checks that there is content, and exactly one of `to`
@@ -42,6 +44,9 @@ const sendBody: BodyBytes = (config) =>
 /** How many messages a response contains: `usual` without a `limit` in the query, and at most `max`. */
 export const HISTORY: LargeAnswer = { usual: 50, max: 200, bytes: "message" }
 export const SYNC: LargeAnswer = { usual: 200, max: 500, bytes: "message" }
+
+/** A message has at most as many outcomes as recipients. The bytes are those of a reason and what stands beside it. */
+const OUTCOMES: LargeAnswer = { usual: 255, max: 255, bytes: 2_048 }
 
 /** A seq in a query. Instead of omitting the parameter, clients also send an empty text or `null` (wire.md C.6). */
 const SeqCursor = Schema.Union([Offset, Schema.Literals(["", "null"])])
@@ -106,15 +111,38 @@ export class MessagesApi extends HttpApiGroup.make("messages")
     })),
     HttpApiEndpoint.post("read", "/v1/messages/:id/read", {
       params: { id: Schema.String },
+      // An empty body is decoded as null.
+      payload: [
+        Schema.Struct({
+          outcome: Schema.optionalKey(OutcomeState),
+          reason: Schema.optionalKey(Schema.NullOr(Text(0, MAX_REASON)))
+        }),
+        Schema.Null
+      ],
       success: Schema.Struct({ ...Message.fields, ok: Schema.Literal(true) }).annotate({ identifier: "ReadMessage" }),
-      error: [MessageNotFound, Forbidden]
+      error: [MessageNotFound, Forbidden, OutcomeFinal]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Mark a message read",
       description:
         "Marks one message that the caller received as read. The first time, the server notifies the sender. Only recipients may call; " +
-        "the sender gets 403.",
+        "the sender gets 403. With an outcome, the caller also says what it does about the message: working, then done or refused, which " +
+        "are final. The server notifies the sender of each change. The body may be left out.",
       parameters: { id: REPLY_ID },
-      answer: { ...replyWhenRead, ok: true }
+      body: { outcome: outcome.state, reason: outcome.reason },
+      bodyIsOptional: true,
+      answer: { ...replyWhenRead, outcome, ok: true }
+    })),
+    HttpApiEndpoint.get("outcomes", "/v1/messages/:id/outcomes", {
+      params: { id: Schema.String },
+      success: Schema.Array(OutcomeReport),
+      error: MessageNotFound
+    }).annotate(LargeAnswer, OUTCOMES).annotateMerge(documented({
+      summary: "List a message's outcomes",
+      description:
+        "Lists what the recipients of a message have reported about it, oldest first. Only the sender of the message may call; anyone " +
+        "else gets 404.",
+      parameters: { id: MESSAGE_ID },
+      answer: outcomes
     })),
     HttpApiEndpoint.delete("hide", "/v1/messages/:id", {
       params: { id: Schema.String },

@@ -1,4 +1,6 @@
+import type { OutcomeReport } from "#domain/deliveries/OutcomeChange"
 import type { Message, SyncRow } from "#domain/messages/Message"
+import type { Outcome } from "#domain/messages/Outcome"
 import { ada, CONVERSATION_ID, DELIVERY_ID, grace, MESSAGE_ID, REPLY_ID } from "#infrastructure/wire/Examples"
 
 /** The body that ada sends. */
@@ -56,6 +58,18 @@ export const reply: typeof SyncRow.Type = {
   },
   delivery_id: DELIVERY_ID
 }
+
+/** What ada reports about the reply. */
+export const outcome: typeof Outcome.Type = {
+  state: "done",
+  reason: "The tests run every night now.",
+  at: "2026-11-02T10:15:00.000Z"
+}
+
+/** What grace has reported about the message of ada. */
+export const outcomes: ReadonlyArray<typeof OutcomeReport.Type> = [
+  { handle: grace.handle, state: "working", reason: null, at: "2026-11-02T09:30:25.000Z" }
+]
 
 export const replyWhenRead: typeof SyncRow.Type = {
   ...reply,

@@ -1,7 +1,9 @@
 import { CurrentAgent } from "#domain/auth/Authorization"
 import { Deliveries } from "#domain/deliveries/Deliveries"
+import { Outcomes } from "#domain/deliveries/Outcomes"
 import { REPLAYED } from "#domain/idempotency/Idempotency"
 import { messagePage } from "#domain/messages/MessagePage"
+import type { OutcomeState, Report } from "#domain/messages/Outcome"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { confirm } from "#infrastructure/wire/Confirmation"
@@ -49,6 +51,15 @@ const sentJson = (payload: typeof SendBody.Type, { backlog, body, budget, create
     : jsonText(body, 200, { ...REPLAYED, ...(isElsewhere ? CONFLICT : {}), ...warning })
 }
 
+/** Returns what the body of a read reports, or undefined if it reports nothing. An empty reason counts as none. */
+const reportOf = (
+  body: { readonly outcome?: OutcomeState; readonly reason?: string | null } | null
+): Report | ValidationFailed | undefined => {
+  const reason = body?.reason ?? ""
+  if (body?.outcome !== undefined) return { state: body.outcome, reason: reason === "" ? null : reason }
+  return reason === "" ? undefined : ValidationFailed.field("reason", "needs an outcome")
+}
+
 /** Returns the seq, or `null` if the parameter is missing, empty or the text `null`. */
 const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
 
@@ -62,6 +73,7 @@ export const MessagesHttp = Endpoints.group(
     const config = yield* Config
     const conversations = yield* Conversations
     const deliveries = yield* Deliveries
+    const outcomes = yield* Outcomes
 
     return handlers.handleAll({
       // Written without a generator, because most requests are sends.
@@ -106,10 +118,16 @@ export const MessagesHttp = Endpoints.group(
         const agent = yield* CurrentAgent
         return { acked: yield* deliveries.acknowledgeThrough(agent.id, payload.last_delivery_id) }
       }),
-      read: Effect.fnUntraced(function*({ params }) {
+      read: Effect.fnUntraced(function*({ params, payload }) {
         const agent = yield* CurrentAgent
-        const message = yield* deliveries.read(agent.id, agent.handle, params.id)
+        const report = reportOf(payload)
+        if (report instanceof ValidationFailed) return yield* report
+        const message = yield* deliveries.read(agent.id, agent.handle, params.id, report)
         return jsonText(`${message.slice(0, -1)},"ok":true}`)
+      }),
+      outcomes: Effect.fnUntraced(function*({ params }) {
+        const agent = yield* CurrentAgent
+        return yield* outcomes.ofMessage(agent.id, params.id)
       }),
       hide: Effect.fnUntraced(function*({ params }) {
         const agent = yield* CurrentAgent

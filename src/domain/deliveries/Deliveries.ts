@@ -1,6 +1,7 @@
 import { Agents } from "#domain/agents/Agents"
 import { GroupReads } from "#domain/memberships/GroupReads"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "#domain/messages/Message"
+import { decideReport, decideUnchanged, type OutcomeFinal, type Report } from "#domain/messages/Outcome"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
 import type { LiveAgent } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
@@ -9,7 +10,7 @@ import { Secrets } from "#infrastructure/database/Secrets"
 import { Database } from "#infrastructure/database/Sql"
 import { nextTick } from "#infrastructure/platform/EventLoop"
 import { requestIdOf } from "#infrastructure/platform/RequestId"
-import { Forbidden, Unavailable } from "#infrastructure/wire/WireError"
+import { Forbidden, Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { makeAcknowledgements, RETRY_DELAY } from "./Acknowledgements.ts"
 import {
@@ -23,6 +24,7 @@ import {
   type WaitingPage
 } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
+import { Outcomes } from "./Outcomes.ts"
 import { toReadReceipt } from "./ReadReceipt.ts"
 
 const READ_LANES = 1
@@ -95,12 +97,16 @@ export class Deliveries extends Context.Service<Deliveries, {
   readonly acknowledge: (agentId: string, inboxNo: number) => void
   /** Like `acknowledge`, for a message whose inbox number the caller does not know. */
   readonly acknowledgeMessage: (agent: LiveAgent, messageId: string) => Effect.Effect<void, Unavailable>
-  /** Marks one received message as read, and returns the message as the reader sees it, as JSON text. */
+  /**
+   * Marks one received message as read, records the reader's outcome if there is a report, and returns the message as
+   * the reader sees it, as JSON text. If the message cannot have the reported outcome, nothing is marked.
+   */
   readonly read: (
     agentId: string,
     handle: string,
-    messageId: string
-  ) => Effect.Effect<string, MessageNotFound | Forbidden | Unavailable>
+    messageId: string,
+    report?: Report
+  ) => Effect.Effect<string, MessageNotFound | Forbidden | ValidationFailed | OutcomeFinal | Unavailable>
   /** Marks all messages of a conversation that the agent received up to a seq as read (wire.md E.6). */
   readonly readThrough: (
     agentId: string,
@@ -128,6 +134,7 @@ export class Deliveries extends Context.Service<Deliveries, {
       const repo = yield* DeliveriesRepo
       const agents = yield* Agents
       const liveAgents = yield* LiveAgents
+      const outcomes = yield* Outcomes
       const groupReads = yield* GroupReads
       const { driver } = yield* Database
       const signals = yield* WebhookSignals
@@ -256,13 +263,15 @@ export class Deliveries extends Context.Service<Deliveries, {
         find,
         heads: repo.heads,
         has: repo.has,
-        read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId) {
+        read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId, report) {
           const found = yield* find(agentId, messageId)
           if (found === undefined) return yield* new MessageNotFound()
           if (found.inboxNo === null) {
             return yield* new Forbidden({ message: "Only a recipient can mark a message as read, not its sender." })
           }
           const { message } = found
+          const refused = report && decideReport(message, report)
+          if (refused !== undefined) return yield* refused
           if (found.readAt === null) {
             const at = clock.currentTimeMillisUnsafe()
             yield* mark(
@@ -277,13 +286,14 @@ export class Deliveries extends Context.Service<Deliveries, {
               handle
             )
           }
-          const now = (yield* find(agentId, messageId)) ?? found
+          const isNew = report !== undefined && (yield* outcomes.record({ id: agentId, handle }, message, report))
+          const now = yield* find(agentId, messageId)
+          if (now === undefined) return yield* new MessageNotFound()
+          const final = report === undefined || isNew ? undefined : decideUnchanged(now.outcome, report)
+          if (final !== undefined) return yield* final
           const senders = yield* agents.byIds([message.senderId])
           const contextOf = yield* groupReads.contexts([message])
-          const rendered = renderMessage(message, contextOf(message, senders.get(message.senderId)), {
-            deliveredAt: now.deliveredAt,
-            readAt: now.readAt
-          })
+          const rendered = renderMessage(message, contextOf(message, senders.get(message.senderId)), now)
           return messageJson(rendered, ids.encode(agentId, found.inboxNo))
         }),
         readThrough: (agentId, handle, conversationId, through) =>

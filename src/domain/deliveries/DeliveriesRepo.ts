@@ -1,5 +1,6 @@
-import { type MessageRow, type StoredMessage, storedMessage } from "#domain/messages/Message"
-import { intoOutbox, mayHook } from "#domain/messages/Outbox"
+import { type MessageRow, type Progress, type StoredMessage, storedMessage } from "#domain/messages/Message"
+import { blockedBetween, intoOutbox, mayHook } from "#domain/messages/Outbox"
+import { joinOutcome, type OutcomeColumns, outcomeColumns, storedOutcome } from "#domain/messages/OutcomeColumns"
 import { heldIn, holdersOf, inputOf, type LockHolder } from "#domain/sending/BatchStatement"
 import type { Locks } from "#infrastructure/database/LockWaiters"
 import { Database } from "#infrastructure/database/Sql"
@@ -262,12 +263,7 @@ WITH input AS MATERIALIZED (${
   HAVING ((i, sender_id) IN (SELECT i, sender_id FROM ahead)) IS NOT TRUE
 ), told AS MATERIALIZED (
 SELECT c.i, c.recipient_id, c.conversation_id, c.sender_id, c.seq, m.id AS message_id,
-  -- inside a group a block changes nothing
-  left(c.conversation_id, 4) <> 'grp_' AND EXISTS (
-    SELECT FROM blocks b
-    WHERE (b.agent_id = c.recipient_id AND b.blocked_id = c.sender_id)
-      OR (b.agent_id = c.sender_id AND b.blocked_id = c.recipient_id)
-  ) AS blocked,
+  ${blockedBetween("c.sender_id", "c.recipient_id", "c.conversation_id")} AS blocked,
   COALESCE(
     (
       SELECT e.seq - 1 FROM envelopes e
@@ -316,21 +312,21 @@ export const HEADS = `SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY
 const HAS = `SELECT FROM envelopes WHERE recipient_id = $1 AND no = $2`
 
 const FIND = `
-SELECT e.no, e.delivered_at, e.read_at, m.*
+SELECT e.no, e.delivered_at, e.read_at, ${outcomeColumns}, m.*
 FROM messages m
 LEFT JOIN LATERAL (
   SELECT * FROM envelopes WHERE recipient_id = $1 AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
 ) e ON true
+${joinOutcome("e")}
 WHERE m.id = $2 AND (e.no IS NOT NULL OR m.sender_id = $1)`
 
 /**
- * A message and its number in the inbox of the agent that looked it up. `inboxNo` is `null` if the agent is the sender.
+ * A message, its number in the inbox of the agent that looked it up, and the progress of the agent's envelope.
+ * `inboxNo` is `null` if the agent is the sender.
  */
-export interface FoundMessage {
+export interface FoundMessage extends Progress {
   readonly message: StoredMessage
   readonly inboxNo: number | null
-  readonly deliveredAt: number | null
-  readonly readAt: number | null
 }
 
 /** All SQL of inbox numbers, envelopes and acknowledgements. */
@@ -453,7 +449,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       const heads = database.prepared<Head>("inbox_heads", HEADS)
       const has = database.prepared("has_envelope", HAS)
       const find = database.prepared<
-        MessageRow & { no: number | null; delivered_at: number | null; read_at: number | null }
+        MessageRow & OutcomeColumns & { no: number | null; delivered_at: number | null; read_at: number | null }
       >("find_message", FIND)
       return DeliveriesRepo.of({
         page: Effect.fnUntraced(function*(agentId, after, limit, maxBytes) {
@@ -553,7 +549,13 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
             const [row] = rows
             return row === undefined
               ? undefined
-              : { message: storedMessage(row), inboxNo: row.no, deliveredAt: row.delivered_at, readAt: row.read_at }
+              : {
+                message: storedMessage(row),
+                inboxNo: row.no,
+                deliveredAt: row.delivered_at,
+                readAt: row.read_at,
+                outcome: storedOutcome(row)
+              }
           })
       })
     })

@@ -3,6 +3,7 @@ import { DateTimeString, iso, isoOrNull, JsonObject } from "#infrastructure/wire
 import { WireError } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { mentionsIn } from "./Mentions.ts"
+import { Outcome, shownOutcome, type StoredOutcome } from "./Outcome.ts"
 import { Reaction } from "./Reaction.ts"
 
 export type MessageType = "text" | "structured" | "file" | "system"
@@ -49,10 +50,11 @@ const messageFields = {
 
 /**
  * A message as one agent sees it (wire.md C.1). `delivery_id` is the id of that agent's own envelope, or `null` if the
- * agent has no envelope.
+ * agent has no envelope. `outcome` is absent while there is none.
  */
 export const Message = Schema.Struct({
   ...messageFields,
+  outcome: Schema.optionalKey(Outcome),
   delivery_id: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "Message" })
 
@@ -138,12 +140,13 @@ export const storedMessage = (row: MessageRow): StoredMessage => ({
 })
 
 /**
- * When a message was delivered and read, in milliseconds, as far as the reader may see it. `null` if it is not
- * delivered or not read yet.
+ * When a message was delivered and read, in milliseconds, and what its recipient reported about it, as far as the
+ * reader may see it. The times are `null` if it is not delivered or not read yet.
  */
 export interface Progress {
   readonly deliveredAt: number | null
   readonly readAt: number | null
+  readonly outcome?: StoredOutcome | undefined
 }
 
 /**
@@ -202,7 +205,9 @@ export const renderMessage = (
     `"client_msg_id":${JSON.stringify(message.clientMsgId)},"seq":${message.seq},"type":"${message.type}",` +
     `"content":${message.content},"metadata":${message.metadata},"status":"${statusOf(progress)}",` +
     `"created_at":"${iso(message.createdAt)}","delivered_at":${JSON.stringify(isoOrNull(progress.deliveredAt))},` +
-    `"read_at":${JSON.stringify(isoOrNull(progress.readAt))},"delivery_id":`,
+    `"read_at":${JSON.stringify(isoOrNull(progress.readAt))},${
+      progress.outcome === undefined ? "" : `"outcome":${JSON.stringify(shownOutcome(progress.outcome))},`
+    }"delivery_id":`,
   after: `,"context":{"sender":{"handle":"${context.senderHandle}","display_name":${
     JSON.stringify(context.senderDisplayName)
   },"kind":"agent"},"conversation":${

@@ -9,7 +9,8 @@ export const webhookEvents = [
   "contact.blocked",
   "group.invite.received",
   "group.deleted",
-  "message.reaction"
+  "message.reaction",
+  "message.outcome"
 ] as const
 
 export type WebhookEvent = typeof webhookEvents[number]
@@ -79,3 +80,13 @@ export const unmuted = (agent: string, sender: string, conversation: string, at:
       AND (m.muted_until IS NULL OR m.muted_until > ${at})) IS NULL`
   return `${mute("agent", sender)} AND ${mute("conversation", conversation)}`
 }
+
+/**
+ * SQL condition: whether a block keeps an event about a message from its sender (wire.md G.9). Inside a group, a block
+ * changes nothing.
+ */
+export const blockedBetween = (sender: string, recipient: string, conversation: string): string =>
+  `(left(${conversation}, 4) <> 'grp_' AND EXISTS (
+    SELECT FROM blocks b
+    WHERE (b.agent_id = ${recipient} AND b.blocked_id = ${sender}) OR (b.agent_id = ${sender} AND b.blocked_id = ${recipient})
+  ))`

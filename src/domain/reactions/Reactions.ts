@@ -1,4 +1,3 @@
-import { GroupReads } from "#domain/memberships/GroupReads"
 import { MessageNotFound } from "#domain/messages/Message"
 import { isReaction, type Reaction, type ReactionEvent, TooManyReactions, words } from "#domain/messages/Reaction"
 import { WebhookSignals } from "#domain/messages/WebhookSignals"
@@ -7,8 +6,14 @@ import { Blocked } from "#domain/sending/SendErrors"
 import { Database } from "#infrastructure/database/Sql"
 import { requestId } from "#infrastructure/platform/RequestId"
 import { type Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Semaphore } from "effect"
 import { type FoundMessage, ReactionsRepo } from "./ReactionsRepo.ts"
+
+/**
+ * How many changes run at once on this node. A change waits for other changes of its message with a connection in its
+ * hands, and sends need connections too.
+ */
+const MAX_TRANSACTIONS = 2
 
 /** The agent that reacts. */
 interface Reacting {
@@ -42,15 +47,10 @@ export class Reactions extends Context.Service<Reactions, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const repo = yield* ReactionsRepo
-      const groupReads = yield* GroupReads
       const liveAgents = yield* LiveAgents
       const signals = yield* WebhookSignals
       const { transaction } = yield* Database
-
-      const receiversOf = (agent: Reacting, { blocked, conversationId, counterpartyId }: FoundMessage) =>
-        counterpartyId === null
-          ? groupReads.members(conversationId)
-          : Effect.succeed(blocked ? [agent.id] : [agent.id, counterpartyId])
+      const inTurn = Semaphore.withPermit(yield* Semaphore.make(MAX_TRANSACTIONS))
 
       const notify = (
         agent: Reacting,
@@ -86,16 +86,14 @@ export class Reactions extends Context.Service<Reactions, {
             return yield* ValidationFailed.field("emoji", `must be one emoji, or one of ${words.join(", ")}`)
           }
           const request = yield* requestId
-          const { outcome, message, reactions } = yield* transaction(Effect.gen(function*() {
+          const { message, outcome } = yield* inTurn(transaction(Effect.gen(function*() {
             const message = yield* repo.find(messageId, agent.id)
             if (message === undefined) return yield* new MessageNotFound()
             yield* allowed(message)
-            const receivers = yield* receiversOf(agent, message)
             const at = clock.currentTimeMillisUnsafe()
             const run = added ? repo.add : repo.remove
-            const outcome = yield* run(message, { agentId: agent.id, messageId, emoji, at, request, receivers })
-            return { outcome, message, reactions: yield* repo.list(message, agent.id) }
-          }))
+            return { message, outcome: yield* run(message, { agentId: agent.id, messageId, emoji, at, request }) }
+          })))
           if (outcome.changed) {
             const { conversationId: conversation_id } = message
             notify(agent, conversation_id, {
@@ -106,7 +104,7 @@ export class Reactions extends Context.Service<Reactions, {
               added
             }, outcome.told)
           }
-          return { isThere: outcome.changed || outcome.known, reactions }
+          return { isThere: outcome.changed || outcome.known, reactions: yield* repo.list(message, agent.id) }
         })
 
       return Reactions.of({

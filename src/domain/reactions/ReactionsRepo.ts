@@ -14,6 +14,12 @@ export const reactionsOf = (agent: string): string =>
   ) of_message
 )`
 
+/** SQL condition: whether the agent has not hidden this message. The planner would turn an EXISTS into a join of all hides. */
+const unhidden = (agent: string, conversation: string, seq: string): string =>
+  `(
+  SELECT true FROM hidden_messages h WHERE h.agent_id = ${agent} AND h.conversation_id = ${conversation} AND h.seq = ${seq}
+) IS NULL`
+
 /**
  * The message `$1` if its history shows it to the agent `$2`. The lock keeps other reactions to the message waiting, so that its
  * limits are exact.
@@ -27,27 +33,29 @@ SELECT m.conversation_id AS "conversationId", m.seq, p.counterparty_id AS "count
   ) AS blocked
 FROM messages m JOIN participants p ON p.agent_id = $2 AND p.conversation_id = m.conversation_id
 WHERE m.id = $1 AND m.seq > p.hidden_through
-  AND NOT EXISTS (
-    SELECT FROM hidden_messages h WHERE h.agent_id = $2 AND h.conversation_id = m.conversation_id AND h.seq = m.seq
-  )
+  AND ${unhidden("$2", "m.conversation_id", "m.seq")}
 FOR NO KEY UPDATE OF m`
 
-/** Notifies those of the agents `$6` who see the message, if `changed` has a row. The webhooks of the reacting agent get none. */
+/**
+ * The participants who see the message, if `changed` has a row; with `$6`, across a block, only the agent `$3` itself. Its
+ * webhooks get nothing, and neither do those of agents that mute it or the conversation.
+ */
 const told = (isAdded: boolean): string => `
 told AS MATERIALIZED (
-  SELECT p.agent_id FROM changed, unnest($6::text[]) receiver
-  JOIN participants p ON p.agent_id = receiver AND p.conversation_id = $1
-  WHERE $2 > p.hidden_through AND NOT EXISTS (
-    SELECT FROM hidden_messages h WHERE h.agent_id = p.agent_id AND h.conversation_id = $1 AND h.seq = $2
-  )
+  SELECT p.agent_id FROM changed
+  JOIN LATERAL (
+    SELECT agent_id, hidden_through FROM participants WHERE conversation_id = $1 OFFSET 0
+  ) p ON $2 > p.hidden_through AND (NOT $6::boolean OR p.agent_id = $3)
+  WHERE ${unhidden("p.agent_id", "$1", "$2")}
 ), posted AS (${
   intoOutbox(
     "message.reaction",
     `SELECT t.agent_id, $5::bigint AS at, $8::text AS request, json_build_object(
       'message_id', $7::text, 'conversation_id', $1::text, 'by', $3::text, 'emoji', $4::text, 'added', ${isAdded}
     )::text AS subject
-    FROM told t JOIN agents a ON a.id = t.agent_id
-    WHERE t.agent_id <> $3 AND ${mayHook("a", "message.reaction")} AND ${unmuted("t.agent_id", "$3", "$1", "$5")}`
+    FROM told t
+    JOIN LATERAL (SELECT * FROM agents WHERE id = t.agent_id OFFSET 0) a ON ${mayHook("a", "message.reaction")}
+    WHERE t.agent_id <> $3 AND ${unmuted("t.agent_id", "$3", "$1", "$5")}`
   )
 })`
 
@@ -94,8 +102,6 @@ export interface ReactionChange {
   readonly at: number
   /** The id of the request. */
   readonly request: string | null
-  /** The agents to notify, if they see the message. */
-  readonly receivers: ReadonlyArray<string>
 }
 
 /** Whether the change changed anything, whether the reaction was there before, and which agents are to be notified. */
@@ -133,7 +139,7 @@ export class ReactionsRepo extends Context.Service<ReactionsRepo, {
             change.agentId,
             change.emoji,
             change.at,
-            change.receivers,
+            message.blocked,
             change.messageId,
             change.request
           ]),

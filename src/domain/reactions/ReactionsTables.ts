@@ -10,7 +10,8 @@ RETURNING seq`
 export const reactionsTables: ReadonlyArray<OwnedTable> = [
   {
     table: "reactions",
-    retention: { withMessage: "t.conversation_id = m.conversation_id AND t.seq = m.seq" },
+    // Messages are removed from the beginning. A reaction that was committed meanwhile is removed with the next ones.
+    retention: { withMessage: "t.conversation_id = m.conversation_id AND t.seq <= m.seq" },
     deletion: "keeps",
     erasure: { removes: ["traces"], keeps: [], batch: { name: "erase_reactions", text: ERASE_REACTIONS } },
     exports: [

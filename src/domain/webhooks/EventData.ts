@@ -1,11 +1,14 @@
 import { Agents } from "#domain/agents/Agents"
 import { Deliveries } from "#domain/deliveries/Deliveries"
+import { toOutcomeChange } from "#domain/deliveries/OutcomeChange"
+import { Outcomes } from "#domain/deliveries/Outcomes"
 import { toReadReceipt } from "#domain/deliveries/ReadReceipt"
 import { toGroupInvite } from "#domain/groups/Invite"
 import { toGroupDeletion } from "#domain/memberships/GroupDeletion"
 import { GroupReads } from "#domain/memberships/GroupReads"
 import { messageJson } from "#domain/messages/Message"
 import type { WebhookEvent } from "#domain/messages/Outbox"
+import { OutcomeState } from "#domain/messages/Outcome"
 import type { ReactionEvent } from "#domain/messages/Reaction"
 import { iso } from "#infrastructure/wire/Text"
 import type { Unavailable } from "#infrastructure/wire/WireError"
@@ -19,6 +22,14 @@ const ReadSubject = Schema.fromJsonString(Schema.Struct({
   reader: Schema.String,
   at: Schema.Int,
   through_seq: Schema.Int
+}))
+const OutcomeSubject = Schema.fromJsonString(Schema.Struct({
+  message_id: Schema.String,
+  conversation_id: Schema.String,
+  seq: Schema.Int,
+  by: Schema.String,
+  state: OutcomeState,
+  at: Schema.Int
 }))
 const BlockedSubject = Schema.fromJsonString(Schema.Struct({ by: Schema.String, at: Schema.Int }))
 
@@ -58,6 +69,7 @@ export class EventData extends Context.Service<EventData, {
     Effect.gen(function*() {
       const agents = yield* Agents
       const deliveries = yield* Deliveries
+      const outcomes = yield* Outcomes
       const groupReads = yield* GroupReads
       const handleOf = (id: string) => Effect.map(agents.byIds([id]), (found) => found.get(id)?.handle ?? "")
 
@@ -76,6 +88,18 @@ export class EventData extends Context.Service<EventData, {
         return toReadReceipt(
           { messageId: message_id, conversationId: conversation_id, seq, throughSeq: through_seq, at },
           yield* handleOf(reader)
+        )
+      })
+
+      /** The reason is read from the stored outcome. If the outcome is in another state by now, the event has no reason. */
+      const outcome = Effect.fnUntraced(function*(subject: string) {
+        const { at, by, conversation_id, message_id, seq, state } = Schema.decodeUnknownSync(OutcomeSubject)(subject)
+        const stored = yield* outcomes.find(by, { conversationId: conversation_id, seq })
+        if (stored === undefined) return undefined
+        const reason = stored.state === state ? stored.reason : null
+        return toOutcomeChange(
+          { messageId: message_id, conversationId: conversation_id, outcome: { state, reason, at } },
+          yield* handleOf(by)
         )
       })
 
@@ -109,6 +133,8 @@ export class EventData extends Context.Service<EventData, {
             return read(subject)
           case "message.reaction":
             return reaction(subject)
+          case "message.outcome":
+            return outcome(subject)
           case "contact.blocked":
             return blocked(subject)
           case "group.invite.received":

@@ -41,7 +41,7 @@ export const removed: ReadonlyArray<Fate> = [
   {
     what: "traces",
     words:
-      "Marks of hidden conversations and messages, single messages in groups included; its reactions to messages; stored responses to its requests; its names and descriptions in stored responses to other agents; claims to reply; counts of its new conversations; limits that were set for it."
+      "Marks of hidden conversations and messages, single messages in groups included; its reactions to messages; the outcomes of messages that it reported, with its reasons; stored responses to its requests; its names and descriptions in stored responses to other agents; claims to reply; counts of its new conversations; limits that were set for it."
   },
   { what: "notes about the erasure itself", words: "They are removed when all other steps are done." }
 ]

@@ -44,7 +44,7 @@ const metadataAfter = (metadata: string, at: number): string => {
 export class Removals extends Context.Service<Removals, {
   /**
    * Removes a message. The row keeps its id, seq, sender and times. Its content becomes empty, as no sender's can be,
-   * and its metadata say who removed it. Everything that shows messages reads the row, so retries of the send, waiting webhooks and exports show
+   * and its metadata say who removed it. The outcomes that its recipients reported lose their reasons. Everything that shows messages reads the row, so retries of the send, waiting webhooks and exports show
    * the same.
    */
   readonly message: (id: string, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
@@ -96,6 +96,9 @@ export class Removals extends Context.Service<Removals, {
             yield* wordsGone(message.conversation_id, message.seq)
             yield* query`
               DELETE FROM reactions WHERE conversation_id = ${message.conversation_id} AND seq = ${message.seq}`
+            yield* query`
+              UPDATE outcomes SET reason = NULL
+              WHERE conversation_id = ${message.conversation_id} AND seq = ${message.seq} AND reason IS NOT NULL`
             yield* audit.note({
               operator,
               action: "remove message",

@@ -1,3 +1,4 @@
+import { OutcomeChange } from "#domain/deliveries/OutcomeChange"
 import { ReadReceipt } from "#domain/deliveries/ReadReceipt"
 import { GroupInvite } from "#domain/groups/Invite"
 import { GroupDeletion } from "#domain/memberships/GroupDeletion"
@@ -28,6 +29,11 @@ export const serverFrames = {
     "message.read",
     ReadReceipt,
     "A recipient has read the agent's messages; reader and at repeat read_by and read_at."
+  ),
+  "message.outcome": frame(
+    "message.outcome",
+    OutcomeChange,
+    "A recipient has reported what it does about the agent's message: working, done or refused."
   ),
   "message.removed": frame(
     "message.removed",

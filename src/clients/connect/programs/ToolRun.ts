@@ -1,5 +1,5 @@
 import { Effect, Semaphore } from "effect"
-import { type Message, sortOut } from "../Mail.ts"
+import { causeOf, type Message, sortOut } from "../Mail.ts"
 import { type Claim, type Failure, ParleyApi } from "../ParleyApi.ts"
 import { clientMsgIdOf, isSilent, replyMetadata } from "../Reply.ts"
 import type { Outcome } from "./Outcome.ts"
@@ -63,7 +63,7 @@ export const makeSender = Effect.fnUntraced(function*(
         type: "text",
         content: { text },
         metadata: {
-          ...replyMetadata(hop, to === here ? ids : [], ids.at(-1)),
+          ...replyMetadata(hop, to === here ? ids : [], causeOf(batch)),
           ...(replyTo === undefined ? {} : { reply_to: replyTo })
         }
       })

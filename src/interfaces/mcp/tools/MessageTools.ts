@@ -2,6 +2,7 @@ import { path, query, type Refusal } from "#domain/auth/ApiCalls"
 import type { ContactCheck } from "#domain/contacts/Contact"
 import { ConversationContext, type ConversationListItem, Party } from "#domain/conversations/Conversation"
 import type { Message } from "#domain/messages/Message"
+import { OutcomeState } from "#domain/messages/Outcome"
 import { Reaction } from "#domain/messages/Reaction"
 import type { FoundMessage } from "#domain/search/SearchApi"
 import { DateTimeString } from "#infrastructure/wire/Text"
@@ -498,10 +499,12 @@ export const messageTools = [
   tool("agentchat_mark_read", {
     kind: "sets",
     own: true,
-    input: { message_id: given },
+    input: { message_id: given, outcome: optional(OutcomeState), reason: optional(Schema.String) },
     output: { ok, message_id: Schema.String },
-    run: ({ message_id }, api) =>
-      Effect.as(api.call("POST", path`/v1/messages/${message_id}/read`), { value: { ok: true as const, message_id } })
+    run: ({ message_id, ...report }, api) =>
+      Effect.as(api.call("POST", path`/v1/messages/${message_id}/read`, report), {
+        value: { ok: true as const, message_id }
+      })
   }),
   tool("agentchat_react", {
     kind: "sets",

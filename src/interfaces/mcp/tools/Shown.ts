@@ -1,5 +1,6 @@
 import { ConversationListItem } from "#domain/conversations/Conversation"
 import { Message } from "#domain/messages/Message"
+import { Outcome } from "#domain/messages/Outcome"
 import { Reaction } from "#domain/messages/Reaction"
 import { DateTimeString } from "#infrastructure/wire/Text"
 import { Schema } from "effect"
@@ -36,6 +37,10 @@ const messageFields = {
   reply_to: Schema.optionalKey(Schema.Struct({ message_id: Schema.String, parent: Nullable(Schema.Unknown) })),
   reactions: Schema.optionalKey(Schema.Array(Reaction)),
   removed: Schema.optionalKey(Schema.Struct({ by: Schema.String, at: Schema.String })),
+  /** What the recipient has reported. The reason is a text of the recipient. */
+  outcome: Schema.optionalKey(Outcome),
+  /** Present if the sender of a received message asks for its outcome. */
+  outcome_wanted: Schema.optionalKey(Schema.Literal(true)),
   sender_metadata: Schema.optionalKey(Schema.Record(Schema.String, Schema.Unknown))
 }
 
@@ -73,7 +78,7 @@ export const replyOf = (message: Raw): string | undefined => {
   return typeof id === "string" && id !== "" ? id : undefined
 }
 
-/** The metadata without what the reply says already: the message that it answers, and with which it was caused. */
+/** The metadata without `reply_to`, and without `caused_by` and `hops` if the answered message is also the cause. */
 const ownMetadata = (metadata: Raw["metadata"], replied: string | undefined): Raw["metadata"] => {
   const { reply_to: _, ...rest } = metadata
   if (replied === undefined || rest["caused_by"] !== replied) return rest
@@ -97,7 +102,10 @@ const parentOf = (message: Raw) => ({
 const fieldsOf = (message: Raw, self: string, parents: ReadonlyMap<string, Raw>) => {
   const removed = removalOf(message)
   const replied = replyOf(message)
-  const rest = removed === undefined ? ownMetadata(message.metadata, replied) : {}
+  const metadata = removed === undefined ? ownMetadata(message.metadata, replied) : {}
+  const { outcome_wanted: wanted, ...others } = metadata
+  const isWanted = wanted === true && message.sender !== self
+  const rest = isWanted ? others : metadata
   const parent = replied === undefined ? undefined : parents.get(replied)
   return {
     message_id: message.id,
@@ -113,6 +121,8 @@ const fieldsOf = (message: Raw, self: string, parents: ReadonlyMap<string, Raw>)
       : { reply_to: { message_id: replied, parent: parent === undefined ? null : parentOf(parent) } }),
     ...(message.reactions === undefined ? {} : { reactions: message.reactions }),
     ...(removed === undefined ? {} : { removed }),
+    ...(message.outcome === undefined ? {} : { outcome: message.outcome }),
+    ...(isWanted ? { outcome_wanted: true as const } : {}),
     ...(Object.keys(rest).length === 0 ? {} : { sender_metadata: rest })
   }
 }

@@ -16,6 +16,7 @@ const events = {
   "message.new": "A message arrives",
   "message.read": "A message of the agent is read",
   "message.reaction": "Somebody reacts to a message",
+  "message.outcome": "A recipient says what it does about a message of the agent",
   "group.invite.received": "An invitation to a group arrives",
   "group.deleted": "A group is deleted",
   "presence.update": "A contact's presence changes",

@@ -7,7 +7,7 @@ import { hashOf } from "../tab/Routes.js"
 import { ReactionMenu, Reactions } from "./Reactions.js"
 
 /**
- * @import { Message, Outgoing } from "../client/Wire.ts"
+ * @import { Message, Outcome, Outgoing } from "../client/Wire.ts"
  * @import { Session } from "../client/Session.js"
  */
 
@@ -22,6 +22,9 @@ const tasks = /** @type {Readonly<Record<string, readonly [text: string, kind: s
   REJECTED: ["rejected", "bad"],
   CANCELED: ["cancelled", ""]
 })
+
+/** The colour for each outcome that a recipient can report. */
+const outcomes = { working: "", done: "good", refused: "bad" }
 
 const states = { stored: "Stored", delivered: "Delivered", read: "Read" }
 
@@ -69,6 +72,11 @@ const namedBy = (session, { sender }) => sender === session.handle ? "You" : `@$
 const textOf = (message) =>
   message.content.text ??
     (message.content.attachment_id !== undefined ? "A file" : isRemoved(message) ? "A removed message" : "Data")
+/** What the recipient of a message has reported about it. @param {{ outcome: Outcome }} props */
+const OutcomeTag = ({ outcome: { at, reason, state } }) =>
+  html`<span class="outcome"><span class=${classes("state-tag", outcomes[state])} title=${exactly(at)}>${state}</span>${
+    reason === null ? null : html` <bdi>${reason}</bdi>`
+  }</span>`
 
 /** @param {{ at: string }} props */
 export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
@@ -80,8 +88,7 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {Message} props.message
  * @param {Message | undefined} props.before the message before this one
  * @param {Message | null | undefined} props.quoted the message to which this message replies; null if it is not loaded
- * @param {Message | null | undefined} props.cause the message in another conversation that made the sender write; null if
- *   it is not loaded
+ * @param {Message | undefined} props.cause the message in another conversation that made the sender write, if it is loaded
  * @param {string | undefined} props.task the state of the task that the message began
  * @param {boolean} props.marked whether the conversation was opened at this message
  * @param {boolean} props.active whether the Tab key reaches this row
@@ -118,7 +125,7 @@ export const MessageRow = (
   const tab = active ? 0 : -1
   const [isPlain, setPlain] = useState(false)
   const name = message.context?.sender.display_name
-  const hops = message.metadata["caused_by"] === undefined ? 0 : Number(message.metadata["hops"])
+  const hops = typeof message.metadata["caused_by"] === "string" ? Number(message.metadata["hops"]) : 0
   const common = {
     "data-key": id,
     "tabindex": tab,
@@ -159,13 +166,9 @@ export const MessageRow = (
       ${
     cause === undefined ?
       null :
-      html`<p class="quote">In answer to ${
-        cause === null ?
-          "a message in another conversation" :
-          html`<a tabindex=${tab} href=${
-            hashOf({ handle: session.handle, place: { id: cause.conversation_id, handle: null, at: cause.seq } })
-          }><bdi>${namedBy(session, cause)}</bdi>: <bdi>${textOf(cause)}</bdi></a>`
-      }</p>`
+      html`<p class="quote">In answer to <a tabindex=${tab} href=${
+        hashOf({ handle: session.handle, place: { id: cause.conversation_id, handle: null, at: cause.seq } })
+      }><bdi>${namedBy(session, cause)}</bdi>: <bdi>${textOf(cause)}</bdi></a></p>`
   }
       ${
     isRemoved(message)
@@ -199,6 +202,7 @@ export const MessageRow = (
       }>${states[status]}</span>`
       : null
   }
+      ${message.outcome === undefined ? null : html`<${OutcomeTag} outcome=${message.outcome} />`}
       <span class="row-actions">
         ${
     onAnswers === undefined

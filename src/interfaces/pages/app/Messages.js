@@ -130,9 +130,8 @@ export const Messages = ({ at, id, onAnswers, onReply, session }) => {
   }
   const causeOf = (/** @type {Message} */ message) => {
     const cause = message.metadata["caused_by"]
-    return typeof cause !== "string" || cause === message.metadata["reply_to"]
-      ? undefined
-      : session.conversations.histories.find(cause) ?? null
+    if (typeof cause !== "string" || cause === message.metadata["reply_to"] || byId.has(cause)) return undefined
+    return session.conversations.histories.find(cause)
   }
   const row = (/** @type {number} */ index) => {
     const message = messages[index]

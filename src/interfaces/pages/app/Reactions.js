@@ -1,4 +1,5 @@
-import { useState } from "preact/hooks"
+import { useRef, useState } from "preact/hooks"
+import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 
 /**
@@ -40,8 +41,14 @@ export const Reactions = ({ message, session, tab }) => {
  */
 export const ReactionMenu = ({ message, session, tab }) => {
   const [open, setOpen] = useState(false)
+  const toggle = useRef(/** @type {HTMLButtonElement | null} */ (null))
+  const close = () => {
+    setOpen(false)
+    toggle.current?.focus()
+  }
+  useEscape(open, close)
   const mine = new Set((message.reactions ?? []).filter(({ mine }) => mine).map(({ emoji }) => emoji))
-  return html`<button type="button" class="quiet" tabindex=${tab} aria-expanded=${open} title="An answer that wakes no agent"
+  return html`<button type="button" class="quiet" ref=${toggle} tabindex=${tab} aria-expanded=${open} title="An answer that wakes no agent"
       onClick=${() => setOpen(!open)}>React</button>
     ${
     !open ?
@@ -51,7 +58,7 @@ export const ReactionMenu = ({ message, session, tab }) => {
           html`<button type="button" class="quiet" tabindex=${tab} aria-label=${word} title=${word} aria-pressed=${
             mine.has(word)
           } onClick=${() => {
-            setOpen(false)
+            close()
             void session.react(message, word, !mine.has(word))
           }}>${words[word]}</button>`
         )

@@ -84,9 +84,12 @@ export const Thread = ({ isFront, place, session }) => {
     about.current?.focus()
   }
   useEscape(details, close)
+  /** The element that opened the answers, and gets the focus back. */
+  const opener = useRef(/** @type {Element | null} */ (null))
   const closeAnswers = () => {
     setAnswers(null)
-    thread.current?.querySelector("h2")?.focus()
+    if (opener.current instanceof HTMLElement && opener.current.isConnected) opener.current.focus()
+    else thread.current?.querySelector("h2")?.focus()
   }
   useEscape(answers !== null, closeAnswers)
   useEffect(() => {
@@ -143,7 +146,7 @@ export const Thread = ({ isFront, place, session }) => {
     ${
     answers === null
       ? null
-      : html`<${Answers} session=${session} root=${answers} onReply=${reply} onClose=${closeAnswers} />`
+      : html`<${Answers} key=${answers.id} session=${session} root=${answers} onReply=${reply} onClose=${closeAnswers} />`
   }
     ${
     place.id === null
@@ -158,6 +161,7 @@ export const Thread = ({ isFront, place, session }) => {
         /** @type {Message} */ root
       ) => {
         setDetails(false)
+        opener.current = document.activeElement
         setAnswers(root)
       }} />
         <${Typing} session=${session} id=${place.id} />`

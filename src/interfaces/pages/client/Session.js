@@ -11,11 +11,11 @@ import { Presences } from "./Presences.js"
 import { Search } from "./Search.js"
 import { AgentSocket } from "./Socket.js"
 import { StatePoll } from "./StatePoll.js"
-import { withReceipt, withRemoval } from "./Timeline.js"
+import { withOutcome, withReceipt, withRemoval } from "./Timeline.js"
 import { Timers } from "./Timers.js"
 
 /**
- * @import { Agent, Invite, Message, Outgoing, Receipt } from "./Wire.ts"
+ * @import { Agent, Invite, Message, OutcomeChange, Outgoing, Receipt } from "./Wire.ts"
  * @import { Place } from "./Conversations.js"
  * @import { Link } from "./Socket.js"
  * @import { Signal } from "@preact/signals"
@@ -74,6 +74,8 @@ export class Session {
     this.incoming = []
     /** The ids of messages whose reactions have changed, with their conversations. @type {Map<string, string>} */
     this.reactedTo = new Map()
+    /** Whether a read of reactions is under way, or begins soon. */
+    this.readsReactions = false
     /** @type {AgentSocket | undefined} */
     this.socket = undefined
     /**
@@ -174,9 +176,20 @@ export class Session {
       }
       case "message.reaction": {
         const { conversation_id: id, message_id: message } = payload
-        if (!this.conversations.histories.timelines.has(id)) return
-        if (this.reactedTo.size === 0) this.timers.later(REACTIONS_MS, () => this.readReactions())
+        const timeline = this.conversations.histories.timelines.get(id)?.peek()
+        if (timeline?.messages.some((one) => one.id === message) !== true) return
         this.reactedTo.set(message, id)
+        if (this.readsReactions) return
+        this.readsReactions = true
+        this.timers.later(REACTIONS_MS, () => this.readReactions())
+        return
+      }
+      case "message.outcome": {
+        const change = /** @type {OutcomeChange} */ (payload)
+        if (this.incoming.length > 0) this.take()
+        const timeline = this.conversations.histories.timelines.get(change.conversation_id)
+        if (timeline === undefined || change.conversation_id.startsWith("grp_")) return
+        timeline.value = withOutcome(timeline.peek(), change)
         return
       }
       case "message.removed": {
@@ -286,6 +299,9 @@ export class Session {
     this.reactedTo.clear()
     for (const [message, id] of changed)
       await this.conversations.histories.readReactions(id, message).catch(() => undefined)
+    this.readsReactions = this.reactedTo.size > 0
+    // Read again what has changed meanwhile.
+    if (this.readsReactions) this.timers.later(REACTIONS_MS, () => this.readReactions())
   }
 
   /**

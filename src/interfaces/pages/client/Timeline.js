@@ -1,4 +1,4 @@
-/** @import { Message, Reaction, Receipt } from "./Wire.ts" */
+/** @import { Message, Outcome, OutcomeChange, Reaction, Receipt } from "./Wire.ts" */
 
 /**
  * The known messages of one conversation, oldest first. `messages` has no gaps: it contains every message that this
@@ -20,15 +20,23 @@ const bySeq = (a, b) => a.seq - b.seq
 
 const rank = { stored: 0, delivered: 1, read: 2 }
 
+/** @param {Outcome | undefined} outcome */
+const outcomeRank = (outcome) => outcome === undefined ? 0 : outcome.state === "working" ? 1 : 2
+
 /**
- * Of two copies of one message, returns the copy with the later state. States only move forward.
+ * Of two copies of one message, returns the copy with the later state, with the later outcome. States and outcomes only
+ * move forward.
  * @param {Message} known
  * @param {Message} seen
+ * @returns {Message}
  */
-const later = (known, seen) =>
-  rank[seen.status] >= rank[known.status]
+const later = (known, seen) => {
+  const copy = rank[seen.status] >= rank[known.status]
     ? { ...seen, delivery_id: known.delivery_id ?? seen.delivery_id ?? null }
     : known
+  const outcome = outcomeRank(seen.outcome) >= outcomeRank(known.outcome) ? seen.outcome : known.outcome
+  return copy.outcome === outcome ? copy : { ...copy, outcome }
+}
 
 /**
  * Adds the result of a read of history. The result must have no gaps, and must touch or overlap `messages` unless
@@ -78,7 +86,13 @@ export const withLive = (timeline, message) => {
   const index = timeline.messages.findLastIndex(({ seq }) => seq <= message.seq)
   const there = timeline.messages[index]
   if (there?.id === message.id) {
-    return { ...timeline, messages: timeline.messages.with(index, later(there, message)) }
+    // A pushed message has no reactions.
+    const reactions = message.reactions ?? there.reactions
+    const copy = later(there, message)
+    return {
+      ...timeline,
+      messages: timeline.messages.with(index, reactions === undefined ? copy : { ...copy, reactions })
+    }
   }
   if (timeline.newer) return timeline
   const last = timeline.messages.at(-1)?.seq ?? 0
@@ -123,14 +137,38 @@ export const withReceipt = (timeline, receipt, own) => ({
 })
 
 /**
- * Empties a message that an operator has removed.
+ * Sets the outcome of the agent's own message in a direct conversation. Do not pass the outcome of a message in a
+ * group, because it is that of one member.
+ * @param {Timeline} timeline
+ * @param {OutcomeChange} change
+ * @returns {Timeline}
+ */
+export const withOutcome = (timeline, { at, message_id, reason, state }) => ({
+  ...timeline,
+  messages: timeline.messages.map((message) =>
+    message.id === message_id ? later(message, { ...message, outcome: { state, reason, at } }) : message
+  )
+})
+
+/**
+ * Empties a message that an operator has removed. The reason of its outcome and its reactions are removed too.
  * @param {Timeline} timeline
  * @param {string} id
  * @returns {Timeline}
  */
 export const withRemoval = (timeline, id) => {
   const emptied = (/** @type {ReadonlyArray<Message>} */ messages) =>
-    messages.map((message) => message.id === id ? { ...message, content: {}, metadata: { removed: {} } } : message)
+    messages.map((message) =>
+      message.id === id
+        ? {
+          ...message,
+          content: {},
+          metadata: { removed: {} },
+          outcome: message.outcome && { ...message.outcome, reason: null },
+          reactions: []
+        }
+        : message
+    )
   return { ...timeline, messages: emptied(timeline.messages), aside: emptied(timeline.aside) }
 }
 

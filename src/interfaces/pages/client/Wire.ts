@@ -56,6 +56,13 @@ export interface Reaction {
 
 export type State = "stored" | "delivered" | "read"
 
+/** What a recipient has reported about a message. */
+export interface Outcome {
+  readonly state: "working" | "done" | "refused"
+  readonly reason: string | null
+  readonly at: string
+}
+
 export interface Message {
   readonly id: string
   readonly conversation_id: string
@@ -73,6 +80,8 @@ export interface Message {
   readonly created_at: string
   readonly delivered_at: string | null
   readonly read_at: string | null
+  /** Absent while there is none, and on messages to groups that the agent has sent. */
+  readonly outcome?: Outcome | undefined
   readonly delivery_id?: string | null
   readonly reactions?: ReadonlyArray<Reaction>
   readonly context?: { readonly sender: Person; readonly mentions?: ReadonlyArray<string> }
@@ -180,6 +189,13 @@ export interface Mute {
   readonly target_id: string
   readonly target_handle: string | null
   readonly muted_until: string | null
+}
+
+/** A recipient of the agent's message has reported an outcome. */
+export interface OutcomeChange extends Outcome {
+  readonly message_id: string
+  readonly conversation_id: string
+  readonly handle: string
 }
 
 export interface Receipt {
