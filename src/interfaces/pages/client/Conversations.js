@@ -1,6 +1,6 @@
 import { computed, signal } from "@preact/signals"
 import { Refused, textOf } from "./Api.js"
-import { Histories } from "./Histories.js"
+import { Histories, PAGE } from "./Histories.js"
 
 /**
  * @import { Conversation, Group, Message } from "./Wire.ts"
@@ -88,7 +88,8 @@ export class Conversations {
       [...this.histories.timelines].map(([id, timeline]) =>
         id === open && at !== undefined && timeline.peek().messages.length === 0
           ? this.histories.around(id, at)
-          : this.histories.catchUp(id)
+          // No event repeats the reactions and outcomes that were given while there was no connection.
+          : this.histories.catchUp(id, PAGE)
       )
     )
   }

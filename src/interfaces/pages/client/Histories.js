@@ -10,7 +10,7 @@ import { closeGap, empty, gapAfter, withLive, without, withReactions, withRead }
  * @import { Signal } from "@preact/signals"
  */
 
-const PAGE = 50
+export const PAGE = 50
 /** How many messages are read before and after the message at which a conversation is opened. */
 const AROUND = 40
 export const LARGEST_PAGE = 200
@@ -123,15 +123,17 @@ export class Histories {
   /**
    * Reads the messages after the newest known message. If no message is known, reads the newest page.
    * @param {string} id
+   * @param {number} [again] how many known messages are read again, for their reactions and outcomes
    */
-  async catchUp(id) {
+  async catchUp(id, again = 0) {
     const timeline = this.timeline(id)
     if (this.reads.has(id) || timeline.peek().newer) return
     await this.read(id, async (valid) => {
-      for (;;) {
+      for (let before = again;; before = 0) {
         const last = timeline.peek().messages.at(-1)?.seq
         const size = last === undefined ? PAGE : LARGEST_PAGE
-        const read = await this.page(id, `limit=${size}${last === undefined ? "" : `&after_seq=${last}`}`)
+        const from = last === undefined ? "" : `&after_seq=${Math.max(0, last - before)}`
+        const read = await this.page(id, `limit=${size}${from}`)
         if (!valid()) return
         const complete = last === undefined ? read.length < size : timeline.peek().complete
         timeline.value = { ...withRead(timeline.peek(), read), complete }
