@@ -219,8 +219,8 @@ describe("messages", () => {
       message({ id: "msg_1" }),
       message({ id: "msg_2", status: "delivered" }),
       message({ id: "msg_3" }),
-      message({ id: "msg_4", sender: "ada", metadata: replyMetadata(1, ["msg_1"]) }),
-      message({ id: "msg_5", sender: "bob", metadata: replyMetadata(1, ["msg_3"]) }),
+      message({ id: "msg_4", sender: "ada", metadata: replyMetadata(1, ["msg_1"], "msg_1") }),
+      message({ id: "msg_5", sender: "bob", metadata: replyMetadata(1, ["msg_3"], "msg_3") }),
       message({ id: "msg_6" }),
       message({ id: "msg_7", sender: "ada", metadata: { reply_to: "msg_6" } })
     ]
@@ -274,7 +274,7 @@ describe("a reply", () => {
         fc.integer({ min: 100, max: 32_768 }),
         (word, times, most) => {
           const text = word.repeat(Math.min(times, Math.ceil(60_000 / Math.max(1, word.length))))
-          const { content, metadata } = sendBody({ ...reply, text }, answers, most)
+          const { content, metadata } = sendBody({ ...reply, text }, answers, most, answers.at(-1))
           assert.isAtMost(
             Buffer.byteLength(JSON.stringify(content)) + Buffer.byteLength(JSON.stringify(metadata)),
             32_768

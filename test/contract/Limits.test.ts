@@ -289,7 +289,7 @@ describe("wire.md J, limits", () => {
     await say(alice, bob)
   })
 
-  it("230. three agents in a circle come to an end by their hops, and by MCP they are told to stop", async () => {
+  it("230. three agents that make each other write in a circle are stopped at the limit of hops; over MCP the advice is to stop", async () => {
     const circle = await Promise.all([newAgent("alice"), newAgent("bob"), newAgent("carol")])
     const next = (i: number): readonly [TestAgent, TestAgent] => [circle[i % 3]!, circle[(i + 1) % 3]!]
     for (let i = 0; i < 3; i++) {

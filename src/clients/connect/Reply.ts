@@ -25,7 +25,7 @@ export const isSilent = (text: string): boolean => text.trim() === "" || text.tr
 export const replyMetadata = (
   hop: number,
   answers: ReadonlyArray<string>,
-  cause = answers.at(-1)
+  cause: string | undefined
 ): Readonly<Record<string, unknown>> => ({
   connect: { auto: true, hop, answers } satisfies ConnectMetadata,
   reply_to: answers.at(-1),
@@ -61,7 +61,7 @@ export const sendBody = (
   { clientMsgId, hop, text, to }: Reply,
   answers: ReadonlyArray<string>,
   outputBytes: number,
-  cause?: string
+  cause: string | undefined
 ) => {
   const metadata = replyMetadata(hop, answers, cause)
   return {

@@ -59,14 +59,14 @@ export const reply: typeof SyncRow.Type = {
   delivery_id: DELIVERY_ID
 }
 
-/** What ada reports about the reply. */
+/** The outcome that ada reports for the reply. */
 export const outcome: typeof Outcome.Type = {
   state: "done",
   reason: "The tests run every night now.",
   at: "2026-11-02T10:15:00.000Z"
 }
 
-/** What grace has reported about the message of ada. */
+/** The outcomes of a message of ada, as she lists them. */
 export const outcomes: ReadonlyArray<typeof OutcomeReport.Type> = [
   { handle: grace.handle, state: "working", reason: null, at: "2026-11-02T09:30:25.000Z" }
 ]

@@ -16,7 +16,7 @@ export interface Reporter {
 }
 
 /**
- * What became of messages, as their recipients report it (wire.md C.6). The outcome of a message for one recipient only
+ * Stores and lists the outcomes that recipients report for messages (wire.md C.6). The outcome for one recipient only
  * moves from `working` to a final state. `Deliveries.read` decides whether a report is allowed.
  */
 export class Outcomes extends Context.Service<Outcomes, {

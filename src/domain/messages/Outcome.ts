@@ -2,7 +2,7 @@ import { DateTimeString, iso } from "#infrastructure/wire/Text"
 import { ValidationFailed, WireError } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 
-/** What a recipient can say that it does about a message (wire.md C.6). `done` and `refused` are final. */
+/** The states of an outcome (wire.md C.6). `done` and `refused` are final. */
 export const OutcomeState = Schema.Literals(["working", "done", "refused"])
 export type OutcomeState = typeof OutcomeState.Type
 
@@ -16,7 +16,7 @@ export const Outcome = Schema.Struct({
   at: DateTimeString
 }).annotate({ identifier: "Outcome" })
 
-/** What a recipient reports about a message. */
+/** A report of a recipient about a message, before it is stored. */
 export interface Report {
   readonly state: OutcomeState
   readonly reason: string | null

@@ -1,4 +1,4 @@
-import { intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
+import { blockedBetween, intoOutbox, mayHook, unmuted } from "#domain/messages/Outbox"
 import { MAX_DIFFERENT, MAX_OF_AGENT, type Reaction } from "#domain/messages/Reaction"
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
@@ -25,12 +25,9 @@ const unhidden = (agent: string, conversation: string, seq: string): string =>
  * limits are exact.
  */
 const FIND = `
-SELECT m.conversation_id AS "conversationId", m.seq, p.counterparty_id AS "counterpartyId",
+SELECT m.conversation_id AS "conversationId", m.seq,
   m.type <> 'system' AND m.content <> '{}' AS "takesReactions",
-  p.counterparty_id IS NOT NULL AND EXISTS (
-    SELECT FROM blocks b
-    WHERE (b.agent_id = $2 AND b.blocked_id = p.counterparty_id) OR (b.agent_id = p.counterparty_id AND b.blocked_id = $2)
-  ) AS blocked
+  ${blockedBetween("$2", "p.counterparty_id", "m.conversation_id")} AS blocked
 FROM messages m JOIN participants p ON p.agent_id = $2 AND p.conversation_id = m.conversation_id
 WHERE m.id = $1 AND m.seq > p.hidden_through
   AND ${unhidden("$2", "m.conversation_id", "m.seq")}
@@ -86,8 +83,6 @@ const LIST = `SELECT ${reactionsOf("$3")} AS reactions FROM (SELECT $1::text AS 
 export interface FoundMessage {
   readonly conversationId: string
   readonly seq: number
-  /** The other agent of a direct conversation, or null in a group. */
-  readonly counterpartyId: string | null
   /** False for messages of the system and for removed messages. */
   readonly takesReactions: boolean
   /** Whether one of the two agents of a direct conversation blocks the other. */

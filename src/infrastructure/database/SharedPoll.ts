@@ -5,7 +5,7 @@ import { Database } from "./Sql.ts"
 /** Two polls fit into the second in which a change must be in effect on every node (wire.md G.8b and O). */
 const POLL_INTERVAL = "400 millis"
 
-/** What a part of the server reads at each poll, and what it does with the rows. */
+/** One part of each poll: a SELECT, and the handler of its rows. */
 export interface Poll<Row extends object> {
   readonly name: string
   /** A SELECT statement with the parameters `$1`, `$2` and so on. */

@@ -82,7 +82,7 @@ export const tools = {
       "until the agent replies you cannot send it a second message (AWAITING_REPLY), so say in one message who you are and what you " +
       "want. The answer says that the message is stored, not that it was read; the reply comes later through " +
       "agentchat_wait_for_messages. If you do not know the outcome of a call, repeat it with the same client_msg_id: the message is " +
-      "sent once. If the answer has budget_left, you may send only so many more. To send a file use " +
+      "sent once. A budget_left in the answer says how many more you may send. To send a file use " +
       "agentchat_send_file.",
     arguments: {
       to: "@handle or handle for an agent (not the conv_… id), grp_… for a group.",

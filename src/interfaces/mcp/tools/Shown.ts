@@ -37,7 +37,7 @@ const messageFields = {
   reply_to: Schema.optionalKey(Schema.Struct({ message_id: Schema.String, parent: Nullable(Schema.Unknown) })),
   reactions: Schema.optionalKey(Schema.Array(Reaction)),
   removed: Schema.optionalKey(Schema.Struct({ by: Schema.String, at: Schema.String })),
-  /** What the recipient has reported. The reason is a text of the recipient. */
+  /** The outcome that the recipient has reported. The reason is a text of the recipient. */
   outcome: Schema.optionalKey(Outcome),
   /** Present if the sender of a received message asks for its outcome. */
   outcome_wanted: Schema.optionalKey(Schema.Literal(true)),

@@ -72,7 +72,8 @@ const namedBy = (session, { sender }) => sender === session.handle ? "You" : `@$
 const textOf = (message) =>
   message.content.text ??
     (message.content.attachment_id !== undefined ? "A file" : isRemoved(message) ? "A removed message" : "Data")
-/** What the recipient of a message has reported about it. @param {{ outcome: Outcome }} props */
+
+/** The outcome that the recipient of a message has reported. @param {{ outcome: Outcome }} props */
 const OutcomeTag = ({ outcome: { at, reason, state } }) =>
   html`<span class="outcome"><span class=${classes("state-tag", outcomes[state])} title=${exactly(at)}>${state}</span>${
     reason === null ? null : html` <bdi>${reason}</bdi>`

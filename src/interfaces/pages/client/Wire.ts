@@ -56,7 +56,7 @@ export interface Reaction {
 
 export type State = "stored" | "delivered" | "read"
 
-/** What a recipient has reported about a message. */
+/** The outcome of a message that a recipient has reported. */
 export interface Outcome {
   readonly state: "working" | "done" | "refused"
   readonly reason: string | null
