@@ -10,33 +10,9 @@ import {
   type Tick,
   TICKS_PER_MS
 } from "./History.ts"
-
-/** The rules that the checker tests. The first three are columns of the table of faults. */
-export type Rule =
-  /** A send was acknowledged and not stored, or not stored for every recipient, or its envelope was closed unseen. */
-  | "lost"
-  /** A seq, an effect or a push occurs twice. */
-  | "duplicated"
-  /** Two readers, or a reader and the clock, disagree about the order of two messages. */
-  | "reordered"
-  /** A message reached an agent that was no member, or has no sender. */
-  | "recipients"
-  /** A message was accepted across a block. */
-  | "blocked"
-  /** A message was offered after its acknowledgement, or closed without one. */
-  | "acknowledged"
-  | "counters"
-  /** An operation without an answer had a part of its effect. */
-  | "half"
-  | "muted"
-  /** An operation was accepted with a dead key, or from or to an agent that must not take part. */
-  | "revoked"
-  /** An operation was refused for a reason that did not hold. */
-  | "refused"
-  /** A repeated request was answered differently from the first time. */
-  | "answer"
-  /** More was accepted than a limit allows. */
-  | "limit"
+import { checkMarks } from "./Marks.ts"
+import type { Rule } from "./Rule.ts"
+import { certainly, possibly, type Switches } from "./Switches.ts"
 
 export interface Violation {
   readonly rule: Rule
@@ -92,40 +68,6 @@ export interface Limits {
 const LENIENCE = 1.1
 
 const KEPT = 1_000
-
-/** Operations that begin a state (`on`) and end it (`off`), each in the order in which they began. */
-interface Switches {
-  readonly on: Array<Operation>
-  readonly off: Array<Operation>
-}
-
-/**
- * The latest operation whose state surely held all the time from `from` to `until`, whatever the order of overlapping
- * operations.
- */
-const certainly = ({ off, on }: Switches, from: Tick, until: Tick): Operation | undefined => {
-  let found: Operation | undefined
-  for (const one of on) {
-    if (one.invoked >= from) break
-    if (one.outcome === Outcome.Ok && one.ended < from) found = one
-  }
-  if (found === undefined) return undefined
-  for (const one of off) {
-    if (one.invoked >= until) break
-    if (one.outcome !== Outcome.Refused && one.ended > found.invoked) return undefined
-  }
-  return found
-}
-
-/** Whether the state may have held at some moment from `from` to `until`. */
-const possibly = ({ off, on }: Switches, from: Tick, until: Tick): boolean => {
-  let ended = 0
-  for (const one of off) {
-    if (one.invoked >= from) break
-    if (one.outcome === Outcome.Ok && one.ended < from) ended = one.invoked
-  }
-  return on.some((one) => one.outcome !== Outcome.Refused && one.invoked <= until && one.ended >= ended)
-}
 
 /**
  * Messages sorted by conversation and seq, and envelopes by recipient and number. A place is a position in the order of
@@ -276,6 +218,11 @@ class Check {
     this.checkEnvelopes()
     this.checkCounters()
     this.checkWhatIsShown()
+    checkMarks(this.history, this.final, {
+      blocksOf: (one, other) => [this.of(`block ${one} ${other}`), this.of(`block ${other} ${one}`)],
+      told: (operation) => this.told(operation),
+      wrong: (rule, at, line) => this.wrong(rule, at, line)
+    })
     return this.verdict()
   }
 
@@ -386,6 +333,8 @@ class Check {
       case "read":
       case "ack":
       case "hide":
+      case "react":
+      case "unreact":
         break
     }
     for (const answer of operation.answers) {

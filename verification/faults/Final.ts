@@ -1,4 +1,4 @@
-import { Bytes, Ints } from "./History.ts"
+import { Bytes, Ints, type OutcomeState } from "./History.ts"
 
 /** A system message in a group. The system messages show who was a member at each seq. */
 export interface SystemMessage {
@@ -46,6 +46,10 @@ export interface Unread {
 export const DELIVERED = 1
 export const READ = 2
 
+/** One text for an agent and a message, and for the emoji of a reaction. */
+export const markOf = (agent: number, conversation: number, seq: number, emoji = ""): string =>
+  `${agent} ${conversation} ${seq} ${emoji}`
+
 /** One number for an agent's part in a conversation. */
 export const partOf = (agent: number, conversation: number): number => agent * 0x1000000 + conversation
 
@@ -83,6 +87,10 @@ export class Final {
   readonly cutoffs = new Map<number, number>()
   /** By `partOf`, the seqs that the agent has hidden one by one. */
   readonly hidden = new Map<number, ReadonlySet<number>>()
+  /** By `markOf` with its emoji. */
+  readonly reactions = new Set<string>()
+  /** By `markOf`, what each recipient last reported. */
+  readonly outcomes = new Map<string, OutcomeState>()
   /** Inconsistencies between stored rows, one line each. */
   readonly unsound: Array<string> = []
   /** The histories that were read, of some agents and conversations. */

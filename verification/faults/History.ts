@@ -234,6 +234,9 @@ export class Sightings {
   }
 }
 
+/** What a recipient reports of a message. `done` and `refused` are final. */
+export type OutcomeState = "working" | "done" | "refused"
+
 /** An operation other than a send. `History.operations` holds them in the order in which they began. */
 export interface Operation {
   readonly kind:
@@ -252,12 +255,15 @@ export interface Operation {
     | "leave"
     /** `agent` removes `other`. */
     | "remove"
-    /** `agent` marks `seq` of `conversation` as read. */
+    /** `agent` marks `seq` of `conversation` as read, and reports `state` if there is one. */
     | "read"
     /** `agent` acknowledges all messages up to `sighting`, which a page has shown. */
     | "ack"
     /** `agent` hides `seq` of `conversation`. */
     | "hide"
+    /** `agent` reacts with `emoji` to `seq` of `conversation`. */
+    | "react"
+    | "unreact"
     /** The keys of `agent` up to `generation` are dead from here on. */
     | "rotate"
     | "suspend"
@@ -269,6 +275,8 @@ export interface Operation {
   readonly seq?: number
   readonly sighting?: number
   readonly generation?: number
+  readonly emoji?: string
+  readonly state?: OutcomeState
   readonly invoked: Tick
   /** When the outcome was known; NEVER for Unknown. */
   ended: Tick

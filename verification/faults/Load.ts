@@ -3,7 +3,15 @@ import { createHash, randomBytes } from "node:crypto"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
 import { randomOf } from "../../test/support/Random.ts"
-import { type AddressRequest, fingerprint, History, NEVER, type Operation, Outcome } from "./History.ts"
+import {
+  type AddressRequest,
+  fingerprint,
+  History,
+  NEVER,
+  type Operation,
+  Outcome,
+  type OutcomeState
+} from "./History.ts"
 import { HttpPool, type Reply } from "./HttpPool.ts"
 import { Line, type Row, sight } from "./Line.ts"
 
@@ -80,6 +88,7 @@ const MAX_LANES = 4_096
 const LOOK_MS = 500
 /** How often the sends that are due begin. */
 const BEAT_MS = 3
+const EMOJIS = ["thanks", "+1", "👀"]
 const FILLER = "The quick brown fox jumps over the lazy dog. ".repeat(4)
 
 interface Actor {
@@ -575,8 +584,8 @@ export class Load {
         if (this.random() < 0.3) this.drivers.push(this.drain(actor))
       },
       onRow: (row) => {
-        if (this.driving && row.delivery_id !== null && this.random() < 0.002)
-          this.drivers.push(this.markRead(actor, row))
+        if (!this.driving || row.delivery_id === null || this.random() >= 0.006) return
+        this.drivers.push(this.pick([this.markRead, this.react, this.report]).call(this, actor, row))
       },
       onEnd: (code) => {
         actor.lines.delete(line)
@@ -683,6 +692,46 @@ export class Load {
       seq: row.seq
     })
     await this.carryOut(operation, actor, "POST", `/v1/messages/${row.id}/read`)
+  }
+
+  /** Reacts to a message, and mostly takes the reaction back. */
+  private async react(actor: Actor, row: Row): Promise<void> {
+    if (isSystem(row)) return
+    const emoji = this.pick(EMOJIS)
+    const about = {
+      agent: actor.number,
+      conversation: this.history.conversation(row.conversation_id),
+      seq: row.seq,
+      emoji
+    }
+    const path = `/v1/messages/${row.id}/reactions/${encodeURIComponent(emoji)}`
+    await this.carryOut(this.history.operation({ kind: "react", ...about }), actor, "PUT", path)
+    if (this.random() < 0.4) return
+    await this.wait(1_000 * this.random())
+    await this.carryOut(this.history.operation({ kind: "unreact", ...about }), actor, "DELETE", path)
+  }
+
+  /** Reports what becomes of a message; some recipients report both final states at once, on two nodes. */
+  private async report(actor: Actor, row: Row): Promise<void> {
+    if (isSystem(row)) return
+    const say = (state: OutcomeState) =>
+      this.carryOut(
+        this.history.operation({
+          kind: "read",
+          agent: actor.number,
+          conversation: this.history.conversation(row.conversation_id),
+          seq: row.seq,
+          state
+        }),
+        actor,
+        "POST",
+        `/v1/messages/${row.id}/read`,
+        { outcome: state }
+      )
+    if (this.random() < 0.5) await say("working")
+    if (this.random() < 0.3) return
+    if (this.random() < 0.5) await say(this.pick(["done", "refused"]))
+    else await Promise.all([say("done"), say("refused")])
   }
 
   /** Each pair exchanges its first messages, so that either side may write. */
@@ -954,3 +1003,5 @@ WITH code AS (
 INSERT INTO pending_codes (id, code_id, created_at) VALUES ($5, $1, 0) ON CONFLICT DO NOTHING`
 
 const codeOf = (reply: Reply): string => (reply.status < 400 ? "" : /"code":"(\w+)"/.exec(reply.text)?.[1] ?? "")
+
+const isSystem = (row: Row): boolean => row.client_msg_id.startsWith("sys_")

@@ -1,6 +1,5 @@
 import { randomOf } from "../../test/support/Random.ts"
-import type { Rule } from "./Checker.ts"
-import { DELIVERED, Final, type Group, partOf, READ, type SystemMessage } from "./Final.ts"
+import { DELIVERED, Final, type Group, markOf, partOf, READ, type SystemMessage } from "./Final.ts"
 import {
   type AddressRequest,
   fingerprint,
@@ -9,10 +8,12 @@ import {
   NEVER,
   type Operation,
   Outcome,
+  type OutcomeState,
   SYSTEM,
   type Tick,
   TICKS_PER_MS
 } from "./History.ts"
+import type { Rule } from "./Rule.ts"
 
 /** The bugs that a world can have, one at a time, and the rule that each of them breaks. */
 export const BUGS = {
@@ -46,6 +47,11 @@ export const BUGS = {
   "sync does not offer what waits": "lost",
   "a send overtakes one that it came after": "reordered",
   "a read mark is lost": "lost",
+  "a reaction is lost": "lost",
+  "a reaction stays that was taken back": "half",
+  "a reaction crosses a block": "blocked",
+  "an outcome is lost": "lost",
+  "a second final outcome is accepted": "duplicated",
   "a joining has a second effect": "duplicated",
   "an acknowledging frame is forgotten": "acknowledged",
   "a key's second answer differs": "answer",
@@ -152,6 +158,8 @@ class Model {
   /** The result of the first commit of each send. */
   private readonly committed = new Map<number, Stored & { readonly talk: Talk }>()
   private readonly hidden = new Map<number, Set<number>>()
+  private readonly reactions = new Set<string>()
+  private readonly outcomes = new Map<string, OutcomeState>()
   private readonly groups: Array<Talk> = []
 
   constructor(seed: number, bug: Bug | undefined) {
@@ -459,6 +467,8 @@ class Model {
     else if (kind < 0.75) this.reconnect(agent)
     else if (kind < 0.8) this.block(agent)
     else if (kind < 0.85) this.membership()
+    else if (kind < 0.865) this.react(agent)
+    else if (kind < 0.88) this.report(agent)
     else if (kind < 0.89) this.read(agent)
     else if (kind < 0.91) this.hide(agent)
     else if (kind < 0.96) this.mute()
@@ -834,6 +844,78 @@ class Model {
     })
   }
 
+  private operationsOn(mark: string): ReadonlyArray<Operation> {
+    return this.history.operations.filter(({ agent, conversation, emoji, seq }) =>
+      conversation !== undefined && seq !== undefined && markOf(agent, conversation, seq, emoji) === mark
+    )
+  }
+
+  private react(agent: number): void {
+    const seen = this.inboxes[agent]!.filter((envelope) => envelope.seen)
+    if (seen.length === 0) return
+    const { conversation, seq } = this.pick(seen)
+    const about = { agent, conversation: conversation.number, seq, emoji: this.pick(["thanks", "+1"]) }
+    const mark = markOf(agent, conversation.number, seq, about.emoji)
+    if (this.reactions.has(mark)) return this.takeBack(about, mark)
+    this.operate({ kind: "react", ...about }, (operation) => {
+      const [one, other] = conversation.pair ?? [-1, -1]
+      const block = this.blocks.get(`${one} ${other}`) ?? this.blocks.get(`${other} ${one}`)
+      if (block !== undefined) {
+        const ended = block.outcome === Outcome.Ok ? block.ended : NEVER
+        if (ended >= operation.invoked || !this.strikes("a reaction crosses a block")) return false
+        this.biteIf(() => operation.outcome === Outcome.Ok && !this.ends(block, "unblock", operation.ended))
+      }
+      this.reactions.add(mark)
+      return true
+    }, () => {
+      if (this.strikes("a reaction is lost") && this.biteIf(() => this.operationsOn(mark).length === 1))
+        this.reactions.delete(mark)
+    })
+  }
+
+  private takeBack(about: Pick<Operation, "agent"> & Partial<Operation>, mark: string): void {
+    this.operate({ kind: "unreact", ...about }, (operation) => {
+      const stays = this.strikes("a reaction stays that was taken back") &&
+        this.biteIf(() =>
+          operation.outcome === Outcome.Ok && this.reactions.has(mark) &&
+          this.operationsOn(mark).every((one) => one.kind !== "react" || one.ended < operation.invoked)
+        )
+      if (!stays) this.reactions.delete(mark)
+      return true
+    })
+  }
+
+  private report(agent: number): void {
+    const seen = this.inboxes[agent]!.filter((envelope) => envelope.seen)
+    if (seen.length === 0) return
+    const envelope = this.pick(seen)
+    this.reportOn(agent, envelope)
+    if (this.random() < 0.7) this.later(() => this.reportOn(agent, envelope))
+  }
+
+  private reportOn(agent: number, envelope: Envelope): void {
+    const { conversation: { number: conversation }, seq } = envelope
+    const mark = markOf(agent, conversation, seq)
+    const state = this.pick<OutcomeState>(["working", "done", "refused"])
+    this.operate({ kind: "read", agent, conversation, seq, state }, (operation) => {
+      const before = this.outcomes.get(mark)
+      if (before !== undefined && before !== "working" && before !== state) {
+        if (state === "working" || !this.strikes("a second final outcome is accepted", 0.9)) return false
+        this.biteIf(() =>
+          operation.outcome === Outcome.Ok &&
+          this.operationsOn(mark).some((one) => one.state === before && one.outcome === Outcome.Ok)
+        )
+      }
+      envelope.delivered = true
+      envelope.read = true
+      this.outcomes.set(mark, state)
+      return true
+    }, () => {
+      envelope.closedAt = this.now
+      if (this.strikes("an outcome is lost") && this.biteIf(() => !this.outcomes.has(mark))) this.outcomes.delete(mark)
+    })
+  }
+
   private hide(agent: number): void {
     const seen = this.inboxes[agent]!.filter((envelope) => envelope.seen)
     if (seen.length === 0) return
@@ -1021,6 +1103,8 @@ class Model {
       final.groups.set(talk.number, group)
     }
     for (const [part, seqs] of this.hidden) final.hidden.set(part, seqs)
+    for (const mark of this.reactions) final.reactions.add(mark)
+    for (const [mark, state] of this.outcomes) final.outcomes.set(mark, state)
     this.inboxes.forEach((inbox, agent) => {
       const { envelopes } = final
       for (const { conversation, delivered, inboxNo, read, seq } of inbox) {

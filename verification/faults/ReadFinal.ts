@@ -1,6 +1,6 @@
 import { Client } from "pg"
-import { DELIVERED, Final, partOf, READ } from "./Final.ts"
-import { fingerprint, type History, Ints } from "./History.ts"
+import { DELIVERED, Final, markOf, partOf, READ } from "./Final.ts"
+import { fingerprint, type History, Ints, type OutcomeState } from "./History.ts"
 import { HttpPool, type Reply } from "./HttpPool.ts"
 
 const ROWS = 20_000
@@ -169,6 +169,27 @@ const readStored = async (client: Client, history: History, final: Final): Promi
     hidden.set(part, (hidden.get(part) ?? new Set()).add(Number(seq)))
   }
   for (const [part, seqs] of hidden) final.hidden.set(part, seqs)
+  for (
+    const [agentId, id, seq, emoji] of await query(
+      "SELECT agent_id, conversation_id, seq, emoji FROM reactions WHERE agent_id = ANY($1)",
+      [agents]
+    )
+  ) {
+    final.reactions.add(
+      markOf(history.agent(String(agentId)), history.conversation(String(id)), Number(seq), String(emoji))
+    )
+  }
+  for (
+    const [agentId, id, seq, state] of await query(
+      "SELECT recipient_id, conversation_id, seq, state FROM outcomes WHERE recipient_id = ANY($1)",
+      [agents]
+    )
+  ) {
+    final.outcomes.set(
+      markOf(history.agent(String(agentId)), history.conversation(String(id)), Number(seq)),
+      String(state) as OutcomeState
+    )
+  }
 
   for (
     const [what, id] of await query(

@@ -1,11 +1,12 @@
 import { setTimeout as pause } from "node:timers/promises"
-import { check, type Limits, type Rule } from "./Checker.ts"
+import { check, type Limits } from "./Checker.ts"
 import { contentionOf, type Fault, type Scene } from "./Fault.ts"
 import { NEVER, type Tick, TICKS_PER_MS } from "./History.ts"
 import { isAsFast, type Latency, latencyOfSends, shown as shownLatency } from "./Latency.ts"
 import { Load, LOAD_LIMITS, type LoadAgent } from "./Load.ts"
 import { outageOf } from "./Outage.ts"
 import { readFinal } from "./ReadFinal.ts"
+import type { Rule } from "./Rule.ts"
 import { COLD_CAP, type Site } from "./Site.ts"
 
 /** Agents of one round. The load needs at least 24, and more than twice the cold cap. */
