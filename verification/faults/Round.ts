@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises"
 import { check, type Limits } from "./Checker.ts"
 import { contentionOf, type Fault, type Scene } from "./Fault.ts"
-import { NEVER, type Tick, TICKS_PER_MS } from "./History.ts"
+import { NEVER, type Operation, Outcome, type Tick, TICKS_PER_MS } from "./History.ts"
 import { isAsFast, type Latency, latencyOfSends, shown as shownLatency } from "./Latency.ts"
 import { Load, LOAD_LIMITS, type LoadAgent } from "./Load.ts"
 import { outageOf } from "./Outage.ts"
@@ -145,6 +145,15 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
       `  quiet; failed ${JSON.stringify(failed)}, retried ${JSON.stringify(retried)}, refused ${
         JSON.stringify(refused)
       }, starved ${starved}`
+    )
+    const answered = (is: (operation: Operation) => boolean) =>
+      load.history.operations.filter((one) => one.outcome === Outcome.Ok && is(one)).length
+    say(
+      `  ${answered(({ kind }) => kind === "react")} reactions, ${
+        answered(({ kind }) => kind === "unreact")
+      } taken back; ${answered(({ state }) => state !== undefined)} outcomes, ${
+        load.history.operations.filter(({ code }) => code === "OUTCOME_FINAL").length
+      } refused after the final one`
     )
 
     for (const [why, count] of Object.entries({ ...retried, ...failed })) {
