@@ -3,20 +3,26 @@ import { existsSync } from "node:fs"
 import { mkdtemp, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { setTimeout as pause } from "node:timers/promises"
 import type { RegisteredAgent } from "../../test/support/RegisterAgents.ts"
 import { textsIn } from "./Checks.ts"
-import { CANARY, type Pair, type Reply, startConnection, type Subject } from "./Connection.ts"
+import { CANARY, type Connection, type Pair, type Reply, startConnection, type Subject } from "./Connection.ts"
 import { FakeModel, type Shown, type Turn } from "./FakeModel.ts"
 
 /** What the fake model does, by a word in the newest message. */
 const SILENT = "thanks-only"
 const TOOLS = "use-your-tools"
 const BY_TOOLS = "answer-by-tools"
+const AFTER_THANKS = "after-the-reaction"
+
+/** How long the check waits for a run after a reaction, in milliseconds. A message starts a run within a second or two. */
+const QUIET_MS = 15_000
 
 /** What a host did when `parley connect` started it. */
 export interface Connected {
   readonly name: string
   readonly problem: string
+  readonly figure?: string
 }
 
 /** Calls of the tools with which each host reads files and runs commands, whether or not the request offers them. */
@@ -34,7 +40,7 @@ const forbidden = (file: string, trace: string): ReadonlyArray<Extract<Turn, { r
 
 /** The newest message of the conversation is the last of these words in a request. */
 const wordIn = (text: string): string | undefined =>
-  /.*(first-question|second-question|thanks-only|use-your-tools|answer-by-tools)/s.exec(text)?.[1]
+  /.*(first-question|second-question|thanks-only|use-your-tools|answer-by-tools|after-the-reaction)/s.exec(text)?.[1]
 
 /**
  * Whether the host's user finds a trace of a run: a canary that the model saw, a hook that ran, or an MCP server that
@@ -54,6 +60,40 @@ const answerProblem = (reply: Reply | undefined, word: string, output: string): 
     ? ""
     : `the reply is ${JSON.stringify(reply?.content.text)}; ${output.slice(-300)}`
 
+/**
+ * The tester thanks for a reply by a reaction, which must start no run: the model gets no request, the connector starts
+ * nothing, and nothing waits. Then the tester writes, which must start one run.
+ */
+const thanksProblems = async (
+  { exchange, output, runs, thank, waiting }: Connection,
+  model: FakeModel,
+  reply: Reply | undefined
+): Promise<ReadonlyArray<Connected>> => {
+  const [silence, control] = ["starts no run for a reaction", "starts a run for a message after the reaction"]
+  if (reply === undefined) return [{ name: silence, problem: "there is no reply to thank for" }]
+  const [asked, started] = [model.shown.length, runs()]
+  const refused = await thank(reply)
+  await pause(QUIET_MS)
+  const [more, begun, left] = [model.shown.length - asked, runs() - started, await waiting()]
+  const quiet = more === 0 && begun === 0 && left === 0
+  const sent = performance.now()
+  const next = await exchange(AFTER_THANKS)
+  return [
+    {
+      name: silence,
+      problem: refused ||
+        (quiet ? "" : `its model got ${more} requests, ${begun} runs were started, ${left} messages wait`),
+      figure: `${QUIET_MS / 1_000} s`
+    },
+    {
+      name: control,
+      problem: answerProblem(next.reply, AFTER_THANKS, output()) ||
+        (runs() - started === 1 && model.shown.length > asked ? "" : `${runs() - started} runs were started`),
+      figure: `answered after ${((performance.now() - sent) / 1_000).toFixed(1)} s`
+    }
+  ]
+}
+
 /** Has `parley connect` start this host without tools, with a fake model, and says what went wrong. */
 const withoutTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
   const results: Array<Connected> = []
@@ -69,7 +109,8 @@ const withoutTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
     const call = word === TOOLS ? calls[made++] : undefined
     return call ?? { say: `An answer to ${word}.` }
   })
-  const { exchange, home, output, stop } = await startConnection(pair, model, { reply: "output" })
+  const connection = await startConnection(pair, model, { reply: "output" })
+  const { exchange, home, output, stop } = connection
   try {
     check(
       "is started by parley connect",
@@ -84,6 +125,7 @@ const withoutTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
           ? ""
           : "the model does not see its first answer")
     )
+    results.push(...await thanksProblems(connection, model, second.reply))
     const silent = await exchange(SILENT)
     check(
       "sends nothing for NO_REPLY",
@@ -112,22 +154,26 @@ const withoutTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
 
 /** Has `parley connect` start this host with Parley's tools, and says what went wrong. */
 const withParleysTools = async (pair: Pair): Promise<ReadonlyArray<Connected>> => {
-  let called = false
+  const called = new Set<string>()
   const model = await FakeModel.answering((text, tools) => {
+    const word = wordIn(text)
     const shown = tools.find(({ name }) => name.endsWith("agentchat_send_message"))
-    if (called || wordIn(text) !== BY_TOOLS || shown === undefined) return { say: "Done." }
-    called = true
+    if (word === undefined || called.has(word) || shown === undefined) return { say: "Done." }
+    called.add(word)
     const { definition: _, ...tool } = shown
-    return { ...tool, args: { to: `@${pair.tester.handle}`, text: `An answer to ${BY_TOOLS}.` } }
+    return { ...tool, args: { to: `@${pair.tester.handle}`, text: `An answer to ${word}.` } }
   })
-  const { exchange, home, output, stop } = await startConnection(pair, model, { reply: "tools" })
+  const connection = await startConnection(pair, model, { reply: "tools" })
+  const { exchange, home, output, stop } = connection
   try {
     const { left, reply } = await exchange(BY_TOOLS)
+    const thanked = await thanksProblems(connection, model, reply)
     return [
       {
         name: "answers with Parley's tools",
         problem: answerProblem(reply, BY_TOOLS, output()) || (left ? "the message is not acknowledged" : "")
       },
+      ...thanked.map((one) => ({ ...one, name: `${one.name}, with Parley's tools` })),
       {
         name: "offers Parley's tools and no others, and none that waits",
         problem: offeredProblem(model.shown, toolsOf(new Set(["answer"])).map(({ name }) => name))

@@ -18,6 +18,7 @@ const SECOND_MS = 1_000
 export const CANARY = "canary-in-a-file"
 
 export interface Reply {
+  readonly id: string
   readonly content: { readonly text?: string }
   readonly metadata: { readonly connect?: { readonly answers: ReadonlyArray<string> } }
 }
@@ -58,6 +59,12 @@ export interface Connection {
    * is parked.
    */
   readonly exchange: (text: string) => Promise<{ readonly reply: Reply | undefined; readonly left: boolean }>
+  /** The tester thanks for a reply by a reaction. Returns what is wrong with the answer; empty if the server stored it. */
+  readonly thank: (reply: Reply) => Promise<string>
+  /** How many messages of the tester the agent has not acknowledged. */
+  readonly waiting: () => Promise<number>
+  /** How many runs the connector has started. */
+  readonly runs: () => number
   readonly stop: () => Promise<void>
 }
 
@@ -129,7 +136,7 @@ export const startConnection = async (
   const exchange: Connection["exchange"] = async (text) => {
     const sent = await ask(tester.key, "POST", "/v1/messages", {
       to: agent.handle,
-      client_msg_id: `${host.program}-${text}`,
+      client_msg_id: `${host.program}-${more.reply}-${text}`,
       content: { text }
     }) as { readonly id: string }
     // Messages of agents that start no run wait in the inbox too.
@@ -148,6 +155,18 @@ export const startConnection = async (
     home,
     output: () => output,
     exchange,
+    thank: async ({ id }) => {
+      const answer = await ask(tester.key, "PUT", `/v1/messages/${id}/reactions/thanks`) as {
+        readonly reactions?: ReadonlyArray<{ readonly emoji: string; readonly mine: boolean }>
+      }
+      return answer.reactions?.some(({ emoji, mine }) => emoji === "thanks" && mine) === true
+        ? ""
+        : `the reaction is answered with ${JSON.stringify(answer)}`
+    },
+    waiting: async () =>
+      (await ask(agent.key, "GET", "/v1/messages/sync") as ReadonlyArray<{ readonly sender: string }>)
+        .filter(({ sender }) => sender === tester.handle).length,
+    runs: () => output.match(/^parley connect: runs /gm)?.length ?? 0,
     stop: async () => {
       child.kill("SIGTERM")
       if (child.exitCode === null) await Promise.race([once(child, "exit"), pause(RUN_MS / 10)])

@@ -20,7 +20,7 @@ them when this runs, 1.2 GB in all, into node_modules/.cache/parley-hosts. Their
 on loopback that plays a script of tool calls. Each host reads a message, answers it and is refused
 once; then two hosts at a time write to each other. What the model was shown last is checked.
 Then \`parley connect\` starts each host when mail arrives: it is resumed, silent, and without tools,
-or with those of Parley.
+or with those of Parley. A reaction to its reply starts no run, and the next message starts one.
 A host that cannot run on this machine is skipped by name. Exits with 1 if a check failed.
 
   --connect     only the part with \`parley connect\`
@@ -227,7 +227,8 @@ if (!flags.connect) {
   for (const [one, other] of pairsOf(ready)) await together(one, other)
 }
 for (const one of ready) {
-  for (const { name, problem } of await connectHost(one, url, tester)) table.check(nameOf(one.host), name, problem)
+  for (const { figure, name, problem } of await connectHost(one, url, tester))
+    table.check(nameOf(one.host), name, problem, figure)
 }
 if (chosen.length > 1 && ready.length < 2) table.row("two hosts", "write to each other", "skipped", "needs two hosts")
 
