@@ -1,17 +1,14 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
-import { chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { chmodSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { get, type IncomingMessage } from "node:http"
 import { join } from "node:path"
-import { fileURLToPath } from "node:url"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { parleyHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
-import { PROGRAM, programEnv, type Server, sharedServer, SHORT_LIVED, type TestAgent } from "../support/Server.ts"
+import { PROGRAM, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { acknowledged, acquainted, answeredBy, Machine, replies, send, stored } from "./Connectors.ts"
-
-const NODE = fileURLToPath(new URL("../../node_modules/.bin/node", import.meta.url))
+import { configure as configureAt, connect, fileOf, placesOf } from "./Processes.ts"
 
 let server: Server
 beforeAll(async () => {
@@ -21,54 +18,7 @@ afterAll(() => server?.stop())
 
 const pair = () => acquainted(server)
 
-/** The variables that say where connect.json and the journal of a machine are. */
-const placesOf = (machine: Machine) => ({
-  XDG_CONFIG_HOME: join(machine.root, "config"),
-  XDG_STATE_HOME: join(machine.root, "state")
-})
-const fileOf = (machine: Machine): string => join(machine.root, "config", "parley", "connect.json")
-
-const configure = (machine: Machine, agent: TestAgent, more: object = {}): void => {
-  mkdirSync(join(machine.root, "config", "parley"), { recursive: true })
-  const command = { new: [machine.program, "new"], resume: [machine.program, "{session}"], text: "json" }
-  const settings = {
-    key: agent.key,
-    agent: "command",
-    command,
-    allow: "all",
-    settleMs: 0,
-    retrySeconds: [0, 0],
-    ...more
-  }
-  writeFileSync(fileOf(machine), JSON.stringify({ server: server.url, agents: { [agent.handle]: settings } }), {
-    mode: 0o600
-  })
-}
-
-interface Started {
-  readonly child: ChildProcess
-  readonly output: () => string
-  readonly ended: Promise<readonly [code: number | null, signal: NodeJS.Signals | null]>
-}
-
-/** `parley connect` in a process of its own. */
-const connect = (
-  machine: Machine,
-  args: ReadonlyArray<string>,
-  env: Readonly<Record<string, string>> = {}
-): Started => {
-  const child = spawn(NODE, [...SHORT_LIVED, PROGRAM, "connect", ...args], {
-    env: { ...programEnv(), ...placesOf(machine), ...env },
-    stdio: ["ignore", "pipe", "pipe"]
-  })
-  let output = ""
-  for (const stream of [child.stdout, child.stderr])
-    stream.setEncoding("utf8").on("data", (text: string) => (output += text))
-  const kill = (): void => void child.kill("SIGKILL")
-  process.once("exit", kill)
-  child.once("close", () => process.off("exit", kill))
-  return { child, output: () => output, ended: once(child, "close") as Promise<[number | null, NodeJS.Signals | null]> }
-}
+const configure = (machine: Machine, agent: TestAgent, more?: object): void => configureAt(server, machine, agent, more)
 
 /** A subcommand in this process. */
 const here = async (machine: Machine, ...args: ReadonlyArray<string>) => {

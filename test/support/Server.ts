@@ -86,6 +86,12 @@ export const slowClock: Readonly<Record<string, string>> = {
   CLOCK_SLOWNESS: "100"
 }
 
+/** The environment of a server whose clocks both go `seconds` forward with each SIGUSR2. */
+export const leapingClock = (seconds: number): Readonly<Record<string, string>> => ({
+  NODE_OPTIONS: `--import ${new URL("ShiftedClock.js", import.meta.url).href}`,
+  CLOCK_LEAP_SECONDS: String(seconds)
+})
+
 export interface ServerOptions {
   /** Settings in addition to `RELAXED` and a free port. */
   readonly env?: Readonly<Record<string, string>>

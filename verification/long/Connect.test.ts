@@ -1,7 +1,17 @@
 import { assert, it } from "@effect/vitest"
 import { setTimeout as pause } from "node:timers/promises"
-import { type Crash, Machine, startConnector, stored } from "../../test/connect/Connectors.ts"
-import { eventually } from "../../test/support/Eventually.ts"
+import {
+  acquainted,
+  type Crash,
+  Machine,
+  replies,
+  send,
+  startConnector,
+  stored
+} from "../../test/connect/Connectors.ts"
+import { configure, connect, type Started } from "../../test/connect/Processes.ts"
+import { history } from "../../test/contract/Talk.ts"
+import { chanceFor, eventually } from "../../test/support/Eventually.ts"
 import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../../test/support/Server.ts"
 
 const CONVERSATIONS = 20
@@ -9,6 +19,8 @@ const EACH = 50
 const CONNECTORS = 2
 const MINUTE_MS = 60_000
 const SECOND_MS = 1_000
+/** How long a loop that has ended gets to send a further message. */
+const QUIET_MS = 5_000
 /** The session has a lease for so long, twice. */
 const LEASE_SECONDS = 5
 
@@ -176,3 +188,101 @@ it(
   },
   15 * MINUTE_MS
 )
+
+/** `parley connect` in a process of its own for each agent, with a command that answers every message. */
+const answering = (
+  server: Server,
+  agents: ReadonlyArray<TestAgent>,
+  settings: object
+): ReadonlyArray<Started & { readonly machine: Machine }> =>
+  agents.map((agent) => {
+    const machine = new Machine("echo Thank you.")
+    configure(server, machine, agent, { command: { new: [machine.program] }, ...settings })
+    return { ...connect(machine, []), machine }
+  })
+
+/** How often a connector has parked or ended a conversation, for this reason. */
+const parked = ({ output }: Started, why: string): number =>
+  output().split("\n").filter((line) => line.includes(`why=${why}`)).length
+
+/** What an agent sees of the messages after the first two of a conversation, in their order. */
+const loopOf = async (agent: TestAgent, conversation: string) =>
+  (await history(agent, conversation, "?after_seq=2&limit=200")).map(({ metadata, sender }) => ({
+    sender,
+    hop: (metadata["connect"] as { readonly hop: number } | undefined)?.hop,
+    hops: metadata["hops"]
+  }))
+
+const stop = async (both: ReadonlyArray<Started>): Promise<void> => {
+  for (const { child } of both) child.kill("SIGTERM")
+  for (const { ended, output } of both) assert.deepStrictEqual(await ended, [0, null], output())
+}
+
+it("two connectors that always answer each other stop after four replies, and answer the next message", async () => {
+  const server = await startServer()
+  const [ada, bob] = await acquainted(server)
+  const carol = await newAgent(server, "carol")
+  // The other settings keep their defaults.
+  const both = answering(server, [ada, bob], {})
+  const [ofAda, ofBob] = both as readonly [typeof both[number], typeof both[number]]
+  const conversation =
+    (await bob.client.sendMessage({ to: ada.handle, content: { text: "Begin" } })).message.conversation_id
+  const round = (before: number) => [
+    { sender: bob.handle, hop: undefined, hops: undefined },
+    ...[1, 2, 3, 4].map((hop) => ({ sender: hop % 2 === 1 ? ada.handle : bob.handle, hop, hops: before + hop }))
+  ]
+  /** Waits until ada's connector parks the loop for the n-th time, and asserts that it was the end. */
+  const over = async (n: number, expected: ReadonlyArray<object>): Promise<void> => {
+    await eventually("the end of the loop", () => parked(ofAda, "4 automatic replies in a row") === n || undefined)
+    await chanceFor("a further message", QUIET_MS)
+    assert.deepStrictEqual(await loopOf(ada, conversation), expected)
+    assert.deepStrictEqual([ofAda.machine.runs, ofBob.machine.runs], [2 * n, 2 * n])
+    for (const { child, output } of both)
+      assert.deepStrictEqual([child.exitCode, child.signalCode], [null, null], output())
+  }
+  await over(1, round(0))
+  // A message that no connector sent begins a new count of the connectors. The server counts on.
+  await send(bob, ada.handle, "Once more")
+  await over(2, [...round(0), ...round(4)])
+  for (const agent of [ada, bob]) {
+    const got = await replies(carol, agent, [await send(carol, agent.handle, "Are you there?")])
+    assert.deepStrictEqual(got.map(({ content }) => content.text), ["Thank you."])
+  }
+  await stop(both)
+  await server.stop()
+}, MINUTE_MS * 3)
+
+it("two connectors without a limit of their own stop at the server's limit of hops", async () => {
+  const server = await startServer({ env: { LIMITS_HOPS: "7" } })
+  const [ada, bob] = await acquainted(server)
+  const carol = await newAgent(server, "carol")
+  const unlimited = { hops: 1_000, runsPerConversationHour: 1_000, runsPerHour: 1_000, runsPerDay: 1_000 }
+  const both = answering(server, [ada, bob], unlimited)
+  const conversation =
+    (await bob.client.sendMessage({ to: ada.handle, content: { text: "Begin" } })).message.conversation_id
+  const refusal = "the server refuses the reply: TOO_MANY_HOPS"
+  await eventually("the end of the loop", () => both.some((one) => parked(one, refusal) > 0) || undefined)
+  await chanceFor("a further message", QUIET_MS)
+  assert.deepStrictEqual(await loopOf(ada, conversation), [
+    { sender: bob.handle, hop: undefined, hops: undefined },
+    ...[1, 2, 3, 4, 5, 6, 7].map((hop) => ({ sender: hop % 2 === 1 ? ada.handle : bob.handle, hop, hops: hop }))
+  ])
+  // The eighth run of the loop is bob's, whose reply is refused.
+  assert.deepStrictEqual(both.map(({ machine }) => machine.runs), [4, 4])
+  assert.deepStrictEqual(both.map((one) => parked(one, refusal)), [0, 1])
+  for (const { child, output } of both)
+    assert.deepStrictEqual([child.exitCode, child.signalCode], [null, null], output())
+  for (const agent of [ada, bob]) {
+    const got = await replies(carol, agent, [await send(carol, agent.handle, "Are you there?")])
+    assert.deepStrictEqual(got.map(({ content }) => content.text), ["Thank you."])
+  }
+  // What was refused is at its end, so a message that nothing caused is answered in the same conversation.
+  await send(ada, bob.handle, "A new question")
+  const answer = await eventually(
+    "an answer",
+    async () => (await loopOf(ada, conversation)).slice(8).find(({ sender }) => sender === bob.handle)
+  )
+  assert.deepStrictEqual([answer.hop, answer.hops], [1, 1])
+  await stop(both)
+  await server.stop()
+}, MINUTE_MS * 3)

@@ -206,6 +206,12 @@ export const makeSteps = Effect.fnUntraced(function*(settings: Settings, adapter
       ({ code }) => Effect.succeed(code)
     )
     failedCalls.delete(conversation)
+    if (sent === "TOO_MANY_HOPS") {
+      // No later reply to these messages has fewer hops. A newer message must not share their fate.
+      yield* journal.answered(conversation, ids, yield* Clock.currentTimeMillis)
+      yield* acknowledge(ids)
+      return yield* log.note("ended", { conversation, why: `the server refuses the reply: ${sent}` })
+    }
     if (typeof sent === "string") return yield* park(conversation, `the server refuses the reply: ${sent}`)
     const named = new Set(answersOf(sent.message))
     const answered = sent.replayed && named.size > 0 ? ids.filter((id) => named.has(id)) : ids
