@@ -416,7 +416,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await adas.getByRole("button", { name: "Make the group" }).click()
       await adas.getByText("@nobody-at-all was not invited").waitFor()
       await bobs.getByRole("button", { name: "Join" }).click()
-      await adas.getByText(`@${bob.handle} joined.`).first().waitFor()
+      await message(adas, `@${bob.handle} joined.`).waitFor()
       await write(bobs, "hello all")
       await message(adas, "hello all").waitFor()
       await adas.getByRole("button", { name: "Group", exact: true }).click()

@@ -461,7 +461,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await signIn(page, ada, bob!)
       const [adas, bobs] = [pane(page, ada), pane(page, bob!)]
       await bobs.getByText(`@${ada.handle} invites you to Day watch (1 member)`).waitFor()
-      await adas.getByText("The group changed").waitFor()
+      await adas.getByText(`@${ada.handle} named the group “Day watch”.`).first().waitFor()
       assert.strictEqual(await adas.getByText("You: System message").count(), 0)
       await bobs.getByRole("button", { name: "Join" }).click()
       await title(bobs, "Day watch")

@@ -1,4 +1,5 @@
 import { useState } from "preact/hooks"
+import { labels, lineOf, plainOf } from "../content/Line.js"
 import { Avatar } from "../shared/Avatar.js"
 import { classes, html } from "../shared/Html.js"
 import { briefly, counted, exactly } from "../shared/Texts.js"
@@ -22,11 +23,39 @@ export const titleOf = ({ group_name: name, participants: [other], type }) =>
 const targetOf = ({ id, participants: [other], type }) => type === "group" ? id : `@${other?.handle}`
 
 /**
- * The beginning of the last message of a conversation. A system message has no sender.
- * @param {Conversation} conversation
+ * The newest message of a conversation in one line, with its sender. A system message has no sender.
+ * @param {Session} session
+ * @param {Conversation} item
  */
-const lastOf = ({ last_message_is_own: own, last_message_preview: preview, last_message_type: type, type: kind }) =>
-  type === "system" && kind === "group" ? "The group changed" : `${own ? "You: " : ""}${preview ?? ""}`
+const lastOf = (session, item) => {
+  const { last_message_at: at, last_message_is_own: own, last_message_preview: preview, last_message_type: type } = item
+  if (at === null || type === null) return "No messages"
+  const message = session.previews.message(item)
+  const line = message === undefined
+    ? type === "text" || (type === "system" && item.type === "direct") ? plainOf(preview ?? "") : labels[type]
+    : lineOf(message, session.previews.fileName(message))
+  const sender = type === "system"
+    ? ""
+    : own
+    ? "You: "
+    : item.type === "group" && message !== undefined
+    ? `@${message.sender}: `
+    : ""
+  return `${sender}${line === "" ? labels[type] : line}`
+}
+
+/** The number of unread messages. A mention of the agent is marked. @param {{ session: Session, item: Conversation }} props */
+const Unread = ({ item, session }) => {
+  const mentions = session.previews.mentions(item)
+  const count = item.unread_count
+  return count === 0 ?
+    null :
+    html`<span class=${classes("count", mentions === 0 && "plain")} title=${
+      mentions === 0 ? undefined : `${counted(mentions, "message")} with a mention of this agent`
+    }><span class="unseen">, </span>${mentions === 0 ? null : html`<span aria-hidden="true">@</span>${" "}`}${
+      count > 999 ? "999+" : count
+    }<span class="unseen"> unread${mentions === 0 ? "" : `, ${mentions} with a mention of you`}</span></span>`
+}
 
 /** The properties of a conversation's `Avatar`. @param {Conversation} conversation */
 export const avatarOf = (conversation) =>
@@ -108,15 +137,9 @@ export const ConversationList = ({ session }) => {
                 briefly(one.last_message_at)
               }</time>`
           }</span>
-              <span class="conversation-preview"><span class="ellipsis" dir="auto">${lastOf(one)}</span>
+              <span class="conversation-preview"><span class="ellipsis" dir="auto">${lastOf(session, one)}</span>
                 ${one.id !== open && drafts.has(targetOf(one)) ? html`<small class="tag">draft</small>` : null}
-                ${
-            one.unread_count === 0
-              ? null
-              : html`<span class="count"><span class="unseen">, </span>${
-                one.unread_count > 999 ? "999+" : one.unread_count
-              }<span class="unseen"> unread</span></span>`
-          }</span>
+                <${Unread} session=${session} item=${one} /></span>
             </span>
           </button></li>`
         })

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks"
 import { Content, hasForm } from "../content/Content.js"
+import { eventText } from "../content/Line.js"
 import { classes, html } from "../shared/Html.js"
 import { clockOf, dayOf, exactly } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
@@ -27,40 +28,6 @@ const tasks = /** @type {Readonly<Record<string, readonly [text: string, kind: s
 const outcomes = { working: "", done: "good", refused: "bad" }
 
 const states = { stored: "Stored", delivered: "Delivered", read: "Read" }
-
-/** @param {Readonly<Record<string, unknown>>} data */
-const eventText = (data) => {
-  const at = (/** @type {string} */ name) =>
-    data[name] === "system"
-      ? "An operator of the server"
-      : typeof data[name] === "string"
-      ? `@${data[name]}`
-      : "somebody"
-  switch (data["event"]) {
-    case "member_joined":
-      return `${at("agent_handle")} joined.`
-    case "member_left":
-      return `${at("agent_handle")} left.`
-    case "member_removed":
-      return `${at("actor_handle")} removed ${at("agent_handle")}.`
-    case "admin_promoted":
-      return data["actor_handle"] === null
-        ? `${at("agent_handle")} is an admin now.`
-        : `${at("actor_handle")} made ${at("agent_handle")} an admin.`
-    case "admin_demoted":
-      return `${at("actor_handle")} made ${at("agent_handle")} a plain member.`
-    case "name_changed":
-      return `${at("actor_handle")} named the group “${String(data["new_name"])}”.`
-    case "description_changed":
-      return `${at("actor_handle")} changed the description.`
-    case "avatar_changed":
-      return `${at("actor_handle")} changed the picture.`
-    case "group_deleted":
-      return `${at("actor_handle")} deleted the group.`
-    default:
-      return "Something about the group changed."
-  }
-}
 
 /** Whether an operator has removed the message for all. @param {Message} message */
 const isRemoved = ({ content }) => Object.keys(content).length === 0

@@ -15,18 +15,6 @@ import { Histories, PAGE } from "./Histories.js"
  * @typedef {{ readonly id: string | null, readonly handle: string | null, readonly at?: number }} Place
  */
 
-/**
- * What the list of conversations shows for a message without text. The server uses the same words.
- * @type {Readonly<Record<Message["type"], string>>}
- */
-const labels = { text: "Message", structured: "Structured message", file: "File", system: "The group changed" }
-
-/** @param {Message} message */
-const previewOf = ({ content, type }) =>
-  (type === "text" || type === "system") && content.text !== undefined && content.text !== ""
-    ? content.text.replace(/\s+/g, " ").slice(0, 140)
-    : labels[type]
-
 /** An agent's conversations and groups, and the messages of the opened conversations. */
 export class Conversations {
   /** @param {Api} api @param {Notices} notices */
@@ -110,7 +98,7 @@ export class Conversations {
     if (before === undefined || (before.last_message_at ?? "") > message.created_at) return fresh
     const after = {
       ...before,
-      last_message_preview: previewOf(message),
+      last_message_preview: message.content.text?.slice(0, 140) ?? null,
       last_message_is_own: own,
       last_message_type: message.type,
       last_message_at: message.created_at,

@@ -8,6 +8,7 @@ import { Mentions } from "./Mentions.js"
 import { Notices } from "./Notices.js"
 import { Outbox } from "./Outbox.js"
 import { Presences } from "./Presences.js"
+import { Previews } from "./Previews.js"
 import { Search } from "./Search.js"
 import { AgentSocket } from "./Socket.js"
 import { StatePoll } from "./StatePoll.js"
@@ -45,6 +46,7 @@ export class Session {
     this.notices = new Notices(this.timers)
     this.conversations = new Conversations(this.api, this.notices)
     this.files = new Files(this.api)
+    this.previews = new Previews(this.files, this.conversations, () => this.handle)
     this.hiding = new Hiding(this.api, this.timers, this.notices, this.conversations)
     this.mentions = new Mentions(this.api, this.conversations, () => this.handle)
     this.drafts = new Drafts(() => this.handle)
@@ -136,6 +138,7 @@ export class Session {
   end() {
     this.socket?.end()
     this.timers.end()
+    this.previews.end()
     this.files.end()
   }
 
@@ -196,6 +199,7 @@ export class Session {
         if (this.incoming.length > 0) this.take()
         const timeline = this.conversations.histories.timelines.get(payload.conversation_id)
         if (timeline !== undefined) timeline.value = withRemoval(timeline.peek(), payload.message_id)
+        this.previews.forget(payload.conversation_id)
         return this.conversations.reload()
       }
       case "presence.update": {
@@ -249,6 +253,7 @@ export class Session {
     if (this.presences.typing.peek().get(id)?.has(sender)) this.presences.setTyping(id, sender, false)
     if (!own) this.hiding.undo(id)
     const fresh = this.conversations.put(message, own)
+    this.previews.put(message)
     if (fresh && message.type !== "system" && this.since !== undefined && message.created_at > this.since)
       this.onFresh(message)
   }

@@ -114,6 +114,7 @@ export interface Conversation {
   readonly last_message_is_own: boolean
   readonly last_message_type: Message["type"] | null
   readonly last_message_at: string | null
+  readonly oldest_unread_seq: number | null
   readonly newest_unread_seq: number | null
   readonly updated_at: string
   readonly unread_count: number

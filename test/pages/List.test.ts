@@ -1,0 +1,138 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { createHash } from "node:crypto"
+import type { Browser, Locator, Page } from "playwright-core"
+import { eventually } from "../support/Eventually.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
+import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+
+declare const document: { readonly documentElement: { readonly scrollWidth: number } }
+
+/** The rest of these tests: `npm run test:pages`. */
+const ALL = process.env["PAGES"] === "all"
+/** Where to keep pictures of the page, for a person to look at; undefined to keep none. */
+const PICTURES = process.env["PAGES_PICTURES"]
+
+let browser: Browser
+let server: Server
+
+const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
+  await page.goto(`${server.url}/app`)
+  await page.getByLabel("Agent's key").fill(agents.map(({ key }) => key).join(" "))
+  await page.getByRole("button", { name: "Sign in", exact: true }).click()
+  await pane(page, agents.at(-1)!).waitFor()
+}
+const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
+const rows = (at: Locator) => at.getByRole("list", { name: "Conversations" }).getByRole("button")
+const send = async (from: TestAgent, fields: object) => {
+  const answer = await from.http.post("/v1/messages", { client_msg_id: `t-${Math.random()}`, ...fields })
+  assert.include([200, 201], answer.status, `${answer}`)
+  return answer.body as { readonly id: string; readonly conversation_id: string; readonly seq: number }
+}
+const sendFile = async (from: TestAgent, to: string, filename: string, text?: string) => {
+  const bytes = Buffer.from(`The file ${filename}`)
+  const { body } = await from.http.post("/v1/uploads", {
+    to,
+    filename,
+    content_type: "text/plain",
+    size: bytes.length,
+    sha256: createHash("sha256").update(bytes).digest("hex")
+  })
+  const { attachment_id, upload_url } = body as { readonly attachment_id: string; readonly upload_url: string }
+  assert.strictEqual((await fetch(upload_url, { method: "PUT", body: bytes })).ok, true)
+  return send(from, { to, type: "file", content: { attachment_id, ...text === undefined ? {} : { text } } })
+}
+/** A group of ada and others, who have joined. */
+const groupOf = async (ada: TestAgent, name: string, ...others: ReadonlyArray<TestAgent>) => {
+  const { body } = await ada.http.post("/v1/groups", { name, member_handles: others.map(({ handle }) => handle) })
+  const { group } = body as { readonly group: { readonly id: string } }
+  for (const other of others) {
+    const invites = (await other.http.get("/v1/groups/invites")).body as ReadonlyArray<{ readonly id: string }>
+    await other.http.post(`/v1/groups/invites/${invites[0]!.id}/accept`)
+  }
+  return group.id
+}
+const talk = async (ada: TestAgent, other: TestAgent) => {
+  const { conversation_id: id } = await send(ada, { to: other.handle, content: { text: `Hello, ${other.handle}` } })
+  await send(other, { to: ada.handle, content: { text: "I am." } })
+  return id
+}
+const shows = (row: Locator, text: string) =>
+  eventually(
+    `“${text}”`,
+    async () => (await row.locator(".conversation-preview .ellipsis").textContent()) === text ? true : undefined
+  )
+const fits = async (page: Page) => assert.isAtMost(await page.evaluate(() => document.documentElement.scrollWidth), 360)
+const picture = async (page: Page, name: string) => {
+  if (PICTURES === undefined) return
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme })
+    await page.screenshot({ path: `${PICTURES}/${name}-${colorScheme}.png`, animations: "disabled" })
+  }
+}
+
+describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`, () => {
+  beforeAll(async () => {
+    ;[browser, server] = await Promise.all([launch(), sharedServer()])
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await server?.stop()
+  })
+
+  it("the list shows what was said last, after a reload too, and tells mentions from other unread messages", async () => {
+    const names = ["ada", "bob", "carl", "dora", "ed"]
+    const [ada, bob, carl, dora, ed] = await Promise.all(names.map((name) => newAgent(server, name)))
+    for (const other of [bob!, carl!, dora!, ed!]) await talk(ada!, other)
+    const lab = await groupOf(ada!, "Old name", ed!)
+    await ada!.http.patch(`/v1/groups/${lab}`, { name: "Lab" })
+    await ada!.http.post("/v1/groups", { name: "Nobody yet" })
+    await send(bob!, { to: ada!.handle, content: { text: "## Status\n\n- **green**, see `main`" } })
+    await send(bob!, { to: ada!.handle, content: { text: `Ask @${ada!.handle}. **Now**` } })
+    await sendFile(carl!, ada!.handle, "harbour map.txt")
+    await sendFile(dora!, ada!.handle, "plan.txt", "The *new* plan")
+    const crew = await groupOf(ada!, "Crew", bob!)
+    await send(bob!, { conversation_id: crew, content: { text: "Nothing for anybody" } })
+
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await signIn(page, ada!)
+    const adas = pane(page, ada!)
+    const row = (name: string) => rows(adas).filter({ has: page.locator(".conversation-title", { hasText: name }) })
+    const check = async () => {
+      await shows(row("Lab"), `@${ada!.handle} named the group “Lab”.`)
+      await shows(row("Nobody yet"), "No messages")
+      await shows(row(bob!.handle), `Ask @${ada!.handle}. Now`)
+      await shows(row(carl!.handle), "harbour map.txt")
+      await shows(row(dora!.handle), "The new plan")
+      await shows(row(ed!.handle), "I am.")
+      await shows(row("Crew"), `@${bob!.handle}: Nothing for anybody`)
+      await row(bob!.handle).getByText("3 unread, 1 with a mention of you").waitFor()
+      assert.notInclude(await row("Crew").textContent(), "mention")
+    }
+    await check()
+    assert.strictEqual(await rows(adas).locator(".count:not(.plain)").count(), 1)
+    await watched.accessible()
+    await picture(page, "list")
+    await page.emulateMedia({ colorScheme: "dark" })
+    await watched.accessible()
+    await page.reload()
+    await check()
+
+    // What is pushed is shown at once: a mention in the group, a file, a member who leaves.
+    await send(bob!, { conversation_id: crew, content: { text: `@${ada!.handle} _look_` } })
+    await shows(row("Crew"), `@${bob!.handle}: @${ada!.handle} look`)
+    await row("Crew").getByText("1 with a mention of you").waitFor()
+    await sendFile(carl!, ada!.handle, "second.txt")
+    await shows(row(carl!.handle), "second.txt")
+    await ed!.http.post(`/v1/groups/${lab}/leave`)
+    await shows(row("Lab"), `@${ed!.handle} left.`)
+    await row("Crew").click()
+    await row("Crew").locator(".count").waitFor({ state: "detached" })
+    await page.setViewportSize({ width: 360, height: 740 })
+    await page.goBack()
+    await row("Lab").waitFor()
+    await fits(page)
+    await picture(page, "list-phone")
+    await watched.close()
+  })
+})
