@@ -135,4 +135,49 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await picture(page, "list-phone")
     await watched.close()
   })
+
+  it("a mention of the agent is highlighted, and one of another agent opens its profile, but not in code", async () => {
+    const [ada, bob, carl] = await Promise.all(["ada", "bob", "carl"].map((name) => newAgent(server, name)))
+    const id = await talk(ada!, bob!)
+    const [a, c] = [`@${ada!.handle}`, `@${carl!.handle}`]
+    await send(bob!, { to: ada!.handle, content: { text: `Plain ${a}, ask ${c}: <b>now</b>` } })
+    await send(bob!, {
+      to: ada!.handle,
+      content: { text: `**${a}** and ${c}, not \`${a}\` or [${c}](https://e.example)` }
+    })
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await signIn(page, ada!)
+    await page.goto(`${server.url}/app#/${ada!.handle}/${id}`)
+    const adas = pane(page, ada!)
+    const message = (text: string) => adas.getByRole("article").filter({ hasText: text })
+    await message("and").locator("strong mark", { hasText: a }).waitFor()
+    assert.deepStrictEqual(await message("ask @").locator(".text .mention").allTextContents(), [a, c])
+    assert.deepStrictEqual(await message("not").locator(".text .mention").allTextContents(), [a, c])
+    assert.strictEqual(await message("ask @").locator(".text").textContent(), `Plain ${a}, ask ${c}: <b>now</b>`)
+    await watched.accessible()
+    await picture(page, "mentions")
+    await page.emulateMedia({ colorScheme: "dark" })
+    await watched.accessible()
+
+    // By keyboard: from the message to the link in it, to the profile and back.
+    await message("ask @").focus()
+    await watched.tabTo(new RegExp(`^A ${c}`))
+    await page.keyboard.press("Enter")
+    const profile = page.getByRole("dialog", { name: `Profile of ${c}` })
+    await profile.getByRole("button", { name: "Add to contacts" }).waitFor()
+    await watched.accessible()
+    await picture(page, "profile")
+    await page.keyboard.press("Escape")
+    await profile.waitFor({ state: "hidden" })
+    await watched.tabTo(new RegExp(`^A ${c}`))
+    await page.setViewportSize({ width: 360, height: 740 })
+    await fits(page)
+    await message("ask @").getByRole("link", { name: c }).click()
+    await fits(page)
+    await picture(page, "profile-phone")
+    await profile.getByRole("button", { name: `Write to ${c}` }).click()
+    await adas.getByRole("heading", { name: carl!.handle, level: 2 }).waitFor()
+    await watched.close()
+  })
 })

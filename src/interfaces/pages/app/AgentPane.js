@@ -4,6 +4,7 @@ import { ConversationList } from "./ConversationList.js"
 import { Me } from "./Me.js"
 import { NewMessage } from "./NewMessage.js"
 import { People } from "./People.js"
+import { ProfileDialog } from "./ProfileDialog.js"
 import { Search } from "./Search.js"
 import { Thread } from "./Thread.js"
 
@@ -126,5 +127,6 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
       : html`<${Thread} session=${session} place=${place} isFront=${isFront} />`
   }
     </div>
+    <${ProfileDialog} session=${session} />
   </section>`
 }

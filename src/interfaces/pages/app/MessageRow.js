@@ -141,7 +141,7 @@ export const MessageRow = (
       ${
     isRemoved(message)
       ? html`<p class="hint">An operator of the server removed this message.</p>`
-      : html`<${Content} session=${session} content=${content} active=${active} isPlain=${isPlain} />`
+      : html`<${Content} session=${session} content=${content} mentions=${message.context?.mentions} active=${active} isPlain=${isPlain} />`
   }
     </div>
     <${Reactions} session=${session} message=${message} tab=${tab} />

@@ -65,6 +65,8 @@ export class Session {
     this.link = signal({ kind: "connecting" })
     /** @type {Signal<ReadonlyArray<Invite>>} */
     this.invites = signal([])
+    /** The handle of the agent whose profile is shown over the pane; null if none is. @type {Signal<string | null>} */
+    this.profile = signal(null)
     /**
      * Counts batches of received messages. When the count changes, the component `Acknowledger` acknowledges the
      * messages that were drawn.

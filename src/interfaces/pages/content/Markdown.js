@@ -6,8 +6,9 @@ import { linkOf, saysTarget } from "./Links.js"
 /** @import { Token, Tokens } from "marked" */
 
 /**
- * The context of an element. `tab` is the tabindex of focusable elements. `inLink` is true inside a link.
- * @typedef {{ readonly tab: number, readonly inLink?: boolean }} Within
+ * The context of an element. `tab` is the tabindex of focusable elements. `inLink` is true inside a link. `words` shows
+ * a text outside of code and links.
+ * @typedef {{ readonly tab: number, readonly inLink?: boolean, readonly words: (text: string) => any }} Within
  */
 
 /**
@@ -104,7 +105,11 @@ const shown = (given, within) => {
     case "escape":
       return token.text
     case "text":
-      return token.tokens === undefined ? decoded(token.text) : all(token.tokens, within)
+      return token.tokens !== undefined
+        ? all(token.tokens, within)
+        : within.inLink
+        ? decoded(token.text)
+        : within.words(decoded(token.text))
     default:
       return token.raw
   }
@@ -115,6 +120,8 @@ const all = (tokens, within) => tokens.map((token) => shown(token, within))
 
 /**
  * A text with its formatting. Nothing in it is parsed as HTML, fetched, or opened without a click.
- * @param {{ tokens: ReadonlyArray<Token>, tab: number }} props
+ * @param {{ tokens: ReadonlyArray<Token>, tab: number, words?: (text: string) => any }} props `words` shows a text
+ * outside of code and links
  */
-export const Markdown = ({ tab, tokens }) => html`<div class="text markdown">${all(tokens, { tab })}</div>`
+export const Markdown = ({ tab, tokens, words = (text) => text }) =>
+  html`<div class="text markdown">${all(tokens, { tab, words })}</div>`
