@@ -4,13 +4,22 @@ import * as fc from "fast-check"
 import { readdirSync, readFileSync } from "node:fs"
 import { Api } from "../../src/interfaces/pages/client/Api.js"
 import { MAX_FILE, upload } from "../../src/interfaces/pages/client/Files.js"
-import { excerptOf, queryOf } from "../../src/interfaces/pages/client/Search.js"
+import {
+  everything,
+  excerptOf,
+  isInside,
+  isNamed,
+  limitsIn,
+  queryOf
+} from "../../src/interfaces/pages/client/Search.js"
 import { sizeOf } from "../../src/interfaces/pages/shared/Texts.js"
 import { wordsOf } from "../../src/interfaces/pages/tab/Alerts.js"
+import { type Choice, chosenBy } from "../../src/interfaces/pages/tab/Choices.js"
 import { completed, mentionAt, offered } from "../../src/interfaces/pages/tab/Mentions.js"
 import { hashOf, isStep, routeOf } from "../../src/interfaces/pages/tab/Routes.js"
 import { store, stored } from "../../src/interfaces/pages/tab/Stored.js"
 import { tabTitle } from "../../src/interfaces/pages/tab/TabTitle.js"
+import { message } from "./Messages.ts"
 
 const handle = fc.stringMatching(/^[a-z][a-z0-9-]{2,20}$/)
 const id = fc.stringMatching(/^(conv|grp)_[\w-]{16}$/)
@@ -238,5 +247,51 @@ describe("a search", () => {
         }
       )
     )
+  })
+})
+
+describe("the limits of a search", () => {
+  it("are parameters of the API, with both days included, and select the same messages on the page", () => {
+    assert.strictEqual(limitsIn(everything), "")
+    const limits = { conversation: "conv_1", from: "@Bob ", after: "2026-11-01", before: "2026-11-02" }
+    const parameters = new URLSearchParams(limitsIn(limits))
+    assert.strictEqual(parameters.get("conversation_id"), "conv_1")
+    assert.strictEqual(parameters.get("from"), "bob")
+    const [after, before] = [Date.parse(parameters.get("after")!), Date.parse(parameters.get("before")!)]
+    assert.strictEqual(before - after, 48 * 3_600_000 + 1)
+    const at = (time: number, fields = {}) => message(1, { created_at: new Date(time).toISOString(), ...fields })
+    assert.isTrue(isInside(limits, at(after + 1)))
+    assert.isTrue(isInside(limits, at(before - 1)))
+    assert.isFalse(isInside(limits, at(after)))
+    assert.isFalse(isInside(limits, at(before)))
+    assert.isFalse(isInside(limits, at(before - 1, { sender: "carl" })))
+    assert.isFalse(isInside(limits, at(before - 1, { conversation_id: "conv_2" })))
+    assert.isTrue(isNamed("Harbour map.PNG", "map harb"))
+    assert.isFalse(isNamed("Harbour map.PNG", "map of"))
+  })
+})
+
+describe("the switcher", () => {
+  it("offers what has a word that begins with each typed word, the best first, by kind", () => {
+    const choice = (kind: Choice["kind"], label: string, note?: string): Choice => ({
+      key: label,
+      kind,
+      label,
+      note,
+      run: () => undefined
+    })
+    const all = [
+      choice("Conversations", "Old lab", "group"),
+      choice("Conversations", "Labrador", "@lab-1"),
+      choice("Commands", "Search messages"),
+      choice("People", "Bob Lab", "@bob-two")
+    ]
+    const labels = (typed: string) => chosenBy(all, typed).map(({ label }) => label)
+    assert.deepStrictEqual(labels("lab"), ["Labrador", "Old lab", "Bob Lab"])
+    assert.deepStrictEqual(labels("@bob-t"), ["Bob Lab"])
+    assert.deepStrictEqual(labels("mess sea"), ["Search messages"])
+    assert.deepStrictEqual(labels("b lab"), ["Bob Lab"])
+    assert.deepStrictEqual(labels(""), ["Old lab", "Labrador", "Bob Lab", "Search messages"])
+    assert.deepStrictEqual(labels("ador"), [])
   })
 })

@@ -66,7 +66,10 @@ const tabs = { conversations: "Messages", people: "People", new: "New", me: "Age
  * @param {{ session: Session, isFront: boolean, onSignOut: () => void }} props
  */
 export const AgentPane = ({ isFront, onSignOut, session }) => {
-  const [tab, setTab] = useState(/** @type {keyof typeof tabs} */ ("conversations"))
+  const tab = session.view.value
+  const setTab = (/** @type {keyof typeof tabs} */ next) => {
+    session.view.value = next
+  }
   const place = session.conversations.place.value
   const me = session.me.value
   const pane = useRef(/** @type {HTMLElement | null} */ (null))

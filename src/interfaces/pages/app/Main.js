@@ -17,11 +17,13 @@ import {
   waiting
 } from "../tab/Agents.js"
 import { awaited, beginNavigation } from "../tab/Navigation.js"
+import { beginShortcuts } from "../tab/Shortcuts.js"
 import { tabTitle } from "../tab/TabTitle.js"
 import { Acknowledger, AgentPane } from "./AgentPane.js"
 import { AlertChoice } from "./AlertChoice.js"
 import { titleOf } from "./ConversationList.js"
 import { SignIn } from "./SignIn.js"
+import { Overlay } from "./Switcher.js"
 
 /** @import { Session } from "../client/Session.js" */
 
@@ -132,7 +134,8 @@ const Page = () => {
         <dialog ref=${dialog} aria-label="Add an agent" onClose=${() => adding.value = false}>
           ${adding.value ? html`<${SignIn} onKey=${signIn} />` : null}
           <button type="button" class="quiet close" aria-label="Close" onClick=${() => adding.value = false}>✕</button>
-        </dialog>`
+        </dialog>
+        <${Overlay} />`
   }
   </div>`
 }
@@ -143,6 +146,7 @@ if (root !== null) {
   render(html`<${Page} />`, root)
 }
 beginNavigation()
+beginShortcuts()
 resumeAll()
 addEventListener("pagehide", () => {
   for (const session of sessions.peek()) session.hiding.flush()

@@ -1,12 +1,13 @@
-import { useRef } from "preact/hooks"
-import { excerptOf } from "../client/Search.js"
+import { useRef, useState } from "preact/hooks"
+import { everything, excerptOf } from "../client/Search.js"
 import { useEscape } from "../shared/Escapes.js"
+import { Field } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
 import { briefly, counted, exactly } from "../shared/Texts.js"
 import { titleOf } from "./ConversationList.js"
 
 /**
- * @import { Found } from "../client/Wire.ts"
+ * @import { Found, Message } from "../client/Wire.ts"
  * @import { Session } from "../client/Session.js"
  */
 
@@ -32,6 +33,46 @@ const Hit = ({ hit, session }) => {
   </button></li>`
 }
 
+/** A message whose file has a name with the words. @param {{ session: Session, message: Message, filename: string }} props */
+const Named = ({ filename, message: { conversation_id: id, created_at: at, sender, seq }, session }) =>
+  html`<li><button type="button" class="conversation hit" data-conversation=${id} onClick=${() =>
+    session.openAt(id, seq)}>
+    <span class="conversation-text">
+      <span class="conversation-title"><bdi class="ellipsis">${filename}</bdi>
+        <time datetime=${at} title=${exactly(at)}>${briefly(at)}</time></span>
+      <span class="excerpt">A file of <bdi>${sender === session.handle ? "yours" : `@${sender}`}</bdi></span>
+    </span>
+  </button></li>`
+
+/**
+ * The fields that limit a search to a conversation, a sender and a time.
+ * @param {{ session: Session }} props
+ */
+const Limits = ({ session }) => {
+  const { search } = session
+  const limits = search.limits.value
+  const open = session.conversations.place.value?.id
+  const shown = session.conversations.list.value.filter(({ id }) => id === open || id === limits.conversation)
+  return html`<div class="search-limits" role="group" aria-label="Limits of the search">
+    <label class="field"><span>In</span><select value=${limits.conversation} onChange=${(
+    /** @type {any} */ event
+  ) => search.limit({ conversation: event.currentTarget.value })}>
+      <option value="">All conversations</option>
+      ${
+    shown.map((one) =>
+      html`<option key=${one.id} value=${one.id} selected=${one.id === limits.conversation}>${titleOf(one)}</option>`
+    )
+  }
+    </select></label>
+    <${Field} label="Sender" value=${limits.from} placeholder="handle" maxlength="64" autocomplete="off" autocapitalize="none"
+      onText=${(/** @type {string} */ from) => search.limit({ from })} />
+    <${Field} label="From" type="date" value=${limits.after} onText=${(/** @type {string} */ after) =>
+    search.limit({ after })} />
+    <${Field} label="To" type="date" value=${limits.before} onText=${(/** @type {string} */ before) =>
+    search.limit({ before })} />
+  </div>`
+}
+
 /**
  * The search field for an agent's messages. The results replace `children`. Choosing a result opens the conversation at
  * the message.
@@ -42,16 +83,22 @@ export const Search = ({ children, session }) => {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null))
   const typed = search.typed.value
   const hits = search.hits.value
+  const named = search.named.value
   const isOpen = typed.trim() !== ""
+  const [wanted, setWanted] = useState(false)
+  const isLimited = Object.values(search.limits.value).some((one) => one !== "")
+  const limits = wanted || isLimited
   const clear = () => {
+    search.limits.value = everything
     search.type("")
     box.current?.querySelector("input")?.focus()
   }
   useEscape(isOpen, clear)
   const onKey = (/** @type {KeyboardEvent} */ event) => {
+    if (event.target instanceof Element && event.target.closest(".search-limits") !== null) return
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
     if (step === undefined || !isOpen) return
-    const stops = [...box.current?.querySelectorAll("input, .hit") ?? []]
+    const stops = [...box.current?.querySelectorAll("input[type='search'], .hit") ?? []]
     const next = stops[stops.findIndex((one) => one === document.activeElement) + step]
     if (next instanceof HTMLElement) next.focus()
     event.preventDefault()
@@ -60,6 +107,16 @@ export const Search = ({ children, session }) => {
     <label class="search"><span class="unseen">Search messages</span>
       <input type="search" value=${typed} placeholder="Search messages" maxlength="200" autocomplete="off"
         onInput=${(/** @type {any} */ event) => search.type(event.currentTarget.value)} /></label>
+    ${
+    isOpen || isLimited
+      ? html`<p class="row"><button type="button" class="quiet" aria-expanded=${limits} onClick=${() => {
+        setWanted(!limits)
+        if (isLimited) search.limit(everything)
+      }}>${isLimited ? "Without limits" : "Limits"}</button></p>${
+        limits ? html`<${Limits} session=${session} />` : null
+      }`
+      : null
+  }
     <p class="unseen" role="status">${!isOpen || hits === null ? "" : counted(hits.messages.length, "message")}</p>
     ${
     search.problem.value === null
@@ -69,6 +126,15 @@ export const Search = ({ children, session }) => {
   }
     ${
     !isOpen ? children : html`
+      ${
+      named.length === 0
+        ? null
+        : html`<h3 class="label">Files</h3><ul class="conversations" aria-label="Found files">${
+          named.map(({ filename, message }) =>
+            html`<${Named} key=${message.id} session=${session} message=${message} filename=${filename} />`
+          )
+        }</ul><h3 class="label">Messages</h3>`
+    }
       ${
       hits === null ?
         html`<p class="empty">${search.busy.value ? "Searching …" : ""}</p>`

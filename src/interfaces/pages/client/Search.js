@@ -2,8 +2,10 @@ import { signal } from "@preact/signals"
 import { textOf } from "./Api.js"
 
 /**
- * @import { Found } from "./Wire.ts"
+ * @import { Found, Message } from "./Wire.ts"
  * @import { Api } from "./Api.js"
+ * @import { Conversations } from "./Conversations.js"
+ * @import { Files } from "./Files.js"
  * @import { Timers } from "./Timers.js"
  * @import { Signal } from "@preact/signals"
  */
@@ -59,6 +61,50 @@ const MOST_REPEATS = 4
 /** How many pages are read to find one with messages. */
 const MOST_PAGES = 5
 
+/** How many messages with files, and how many pages of a conversation, are read to find files by their names. */
+const MOST_FILES = 100
+const FILE_PAGES = 3
+/** The largest page of a history. */
+const LARGEST_PAGE = 200
+
+/**
+ * What a search is limited to. `conversation` is an id, `from` a handle, and `after` and `before` are days, as
+ * `2026-11-29`. An empty text is no limit. Both days are included.
+ * @typedef {{ readonly conversation: string, readonly from: string, readonly after: string, readonly before: string }} Limits
+ */
+
+/** @type {Limits} */
+export const everything = { conversation: "", from: "", after: "", before: "" }
+
+/** The time at which a day of the browser's time zone begins, or the day after it. @param {string} day @param {number} later */
+const beginOf = (day, later) => {
+  const [year = 0, month = 1, date = 1] = day.split("-").map(Number)
+  return new Date(year, month - 1, date + later)
+}
+
+/** The parameters of a search besides its words, as the end of a URL. @param {Limits} limits */
+export const limitsIn = ({ after, before, conversation, from }) =>
+  [
+    ["conversation_id", conversation],
+    ["from", from.trim().replace(/^@/, "").toLowerCase()],
+    ["after", after === "" ? "" : new Date(beginOf(after, 0).getTime() - 1).toISOString()],
+    ["before", before === "" ? "" : beginOf(before, 1).toISOString()]
+  ].filter(([, value]) => value !== "").map(([name, value = ""]) => `&${name}=${encodeURIComponent(value)}`).join("")
+
+/** Whether a message is inside the limits. @param {Limits} limits @param {Message} message */
+export const isInside = ({ after, before, conversation, from }, { conversation_id: id, created_at: at, sender }) =>
+  (conversation === "" || conversation === id) &&
+  (from.trim() === "" || from.trim().replace(/^@/, "").toLowerCase() === sender) &&
+  (after === "" || new Date(at) >= beginOf(after, 0)) && (before === "" || new Date(at) < beginOf(before, 1))
+
+/**
+ * Whether a file name contains all words.
+ * @param {string} name
+ * @param {string} typed
+ */
+export const isNamed = (name, typed) =>
+  typed.trim().toLowerCase().split(/\s+/).every((word) => name.toLowerCase().includes(word))
+
 /**
  * @typedef {{ readonly messages: Found["messages"], readonly next: string | null, readonly complete: boolean }} Hits
  */
@@ -68,10 +114,19 @@ const MOST_PAGES = 5
  * running search.
  */
 export class Search {
-  /** @param {Api} api @param {Timers} timers */
-  constructor(api, timers) {
+  /** @param {Api} api @param {Timers} timers @param {Conversations} conversations @param {Files} files */
+  constructor(api, timers, conversations, files) {
     this.api = api
     this.timers = timers
+    this.conversations = conversations
+    this.files = files
+    this.limits = signal(everything)
+    /**
+     * The messages whose file has a name with the words. The server does not search names, so these are the loaded
+     * messages, or the newest messages of the conversation that the search is limited to.
+     * @type {Signal<ReadonlyArray<{ readonly message: Message, readonly filename: string }>>}
+     */
+    this.named = signal([])
     /** What the person has typed. */
     this.typed = signal("")
     /** The search result; null before the first response. @type {Signal<Hits | null>} */
@@ -90,10 +145,58 @@ export class Search {
     this.timers.stop(this.timer)
     if (queryOf(typed) === undefined) {
       this.hits.value = null
+      this.named.value = []
       this.problem.value = null
       return
     }
     this.timer = this.timers.later(PAUSE_MS, () => void this.find())
+  }
+
+  /** Changes what the search is limited to. @param {Partial<Limits>} change */
+  limit(change) {
+    this.limits.value = { ...this.limits.peek(), ...change }
+    this.type(this.typed.peek())
+  }
+
+  /** The search that the person asks for now; undefined if the text is too short. */
+  asked() {
+    const query = queryOf(this.typed.peek())
+    return query === undefined ? undefined : `q=${encodeURIComponent(query)}${limitsIn(this.limits.peek())}`
+  }
+
+  /** The messages with a file among which the search looks for names, the newest first. */
+  async withFiles() {
+    const { histories } = this.conversations
+    const { conversation } = this.limits.peek()
+    /** @type {Array<Message>} */
+    let messages = []
+    if (conversation === "") messages = [...histories.timelines.values()].flatMap((one) => one.peek().messages)
+    else {
+      for (let pages = 0; pages < FILE_PAGES; pages++) {
+        const first = messages[0]
+        const page = await histories.page(
+          conversation,
+          `limit=${LARGEST_PAGE}${first === undefined ? "" : `&before_seq=${first.seq}`}`
+        )
+        messages = [...page, ...messages]
+        if (page.length < LARGEST_PAGE) break
+      }
+    }
+    return messages.filter((one) => one.content.attachment_id !== undefined && isInside(this.limits.peek(), one))
+      .toSorted((a, b) => b.created_at.localeCompare(a.created_at)).slice(0, MOST_FILES)
+  }
+
+  /** Finds files by their names. */
+  async findFiles() {
+    const asked = this.asked()
+    const typed = this.typed.peek()
+    const found = []
+    for (const message of await this.withFiles().catch(() => [])) {
+      if (asked === undefined || asked !== this.asked()) return
+      const info = await this.files.info(message.content.attachment_id ?? "").catch(() => undefined)
+      if (info !== undefined && isNamed(info.filename, typed)) found.push({ message, filename: info.filename })
+    }
+    if (asked === this.asked()) this.named.value = found
   }
 
   /**
@@ -102,6 +205,7 @@ export class Search {
    */
   find(repeats = 0) {
     this.timers.stop(this.timer)
+    if (repeats === 0) void this.findFiles()
     return this.ask(null, (found) => {
       this.hits.value = { messages: found.messages, next: found.next_cursor, complete: found.complete }
       if (!found.complete && repeats < MOST_REPEATS)
@@ -128,10 +232,10 @@ export class Search {
    * @param {(found: Found) => void} onFound not called if the person has changed the text meanwhile
    */
   ask(cursor, onFound) {
-    const query = queryOf(this.typed.peek())
-    const current = () => query !== undefined && query === queryOf(this.typed.peek())
+    const asked = this.asked()
+    const current = () => asked !== undefined && asked === this.asked()
     this.running = this.running.then(async () => {
-      if (query === undefined || !current()) return
+      if (!current()) return
       this.busy.value = true
       try {
         /** @type {Found | undefined} */
@@ -144,9 +248,7 @@ export class Search {
           /** @type {string | null} */
           const next = found?.next_cursor ?? cursor
           found = await this.api.get(
-            `v1/messages/search?q=${encodeURIComponent(query)}${
-              next === null ? "" : `&cursor=${encodeURIComponent(next)}`
-            }`
+            `v1/messages/search?${asked}${next === null ? "" : `&cursor=${encodeURIComponent(next)}`}`
           )
         }
         if (!current() || found === undefined) return

@@ -22,6 +22,8 @@ import { Timers } from "./Timers.js"
  * @import { Signal } from "@preact/signals"
  */
 
+/** @typedef {"conversations" | "people" | "new" | "me"} View */
+
 /** How long reactions are collected before they are read, in milliseconds. */
 const REACTIONS_MS = 200
 
@@ -50,7 +52,7 @@ export class Session {
     this.hiding = new Hiding(this.api, this.timers, this.notices, this.conversations)
     this.mentions = new Mentions(this.api, this.conversations, () => this.handle)
     this.drafts = new Drafts(() => this.handle)
-    this.search = new Search(this.api, this.timers)
+    this.search = new Search(this.api, this.timers, this.conversations, this.files)
     this.presences = new Presences(this.api, this.timers)
     this.outbox = new Outbox(this.api, this.timers, (message, outgoing) => this.stored(message, outgoing))
     this.states = new StatePoll(
@@ -65,6 +67,8 @@ export class Session {
     this.link = signal({ kind: "connecting" })
     /** @type {Signal<ReadonlyArray<Invite>>} */
     this.invites = signal([])
+    /** What the pane shows beside the open conversation. @type {Signal<View>} */
+    this.view = signal("conversations")
     /** The handle of the agent whose profile is shown over the pane; null if none is. @type {Signal<string | null>} */
     this.profile = signal(null)
     /**
