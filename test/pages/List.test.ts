@@ -6,6 +6,10 @@ import { newAgent, type Server, sharedServer, type TestAgent } from "../support/
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
 
 declare const document: { readonly documentElement: { readonly scrollWidth: number } }
+declare const localStorage: {
+  readonly getItem: (name: string) => string | null
+  readonly setItem: (name: string, value: string) => void
+}
 
 /** The rest of these tests: `npm run test:pages`. */
 const ALL = process.env["PAGES"] === "all"
@@ -303,6 +307,82 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await field.fill("new")
     await page.keyboard.press("Enter")
     await adas.getByText("Make a group").waitFor()
+    await watched.close()
+  })
+
+  it("a conversation notifies of all messages, of mentions or of none; the browser keeps mentions only", async () => {
+    const [ada, bob] = await Promise.all(["ada", "bob"].map((name) => newAgent(server, name)))
+    const id = await groupOf(ada!, "Crew", bob!)
+    await send(bob!, { conversation_id: id, content: { text: "First" } })
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await page.addInitScript(() => {
+      const seen: Array<string> = []
+      class Fake {
+        static requestPermission() {
+          return Promise.resolve("granted")
+        }
+        constructor(_: string, { body }: { readonly body: string }) {
+          seen.push(body)
+        }
+        addEventListener() {}
+        close() {}
+      }
+      Object.assign(globalThis, { seen, Notification: Fake })
+      Object.assign(document, { hasFocus: () => false })
+      localStorage.setItem("parley.alerts", JSON.stringify({ notify: true, texts: true, sound: false }))
+    })
+    const seen = () => page.evaluate(() => (globalThis as unknown as { readonly seen: ReadonlyArray<string> }).seen)
+    const says = (text: string) => send(bob!, { conversation_id: id, content: { text } })
+    const notified = (text: string) =>
+      eventually(`a notification of ${text}`, async () => (await seen()).at(-1) === text ? true : undefined)
+    const unread = (count: number) =>
+      eventually(
+        `${count} in the title`,
+        async () =>
+          (await page.title()).startsWith("(") === (count > 0) &&
+            (count === 0 || (await page.title()).startsWith(`(${count}) `)) ?
+            true :
+            undefined
+      )
+    await signIn(page, ada!)
+    const adas = pane(page, ada!)
+    const choose = async (name: string) => {
+      const way = adas.getByRole("group", { name: "Notifications" }).getByRole("button", { name })
+      await way.click()
+      await adas.getByRole("group", { name: "Notifications" }).getByRole("button", { name, pressed: true }).waitFor()
+    }
+    await rows(adas).filter({ hasText: "Crew" }).click()
+    await says("Second")
+    await notified("Second")
+    await adas.getByRole("button", { name: "Group", exact: true }).click()
+    await choose("Mentions")
+    await watched.accessible()
+    await picture(page, "notify")
+    await unread(0)
+    await says("Third")
+    await says(`Fourth, @${ada!.handle}`)
+    await notified(`Fourth, @${ada!.handle}`)
+    assert.notInclude(await seen(), "Third")
+    await unread(1)
+    await page.reload()
+    await adas.locator(".conversation").getByText("mentions", { exact: true }).waitFor()
+    await says("Fifth")
+    await adas.getByRole("article").filter({ hasText: "Fifth" }).waitFor()
+    assert.deepStrictEqual(await seen(), [])
+    await adas.getByRole("button", { name: "Group", exact: true }).click()
+    await choose("None")
+    assert.strictEqual((await ada!.http.get(`/v1/mutes/conversation/${id}`)).status, 200)
+    await choose("All")
+    assert.strictEqual((await ada!.http.get(`/v1/mutes/conversation/${id}`)).status, 404)
+    await says("Sixth")
+    await notified("Sixth")
+    await choose("Mentions")
+    await adas.getByRole("button", { name: "Close" }).click()
+    await adas.getByRole("group", { name: "Views" }).getByRole("button", { name: "Agent" }).click()
+    for (let i = 0; i < 2; i++) await adas.getByRole("button", { name: "Sign out" }).click()
+    await page.getByLabel("Agent's key").waitFor()
+    assert.isNull(await page.evaluate(() => localStorage.getItem("parley.mentions-only")))
     await watched.close()
   })
 })

@@ -101,6 +101,7 @@ export const ConversationList = ({ session }) => {
   const hidden = session.hiding.waiting.value
   const drafts = session.drafts.targets.value
   const blocked = session.conversations.blocked.value
+  const mentionsOnly = session.levels.mentionsOnly.value
   const all = session.conversations.list.value.filter(({ id }) => !hidden.has(id))
   const open = session.conversations.place.value?.id
   return html`<div>
@@ -129,7 +130,13 @@ export const ConversationList = ({ session }) => {
               ? html`<small class="tag">blocked</small>`
               : null
           }
-                ${one.is_muted ? html`<small class="tag">muted</small>` : null}
+                ${
+            one.is_muted
+              ? html`<small class="tag">muted</small>`
+              : mentionsOnly.has(one.id)
+              ? html`<small class="tag" title="Notifies only of mentions">mentions</small>`
+              : null
+          }
                 ${
             one.last_message_at === null
               ? null

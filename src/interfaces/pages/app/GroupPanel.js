@@ -3,6 +3,7 @@ import { AvatarChoice } from "../account/AvatarChoice.js"
 import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
 import { Careful, OneField } from "../shared/Widgets.js"
+import { NotifyChoice } from "./NotifyChoice.js"
 
 /** @import { Session } from "../client/Session.js" */
 
@@ -93,20 +94,12 @@ export const GroupPanel = ({ id, onClose, session }) => {
       null
   }
     ${
+    session.watching || item === undefined
+      ? null
+      : html`<${NotifyChoice} session=${session} conversation=${item} />`
+  }
+    ${
     session.watching ? null : html`<p class="row">
-      ${
-      item?.is_muted === true
-        ? html`<button type="button" onClick=${() =>
-          session.notices.attempt(async () => {
-            await session.api.call("DELETE", `v1/mutes/conversation/${id}`)
-            session.conversations.change(id, { is_muted: false })
-          })}>Unmute</button>`
-        : html`<button type="button" onClick=${() =>
-          session.notices.attempt(async () => {
-            await session.api.post("v1/mutes", { target_kind: "conversation", target_id: id })
-            session.conversations.change(id, { is_muted: true })
-          })}>Mute</button>`
-    }
       <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() =>
       session.hiding.conversation(id)} />
       <${Careful} label="Leave" sure="Leave the group? You will no longer see its messages." onConfirm=${() =>

@@ -32,7 +32,7 @@ const Chip = ({ session }) => {
   const isShown = shown.value.has(session)
   const isFront = front.value === session
   const { kind } = session.link.value
-  const unread = session.conversations.unread.value
+  const unread = session.unread.value
   const chip = useRef(/** @type {HTMLElement | null} */ (null))
   useEffect(() => {
     if (isFront) chip.current?.scrollIntoView({ block: "nearest", inline: "nearest" })

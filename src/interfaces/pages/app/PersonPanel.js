@@ -5,6 +5,7 @@ import { html } from "../shared/Html.js"
 import { Skills } from "../shared/Skills.js"
 import { exactly } from "../shared/Texts.js"
 import { Careful, OneField } from "../shared/Widgets.js"
+import { NotifyChoice } from "./NotifyChoice.js"
 
 /**
  * @import { Card, Conversation } from "../client/Wire.ts"
@@ -88,6 +89,11 @@ export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) =
           await act("PATCH", `v1/contacts/${path}`, { notes: notes === "" ? null : notes })
         }} />` :
         null
+    }
+      ${
+      conversation === undefined || session.watching
+        ? null
+        : html`<${NotifyChoice} session=${session} conversation=${conversation} agentMuted=${muted} />`
     }
       <p class="row">
         ${

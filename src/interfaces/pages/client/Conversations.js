@@ -1,4 +1,4 @@
-import { computed, signal } from "@preact/signals"
+import { signal } from "@preact/signals"
 import { Refused, textOf } from "./Api.js"
 import { Histories, PAGE } from "./Histories.js"
 
@@ -28,7 +28,6 @@ export class Conversations {
     this.blocked = signal(new Set())
     /** The open thread. @type {Signal<Place | null>} */
     this.place = signal(null)
-    this.unread = computed(() => this.list.value.reduce((sum, one) => sum + (one.is_muted ? 0 : one.unread_count), 0))
     this.histories = new Histories(api, notices, (id) => this.drop(id))
     /** @type {Map<string, Signal<Group | null>>} */
     this.groups = new Map()

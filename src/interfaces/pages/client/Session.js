@@ -1,5 +1,6 @@
-import { batch, signal } from "@preact/signals"
+import { batch, computed, signal } from "@preact/signals"
 import { Drafts } from "../tab/Drafts.js"
+import { Levels } from "../tab/Levels.js"
 import { Api, textOf } from "./Api.js"
 import { Conversations } from "./Conversations.js"
 import { Files } from "./Files.js"
@@ -52,6 +53,7 @@ export class Session {
     this.hiding = new Hiding(this.api, this.timers, this.notices, this.conversations)
     this.mentions = new Mentions(this.api, this.conversations, () => this.handle)
     this.drafts = new Drafts(() => this.handle)
+    this.levels = new Levels(() => this.handle)
     this.search = new Search(this.api, this.timers, this.conversations, this.files)
     this.presences = new Presences(this.api, this.timers)
     this.outbox = new Outbox(this.api, this.timers, (message, outgoing) => this.stored(message, outgoing))
@@ -67,6 +69,18 @@ export class Session {
     this.link = signal({ kind: "connecting" })
     /** @type {Signal<ReadonlyArray<Invite>>} */
     this.invites = signal([])
+    /** How many unread messages may notify the person: none of a muted conversation. */
+    this.unread = computed(() =>
+      this.conversations.list.value.reduce(
+        (sum, one) =>
+          sum + (one.is_muted
+            ? 0
+            : this.levels.mentionsOnly.value.has(one.id)
+            ? this.previews.mentions(one)
+            : one.unread_count),
+        0
+      )
+    )
     /** What the pane shows beside the open conversation. @type {Signal<View>} */
     this.view = signal("conversations")
     /** The handle of the agent whose profile is shown over the pane; null if none is. @type {Signal<string | null>} */
@@ -102,6 +116,7 @@ export class Session {
   async begin() {
     this.me.value = await this.api.get("v1/agents/me")
     this.drafts.load()
+    this.levels.load()
     if (this.me.value?.status === "suspended") {
       this.link.value = {
         kind: "refused",
@@ -125,11 +140,12 @@ export class Session {
 
   /**
    * Ends the session. Hides on the server at once what the person has hidden, and removes the agent's drafts from the
-   * tab.
+   * tab and its choices of notifications from the browser.
    */
   signOut() {
     this.hiding.flush()
     this.drafts.forget()
+    this.levels.forget()
     this.end()
   }
 

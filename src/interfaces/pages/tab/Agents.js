@@ -17,7 +17,7 @@ export const adding = signal(false)
 /** With how many stored keys the page is still signing in. */
 export const waiting = signal(0)
 /** How many unread messages all agents have. */
-export const unread = computed(() => sessions.value.reduce((sum, one) => sum + one.conversations.unread.value, 0))
+export const unread = computed(() => sessions.value.reduce((sum, one) => sum + one.unread.value, 0))
 
 /** @param {Session} session */
 export const show = (session) =>

@@ -97,7 +97,8 @@ export const alertTo = (session, message, onOpen) => {
   const { content, conversation_id: id, sender } = message
   const here = document.visibilityState === "visible" && document.hasFocus()
   const item = session.conversations.list.peek().find((one) => one.id === id)
-  if (item?.is_muted === true || (here && session.conversations.place.peek()?.id === id)) return
+  if (item?.is_muted === true || !session.levels.permits(message)) return
+  if (here && session.conversations.place.peek()?.id === id) return
   if (sound) ring()
   if (!notify || here) return
   const group = id.startsWith("grp_") ? item?.group_name ?? "a group" : null
