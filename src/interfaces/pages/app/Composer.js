@@ -1,9 +1,10 @@
 import { useEffect, useId, useRef, useState } from "preact/hooks"
-import { textOf } from "../client/Api.js"
-import { upload } from "../client/Files.js"
+import { problemOf } from "../client/Files.js"
 import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 import { sizeOf } from "../shared/Texts.js"
+import { nothing as noDraft } from "../tab/Drafts.js"
+import { ChosenFiles, MOST_FILES, pastedFiles, useDrop } from "./ChosenFiles.js"
 import { useMentions } from "./Mentions.js"
 
 /**
@@ -31,8 +32,7 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
   const id = useId()
   const draft = session.drafts.of(target)
   const [text, setText] = useState(draft.text)
-  const [file, setFile] = useState(draft.file)
-  const [busy, setBusy] = useState(false)
+  const [files, setFiles] = useState(draft.files)
   const [problem, setProblem] = useState(/** @type {string | null} */ (null))
   const field = useRef(/** @type {HTMLTextAreaElement | null} */ (null))
   const chooser = useRef(/** @type {HTMLInputElement | null} */ (null))
@@ -40,6 +40,8 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
   const signalledAt = useRef(0)
   const first = useRef(true)
   const to = target.startsWith("@") ? { to: target.slice(1) } : { conversation_id: target }
+  const progress = session.uploads.all.value.get(target)
+  const busy = progress?.why === null
 
   useEffect(() => {
     if (replyTo !== null && !first.current) field.current?.focus()
@@ -54,7 +56,8 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
   }, [text])
 
   const size = text.length > NEAR / 4 ? bytesOf(text) : 0
-  const nothing = text.trim() === "" && file === null
+  const unready = (text.trim() === "" && files.length === 0) || busy || size > MOST ||
+    (conversation === null && files.length > 1) || files.some((file) => problemOf(file) !== null)
 
   const typed = (/** @type {string} */ next) => {
     setText(next)
@@ -69,38 +72,38 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
     }
   }
 
-  const choose = (/** @type {File | null} */ next) => {
-    setFile(next)
-    session.drafts.set(target, { ...session.drafts.of(target), file: next })
+  const choose = (/** @type {ReadonlyArray<File>} */ next) => {
+    setFiles(next)
+    session.uploads.forget(target)
+    session.drafts.set(target, { ...session.drafts.of(target), files: next })
   }
   const mentions = useMentions({ session, target, text, field, onText: typed })
+  useEffect(() => {
+    // The uploads may have ended while another conversation was open, or after this one was opened again.
+    setText(session.drafts.of(target).text)
+    setFiles(session.drafts.of(target).files)
+  }, [busy])
 
   const submit = async (/** @type {Event | undefined} */ event) => {
     event?.preventDefault()
-    if (nothing || busy || size > MOST) return
+    if (unready) return
     setProblem(null)
     const reply = replyTo?.id ?? null
-    if (file === null) {
-      session.outbox.send({ ...to, content: { text } }, text, reply)
-    } else {
-      setBusy(true)
-      try {
-        const id = await upload(session.api, to, file)
-        const words = text.trim() === "" ? {} : { text }
+    if (files.length === 0) session.outbox.send({ ...to, content: { text } }, text, reply)
+    else {
+      const ids = await session.uploads.run(target, to, files)
+      if (ids === undefined) return
+      for (const [index, id] of ids.entries()) {
+        const words = index > 0 || text.trim() === "" ? {} : { text }
         session.outbox.send(
           { ...to, type: "file", content: { ...words, attachment_id: id } },
-          text.trim() === "" ? file.name : `${text}\n${file.name}`,
-          reply
+          [words.text, files[index]?.name].filter((line) => line !== undefined).join("\n"),
+          index === 0 ? reply : null
         )
-      } catch (error) {
-        setProblem(textOf(error))
-        return
-      } finally {
-        setBusy(false)
       }
     }
-    choose(null)
-    if (chooser.current !== null) chooser.current.value = ""
+    session.drafts.set(target, noDraft)
+    setFiles([])
     typed("")
     onCancelReply()
     field.current?.focus()
@@ -110,17 +113,19 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
     if (mentions.onKey(event)) return
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) void submit(event)
   }
-  const take = (/** @type {FileList | null | undefined} */ files) => {
-    const one = files?.[0]
-    if (one !== undefined) choose(one)
+  const take = (/** @type {Iterable<File>} */ added) => {
+    const all = [...files, ...added]
+    if (busy || all.length === files.length) return
+    setProblem(
+      all.length > MOST_FILES ? `You can send at most ${MOST_FILES} files at once. The others were left out.` : null
+    )
+    choose(all.slice(0, MOST_FILES))
+    field.current?.focus()
   }
+  const over = useDrop(field, take)
 
-  return html`<form class="composer" onSubmit=${submit}
-    onDragOver=${(/** @type {DragEvent} */ event) => event.preventDefault()}
-    onDrop=${(/** @type {DragEvent} */ event) => {
-    event.preventDefault()
-    take(event.dataTransfer?.files)
-  }}>
+  return html`<form class="composer" onSubmit=${submit}>
+    ${over ? html`<p class="drop-here">Drop files here to send them</p>` : null}
     ${
     replyTo === null ?
       null :
@@ -129,30 +134,42 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
       }</bdi>
       <button type="button" class="quiet" onClick=${onCancelReply} aria-label="Do not reply to this message">✕</button></p>`
   }
-    ${
-    file === null ?
-      null :
-      html`<p class="chip"><bdi class="ellipsis">${file.name}</bdi> <small>${sizeOf(file.size)}</small>
-      <button type="button" class="quiet" disabled=${busy} onClick=${() =>
-        choose(null)} aria-label="Do not send this file">✕</button></p>`
-  }
+    <${ChosenFiles} files=${files} progress=${progress} isNew=${conversation === null} hasText=${
+    text.trim() !== ""
+  } onRemove=${(/** @type {File} */ file) => {
+    setProblem(null)
+    choose(files.filter((one) => one !== file))
+    field.current?.focus()
+  }} />
     ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
     ${mentions.list}
     <div class="composer-row">
-      <input type="file" hidden ref=${chooser} onChange=${(/** @type {any} */ event) =>
-    take(event.currentTarget.files)} aria-label="File" />
-      <button type="button" class="icon" title="Send a file" aria-label="Send a file" disabled=${busy} onClick=${() =>
+      <input type="file" hidden multiple ref=${chooser} onChange=${(/** @type {any} */ event) => {
+    take(event.currentTarget.files)
+    event.currentTarget.value = ""
+  }} aria-label="Files" />
+      <button type="button" class="icon" title="Send files" aria-label="Send files" disabled=${busy} onClick=${() =>
     chooser.current?.click()}>
         <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M14.5 9.5 9 15a3.2 3.2 0 0 1-4.6-4.6l6.2-6.1a2.2 2.2 0 0 1 3.1 3.1l-6 6a1.1 1.1 0 0 1-1.6-1.6l5.3-5.2" /></svg></button>
-      <textarea ref=${field} rows="1" dir="auto" value=${text} placeholder="Write a message" aria-label="Message" aria-describedby=${`${id}-as`} ...${mentions.field}
+      <textarea ref=${field} rows="1" readonly=${busy} dir="auto" value=${text} placeholder="Write a message" aria-label="Message" aria-describedby=${`${id}-as`} ...${mentions.field}
         onInput=${(/** @type {any} */ event) => {
     typed(event.currentTarget.value)
     mentions.follow()
   }} onKeyDown=${onKey}
-        onPaste=${(/** @type {ClipboardEvent} */ event) => take(event.clipboardData?.files)}></textarea>
-      <button type="submit" class="primary" disabled=${nothing || busy || size > MOST}>${
-    busy ? "Uploading …" : "Send"
-  }</button>
+        onPaste=${(/** @type {ClipboardEvent} */ event) => {
+    const pasted = pastedFiles(event.clipboardData)
+    if (pasted.length === 0) return
+    event.preventDefault()
+    take(pasted)
+  }}></textarea>
+      ${
+    busy
+      ? html`<button type="button" key="cancel" onClick=${() => {
+        session.uploads.cancel(target)
+        field.current?.focus()
+      }}>Cancel the upload</button>`
+      : html`<button type="submit" key="send" class="primary" disabled=${unready}>Send</button>`
+  }
     </div>
     <p class="as" id=${`${id}-as`}>as <span class="handle">@${session.handle}</span></p>
     ${size > NEAR ? html`<p class=${size > MOST ? "problem" : "hint"}>${sizeOf(size)} of ${sizeOf(MOST)}</p>` : null}

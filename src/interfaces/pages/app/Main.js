@@ -93,7 +93,7 @@ const Page = () => {
     if (adding.value) dialog.current?.showModal()
     else dialog.current?.close()
   }, [adding.value, all.length])
-  const unsent = all.some((one) => one.outbox.messages.value.length > 0)
+  const unsent = all.some((one) => one.outbox.messages.value.length > 0 || one.uploads.all.value.size > 0)
   useEffect(() => {
     if (!unsent) return
     const stay = (/** @type {BeforeUnloadEvent} */ event) => event.preventDefault()

@@ -90,6 +90,37 @@ const send = async (url, init) => {
 }
 
 /**
+ * Sends bytes with PUT. Unlike `fetch`, XMLHttpRequest reports how many bytes have been sent. The request times out when
+ * no bytes are sent and no response arrives for the time-out of a request.
+ * @param {string} url
+ * @param {Blob} bytes
+ * @param {{ onSent?: (bytes: number) => void, signal?: AbortSignal }} options
+ * @returns {Promise<void>}
+ */
+const put = (url, bytes, { onSent, signal }) =>
+  new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest()
+    const stop = () => request.abort()
+    let timer = setTimeout(stop, REQUEST_TIMEOUT_MS)
+    request.upload.addEventListener("progress", ({ loaded }) => {
+      clearTimeout(timer)
+      timer = setTimeout(stop, REQUEST_TIMEOUT_MS)
+      onSent?.(loaded)
+    })
+    request.addEventListener("loadend", () => {
+      clearTimeout(timer)
+      signal?.removeEventListener("abort", stop)
+      const { responseText: text, status } = request
+      if (status >= 200 && status < 300) return resolve()
+      if (status === 0) return reject(new Refused("UNREACHABLE", "The server does not answer.", 0, undefined))
+      refusalOf(new Response(text, { status })).then(reject, reject)
+    })
+    signal?.addEventListener("abort", stop)
+    request.open("PUT", url)
+    request.send(bytes)
+  })
+
+/**
  * Replaces the error message of a request without a response, so that the new message names the request. Browsers give
  * a page no details about failed requests to other origins.
  * @param {string} words
@@ -242,15 +273,17 @@ export class Api {
   }
 
   /**
+   * Uploads the bytes of a file to a signed URL.
    * @param {string} url
    * @param {Blob} bytes
+   * @param {{ onSent?: (bytes: number) => void, signal?: AbortSignal }} options
    */
-  async upload(url, bytes) {
+  async upload(url, bytes, options) {
     // If the server stores files itself, upload to the origin of this page, which may differ from the origin in the
     // URL.
     const { pathname } = new URL(url)
     const own = pathname.includes("/v1/files/")
-    await send(own ? urlOf(pathname.slice(pathname.indexOf("v1/files/"))) : url, { method: "PUT", body: bytes })
+    await put(own ? urlOf(pathname.slice(pathname.indexOf("v1/files/"))) : url, bytes, options)
       .catch(inWords("The file cannot be sent: the store that the server keeps files in does not answer this page."))
   }
 

@@ -48,28 +48,43 @@ const digestOf = async (file) => {
   return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, "0")).join("")
 }
 
+/** Why a file cannot be sent; null if it can. @param {File} file */
+export const problemOf = (file) =>
+  file.size === 0
+    ? "This file is empty."
+    : file.size > MAX_FILE
+    ? `This file is larger than ${sizeOf(MAX_FILE)}, which is the most that can be sent.`
+    : typeOf(file) === undefined
+    ? "Files of this type cannot be sent. You can send pictures, PDF, JSON, text, CSV, audio and video."
+    : null
+
+/** Whether a page can show a file of this type as a picture. Such a picture cannot contain code. @param {string} type */
+export const isPicture = (type) => /^image\/(png|jpeg|gif|webp)$/.test(type)
+
 /**
  * Uploads a file for one recipient or group, and returns its id.
  * @param {Api} api
  * @param {{ to: string } | { conversation_id: string }} target
  * @param {File} file
+ * @param {{ onSent?: (bytes: number) => void, signal?: AbortSignal }} [options] `onSent` is called with the number of
+ * bytes that have been sent
  * @returns {Promise<string>}
  */
-export const upload = async (api, target, file) => {
-  const type = typeOf(file)
-  if (file.size === 0) throw new Error("This file is empty.")
-  if (file.size > MAX_FILE)
-    throw new Error(`This file is larger than ${sizeOf(MAX_FILE)}, which is the most that can be sent.`)
-  if (type === undefined)
-    throw new Error("Files of this type cannot be sent. You can send pictures, PDF, JSON, text, CSV, audio and video.")
+export const upload = async (api, target, file, options = {}) => {
+  const problem = problemOf(file)
+  if (problem !== null) throw new Error(problem)
+  const type = typeOf(file) ?? ""
+  const sha256 = await digestOf(file)
+  options.signal?.throwIfAborted()
   const { attachment_id: id, upload_url: url } = await api.post("v1/uploads", {
     ...target,
     filename: file.name.slice(0, 255),
     content_type: type,
     size: file.size,
-    sha256: await digestOf(file)
+    sha256
   })
-  await api.upload(url, new Blob([file], { type }))
+  options.signal?.throwIfAborted()
+  await api.upload(url, new Blob([file], { type }), options)
   return id
 }
 

@@ -15,6 +15,7 @@ import { AgentSocket } from "./Socket.js"
 import { StatePoll } from "./StatePoll.js"
 import { withOutcome, withReceipt, withRemoval } from "./Timeline.js"
 import { Timers } from "./Timers.js"
+import { Uploads } from "./Uploads.js"
 
 /**
  * @import { Agent, Invite, Message, OutcomeChange, Outgoing, Receipt } from "./Wire.ts"
@@ -50,6 +51,7 @@ export class Session {
     this.conversations = new Conversations(this.api, this.notices)
     this.files = new Files(this.api)
     this.previews = new Previews(this.files, this.conversations, () => this.handle)
+    this.uploads = new Uploads(this.api)
     this.hiding = new Hiding(this.api, this.timers, this.notices, this.conversations)
     this.mentions = new Mentions(this.api, this.conversations, () => this.handle)
     this.drafts = new Drafts(() => this.handle)
@@ -162,6 +164,7 @@ export class Session {
     this.timers.end()
     this.previews.end()
     this.files.end()
+    this.uploads.end()
   }
 
   /** Reads everything that may have changed while there was no connection. Runs after each connect. */

@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks"
 import { Refused, textOf } from "../client/Api.js"
-import { save } from "../client/Files.js"
+import { isPicture as isPictureType, save } from "../client/Files.js"
 import { html } from "../shared/Html.js"
 import { sizeOf } from "../shared/Texts.js"
 
@@ -9,8 +9,6 @@ import { sizeOf } from "../shared/Texts.js"
  * @import { Session } from "../client/Session.js"
  */
 
-/** The types of pictures that cannot contain code for the browser to run. */
-const pictures = /^image\/(png|jpeg|gif|webp)$/
 /** The largest picture that is shown without a click, in bytes. */
 const LARGEST_SHOWN = 5_242_880
 /**
@@ -44,7 +42,7 @@ export const Attachment = ({ id, session: { files }, tab }) => {
   const show = () =>
     during(async () => {
       const { blob, url } = await files.fetched(id)
-      if (!pictures.test(blob.type)) throw new Error("This file is not a picture. Save it to open it.")
+      if (!isPictureType(blob.type)) throw new Error("This file is not a picture. Save it to open it.")
       setUrl(url)
     })
   const keep = () =>
@@ -56,14 +54,14 @@ export const Attachment = ({ id, session: { files }, tab }) => {
     const timer = setTimeout(() => during(async () => setInfo(await files.info(id))), PAUSE_MS)
     return () => clearTimeout(timer)
   }, [files, id])
-  const isPicture = info !== null && pictures.test(info.content_type)
+  const isPicture = info !== null && isPictureType(info.content_type)
   useEffect(() => {
     if (isPicture && info.size <= LARGEST_SHOWN) void show()
   }, [isPicture])
 
   return html`<div class="file">
-    <span class="file-name"><bdi>${info?.filename ?? "File"}</bdi>
-      ${info === null ? null : html`<small>${" "}<bdi>${info.content_type}</bdi>, ${sizeOf(info.size)}</small>`}</span>
+    <span class="file-name"><bdi>${info?.filename ?? "File"}</bdi>${" "}
+      ${info === null ? null : html`<small><bdi>${info.content_type}</bdi>, ${sizeOf(info.size)}</small>`}</span>
     <span class="file-actions">
       ${
     !isPicture ? null : url === null

@@ -6,19 +6,19 @@ import { ofTab, store, stored } from "./Stored.js"
  * @import { Signal } from "@preact/signals"
  */
 
-/** @typedef {{ readonly text: string, readonly file: File | null, readonly replyTo: Message | null }} Draft */
+/** @typedef {{ readonly text: string, readonly files: ReadonlyArray<File>, readonly replyTo: Message | null }} Draft */
 
 /** @type {Draft} */
-export const nothing = { text: "", file: null, replyTo: null }
+export const nothing = { text: "", files: [], replyTo: null }
 
 const NAME = "parley.drafts"
 
 /** @param {Draft} draft */
-const isNothing = ({ file, replyTo, text }) => text === "" && file === null && replyTo === null
+const isNothing = ({ files, replyTo, text }) => text === "" && files.length === 0 && replyTo === null
 
 /**
  * The drafts of one agent, by target. A target is a group's id, or `@` and a handle. Over a reload, the tab keeps the
- * texts of the drafts and the messages to which they reply. It does not keep a chosen file.
+ * texts of the drafts and the messages to which they reply. It does not keep chosen files.
  */
 export class Drafts {
   /** @param {() => string} handle the agent's handle */
@@ -33,7 +33,7 @@ export class Drafts {
   /** Reads the drafts that the tab has kept over a reload. */
   load() {
     for (const [target, { replyTo = null, text = "" }] of Object.entries(stored(ofTab, NAME)?.[this.handle()] ?? {})) {
-      this.drafts.set(target, { text: String(text), file: null, replyTo })
+      this.drafts.set(target, { text: String(text), files: [], replyTo })
     }
     this.targets.value = new Set(this.drafts.keys())
   }
