@@ -1,5 +1,5 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import type { Browser, Locator, Page } from "playwright-core"
+import type { Browser, Locator } from "playwright-core"
 import sharp from "sharp"
 import { connected } from "../support/Connected.ts"
 import { eventually } from "../support/Eventually.ts"
@@ -7,6 +7,7 @@ import { Receiver } from "../support/Receiver.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+import { pane, signIn } from "./Panes.ts"
 
 const ALL = process.env["PAGES"] === "all"
 
@@ -15,17 +16,10 @@ const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>`
 let browser: Browser
 let server: Server
 
-const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
 const view = (at: Locator, name: string) =>
   at.getByRole("group", { name: "Views" }).getByRole("button", { name }).click()
 const open = (at: Locator, name: string) =>
   at.getByRole("list", { name: "Conversations" }).getByRole("button", { name }).first().click()
-const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
-  await page.goto(`${server.url}/app`)
-  await page.getByLabel("Agent's key").fill(agents.map(({ key }) => key).join(" "))
-  await page.getByRole("button", { name: "Sign in", exact: true }).click()
-  await pane(page, agents.at(-1)!).waitFor()
-}
 const write = (from: TestAgent, to: TestAgent, text: string) =>
   from.http.post("/v1/messages", { to: to.handle, client_msg_id: text, content: { text } })
 /** Two agents that have each written once. */
@@ -65,7 +59,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       await ada.http.patch(`/v1/groups/${group.id}`, { avatar_url: "https://elsewhere.example/v1/picture.png" })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await view(adas, "Agent")
       const own = adas.locator(".own-avatar")
@@ -94,7 +88,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       assert.notStrictEqual(await address(), first)
 
       const others = await Watched.open(browser, server.url)
-      await signIn(others.page, bob)
+      await signIn(server, others.page, bob)
       const bobs = pane(others.page, bob)
       await drawn(bobs.getByRole("list", { name: "Conversations" }).getByRole("button", { name: ada.handle }))
       await open(bobs, ada.handle)
@@ -121,7 +115,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await view(adas, "Agent")
       const field = adas.getByLabel("Messages to one conversation")
@@ -164,7 +158,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada, bob)
+      await signIn(server, page, ada, bob)
       const [adas, bobs] = [pane(page, ada), pane(page, bob)]
       await bobs.getByRole("button", { name: "Join" }).click()
       await bobs.getByRole("button", { name: "Group", exact: true }).click()
@@ -243,7 +237,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       const receiver = await Receiver.start()
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await view(adas, "Agent")
       await adas.getByRole("button", { name: "Add a webhook" }).click()
@@ -290,7 +284,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada, bob)
+      await signIn(server, page, ada, bob)
       const [adas, bobs] = [pane(page, ada), pane(page, bob)]
       await view(adas, "Agent")
       await adas.getByRole("button", { name: "Add a skill" }).click()
@@ -360,7 +354,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
       page.on("request", (request) => {
         if (request.url().includes("/v1/directory")) asked.push(decodeURIComponent(new URL(request.url()).search))
       })
-      await signIn(page, ada!)
+      await signIn(server, page, ada!)
       const adas = pane(page, ada!)
       await view(adas, "People")
       const field = adas.getByRole("searchbox")
@@ -412,7 +406,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
         colorScheme: "dark"
       })
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await view(adas, "Agent")
       await adas.getByRole("button", { name: "Add a webhook" }).click()

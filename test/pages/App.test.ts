@@ -3,13 +3,14 @@ import { createHash } from "node:crypto"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import type { Browser, Locator, Page } from "playwright-core"
+import type { Browser, Locator } from "playwright-core"
 import { begin, connect, get, message as a2aMessage, sending, stateOf } from "../a2a/A2a.ts"
 import { connected } from "../support/Connected.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, startServer } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+import { pane, send, signIn } from "./Panes.ts"
 import { picture } from "./Pictures.ts"
 
 /** What runs in the page. */
@@ -54,13 +55,6 @@ let server: Server
 let dataDir: string
 let database: string
 
-const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
-  await page.goto(`${server.url}/app`)
-  await page.getByLabel("Agent's key").fill(agents.map(({ key }) => key).join(" "))
-  await page.getByRole("button", { name: "Sign in", exact: true }).click()
-  await pane(page, agents.at(-1)!).waitFor()
-}
-const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
 const view = (at: Locator, name: string) =>
   at.getByRole("group", { name: "Views" }).getByRole("button", { name }).click()
 const write = async (at: Locator, text: string) => {
@@ -77,11 +71,6 @@ const writeTo = async (at: Locator, handle: string, text: string) => {
 const open = (at: Locator, name: string | RegExp) =>
   at.getByRole("list", { name: "Conversations" }).getByRole("button", { name }).first().click()
 const message = (at: Locator, text: string) => at.getByRole("article").filter({ hasText: text })
-const send = async (from: TestAgent, fields: object) => {
-  const answer = await from.http.post("/v1/messages", { client_msg_id: `t-${Math.random()}`, ...fields })
-  assert.include([200, 201], answer.status, `${answer}`)
-  return answer.body as { readonly id: string; readonly conversation_id: string }
-}
 const texts = async (at: Locator) => (await at.locator("article .text").allTextContents()).map((text) => text.trim())
 /** The text of one of very many messages: every third has formatting. */
 const lineOf = (number: number) =>
@@ -118,7 +107,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
     ]
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
-    await signIn(page, ada, bob)
+    await signIn(server, page, ada, bob)
     const [adas, bobs] = [pane(page, ada), pane(page, bob)]
     await writeTo(adas, bob.handle, "Hello, Bob!")
     await bobs.getByText("Hello, Bob!").waitFor()
@@ -153,7 +142,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
     const { ada, bob, id } = await pair()
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
-    await signIn(page, ada)
+    await signIn(server, page, ada)
     const adas = pane(page, ada)
     await open(adas, bob.handle)
     await message(adas, "I am.").waitFor()
@@ -191,7 +180,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const sent = await send(ada, { to: bob.handle, content: { text: "Please count the ships." } })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await open(adas, bob.handle)
       const row = message(adas, "Please count the ships.")
@@ -208,7 +197,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
       // Read from the history: the recipient's own outcome, and the sender's view of it.
       const later = await Watched.open(browser, server.url)
-      await signIn(later.page, ada, bob)
+      await signIn(server, later.page, ada, bob)
       for (const [agent, other] of [[ada, bob], [bob, ada]] as const) {
         await open(pane(later.page, agent), other.handle)
         const shown = message(pane(later.page, agent), "Please count the ships.")
@@ -275,7 +264,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await writeTo(adas, bob.handle, "first")
       await message(adas, "first").getByText("Stored").waitFor()
@@ -309,7 +298,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const task = await begin(client, "Are the figures ready?")
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       const shows = (at: Locator, text: string, state: string) =>
         message(at, text).getByText(`Task: ${state}`, { exact: true }).waitFor()
@@ -343,7 +332,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada, bob)
+      await signIn(server, page, ada, bob)
       const [adas, bobs] = [pane(page, ada), pane(page, bob)]
       await open(adas, bob.handle)
       await open(bobs, ada.handle)
@@ -407,7 +396,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada, bob)
+      await signIn(server, page, ada, bob)
       const [adas, bobs] = [pane(page, ada), pane(page, bob)]
       await view(adas, "New")
       await adas.getByLabel("Name").fill(EVIL.slice(0, 100))
@@ -427,7 +416,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await bobs.getByRole("heading", { name: "Plans" }).waitFor()
       await panel.getByRole("button", { name: "Remove" }).click()
       await panel.getByRole("group").getByRole("button", { name: "Remove" }).click()
-      await adas.getByText(`@${ada.handle} removed @${bob.handle}.`).first().waitFor()
+      await message(adas, `@${ada.handle} removed @${bob.handle}.`).waitFor()
       await watched.close()
     })
 
@@ -508,7 +497,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const { ada, bob } = await pair()
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada, bob)
+      await signIn(server, page, ada, bob)
       const [adas, bobs] = [pane(page, ada), pane(page, bob)]
       await view(bobs, "Agent")
       await bobs.getByLabel("Shown to contacts as").selectOption("busy")
@@ -545,7 +534,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const named = await connected(server, ada, EVIL)
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await view(adas, "Agent")
       await adas.getByText("host.example", { exact: true }).first().waitFor()
@@ -577,7 +566,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       }))
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await open(adas, bob.handle)
       await adas.getByRole("feed").getByText("line 9", { exact: false }).first().waitFor()
@@ -660,7 +649,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await send(ada, { to: bob.handle, content: { text: "Not a part of it." } })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, bob)
+      await signIn(server, page, bob)
       const bobs = pane(page, bob)
       await open(bobs, ada.handle)
       const answer = message(bobs, "Cleo does.").first()
@@ -696,7 +685,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       const said = await send(bob, { to: ada.handle, content: { text: "The boat is repaired." } })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await open(adas, bob.handle)
       const row = message(adas, "The boat is repaired.").first()
@@ -763,7 +752,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
           hasTouch: true
         })
         const { page } = watched
-        await signIn(page, ada, bob)
+        await signIn(server, page, ada, bob)
         const bobs = pane(page, bob)
         await bobs.waitFor()
         assert.isFalse(await pane(page, ada).isVisible())
@@ -836,7 +825,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       for (const colorScheme of ["light", "dark"] as const) {
         const watched = await Watched.open(browser, server.url, { colorScheme, viewport: { width: 1440, height: 860 } })
         const { page } = watched
-        await signIn(page, ada, bob)
+        await signIn(server, page, ada, bob)
         await open(pane(page, ada), /Research/)
         await open(pane(page, bob), /Planner/)
         await message(pane(page, bob), "Casco").first().waitFor()

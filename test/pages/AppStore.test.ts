@@ -3,11 +3,12 @@ import { createHash } from "node:crypto"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import type { Browser, Locator, Page } from "playwright-core"
+import type { Browser, Locator } from "playwright-core"
 import S3rver from "s3rver"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, startServer } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+import { pane } from "./Panes.ts"
 
 const ALL = process.env["PAGES"] === "all"
 const PNG = Buffer.from(
@@ -73,8 +74,6 @@ class Stored {
     await rm(this.directory, { recursive: true, force: true })
   }
 }
-
-const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
 
 describe.skipIf(CHROMIUM === undefined || !ALL)(
   `/app with files in S3${MISSING}${ALL ? "" : " (npm run test:pages)"}`,

@@ -3,6 +3,7 @@ import type { Browser, Locator, Page } from "playwright-core"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+import { pane, send, signIn, talk } from "./Panes.ts"
 
 declare const document: {
   readonly documentElement: { readonly scrollWidth: number }
@@ -22,13 +23,6 @@ let browser: Browser
 let server: Server
 
 const keyField = (page: Page) => page.getByLabel("Agent's key")
-const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
-  await page.goto(`${server.url}/app`)
-  await keyField(page).fill(agents.map(({ key }) => key).join(" "))
-  await page.getByRole("button", { name: "Sign in", exact: true }).click()
-  await pane(page, agents.at(-1)!).waitFor()
-}
-const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
 const view = (at: Locator, name: string) =>
   at.getByRole("group", { name: "Views" }).getByRole("button", { name }).click()
 const field = (at: Locator) => at.getByRole("textbox", { name: "Message" })
@@ -44,19 +38,12 @@ const focused = (page: Page) =>
   })
 const hasFocus = (page: Page, what: RegExp) =>
   eventually(`the focus on ${what}`, async () => what.test(await focused(page)) ? true : undefined)
-const send = async (from: TestAgent, fields: object) => {
-  const answer = await from.http.post("/v1/messages", { client_msg_id: `t-${Math.random()}`, ...fields })
-  assert.include([200, 201], answer.status, `${answer}`)
-  return answer.body as { readonly id: string; readonly conversation_id: string; readonly seq: number }
-}
 /** An agent, and others that have each talked with it. */
 const world = async (...names: ReadonlyArray<string>) => {
   const [ada, ...others] = await Promise.all(["ada", ...names].map((name) => newAgent(server, name)))
   const ids: Array<string> = []
   for (const other of others) {
-    const { conversation_id } = await send(ada!, { to: other.handle, content: { text: `Hello, ${other.handle}` } })
-    await send(other, { to: ada!.handle, content: { text: "I am." } })
-    ids.push(conversation_id)
+    ids.push(await talk(ada!, other))
   }
   return { ada: ada!, others, ids }
 }
@@ -74,7 +61,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     const { ada, ids, others: [bob, carl] } = await world("bob", "carl")
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
-    await signIn(page, ada)
+    await signIn(server, page, ada)
     const adas = pane(page, ada)
     await open(adas, bob!.handle)
     await title(adas, bob!.handle)
@@ -128,7 +115,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
     await page.clock.install()
-    await signIn(page, ada)
+    await signIn(server, page, ada)
     const adas = pane(page, ada)
     const calls: Array<string> = []
     page.on("request", (request) => {
@@ -287,7 +274,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
             : { ...body, complete: true }
         })
       })
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       const box = adas.getByRole("searchbox", { name: "Search messages" })
       await box.pressSequentially("harb", { delay: 5 })
@@ -327,7 +314,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       const { ada, others: [bob, carl] } = await world("bobcat", "carl")
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await open(adas, carl!.handle)
       await hasFocus(page, /^TEXTAREA/)
@@ -417,7 +404,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
         })
       })
       const seen = () => page.evaluate(() => (globalThis as unknown as { readonly seen: ReadonlyArray<string> }).seen)
-      await signIn(page, ada)
+      await signIn(server, page, ada)
       const adas = pane(page, ada)
       await open(adas, carl!.handle)
       const counts = (count: number) =>
@@ -458,7 +445,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await ada.http.patch(`/v1/groups/${group.id}`, { name: "Day watch" })
       const watched = await Watched.open(browser, server.url)
       const { page } = watched
-      await signIn(page, ada, bob!)
+      await signIn(server, page, ada, bob!)
       const [adas, bobs] = [pane(page, ada), pane(page, bob!)]
       await bobs.getByText(`@${ada.handle} invites you to Day watch (1 member)`).waitFor()
       await adas.getByText(`@${ada.handle} named the group “Day watch”.`).first().waitFor()
@@ -486,7 +473,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
         isMobile: true
       })
       const { page } = watched
-      await signIn(page, ada, bob!)
+      await signIn(server, page, ada, bob!)
       const chip = (agent: TestAgent) =>
         page.getByRole("navigation", { name: "Signed in agents" }).getByRole("button", { name: `@${agent.handle}` })
           .first()

@@ -1,9 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import type { Browser, Locator, Page } from "playwright-core"
+import type { Browser, Locator } from "playwright-core"
 import sharp from "sharp"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+import { pane, signIn } from "./Panes.ts"
 import { picture } from "./Pictures.ts"
 
 /** What runs in the page. */
@@ -23,7 +24,6 @@ let browser: Browser
 let server: Server
 let png: Buffer
 
-const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
 const field = (at: Locator) => at.getByRole("textbox", { name: "Message" })
 const chosen = (at: Locator) => at.getByRole("list", { name: "Files to send" }).getByRole("listitem")
 const message = (at: Locator, text: string) => at.getByRole("article").filter({ hasText: text })
@@ -41,9 +41,7 @@ const opened = async (options: Parameters<typeof Watched.open>[2] = {}) => {
   await send(bob, ada, "I am.")
   const watched = await Watched.open(browser, server.url, options)
   const { page } = watched
-  await page.goto(`${server.url}/app`)
-  await page.getByLabel("Agent's key").fill(ada.key)
-  await page.getByRole("button", { name: "Sign in", exact: true }).click()
+  await signIn(server, page, ada)
   const at = pane(page, ada)
   await at.getByRole("list", { name: "Conversations" }).getByRole("button", { name: bob.handle }).first().click()
   await message(at, "I am.").waitFor()

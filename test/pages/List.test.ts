@@ -4,6 +4,7 @@ import type { Browser, Locator, Page } from "playwright-core"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+import { pane, send, signIn, talk } from "./Panes.ts"
 
 declare const document: { readonly documentElement: { readonly scrollWidth: number } }
 declare const localStorage: {
@@ -13,25 +14,11 @@ declare const localStorage: {
 
 /** The rest of these tests: `npm run test:pages`. */
 const ALL = process.env["PAGES"] === "all"
-/** Where to keep pictures of the page, for a person to look at; undefined to keep none. */
-const PICTURES = process.env["PAGES_PICTURES"]
 
 let browser: Browser
 let server: Server
 
-const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
-  await page.goto(`${server.url}/app`)
-  await page.getByLabel("Agent's key").fill(agents.map(({ key }) => key).join(" "))
-  await page.getByRole("button", { name: "Sign in", exact: true }).click()
-  await pane(page, agents.at(-1)!).waitFor()
-}
-const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
 const rows = (at: Locator) => at.getByRole("list", { name: "Conversations" }).getByRole("button")
-const send = async (from: TestAgent, fields: object) => {
-  const answer = await from.http.post("/v1/messages", { client_msg_id: `t-${Math.random()}`, ...fields })
-  assert.include([200, 201], answer.status, `${answer}`)
-  return answer.body as { readonly id: string; readonly conversation_id: string; readonly seq: number }
-}
 const sendFile = async (from: TestAgent, to: string, filename: string, text?: string) => {
   const bytes = Buffer.from(`The file ${filename}`)
   const { body } = await from.http.post("/v1/uploads", {
@@ -55,24 +42,12 @@ const groupOf = async (ada: TestAgent, name: string, ...others: ReadonlyArray<Te
   }
   return group.id
 }
-const talk = async (ada: TestAgent, other: TestAgent) => {
-  const { conversation_id: id } = await send(ada, { to: other.handle, content: { text: `Hello, ${other.handle}` } })
-  await send(other, { to: ada.handle, content: { text: "I am." } })
-  return id
-}
 const shows = (row: Locator, text: string) =>
   eventually(
     `“${text}”`,
     async () => (await row.locator(".conversation-preview .ellipsis").textContent()) === text ? true : undefined
   )
 const fits = async (page: Page) => assert.isAtMost(await page.evaluate(() => document.documentElement.scrollWidth), 360)
-const picture = async (page: Page, name: string) => {
-  if (PICTURES === undefined) return
-  for (const colorScheme of ["light", "dark"] as const) {
-    await page.emulateMedia({ colorScheme })
-    await page.screenshot({ path: `${PICTURES}/${name}-${colorScheme}.png`, animations: "disabled" })
-  }
-}
 
 describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`, () => {
   beforeAll(async () => {
@@ -99,7 +74,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
 
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
-    await signIn(page, ada!)
+    await signIn(server, page, ada!)
     const adas = pane(page, ada!)
     const row = (name: string) => rows(adas).filter({ has: page.locator(".conversation-title", { hasText: name }) })
     const check = async () => {
@@ -116,7 +91,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await check()
     assert.strictEqual(await rows(adas).locator(".count:not(.plain)").count(), 1)
     await watched.accessible()
-    await picture(page, "list")
     await page.emulateMedia({ colorScheme: "dark" })
     await watched.accessible()
     await page.reload()
@@ -136,7 +110,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await page.goBack()
     await row("Lab").waitFor()
     await fits(page)
-    await picture(page, "list-phone")
     await watched.close()
   })
 
@@ -151,7 +124,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     })
     const watched = await Watched.open(browser, server.url)
     const { page } = watched
-    await signIn(page, ada!)
+    await signIn(server, page, ada!)
     await page.goto(`${server.url}/app#/${ada!.handle}/${id}`)
     const adas = pane(page, ada!)
     const message = (text: string) => adas.getByRole("article").filter({ hasText: text })
@@ -160,7 +133,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     assert.deepStrictEqual(await message("not").locator(".text .mention").allTextContents(), [a, c])
     assert.strictEqual(await message("ask @").locator(".text").textContent(), `Plain ${a}, ask ${c}: <b>now</b>`)
     await watched.accessible()
-    await picture(page, "mentions")
     await page.emulateMedia({ colorScheme: "dark" })
     await watched.accessible()
 
@@ -171,7 +143,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     const profile = page.getByRole("dialog", { name: `Profile of ${c}` })
     await profile.getByRole("button", { name: "Add to contacts" }).waitFor()
     await watched.accessible()
-    await picture(page, "profile")
     await page.keyboard.press("Escape")
     await profile.waitFor({ state: "hidden" })
     await watched.tabTo(new RegExp(`^A ${c}`))
@@ -179,7 +150,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await fits(page)
     await message("ask @").getByRole("link", { name: c }).click()
     await fits(page)
-    await picture(page, "profile-phone")
     await profile.getByRole("button", { name: `Write to ${c}` }).click()
     await adas.getByRole("heading", { name: carl!.handle, level: 2 }).waitFor()
     await watched.close()
@@ -194,7 +164,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await sendFile(bob!, ada!.handle, "harbour map.txt")
     const watched = await Watched.open(browser, server.url, { viewport: { width: 360, height: 740 } })
     const { page } = watched
-    await signIn(page, ada!)
+    await signIn(server, page, ada!)
     const adas = pane(page, ada!)
     const found = adas.getByRole("list", { name: "Found messages" }).getByRole("button")
     const count = (count: number) =>
@@ -207,7 +177,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await count(1)
     await fits(page)
     await watched.accessible()
-    await picture(page, "search-phone")
     await adas.getByLabel("Sender").fill(ada!.handle)
     await eventually(
       "its own",
@@ -236,7 +205,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
       () => Promise.resolve(/\?at=\d+$/.test(new URL(page.url()).hash) ? true : undefined)
     )
     await watched.accessible()
-    await picture(page, "search")
     await watched.close()
   })
 
@@ -253,7 +221,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await page.getByLabel("Agent's key").waitFor()
     await page.keyboard.press("Control+k")
     assert.strictEqual(await page.getByRole("dialog").count(), 0, "nobody is signed in")
-    await signIn(page, ada!, bob!)
+    await signIn(server, page, ada!, bob!)
     await page.getByRole("navigation").getByRole("button", { name: `@${ada!.handle}` }).first().click()
     const adas = pane(page, ada!)
     const switcher = page.getByRole("dialog", { name: "Go to" })
@@ -263,7 +231,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await page.keyboard.press("Control+k")
     await option(bob!.handle).first().waitFor()
     await watched.accessible()
-    await picture(page, "switcher")
     await field.fill(carl!.handle.slice(0, 5))
     await page.keyboard.press("Enter")
     await title(carl!.handle)
@@ -291,7 +258,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     const help = page.getByRole("dialog", { name: "Keyboard shortcuts" })
     await help.getByText("Begin a new line in the message").waitFor()
     await watched.accessible()
-    await picture(page, "shortcuts")
     await page.keyboard.press("Escape")
     await help.waitFor({ state: "hidden" })
     await page.keyboard.press("Control+k")
@@ -303,7 +269,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await page.keyboard.press("Control+k")
     await option(bob!.handle).first().waitFor()
     await fits(page)
-    await picture(page, "switcher-phone")
     await field.fill("new")
     await page.keyboard.press("Enter")
     await adas.getByText("Make a group").waitFor()
@@ -345,7 +310,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
             true :
             undefined
       )
-    await signIn(page, ada!)
+    await signIn(server, page, ada!)
     const adas = pane(page, ada!)
     const choose = async (name: string) => {
       const way = adas.getByRole("group", { name: "Notifications" }).getByRole("button", { name })
@@ -358,7 +323,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await adas.getByRole("button", { name: "Group", exact: true }).click()
     await choose("Mentions")
     await watched.accessible()
-    await picture(page, "notify")
     await unread(0)
     await says("Third")
     await says(`Fourth, @${ada!.handle}`)
