@@ -569,6 +569,9 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await signIn(server, page, ada)
       const adas = pane(page, ada)
       await open(adas, bob.handle)
+      // It opens at the first unread message. The newest are read meanwhile.
+      await message(adas, "I am.").getByText("New messages").waitFor()
+      await adas.getByRole("button", { name: "Newest" }).click()
       await adas.getByRole("feed").getByText("line 9", { exact: false }).first().waitFor()
       const scroller = adas.locator(".scroller")
       const known = () => adas.getByRole("article").first().getAttribute("aria-setsize")

@@ -235,7 +235,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
       await message(adas, "line 100.").waitFor()
       // A message that comes meanwhile is there after the jump to the newest.
       await send(bob!, { to: ada.handle, content: { text: "the newest" } })
-      await adas.getByText("1 unread").first().waitFor()
+      await adas.getByRole("list", { name: "Conversations" }).getByText("the newest").waitFor()
       await adas.getByRole("button", { name: "Newest ↓" }).click()
       await message(adas, "the newest").waitFor()
       assert.strictEqual(hash(page), `#/${ada.handle}/${id}`)

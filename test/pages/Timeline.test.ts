@@ -3,15 +3,20 @@ import * as fc from "fast-check"
 import { rowAt } from "../../src/interfaces/pages/client/Rows.js"
 import {
   closeGap,
+  covers,
   empty,
   gapAfter,
   type Timeline,
+  toRead,
+  unreadAfter,
+  unreadBeyond,
   unsettledAfter,
   withLive,
   withOutcome,
   withRead,
   withReceipt,
-  withRemoval
+  withRemoval,
+  withSeen
 } from "../../src/interfaces/pages/client/Timeline.js"
 import { message } from "./Messages.ts"
 
@@ -100,6 +105,64 @@ describe("a timeline", () => {
     assert.deepStrictEqual(after.messages.map(({ status }) => status), ["read", "stored", "stored", "read"])
     assert.strictEqual(unsettledAfter(after, "ada"), 2)
     assert.isUndefined(unsettledAfter(after, "nobody"))
+  })
+})
+
+describe("what was on the screen", () => {
+  /** Messages 3 to 12; 5 is the agent's own, and 3 and 4 are read. */
+  const timeline = withRead(
+    empty,
+    Array.from(
+      { length: 10 },
+      (_, i) => message(i + 3, { sender: i === 2 ? "ada" : "bob", status: i < 2 ? "read" : "delivered" })
+    )
+  )
+  const unread = { unread_count: 7, oldest_unread_seq: 6, newest_unread_seq: 12 }
+  const ids = (...seqs: ReadonlyArray<number>) => new Set(seqs.map((seq) => `msg_${seq}`))
+  const after = (read: ReturnType<typeof toRead>, from = timeline, of = unread) =>
+    unreadAfter(from, withSeen(from, "ada", read), of, "ada", read.through)
+
+  it("becomes read up to a number if nothing unread lies in between, and one by one otherwise", () => {
+    const first = toRead(timeline, unread, "ada", ids(4, 5, 6, 7))
+    assert.deepStrictEqual(first, { through: 7, single: [] })
+    assert.deepStrictEqual(after(first), { unread_count: 5, oldest_unread_seq: 8 })
+    const jump = toRead(timeline, unread, "ada", ids(11, 12))
+    assert.deepStrictEqual([jump.through, jump.single.map(({ seq }) => seq)], [undefined, [11, 12]])
+    assert.deepStrictEqual(after(jump), { unread_count: 5, oldest_unread_seq: 6 })
+    assert.deepStrictEqual(after({ through: 12, single: [] }), { unread_count: 0, oldest_unread_seq: null })
+    const all = toRead(timeline, unread, "ada", ids(6, 7, 8, 9, 10, 11, 12))
+    assert.deepStrictEqual(all, { through: 12, single: [] })
+  })
+
+  it("never makes read what is older than the loaded messages", () => {
+    const older = { unread_count: 9, oldest_unread_seq: 1, newest_unread_seq: 12 }
+    const read = toRead(timeline, older, "ada", ids(6, 7, 8, 9, 10, 11, 12))
+    assert.strictEqual(read.through, undefined)
+    assert.strictEqual(read.single.length, 7)
+    assert.deepStrictEqual(after(read, timeline, older), { unread_count: 2, oldest_unread_seq: 1 })
+  })
+
+  it("ends a count of the list that is older than the page", () => {
+    const seen = withSeen(timeline, "ada", { through: 12, single: [] })
+    assert.strictEqual(toRead(seen, unread, "ada", ids(12)).through, 12)
+    assert.strictEqual(toRead(seen, unread, "ada", ids(7)).through, undefined)
+  })
+
+  it("is counted above and below, also where nothing is loaded", () => {
+    assert.deepStrictEqual(unreadBeyond(timeline, unread, "ada", 3, 5), { above: 0, below: 4 })
+    assert.deepStrictEqual(unreadBeyond(timeline, unread, "ada", 8, 9), { above: 5, below: 0 })
+    assert.deepStrictEqual(
+      unreadBeyond({ ...timeline, newer: true }, { ...unread, unread_count: 50 }, "ada", 3, 5),
+      { above: 0, below: 47 }
+    )
+    assert.deepStrictEqual(
+      unreadBeyond(timeline, { ...unread, oldest_unread_seq: 1, unread_count: 9 }, "ada", 8, 9),
+      { above: 7, below: 0 }
+    )
+    assert.deepStrictEqual(
+      [2, 3, 12, 13].map((seq) => [covers(timeline, seq), covers({ ...timeline, newer: true }, seq)]),
+      [[false, false], [true, true], [true, true], [true, false]]
+    )
   })
 })
 

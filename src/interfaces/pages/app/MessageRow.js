@@ -49,6 +49,8 @@ const OutcomeTag = ({ outcome: { at, reason, state } }) =>
 /** @param {{ at: string }} props */
 export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
 
+const NewLine = () => html`<div class="new-line" role="presentation"><span>New messages</span></div>`
+
 /**
  * One message. Consecutive messages of one sender do not repeat the name.
  * @param {object} props
@@ -58,6 +60,7 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {Message | null | undefined} props.quoted the message to which this message replies; null if it is not loaded
  * @param {Message | undefined} props.cause the message in another conversation that made the sender write, if it is loaded
  * @param {string | undefined} props.task the state of the task that the message began
+ * @param {boolean} [props.isFirstNew] whether the line *New messages* is above this message
  * @param {boolean} props.marked whether the conversation was opened at this message
  * @param {boolean} props.active whether the Tab key reaches this row
  * @param {number} props.position the position among the messages, from 1
@@ -72,6 +75,7 @@ export const MessageRow = (
     active,
     before,
     cause,
+    isFirstNew = false,
     marked,
     message,
     onAnswers,
@@ -88,7 +92,8 @@ export const MessageRow = (
   const { content, created_at: at, id, sender, seq, status, type } = message
   const own = sender === session.handle
   const newDay = before === undefined || new Date(before.created_at).toDateString() !== new Date(at).toDateString()
-  const goesOn = !newDay && before.sender === sender && before.type !== "system" && quoted === undefined &&
+  const goesOn = !newDay && !isFirstNew && before.sender === sender && before.type !== "system" &&
+    quoted === undefined &&
     Date.parse(at) - Date.parse(before.created_at) < 300_000
   const tab = active ? 0 : -1
   const [isPlain, setPlain] = useState(false)
@@ -102,8 +107,10 @@ export const MessageRow = (
     onFocus
   }
   if (type === "system") {
-    return html`<article key=${id} ...${common} class="message system" aria-label="Notice">
-      ${newDay ? html`<${Day} at=${at} />` : null}
+    return html`<article key=${id} ...${common} class="message system" aria-label=${`Notice${
+      isFirstNew ? ", first new message" : ""
+    }`}>
+      ${newDay ? html`<${Day} at=${at} />` : null}${isFirstNew ? html`<${NewLine} />` : null}
       <p><bdi>${content.text ?? eventText(content.data ?? {})}</bdi> <time datetime=${at} title=${exactly(at)}>${
       clockOf(at)
     }</time></p>
@@ -112,8 +119,8 @@ export const MessageRow = (
   return html`<article key=${id} ...${common} class=${
     classes("message", own && "own", goesOn && "goes-on", marked && "marked")
   }
-    aria-label=${`${own ? "You" : `@${sender}`}, ${clockOf(at)}`}>
-    ${newDay ? html`<${Day} at=${at} />` : null}
+    aria-label=${`${own ? "You" : `@${sender}`}, ${clockOf(at)}${isFirstNew ? ", first new message" : ""}`}>
+    ${newDay ? html`<${Day} at=${at} />` : null}${isFirstNew ? html`<${NewLine} />` : null}
     ${
     goesOn ? null : html`<header><strong><bdi>${own ? "You" : name ?? sender}</bdi></strong>
       ${

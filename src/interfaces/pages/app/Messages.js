@@ -1,50 +1,111 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks"
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks"
 import { taskStates } from "../client/Tasks.js"
+import { covers, unreadBeyond } from "../client/Timeline.js"
 import { html } from "../shared/Html.js"
+import { number } from "../shared/Texts.js"
 import { MessageRow, OutgoingRow } from "./MessageRow.js"
 import { VirtualList } from "./VirtualList.js"
 
 /**
  * @import { Message } from "../client/Wire.ts"
+ * @import { Place } from "../client/Conversations.js"
  * @import { Session } from "../client/Session.js"
+ * @import { Timeline } from "../client/Timeline.js"
+ * @import { Handle } from "./VirtualList.js"
  */
 
 /** Whether the person can see this page now. Messages on the page count as read only if the person can see it. */
-const seen = () => document.visibilityState === "visible" && document.hasFocus()
+const isVisible = () => document.visibilityState === "visible" && document.hasFocus()
 
 /**
- * Marks a conversation as read while its newest message is drawn and the person can see the page.
+ * What is unread in an open conversation: where the line *New messages* is, how many messages are unread above and below
+ * the screen, and which messages become read because they are on the screen.
  * @param {Session} session
  * @param {string} id
- * @param {number | undefined} seq the seq of the newest message; undefined if it is not drawn
+ * @param {Place} place
+ * @param {Timeline} timeline what the list shows
+ * @param {boolean} isAtEnd
+ * @param {{ current: Handle | null }} list
  */
-const useReading = (session, id, seq) => {
-  const unread = session.conversations.list.value.find((one) => one.id === id)?.unread_count ?? 0
+const useUnread = (session, id, place, timeline, isAtEnd, list) => {
+  const item = session.conversations.list.value.find((one) => one.id === id)
+  const unread = item ?? { unread_count: 0, oldest_unread_seq: null, newest_unread_seq: null }
+  const count = unread.unread_count
+  const [line, setLine] = useState(place.unread)
+  const [beyond, setBeyond] = useState({ above: 0, below: 0 })
+  const view = useRef({ first: 0, last: -1 })
+  /** The place that the list has moved to. Before, what is on the screen does not become read. */
+  const arrived = useRef(/** @type {Place | null} */ (null))
+  /** Whether the first unread message takes the focus when the list has moved to it. */
+  const takesFocus = useRef(false)
+  const before = useRef(count)
+  const isThere = place.unread === undefined || covers(timeline, place.unread)
+
+  const look = () => {
+    if (count === 0 || arrived.current !== place || !isVisible()) return
+    session.saw(id, timeline.messages.slice(view.current.first, view.current.last + 1))
+  }
+  const onView = (/** @type {number} */ first, /** @type {number} */ last) => {
+    view.current = { first, last }
+    look()
+    const next = unreadBeyond(timeline, unread, session.handle, first, last)
+    if (next.above !== beyond.above || next.below !== beyond.below) setBeyond(next)
+  }
+  useLayoutEffect(() => {
+    if (!isThere || arrived.current === place || !session.conversations.listed.peek()) return
+    arrived.current = place
+    if (place.unread === undefined) return look()
+    const seq = place.unread
+    setLine(seq)
+    const first = timeline.messages.find((message) => message.seq >= seq)
+    if (first !== undefined) list.current?.reveal(first.id, { middle: true, focus: takesFocus.current })
+    takesFocus.current = false
+  })
   useEffect(() => {
-    const mark = () => {
-      if (seq !== undefined && unread > 0 && seen()) session.markRead(id, seq)
-    }
-    mark()
-    document.addEventListener("visibilitychange", mark)
-    addEventListener("focus", mark)
+    if (before.current === 0 && count > 0 && !(isAtEnd && isVisible())) setLine(unread.oldest_unread_seq ?? undefined)
+    before.current = count
+  }, [count])
+  useEffect(() => {
+    look()
+    document.addEventListener("visibilitychange", look)
+    addEventListener("focus", look)
     return () => {
-      document.removeEventListener("visibilitychange", mark)
-      removeEventListener("focus", mark)
+      document.removeEventListener("visibilitychange", look)
+      removeEventListener("focus", look)
     }
-  }, [seq, unread, session.link.value.kind])
+  })
+  return {
+    ...beyond,
+    line,
+    onView,
+    toFirst: () => {
+      takesFocus.current = true
+      session.open(id)
+    },
+    markAll: () => {
+      session.markRead(id, Math.max(unread.newest_unread_seq ?? 0, timeline.messages.at(-1)?.seq ?? 0))
+      list.current?.focus()
+    }
+  }
 }
+
+/** How many messages are unread; nothing if none are. @param {{ of: number }} props */
+const Count = ({ of }) =>
+  of === 0 ? null : html`<span class="count">${number(of)}<span class="unseen"> unread</span></span>`
 
 /**
  * The messages of a conversation, as a feed in which the arrow keys move from message to message.
  * @param {object} props
  * @param {Session} props.session
  * @param {string} props.id
- * @param {number | undefined} props.at the seq of the message at which the conversation was opened
+ * @param {Place} props.place
  * @param {(message: Message) => void} props.onReply
  * @param {(root: Message) => void} props.onAnswers opens a message with its answers
  */
-export const Messages = ({ at, id, onAnswers, onReply, session }) => {
-  const { complete, messages: loaded, newer } = session.conversations.timeline(id).value
+export const Messages = ({ id, onAnswers, onReply, place, session }) => {
+  const { at } = place
+  const timeline = session.conversations.timeline(id).value
+  const { complete, messages: loaded, newer } = timeline
   const hidden = session.hiding.waiting.value
   const messages = hidden.size === 0 ? loaded : loaded.filter((one) => !hidden.has(one.id))
   const item = session.conversations.list.value.find((one) => one.id === id)
@@ -58,9 +119,7 @@ export const Messages = ({ at, id, onAnswers, onReply, session }) => {
   const [end, setEnd] = useState(true)
   const [active, setActive] = useState(/** @type {string | null} */ (null))
   const [said, setSaid] = useState("")
-  const list = useRef(
-    /** @type {{ toEnd: () => void, reveal: (key: string, middle?: boolean) => void } | null} */ (null)
-  )
+  const list = useRef(/** @type {Handle | null} */ (null))
   const keys = useMemo(() => [...messages.map((one) => one.id), ...pending.map((one) => one.client_msg_id)], [
     loaded,
     hidden,
@@ -72,7 +131,8 @@ export const Messages = ({ at, id, onAnswers, onReply, session }) => {
   const newest = messages.at(-1)
   const marked = at === undefined ? undefined : messages.find(({ seq }) => seq === at)
 
-  useReading(session, id, end && !newer ? newest?.seq : undefined)
+  const unread = useUnread(session, id, place, { ...timeline, messages }, end && !newer, list)
+  const { above, below } = unread
   useEffect(() => {
     if (newest !== undefined && newest.sender !== session.handle)
       setSaid(`@${newest.sender}: ${newest.content.text ?? "a message without text"}`)
@@ -83,13 +143,17 @@ export const Messages = ({ at, id, onAnswers, onReply, session }) => {
   useEffect(() => {
     if (marked === undefined) return
     setActive(marked.id)
-    list.current?.reveal(marked.id, true)
+    list.current?.reveal(marked.id, { middle: true })
   }, [at, marked?.id])
 
   const toEnd = () => {
-    if (newer || at !== undefined) session.open(id)
+    if (newer || at !== undefined) session.openNewest(id)
     list.current?.toEnd()
   }
+  const { line } = unread
+  const firstNew = line === undefined || !covers(timeline, line)
+    ? undefined
+    : messages.find(({ seq, sender }) => seq >= line && sender !== session.handle)?.id
   const tabbed = active !== null && byId.has(active) ? active : newest?.id
   const go = (/** @type {number} */ index) => {
     const message = messages[Math.max(0, Math.min(messages.length - 1, index))]
@@ -144,9 +208,9 @@ export const Messages = ({ at, id, onAnswers, onReply, session }) => {
     return html`<${MessageRow} key=${message.id} session=${session} message=${message} before=${
       messages[index - 1]
     } task=${tasks.get(message.id)} quoted=${quotedBy(message)} cause=${causeOf(message)}
-      active=${message.id === tabbed} marked=${message.seq === at} position=${index + 1} size=${
-      complete ? messages.length : -1
-    } onReply=${onReply} onAnswers=${
+      active=${message.id === tabbed} isFirstNew=${message.id === firstNew} marked=${message.seq === at} position=${
+      index + 1
+    } size=${complete ? messages.length : -1} onReply=${onReply} onAnswers=${
       answered.has(message.id) || quotedBy(message) !== undefined ? () => onAnswers(rootOf(message)) : undefined
     }
       onQuote=${(/** @type {string} */ quoted) => go(messages.findIndex((one) => one.id === quoted))}
@@ -164,10 +228,24 @@ export const Messages = ({ at, id, onAnswers, onReply, session }) => {
       null
   }
     ${!complete && messages.length > 0 ? html`<p class="unseen">Scroll up to load older messages.</p>` : null}
+    ${
+    above === 0 ? null : html`<p class="first-unread">
+      <button type="button" onClick=${unread.toFirst}>First unread ↑ <${Count} of=${above} /></button>
+      ${
+      session.watching
+        ? null
+        : html`<button type="button" class="quiet" onClick=${unread.markAll}>Mark all as read</button>`
+    }</p>`
+  }
     <${VirtualList} keys=${keys} row=${row} label="Messages" handle=${list} onKey=${onKey} more=${newer}
       onTop=${() => void session.conversations.histories.older(id)} onBottom=${() =>
-    void session.conversations.histories.newer(id)} onEnd=${(/** @type {boolean} */ at) => setEnd(at)} />
-    ${end && !newer ? null : html`<button type="button" class="to-end" onClick=${toEnd}>Newest ↓</button>`}
+    void session.conversations.histories.newer(id)} onEnd=${(/** @type {boolean} */ at) =>
+    setEnd(at)} onView=${unread.onView} />
+    ${
+    end && !newer
+      ? null
+      : html`<button type="button" class="to-end" onClick=${toEnd}>Newest ↓ <${Count} of=${below} /></button>`
+  }
     <p class="unseen" role="status" aria-live="polite">${said}</p>
   </div>`
 }

@@ -157,7 +157,7 @@ export const Thread = ({ isFront, place, session }) => {
         )
       }
         </div></div><p class="empty">There are no messages yet. After your first message, you can send a second one only when @${handle} has replied.</p></div>`
-      : html`<${Messages} key=${place.id} session=${session} id=${place.id} at=${place.at} onReply=${reply} onAnswers=${(
+      : html`<${Messages} key=${place.id} session=${session} id=${place.id} place=${place} onReply=${reply} onAnswers=${(
         /** @type {Message} */ root
       ) => {
         setDetails(false)

@@ -10,6 +10,32 @@ const BEYOND = 600
 const NEAR_TOP = 800
 /** The largest distance from the end at which the list counts as being at its end, in pixels. */
 const NEAR_END = 40
+/** How much of a row must be on the screen for the row to count as seen, in pixels, unless the row is smaller. */
+const ENOUGH = 48
+
+/**
+ * The indexes of the first and the last row of which enough is on the screen.
+ * @param {Float64Array} offsets
+ * @param {number} top
+ * @param {number} height
+ * @returns {readonly [first: number, last: number]}
+ */
+const rowsIn = (offsets, top, height) => {
+  const enough = (/** @type {number} */ index) =>
+    Math.min(ENOUGH, (offsets[index + 1] ?? 0) - (offsets[index] ?? 0)) - 1
+  let first = rowAt(offsets, top)
+  if ((offsets[first + 1] ?? 0) - top < enough(first)) first++
+  let last = rowAt(offsets, top + height)
+  if (top + height - (offsets[last] ?? 0) < enough(last)) last--
+  return [first, last]
+}
+
+/**
+ * `reveal` makes a row visible. With `middle`, it moves the row into the upper half of the visible part. It focuses the
+ * row, unless `focus` is false.
+ * `focus` moves the focus to the list.
+ * @typedef {{ toEnd: () => void, focus: () => void, reveal: (key: string, options?: { middle?: boolean, focus?: boolean }) => void }} Handle
+ */
 
 /**
  * A list of rows of any height. It draws only the rows in or near the visible part. When rows are added before the
@@ -26,10 +52,11 @@ const NEAR_END = 40
  * @param {() => void} props.onBottom called near the bottom, when rows after the last one may be loaded
  * @param {(atEnd: boolean) => void} props.onEnd called after scrolling, with whether the end is visible
  * @param {(event: KeyboardEvent) => void} [props.onKey]
- * @param {{ current: { toEnd: () => void, reveal: (key: string, middle?: boolean) => void } | null }} props.handle
- * `reveal` makes a row visible and focuses it; with `middle`, it moves the row into the upper half of the visible part
+ * @param {(first: number, last: number) => void} props.onView called after drawing, with the indexes of the first and
+ * the last row on the screen
+ * @param {{ current: Handle | null }} props.handle
  */
-export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey, onTop, row }) => {
+export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey, onTop, onView, row }) => {
   const box = useRef(/** @type {HTMLDivElement | null} */ (null))
   const list = useRef(/** @type {HTMLDivElement | null} */ (null))
   const heights = useRef(/** @type {Map<string, number>} */ (new Map()))
@@ -84,6 +111,11 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
     const goal = place.current.end ? element.scrollHeight - element.clientHeight : at
     if (Math.abs(element.scrollTop - goal) > 1) element.scrollTop = goal
     view.current.top = element.scrollTop
+    if (!place.current.end && !more && element.scrollHeight - element.scrollTop - element.clientHeight <= 1) {
+      place.current.end = true
+      onEnd(true)
+    }
+    onView(...rowsIn(offsets, element.scrollTop, element.clientHeight))
     if (place.current.reveal !== undefined) {
       const key = place.current.reveal
       place.current.reveal = undefined
@@ -121,19 +153,23 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
   }
 
   handle.current = {
+    focus: () => {
+      const row = list.current?.querySelector("[tabindex='0']")
+      if (row instanceof HTMLElement) row.focus({ preventScroll: true })
+    },
     toEnd: () => {
       place.current = { ...place.current, end: true }
       onEnd(true)
       redraw(0)
     },
-    reveal: (key, middle = false) => {
+    reveal: (key, { focus = true, middle = false } = {}) => {
       const index = keys.indexOf(key)
       if (index === -1) return
       const begins = offsets[index] ?? 0
       const ends = offsets[index + 1] ?? 0
       const seen = view.current
       if (middle) {
-        place.current = { end: false, key, within: -seen.height / 3, reveal: key }
+        place.current = { end: false, key, within: -seen.height / 3, reveal: focus ? key : undefined }
         onEnd(false)
       } else if (begins < seen.top || ends > seen.top + seen.height) {
         const top = begins < seen.top ? begins : Math.max(0, ends - seen.height)

@@ -11,8 +11,9 @@ import { Histories, PAGE } from "./Histories.js"
 
 /**
  * What an open thread shows: a conversation, or an agent with which there is no conversation yet. `at` is the seq of
- * the message at which the thread was opened.
- * @typedef {{ readonly id: string | null, readonly handle: string | null, readonly at?: number }} Place
+ * the message at which the thread was opened. `unread` is the seq of the first message that was unread at that time, if
+ * the thread was opened there.
+ * @typedef {{ readonly id: string | null, readonly handle: string | null, readonly at?: number, readonly unread?: number }} Place
  */
 
 /** An agent's conversations and groups, and the messages of the opened conversations. */
@@ -41,7 +42,10 @@ export class Conversations {
     ])
     this.blocked.value = new Set(blocks.map(({ handle }) => handle))
     this.list.value = list
+    const isFirst = !this.listed.peek()
     this.listed.value = true
+    const { at, id } = this.place.peek() ?? {}
+    if (isFirst && id !== undefined && id !== null && at === undefined) this.readOpened(id)
   }
 
   /** Reads the list. If that fails, shows the reason. */
@@ -54,11 +58,26 @@ export class Conversations {
     return this.list.peek().some((one) => one.id === id)
   }
 
-  /** Opens a conversation, and reads its newest messages. @param {string} id */
+  /** Opens a conversation at its first unread message, or at its end. @param {string} id */
   open(id) {
     this.place.value = { id, handle: null }
-    void this.histories.newest(id)
+    // What is unread is known only after the list is read.
+    if (this.listed.peek()) this.readOpened(id)
     if (id.startsWith("grp_")) void this.loadGroup(id)
+  }
+
+  /** Reads the messages that an opened conversation shows first. @param {string} id */
+  readOpened(id) {
+    const unread = this.list.peek().find((one) => one.id === id)?.oldest_unread_seq ?? null
+    if (unread === null) return void this.histories.newest(id)
+    this.place.value = { id, handle: null, unread }
+    void this.histories.unread(id, unread)
+  }
+
+  /** Shows the newest messages of the open conversation. @param {string} id */
+  openNewest(id) {
+    this.place.value = { id, handle: null }
+    void this.histories.newest(id)
   }
 
   /** Opens a conversation at a message. The thread highlights this message. @param {string} id @param {number} seq */
@@ -73,8 +92,8 @@ export class Conversations {
     const { at, id: open } = this.place.peek() ?? {}
     return Promise.all(
       [...this.histories.timelines].map(([id, timeline]) =>
-        id === open && at !== undefined && timeline.peek().messages.length === 0
-          ? this.histories.around(id, at)
+        id === open && timeline.peek().messages.length === 0 && (at !== undefined || !this.listed.peek())
+          ? at !== undefined && this.histories.around(id, at)
           // No event repeats the reactions and outcomes that were given while there was no connection.
           : this.histories.catchUp(id, PAGE)
       )
@@ -102,6 +121,7 @@ export class Conversations {
       last_message_type: message.type,
       last_message_at: message.created_at,
       unread_count: before.unread_count + (fresh ? 1 : 0),
+      oldest_unread_seq: fresh && before.unread_count === 0 ? message.seq : before.oldest_unread_seq,
       newest_unread_seq: fresh ? message.seq : before.newest_unread_seq
     }
     this.list.value = [after, ...list.filter((one) => one.id !== id)]

@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals"
 import { Refused, textOf } from "./Api.js"
-import { closeGap, empty, gapAfter, withLive, without, withReactions, withRead } from "./Timeline.js"
+import { closeGap, covers, empty, gapAfter, withLive, without, withReactions, withRead } from "./Timeline.js"
 
 /**
  * @import { Message, Reaction } from "./Wire.ts"
@@ -166,12 +166,24 @@ export class Histories {
   }
 
   /**
+   * Loads the messages around the first unread message, or the messages that are missing after the loaded ones.
+   * @param {string} id
+   * @param {number} seq the seq of the first unread message
+   */
+  async unread(id, seq) {
+    if (!covers(this.timeline(id).peek(), seq)) await this.around(id, seq, false)
+    // A message may have arrived during the read.
+    await this.catchUp(id)
+  }
+
+  /**
    * Loads the message with this seq. If the message is not loaded yet, replaces the timeline with the messages around
    * it.
    * @param {string} id
    * @param {number} seq
+   * @param {boolean} [isLink] whether to say that the message is no longer there
    */
-  async around(id, seq) {
+  async around(id, seq, isLink = true) {
     const timeline = this.timeline(id)
     if (this.at.get(id) === seq || timeline.peek().messages.some((message) => message.seq === seq)) return
     this.at.set(id, seq)
@@ -185,7 +197,7 @@ export class Histories {
         ...older,
         ...newer
       ])
-      if (older[0]?.seq !== seq)
+      if (isLink && older[0]?.seq !== seq)
         this.notices.note("The message of this link is no longer there, or this agent cannot see it.")
     })
     if (this.at.get(id) === seq) this.at.delete(id)

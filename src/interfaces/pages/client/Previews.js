@@ -55,8 +55,17 @@ export class Previews {
   }
 
   /** How many unread messages of a conversation mention the agent. @param {Conversation} conversation */
-  mentions({ id, unread_count: unread }) {
-    return Math.min(unread, this.ends.value.get(id)?.mentions.size ?? 0)
+  mentions({ id, oldest_unread_seq: oldest, unread_count: unread }) {
+    const mentions = [...this.ends.value.get(id)?.mentions ?? []].filter((seq) => seq >= (oldest ?? 0))
+    return Math.min(unread, mentions.length)
+  }
+
+  /** Counts a message no longer as an unread mention. @param {Message} message */
+  saw({ conversation_id: id, seq }) {
+    const end = this.ends.peek().get(id)
+    if (end?.mentions.has(seq) !== true) return
+    const mentions = new Set([...end.mentions].filter((one) => one !== seq))
+    this.ends.value = new Map(this.ends.peek()).set(id, { ...end, mentions })
   }
 
   /** Reads a conversation again, because its newest message may have changed. @param {string} id */

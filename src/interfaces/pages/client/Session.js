@@ -10,6 +10,7 @@ import { Notices } from "./Notices.js"
 import { Outbox } from "./Outbox.js"
 import { Presences } from "./Presences.js"
 import { Previews } from "./Previews.js"
+import { Reading } from "./Reading.js"
 import { Search } from "./Search.js"
 import { AgentSocket } from "./Socket.js"
 import { StatePoll } from "./StatePoll.js"
@@ -54,6 +55,15 @@ export class Session {
     this.uploads = new Uploads(this.api)
     this.hiding = new Hiding(this.api, this.timers, this.notices, this.conversations)
     this.mentions = new Mentions(this.api, this.conversations, () => this.handle)
+    this.reading = new Reading(
+      this.api,
+      this.timers,
+      this.conversations,
+      this.previews,
+      () => this.handle,
+      (id, seq) =>
+        this.socket?.say({ type: "message.read_ack", payload: { conversation_id: id, through_seq: seq } }) === true
+    )
     this.drafts = new Drafts(() => this.handle)
     this.levels = new Levels(() => this.handle)
     this.search = new Search(this.api, this.timers, this.conversations, this.files)
@@ -294,9 +304,18 @@ export class Session {
     this.shown = []
   }
 
-  /** Opens a conversation, and polls for the states of its messages. @param {string} id */
+  /**
+   * Opens a conversation at its first unread message, and polls for the states of its messages.
+   * @param {string} id
+   */
   open(id) {
     this.conversations.open(id)
+    this.states.follow()
+  }
+
+  /** Shows the newest messages of the open conversation. @param {string} id */
+  openNewest(id) {
+    this.conversations.openNewest(id)
     this.states.follow()
   }
 
@@ -350,13 +369,14 @@ export class Session {
     })
   }
 
-  /** Marks all messages up to this seq as read on the server. @param {string} id @param {number} seq */
+  /** Marks messages as read that the person sees now. @param {string} id @param {ReadonlyArray<Message>} messages */
+  saw(id, messages) {
+    if (!this.watching) this.reading.saw(id, messages)
+  }
+
+  /** Marks all messages up to this seq as read. @param {string} id @param {number} seq */
   markRead(id, seq) {
-    const item = this.conversations.list.peek().find((one) => one.id === id)
-    if (this.watching || item === undefined || item.unread_count === 0) return
-    if (this.socket?.say({ type: "message.read_ack", payload: { conversation_id: id, through_seq: seq } }) !== true)
-      return
-    this.conversations.change(id, { unread_count: 0 })
+    if (!this.watching) this.reading.mark(id, { through: seq, single: [] })
   }
 
   /**

@@ -1,4 +1,4 @@
-/** @import { Message, Outcome, OutcomeChange, Reaction, Receipt } from "./Wire.ts" */
+/** @import { Conversation, Message, Outcome, OutcomeChange, Reaction, Receipt } from "./Wire.ts" */
 
 /**
  * The known messages of one conversation, oldest first. `messages` has no gaps: it contains every message that this
@@ -201,4 +201,125 @@ export const unsettledAfter = ({ messages }, own) => {
     sender === own && status !== "read" && type !== "system"
   )
   return first === undefined ? undefined : first.seq - 1
+}
+
+/** @typedef {Pick<Conversation, "unread_count" | "oldest_unread_seq" | "newest_unread_seq">} Unread */
+
+/** @param {Message} message @param {string} own */
+const isUnread = ({ sender, status }, own) => sender !== own && status !== "read"
+
+/**
+ * Whether the messages from this seq on are loaded, except newer ones than the last loaded message.
+ * @param {Timeline} timeline
+ * @param {number} seq
+ */
+const reachesBack = ({ complete, messages }, seq) => {
+  const [first] = messages
+  return first !== undefined && (complete || first.seq <= seq)
+}
+
+/**
+ * Whether the message with this seq is among the loaded messages, or would be if the agent could still see it.
+ * @param {Timeline} timeline
+ * @param {number} seq
+ */
+export const covers = (timeline, seq) =>
+  reachesBack(timeline, seq) && (!timeline.newer || (timeline.messages.at(-1)?.seq ?? 0) >= seq)
+
+/**
+ * Which messages become read after messages were on the screen. `through` is a seq if every unread message up to this
+ * seq was on the screen. `single` contains the other messages that were on the screen and are unread.
+ * @param {Timeline} timeline
+ * @param {Unread} unread
+ * @param {string} own
+ * @param {ReadonlySet<string>} seen the ids of the messages that were on the screen
+ * @returns {{ readonly through: number | undefined, readonly single: ReadonlyArray<Message> }}
+ */
+export const toRead = (timeline, unread, own, seen) => {
+  const { messages } = timeline
+  const oldest = unread.oldest_unread_seq ?? 0
+  const from = reachesBack(timeline, oldest) ? messages.findIndex(({ seq }) => seq >= oldest) : -1
+  /** @type {number | undefined} */
+  let through
+  let hasUnread = false
+  for (const message of from === -1 ? [] : messages.slice(from)) {
+    if (seen.has(message.id)) {
+      through = message.seq
+      hasUnread ||= isUnread(message, own)
+    } else if (isUnread(message, own)) break
+  }
+  // The server may count messages as unread that are read here, because its list was read before.
+  if (!hasUnread && (through ?? 0) < (unread.newest_unread_seq ?? 0)) through = undefined
+  return {
+    through,
+    single: messages.filter((message) => seen.has(message.id) && isUnread(message, own) && message.seq > (through ?? 0))
+  }
+}
+
+/**
+ * Marks messages of other agents as read: all up to the seq `through`, and those in `single`.
+ * @param {Timeline} timeline
+ * @param {string} own
+ * @param {{ readonly through: number | undefined, readonly single: ReadonlyArray<Message> }} read
+ * @returns {Timeline}
+ */
+export const withSeen = (timeline, own, { single, through = 0 }) => {
+  const ids = new Set(single.map(({ id }) => id))
+  return {
+    ...timeline,
+    messages: timeline.messages.map((message) =>
+      isUnread(message, own) && (message.seq <= through || ids.has(message.id))
+        ? { ...message, status: "read" }
+        : message
+    )
+  }
+}
+
+/**
+ * What is unread after `before` became `after` through reading.
+ * @param {Timeline} before
+ * @param {Timeline} after
+ * @param {Unread} unread
+ * @param {string} own
+ * @param {number} [through] the seq up to which all messages are read
+ * @returns {Pick<Unread, "unread_count" | "oldest_unread_seq">}
+ */
+export const unreadAfter = (before, after, unread, own, through = 0) => {
+  const count = (/** @type {Timeline} */ { messages }) => messages.filter((message) => isUnread(message, own)).length
+  const oldest = unread.oldest_unread_seq ?? 0
+  const next = after.messages.find((message) => message.seq >= oldest && isUnread(message, own))?.seq
+  const newest = unread.newest_unread_seq ?? 0
+  const last = after.messages.at(-1)?.seq ?? 0
+  const isAllKnown = reachesBack(after, oldest) && newest <= last
+  if (through >= newest || (isAllKnown && next === undefined)) return { unread_count: 0, oldest_unread_seq: null }
+  return {
+    unread_count: Math.max(1, unread.unread_count - count(before) + count(after)),
+    oldest_unread_seq: reachesBack(after, oldest) ? next ?? last + 1 : oldest
+  }
+}
+
+/**
+ * How many unread messages are above and below the rows that are on the screen, loaded or not.
+ * @param {Timeline} timeline
+ * @param {Unread} unread
+ * @param {string} own
+ * @param {number} first the index of the first message on the screen
+ * @param {number} last the index of the last message on the screen
+ */
+export const unreadBeyond = (timeline, unread, own, first, last) => {
+  const { messages, newer } = timeline
+  if (unread.unread_count === 0) return { above: 0, below: 0 }
+  const counted = (/** @type {number} */ from, /** @type {number} */ to) => {
+    let count = 0
+    for (const message of messages.slice(from, to)) if (isUnread(message, own)) count++
+    return count
+  }
+  const upTo = counted(0, last + 1)
+  const after = counted(last + 1, messages.length)
+  return {
+    above: reachesBack(timeline, unread.oldest_unread_seq ?? 0)
+      ? counted(0, first)
+      : Math.max(0, unread.unread_count - counted(first, messages.length)),
+    below: newer ? Math.max(0, unread.unread_count - upTo) : after
+  }
 }
