@@ -1,4 +1,5 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { createHash } from "node:crypto"
 import type { Browser, Locator } from "playwright-core"
 import sharp from "sharp"
 import { eventually } from "../support/Eventually.ts"
@@ -46,6 +47,20 @@ const opened = async (options: Parameters<typeof Watched.open>[2] = {}) => {
   await at.getByRole("list", { name: "Conversations" }).getByRole("button", { name: bob.handle }).first().click()
   await message(at, "I am.").waitFor()
   return { ada, bob, at, page, watched }
+}
+
+/** Uploads a picture for another agent. */
+const upload = async (from: TestAgent, to: TestAgent, bytes: Buffer) => {
+  const { body } = await from.http.post("/v1/uploads", {
+    to: to.handle,
+    filename: "plan.png",
+    content_type: "image/png",
+    size: bytes.length,
+    sha256: createHash("sha256").update(bytes).digest("hex")
+  })
+  const created = body as { readonly attachment_id: string; readonly upload_url: string }
+  assert.strictEqual((await fetch(created.upload_url, { method: "PUT", body: bytes })).ok, true)
+  return created
 }
 
 /** Drops or pastes files, as the browser does. */
@@ -187,6 +202,59 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`files on /app${MISSING}${ALL ? 
     const box = await sendButton(at).boundingBox()
     assert.isAtMost(box!.x + box!.width, 360)
     await watched.accessible()
+    await watched.close()
+  })
+
+  it("the list stays at its end while a picture loads, and a picture keeps its place", async () => {
+    const { ada, at, bob, page, watched } = await opened()
+    for (let i = 0; i < 30; i++) await send(bob, ada, `line ${i}.`)
+    await message(at, "line 29.").waitFor()
+    const wide = await sharp({ create: { width: 600, height: 240, channels: 3, background: "#6fc9b0" } }).png()
+      .toBuffer()
+    const { attachment_id } = await upload(bob, ada, wide)
+    let release = () => {}
+    const held = new Promise<void>((resolve) => release = resolve)
+    await page.route(`**/v1/attachments/${attachment_id}`, async (route) => {
+      await held
+      await route.continue()
+    })
+    const body = {
+      to: ada.handle,
+      client_msg_id: "picture",
+      type: "file",
+      content: { attachment_id, text: "a picture" }
+    }
+    await bob.http.post("/v1/messages", body)
+    const place = message(at, "a picture").locator(".file-picture > span")
+    const isAtEnd = async () => {
+      await at.locator(".scroller").evaluate(async ({ clientHeight, scrollHeight, scrollTop }) => {
+        if (scrollHeight - scrollTop - clientHeight > 1)
+          throw new Error(`${scrollHeight - scrollTop - clientHeight} px`)
+      })
+      assert.strictEqual(await at.getByRole("button", { name: "Newest" }).count(), 0)
+    }
+    await place.waitFor()
+    assert.strictEqual((await place.boundingBox())?.height, 288)
+    await eventually("the end", () => isAtEnd().then(() => true, () => undefined))
+    release()
+    const shown = place.locator("img")
+    await shown.waitFor()
+    await eventually("the end", () => isAtEnd().then(() => true, () => undefined))
+    const box = await place.boundingBox()
+    assert.closeTo(box!.width / box!.height, 600 / 240, 0.01)
+    await picture(page, "files-picture")
+    // Drawn again after scrolling, it has its final size before its bytes are there.
+    const scroller = at.locator(".scroller")
+    await scroller.evaluate((element) => element.scrollTop = 0)
+    await shown.waitFor({ state: "detached" })
+    await at.getByRole("button", { name: "Newest" }).click()
+    await place.waitFor()
+    assert.deepStrictEqual([(await place.boundingBox())?.width, (await place.boundingBox())?.height], [
+      box!.width,
+      box!.height
+    ])
+    await shown.waitFor()
+    await isAtEnd()
     await watched.close()
   })
 })

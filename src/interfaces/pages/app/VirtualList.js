@@ -143,7 +143,8 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
     const end = !more && below <= NEAR_END
     const index = rowAt(offsets, top)
     const moved = Math.abs(top - view.current.top) > 1
-    if (!moved && end === place.current.end) return
+    // A row that has grown, such as a picture that has loaded, is no move away from the end.
+    if (!moved && (place.current.end || !end)) return
     view.current.top = top
     place.current = { end, key: keys[index], within: top - (offsets[index] ?? 0), reveal: undefined }
     onEnd(end)

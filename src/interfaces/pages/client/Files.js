@@ -112,6 +112,10 @@ export class Files {
     this.api = api
     /** @type {Map<string, Promise<FileInfo>>} */
     this.infos = new Map()
+    /** The descriptions that were fetched. @type {Map<string, FileInfo>} */
+    this.described = new Map()
+    /** The sizes of the pictures that were shown, in pixels. @type {Map<string, { width: number, height: number }>} */
+    this.sizes = new Map()
     /**
      * The cached files, the most recently used last.
      * @type {Map<string, { blob: Blob, name: string | undefined, url: string }>}
@@ -125,7 +129,7 @@ export class Files {
     if (known !== undefined) return known
     const asked = this.api.get(`v1/attachments/${encodeURIComponent(id)}/info`)
     this.infos.set(id, asked)
-    asked.catch(() => this.infos.delete(id))
+    asked.then((info) => this.described.set(id, info), () => this.infos.delete(id))
     return asked
   }
 
@@ -145,6 +149,21 @@ export class Files {
     this.kept.set(id, file)
     this.trim(MOST_KEPT, MOST_BYTES)
     return file
+  }
+
+  /**
+   * The blob URL of a picture. `sizes` has its size then.
+   * @param {string} id
+   * @returns {Promise<string>}
+   */
+  async picture(id) {
+    const { blob, url } = await this.fetched(id)
+    if (!isPicture(blob.type)) throw new Error("This file is not a picture. Save it to open it.")
+    const image = new Image()
+    image.src = url
+    await image.decode().catch(() => Promise.reject(new Error("This picture is damaged. Save it to open it.")))
+    this.sizes.set(id, { width: image.naturalWidth, height: image.naturalHeight })
+    return url
   }
 
   /** Removes the least recently used files. @param {number} most @param {number} mostBytes */

@@ -11,6 +11,8 @@ import { sizeOf } from "../shared/Texts.js"
 
 /** The largest picture that is shown without a click, in bytes. */
 const LARGEST_SHOWN = 5_242_880
+/** The largest height of a picture, in rem. While its size is unknown, its place has this height (style.css). */
+const HIGHEST_REM = 18
 /**
  * How long a row waits before it requests the description of its file, in milliseconds. So rows that are scrolled past
  * request nothing.
@@ -24,13 +26,27 @@ const whyOf = (error) =>
     : textOf(error)
 
 /**
+ * The style of the place of a picture, so that the row has its final height before the picture is drawn.
+ * @param {{ width: number, height: number } | undefined} size
+ */
+const placeOf = (size) =>
+  size === undefined || size.height === 0
+    ? {}
+    : {
+      height: "auto",
+      width: `min(${size.width}px, ${(HIGHEST_REM * size.width) / size.height}rem)`,
+      aspectRatio: `${size.width} / ${size.height}`
+    }
+
+/**
  * A file with its name, size and type, and with buttons to show and to save it. A picture that is not large is shown at
  * once.
  * @param {{ session: Session, id: string, tab: number }} props
  */
 export const Attachment = ({ id, session: { files }, tab }) => {
-  const [info, setInfo] = useState(/** @type {FileInfo | null} */ (null))
+  const [info, setInfo] = useState(/** @type {FileInfo | null} */ (files.described.get(id) ?? null))
   const [url, setUrl] = useState(/** @type {string | null} */ (null))
+  const [isClosed, setClosed] = useState(false)
   const [busy, setBusy] = useState(false)
   const [why, setWhy] = useState(/** @type {string | null} */ (null))
   const during = async (/** @type {() => Promise<unknown>} */ run) => {
@@ -39,24 +55,24 @@ export const Attachment = ({ id, session: { files }, tab }) => {
     await run().catch((error) => setWhy(whyOf(error)))
     setBusy(false)
   }
-  const show = () =>
-    during(async () => {
-      const { blob, url } = await files.fetched(id)
-      if (!isPictureType(blob.type)) throw new Error("This file is not a picture. Save it to open it.")
-      setUrl(url)
-    })
+  const show = () => during(async () => setUrl(await files.picture(id)))
   const keep = () =>
     during(async () => {
       const { blob, name } = await files.fetched(id)
       save(blob, name ?? info?.filename ?? "file")
     })
   useEffect(() => {
+    if (info !== null) return
     const timer = setTimeout(() => during(async () => setInfo(await files.info(id))), PAUSE_MS)
     return () => clearTimeout(timer)
   }, [files, id])
   const isPicture = info !== null && isPictureType(info.content_type)
+  const isShownAtOnce = isPicture && info.size <= LARGEST_SHOWN
+  /** Whether the picture is not there yet, and its place is kept free. */
+  const isAwaited = isShownAtOnce && url === null && why === null && !isClosed
+  const size = files.sizes.get(id)
   useEffect(() => {
-    if (isPicture && info.size <= LARGEST_SHOWN) void show()
+    if (isShownAtOnce) void show()
   }, [isPicture])
 
   return html`<div class="file">
@@ -66,15 +82,20 @@ export const Attachment = ({ id, session: { files }, tab }) => {
       ${
     !isPicture ? null : url === null
       ? html`<button type="button" class="quiet" tabindex=${tab} disabled=${busy} onClick=${show}>Show</button>`
-      : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => setUrl(null)}>Hide</button>`
+      : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => {
+        setUrl(null)
+        setClosed(true)
+      }}>Hide</button>`
   }
       <button type="button" class="quiet" tabindex=${tab} disabled=${busy} onClick=${keep}>Save</button>
     </span>
     ${why === null ? null : html`<p class="problem" role="alert">${why}</p>`}
     ${
-    url === null
-      ? null
-      : html`<span class="file-picture"><img src=${url} alt=${`Picture ${info?.filename ?? ""}`} /></span>`
+    url === null && !isAwaited ?
+      null :
+      html`<span class="file-picture"><span style=${placeOf(size)}>${
+        url === null ? null : html`<img src=${url} alt=${`Picture ${info?.filename ?? ""}`} />`
+      }</span></span>`
   }
   </div>`
 }
