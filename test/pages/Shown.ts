@@ -2,6 +2,7 @@
 const moduleOf = (path: string) => import(new URL(`../../src/interfaces/pages/${path}`, import.meta.url).href)
 const { Markdown } = await moduleOf("content/Markdown.js")
 const { tokensOf } = await moduleOf("content/Tokens.js")
+const { Code } = await moduleOf("content/Code.js")
 const { Copy } = await moduleOf("shared/Copy.js")
 
 interface Element {
@@ -22,8 +23,9 @@ const expanded = (child: Child): ReadonlyArray<Shown | string> => {
   if (typeof child !== "object") return [String(child)]
   if (Array.isArray(child)) return child.flatMap(expanded)
   const { props, type } = child as Element
-  // The button has state, which needs a page.
+  // The button and the colours have state, which needs a page.
   if (type === Copy) return []
+  if (type === Code) return [{ tag: "code", props: {}, children: [String(props["text"])] }]
   return typeof type === "function"
     ? expanded(type(props))
     : [{ tag: type, props, children: expanded(props["children"] as Child) }]

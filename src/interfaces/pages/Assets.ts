@@ -37,6 +37,7 @@ const modules: ReadonlyArray<readonly [name: string, path?: string]> = [
   ["@preact/signals"],
   ["@preact/signals-core"],
   ["marked"],
+  ["@speed-highlight/core/tokenize"],
   ["uplot", "dist/uPlot.esm.js"],
   ["uplot/style.css", "dist/uPlot.min.css"]
 ]
@@ -45,6 +46,14 @@ const fileOf = ([name, path]: (typeof modules)[number]): string =>
   path === undefined
     ? fileURLToPath(import.meta.resolve(name))
     : join(dirname(createRequire(import.meta.url).resolve(`${name.split("/")[0]}/package.json`)), path)
+
+/** The folder of the languages that the pages import by name, each only when a message has code in it. */
+const LANGUAGES = "@speed-highlight/core/languages/"
+
+const languages = (): ReadonlyArray<string> =>
+  readdirSync(dirname(fileURLToPath(import.meta.resolve(`${LANGUAGES}js.js`)))).filter((name) =>
+    extname(name) === ".js" && name !== "index.js"
+  )
 
 /** The paths of the pages' own files: the style sheet, the icon and the JavaScript in their folders. */
 const own = (): ReadonlyArray<string> =>
@@ -59,8 +68,12 @@ const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> =>
 
 /** Reads and compresses all files, about 100 kB. Runs once, at the first request for a page. */
 export const loadAssets = async (): Promise<Assets> => {
-  const packages: Record<string, string> = {}
+  const packages: Record<string, string> = { [LANGUAGES]: `packages/${LANGUAGES}` }
   const files = new Map<string, StaticBody>()
+  for (const name of languages()) {
+    const path = `packages/${LANGUAGES}${name}`
+    files.set(path, await toAsset(path, readFileSync(fileURLToPath(import.meta.resolve(`${LANGUAGES}${name}`)))))
+  }
   for (const module of modules) {
     const [name] = module
     const file = fileOf(module)

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import { labels, lineOf, plainOf } from "../content/Line.js"
 import { Avatar } from "../shared/Avatar.js"
 import { classes, html } from "../shared/Html.js"
-import { briefly, counted, exactly } from "../shared/Texts.js"
+import { briefly, counted, fully } from "../shared/Texts.js"
 
 /**
  * @import { Conversation } from "../client/Wire.ts"
@@ -140,7 +140,7 @@ export const ConversationList = ({ session }) => {
                 ${
             one.last_message_at === null
               ? null
-              : html`<time datetime=${one.last_message_at} title=${exactly(one.last_message_at)}>${
+              : html`<time datetime=${one.last_message_at} title=${fully(one.last_message_at)}>${
                 briefly(one.last_message_at)
               }</time>`
           }</span>

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks"
 import { Content, hasForm } from "../content/Content.js"
 import { eventText } from "../content/Line.js"
 import { classes, html } from "../shared/Html.js"
-import { clockOf, dayOf, exactly } from "../shared/Texts.js"
+import { clockOf, dayOf, exactly, fully } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
 import { hashOf } from "../tab/Routes.js"
 import { ReactionMenu, Reactions } from "./Reactions.js"
@@ -45,6 +45,9 @@ const OutcomeTag = ({ outcome: { at, reason, state } }) =>
   html`<span class="outcome"><span class=${classes("state-tag", outcomes[state])} title=${exactly(at)}>${state}</span>${
     reason === null ? null : html` <bdi>${reason}</bdi>`
   }</span>`
+
+/** The time of day, with the whole date as its title. @param {{ at: string }} props */
+const Clock = ({ at }) => html`<time datetime=${at} title=${fully(at)}>${clockOf(at)}</time>`
 
 /** @param {{ at: string }} props */
 export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
@@ -111,9 +114,7 @@ export const MessageRow = (
       isFirstNew ? ", first new message" : ""
     }`}>
       ${newDay ? html`<${Day} at=${at} />` : null}${isFirstNew ? html`<${NewLine} />` : null}
-      <p><bdi>${content.text ?? eventText(content.data ?? {})}</bdi> <time datetime=${at} title=${exactly(at)}>${
-      clockOf(at)
-    }</time></p>
+      <p><bdi>${content.text ?? eventText(content.data ?? {})}</bdi> <${Clock} at=${at} /></p>
     </article>`
   }
   return html`<article key=${id} ...${common} class=${
@@ -128,7 +129,7 @@ export const MessageRow = (
         ? null
         : html`<span class="handle">@${sender}</span>`
     }
-      <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></header>`
+      <${Clock} at=${at} /></header>`
   }
     <div class="bubble">
       ${
@@ -179,6 +180,7 @@ export const MessageRow = (
   }
       ${message.outcome === undefined ? null : html`<${OutcomeTag} outcome=${message.outcome} />`}
       <span class="row-actions">
+        ${goesOn ? html`<${Clock} at=${at} />` : null}
         ${
     onAnswers === undefined
       ? null

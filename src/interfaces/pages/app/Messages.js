@@ -210,7 +210,7 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
     } task=${tasks.get(message.id)} quoted=${quotedBy(message)} cause=${causeOf(message)}
       active=${message.id === tabbed} isFirstNew=${message.id === firstNew} marked=${message.seq === at} position=${
       index + 1
-    } size=${complete ? messages.length : -1} onReply=${onReply} onAnswers=${
+    } size=${complete && !newer ? messages.length : -1} onReply=${onReply} onAnswers=${
       answered.has(message.id) || quotedBy(message) !== undefined ? () => onAnswers(rootOf(message)) : undefined
     }
       onQuote=${(/** @type {string} */ quoted) => go(messages.findIndex((one) => one.id === quoted))}

@@ -3,7 +3,7 @@ import { everything, excerptOf } from "../client/Search.js"
 import { useEscape } from "../shared/Escapes.js"
 import { Field } from "../shared/Forms.js"
 import { html } from "../shared/Html.js"
-import { briefly, counted, exactly } from "../shared/Texts.js"
+import { briefly, counted, fully } from "../shared/Texts.js"
 import { titleOf } from "./ConversationList.js"
 
 /**
@@ -24,7 +24,7 @@ const Hit = ({ hit, session }) => {
       <span class="conversation-title"><bdi class="ellipsis">${
     item === undefined ? "A hidden conversation" : titleOf(item)
   }</bdi>
-        <time datetime=${at} title=${exactly(at)}>${briefly(at)}</time></span>
+        <time datetime=${at} title=${fully(at)}>${briefly(at)}</time></span>
       <span class="excerpt" dir="auto"><bdi>${sender === session.handle ? "You" : `@${sender}`}</bdi>: ${
     excerptOf(content.text ?? "", highlights)
       .map(({ isFound, text }) => isFound ? html`<mark>${text}</mark>` : text)
@@ -39,7 +39,7 @@ const Named = ({ filename, message: { conversation_id: id, created_at: at, sende
     session.openAt(id, seq)}>
     <span class="conversation-text">
       <span class="conversation-title"><bdi class="ellipsis">${filename}</bdi>
-        <time datetime=${at} title=${exactly(at)}>${briefly(at)}</time></span>
+        <time datetime=${at} title=${fully(at)}>${briefly(at)}</time></span>
       <span class="excerpt">A file of <bdi>${sender === session.handle ? "yours" : `@${sender}`}</bdi></span>
     </span>
   </button></li>`

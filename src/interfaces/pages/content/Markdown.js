@@ -1,5 +1,6 @@
 import { Copy } from "../shared/Copy.js"
 import { classes, html } from "../shared/Html.js"
+import { Code } from "./Code.js"
 import { decoded } from "./Entities.js"
 import { linkOf, saysTarget } from "./Links.js"
 
@@ -33,11 +34,12 @@ const linked = (token, within) => {
 }
 
 /** @param {Tokens.Code} token @param {Within} within */
-const code = ({ lang, text }, { tab }) =>
-  html`<div class="code">
-  <pre tabindex=${tab}><code>${text}</code></pre>
-  <p><span class="language">${decoded(lang ?? "").split(/\s/)[0]}</span><${Copy} text=${() =>
-    text} label="this code" tab=${tab} /></p></div>`
+const code = ({ lang, text }, { tab }) => {
+  const language = decoded(lang ?? "").split(/\s/)[0] ?? ""
+  return html`<div class="code">
+  <pre tabindex=${tab}><${Code} text=${text} language=${language} /></pre>
+  <p><span class="language">${language}</span><${Copy} text=${() => text} label="this code" tab=${tab} /></p></div>`
+}
 
 /** @param {Tokens.List} token @param {Within} within */
 const list = ({ items, ordered, start }, within) => {

@@ -1,6 +1,7 @@
 const day = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" })
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" })
 const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" })
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" })
 const short = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" })
 const whole = new Intl.NumberFormat()
 
@@ -10,6 +11,8 @@ export const dayOf = (at) => day.format(new Date(at))
 export const clockOf = (at) => clock.format(new Date(at))
 /** @param {string | number | Date | null | undefined} at */
 export const exactly = (at) => at === null || at === undefined ? "–" : exact.format(new Date(at))
+/** The whole date with the day of the week, and the time. @param {string | number | Date} at */
+export const fully = (at) => full.format(new Date(at))
 
 /**
  * The time of day if `at` is today, otherwise the date.
