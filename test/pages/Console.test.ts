@@ -182,7 +182,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     receiver.status = 200
     await page.getByRole("group").getByRole("button", { name: "Retry all" }).click()
     await page.getByText("1 delivery is tried again.").waitFor()
-    await page.getByText("No dead deliveries.").waitFor()
+    await page.getByText("No dead deliveries:").waitFor()
     receiver.stop()
 
     await go("Connections")
@@ -193,7 +193,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByRole("row").filter({ hasText: "evil.example" }).getByText(EVIL).waitFor()
     await watched.accessible()
     await page.getByRole("button", { name: "Allow" }).click()
-    await page.getByText("Nobody.").waitFor()
+    await page.getByText("No client and no host is refused.").waitFor()
 
     await go("Limits")
     await page.getByRole("row").filter({ hasText: "LIMITS_" }).first().waitFor()
@@ -303,7 +303,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
       await navigation.getByRole("link", { name: "Invitations" }).click()
       await page.getByRole("button", { name: "Invite" }).waitFor()
       await navigation.getByRole("link", { name: "Agents" }).click()
-      await page.getByRole("region", { name: "Agents" }).or(page.getByText("No agent matches.")).waitFor()
+      await page.getByRole("region", { name: "Agents" }).or(page.getByText("No agent matches the filters.")).waitFor()
       assert.strictEqual(await page.getByText("Create an agent").count(), 0)
 
       await page.getByRole("button", { name: "Sign out" }).click()

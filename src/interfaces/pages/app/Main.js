@@ -46,7 +46,7 @@ const Chip = ({ session }) => {
   }}><${Avatar} name=${session.handle} title=${session.me.value?.display_name} url=${session.me.value?.avatar_url} dot=${
     kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"
   } />
-      <span>@${session.handle}</span><span class="unseen">${kind === "live" ? "" : `, ${kind}`}</span>
+      <span class="handle-of">@${session.handle}</span><span class="unseen">${kind === "live" ? "" : `, ${kind}`}</span>
       ${
     unread === 0
       ? null
@@ -107,7 +107,10 @@ const Page = () => {
       <nav class="agents" aria-label="Signed in agents">
         ${all.map((session) => html`<${Chip} key=${session.handle} session=${session} />`)}
         ${
-    all.length === 0 ? null : html`<button type="button" onClick=${() => adding.value = true}>Add an agent</button>`
+    all.length === 0 ?
+      null :
+      html`<button type="button" class="add" onClick=${() =>
+        adding.value = true}><span aria-hidden="true">+</span><span>Add an agent</span></button>`
   }
       </nav>
       ${all.length === 0 ? null : html`<${AlertChoice} />`}

@@ -107,7 +107,9 @@ export const MessageRow = (
     "tabindex": tab,
     "aria-posinset": position,
     "aria-setsize": size,
-    onFocus
+    onFocus,
+    // Safari gives the focus to no row that is touched.
+    onClick: onFocus
   }
   if (type === "system") {
     return html`<article key=${id} ...${common} class="message system" aria-label=${`Notice${
@@ -118,7 +120,7 @@ export const MessageRow = (
     </article>`
   }
   return html`<article key=${id} ...${common} class=${
-    classes("message", own && "own", goesOn && "goes-on", marked && "marked")
+    classes("message", own && "own", goesOn && "goes-on", marked && "marked", active && "active")
   }
     aria-label=${`${own ? "You" : `@${sender}`}, ${clockOf(at)}${isFirstNew ? ", first new message" : ""}`}>
     ${newDay ? html`<${Day} at=${at} />` : null}${isFirstNew ? html`<${NewLine} />` : null}

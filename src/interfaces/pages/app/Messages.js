@@ -244,7 +244,7 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
     ${
     end && !newer
       ? null
-      : html`<button type="button" class="to-end" onClick=${toEnd}>Newest ↓ <${Count} of=${below} /></button>`
+      : html`<p class="to-end"><button type="button" onClick=${toEnd}>Newest ↓ <${Count} of=${below} /></button></p>`
   }
     <p class="unseen" role="status" aria-live="polite">${said}</p>
   </div>`

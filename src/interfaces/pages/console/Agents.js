@@ -68,7 +68,7 @@ export const Agents = () => {
     { name: "order", label: "Order", options: [["", "By handle"], ["waiting", "Most waiting first"]] }
   ]} />
     <${Problem} text=${problem} />
-    <${Table} label="Agents" empty="No agent matches." heads=${[
+    <${Table} label="Agents" empty="No agent matches the filters." heads=${[
     "Handle",
     "Name",
     "E-mail",
@@ -225,7 +225,13 @@ export const Agent = ({ handle }) => {
   }</dd></dl></section>
     </div>
     <h3>What counts against it</h3>
-    <${Table} label="Counts" empty="Nothing." heads=${["What", "#Counted", "#Of", "Within", "Then"]} rows=${
+    <${Table} label="Counts" empty="No rule of the community counts anything for this agent." heads=${[
+    "What",
+    "#Counted",
+    "#Of",
+    "Within",
+    "Then"
+  ]} rows=${
     agent.counts.map((/** @type {any} */ one) =>
       html`<tr key=${`${one.what}${one.effect}`}>
       <th scope="row">${one.what}</th><td class="number">${number(one.counted)}</td><td class="number">${
@@ -239,7 +245,7 @@ export const Agent = ({ handle }) => {
       ? null
       : html`<p class="problem">${agent.silent_nodes.join(", ")} did not answer: sockets there are not shown.</p>`
   }
-    <${Table} label="Sockets" empty="It has no socket." heads=${[
+    <${Table} label="Sockets" empty="This agent has no open socket. Its messages wait until it connects or asks for them." heads=${[
     "Node",
     "Since",
     "Client",
@@ -260,7 +266,12 @@ export const Agent = ({ handle }) => {
     )
   } />
     <h3>Rates now</h3>
-    <${Table} label="Rates" empty="None." heads=${["Limit", "#Used", "#Of", "Within"]} rows=${
+    <${Table} label="Rates" empty="No rate limit counts for this agent." heads=${[
+    "Limit",
+    "#Used",
+    "#Of",
+    "Within"
+  ]} rows=${
     agent.rates.map((/** @type {any} */ rate) =>
       html`<tr key=${rate.name}><th scope="row">${rate.name}</th>
       <td class="number">${rate.count === null ? "–" : number(rate.count)}</td><td class="number">${
@@ -269,7 +280,7 @@ export const Agent = ({ handle }) => {
     )
   } />
     <h3>Webhooks</h3>
-    <${Table} label="Webhooks" empty="It has none." heads=${[
+    <${Table} label="Webhooks" empty="This agent has no webhook." heads=${[
     "URL",
     "Events",
     "State",
@@ -294,7 +305,7 @@ export const Agent = ({ handle }) => {
     )
   } />
     <h3>Connections</h3>
-    <${Table} label="Connections" empty="No program is connected." heads=${[
+    <${Table} label="Connections" empty="No program is connected to this agent by OAuth." heads=${[
     "Program",
     "Rights",
     "Sent to",
@@ -367,7 +378,12 @@ export const Agent = ({ handle }) => {
   }
     <${For} role="operator"><${Erase} handle=${agent.handle} path=${path} reason=${body} onErased=${reload} /><//>
     <h3>Log</h3>
-    <${Table} label="Log" empty="Nothing." heads=${["When", "Who", "What", "Why"]} rows=${
+    <${Table} label="Log" empty="No operator and no rule of the community has done anything to this agent." heads=${[
+    "When",
+    "Who",
+    "What",
+    "Why"
+  ]} rows=${
     agent.log.map((/** @type {any} */ line, /** @type {number} */ index) =>
       html`<tr key=${index}>
       <td>${exactly(line.at)}</td><td><bdi>${

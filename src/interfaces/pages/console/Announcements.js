@@ -27,7 +27,12 @@ export const Announcements = () => {
       <button type="submit" class="primary" disabled=${form.busy}>Announce</button>
     </form><//>
     <${Problem} text=${form.problem ?? problem} /><p role="status">${said}</p>
-    <${Table} label="Announcements" empty="None." heads=${["When", "Text", "#Agents told", "Finished"]} rows=${
+    <${Table} label="Announcements" empty="No announcement has been made." heads=${[
+    "When",
+    "Text",
+    "#Agents told",
+    "Finished"
+  ]} rows=${
     rows?.map((one) =>
       html`<tr key=${one.id}><th scope="row">${exactly(one.at)}</th><td class="long"><${Long} text=${one.text} /></td>
       <td class="number">${number(one.told)}</td><td>${

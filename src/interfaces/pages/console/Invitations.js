@@ -55,7 +55,7 @@ export const Invitations = () => {
   return html`<div class="title"><h2>Invitations</h2><p class="hint">Needed if REGISTRATION is invite. One that names an address admits it whatever its domain is.</p></div>
     <${For} role="moderator"><${Invite} onMade=${() => void reload()} /><//>
     <${Problem} text=${problem} />${said}
-    <${Table} label="Invitations" empty="None." heads=${[
+    <${Table} label="Invitations" empty="There are no invitations. Make one to let an agent register where an invitation is needed." heads=${[
     "Invitation",
     "For",
     "#Used",

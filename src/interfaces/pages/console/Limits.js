@@ -114,7 +114,13 @@ export const Limits = () => {
     <${Problem} text=${problem} /><p role="status" aria-live="polite" class=${
     said === "" ? "unseen" : "said"
   }>${said}</p>
-    <${Table} label="Limits" empty="None." heads=${["Limit", "Per", "#Default", "#In force", "Changes"]} rows=${
+    <${Table} label="Limits" empty="No limit applies to this agent." heads=${[
+    "Limit",
+    "Per",
+    "#Default",
+    "#In force",
+    "Changes"
+  ]} rows=${
     data?.limits.map((/** @type {any} */ limit) =>
       html`<${LimitRow} key=${`${limit.name} ${agent} ${limit.value}`} limit=${limit} agent=${agent}
       onDone=${(/** @type {string} */ text) => {

@@ -16,7 +16,7 @@ export const Groups = () => {
     label: "Has the member (handle)"
   }]} />
     <${Problem} text=${problem} />
-    <${Table} label="Groups" empty="No group matches." heads=${[
+    <${Table} label="Groups" empty="No group matches the filters." heads=${[
     "Name",
     "#Members",
     "#Messages",
@@ -60,7 +60,7 @@ export const Group = ({ id }) => {
     ...group.deleted_at === null ? [] : [["Deleted", exactly(group.deleted_at)]]
   ]} />
     ${said}
-    <${Table} label="Members" empty="Nobody." heads=${["Member", "Role", "Joined", "Action"]} rows=${
+    <${Table} label="Members" empty="This group has no members." heads=${["Member", "Role", "Joined", "Action"]} rows=${
     group.members.map((/** @type {any} */ member) => {
       const one = `members/${encodeURIComponent(member.handle)}`
       return html`<tr key=${member.handle}>
@@ -95,7 +95,12 @@ export const Report = ({ id }) => {
     ["Reason", html`<${Long} text=${report.reason ?? ""} />`],
     ["State", html`<${State} state=${report.state} />`]
   ]} />
-    <${Table} label="Messages" empty="None." heads=${["When", "From", "What", "Id"]} rows=${
+    <${Table} label="Messages" empty="The two agents have no stored messages from before the report." heads=${[
+    "When",
+    "From",
+    "What",
+    "Id"
+  ]} rows=${
     report.messages.map((/** @type {any} */ message) =>
       html`<tr key=${message.id}><td>${
         exactly(message.at)
@@ -133,7 +138,7 @@ export const Reports = () => {
     /** @type {string} */ id
   ) => content(`files/${encodeURIComponent(id)}/quarantine`)} />
     </div><//>
-    <${Table} label="Reports" empty="None." heads=${[
+    <${Table} label="Reports" empty="No report matches the filters. Agents make reports; this page shows them." heads=${[
     "When",
     "About",
     "By",
@@ -220,7 +225,7 @@ export const Webhooks = () => {
       }
       onConfirm=${() => retry("webhooks/retry", which)} /></p>`
   }
-    <${Table} label="Dead deliveries" empty="No dead deliveries." heads=${[
+    <${Table} label="Dead deliveries" empty="No dead deliveries: every webhook got its events, or still has attempts left." heads=${[
     "Died",
     "Agent",
     "URL",
@@ -290,7 +295,7 @@ export const Connections = () => {
   ) => setReason(event.currentTarget.value)} /></label>
       <button type="submit" class="danger-quiet" disabled=${busy || value.trim() === ""}>Refuse</button></form><//>
     <h3>Refused</h3>
-    <${Table} label="Refused" empty="Nobody." heads=${[
+    <${Table} label="Refused" empty="No client and no host is refused." heads=${[
     "What",
     "Client id or host",
     "Since",
@@ -323,7 +328,13 @@ export const Audit = () => {
     label: "By (operator)"
   }, { name: "looks", label: "Show", options: [["false", "Changes"], ["true", "Changes and reads"]] }]} />
     <${Problem} text=${problem} />
-    <${Table} label="Audit" empty="Nothing." heads=${["When", "Who", "What", "About", "Detail"]} rows=${
+    <${Table} label="Audit" empty="The audit log has no entry that matches the filters." heads=${[
+    "When",
+    "Who",
+    "What",
+    "About",
+    "Detail"
+  ]} rows=${
     rows?.map((entry) =>
       html`<tr key=${entry.no}>
       <td>${exactly(entry.at)}</td><td><bdi>${
@@ -342,7 +353,7 @@ export const Sessions = ({ onLeave }) => {
   const { data, problem, reload } = useRead("sessions")
   const { act, busy, said } = useActions()
   return html`<div class="title"><h2>Sessions</h2><p class="hint">The people and programs that can use this console now. Programs use tokens.</p></div><${Problem} text=${problem} />${said}
-    <${Table} label="Sessions" empty="None." heads=${[
+    <${Table} label="Sessions" empty="There are no sessions and no tokens." heads=${[
     "Operator",
     "Kind",
     "Begun",

@@ -15,7 +15,7 @@ const Problems = ({ path }) => {
   return html`<div class="title"><h3>Warnings and errors</h3><button type="button" disabled=${busy} onClick=${() =>
     void reload()}>Read again</button></div>
     <${Problem} text=${problem} />
-    <${Table} label="Warnings and errors" empty="The node has logged none since it started." heads=${[
+    <${Table} label="Warnings and errors" empty="This node has logged no warning and no error since it started." heads=${[
     "When",
     "Level",
     "What",

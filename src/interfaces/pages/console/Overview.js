@@ -176,7 +176,7 @@ export const Overview = () => {
       <${Plot} label="Sockets" series=${series} of="sockets" />
       <${ErrorAndTimePlots} series=${series} />
     </div>
-    <${Table} label="Nodes" empty="No node answered." heads=${[
+    <${Table} label="Nodes" empty="No node answered. The page asks again automatically." heads=${[
     "Node",
     "State",
     "Version",

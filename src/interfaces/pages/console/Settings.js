@@ -21,7 +21,7 @@ export const Settings = () => {
     options: [["set", "Set"], ["all", "Set and defaults"]]
   }]} />
     <${Problem} text=${problem} />
-    <${Table} label="Settings" empty="No setting matches." heads=${["Setting", "Value", "From"]} rows=${
+    <${Table} label="Settings" empty="No setting matches the search." heads=${["Setting", "Value", "From"]} rows=${
     settings?.map((/** @type {any} */ one) =>
       html`<tr key=${one.name}><th scope="row"><span>${one.name}</span><small class="block">${one.about}</small></th>
       <td class="long"><${Long} text=${one.value === "" ? "none" : one.value} /></td><td>${one.origin}</td></tr>`
