@@ -187,6 +187,17 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await adas.getByRole("button", { name: "Without limits" }).click()
     await count(3)
 
+    // The button of an open conversation leads to the search in it, on a phone too.
+    await page.goto(`${server.url}/app#/${ada!.handle}/${id}`)
+    await adas.getByRole("button", { name: "Search in this conversation" }).click()
+    await eventually("the search field", async () => /search/.test(await watched.focused()) ? true : undefined)
+    assert.strictEqual(await adas.getByLabel("In", { exact: true }).inputValue(), id)
+    await adas.getByRole("searchbox", { name: "Search messages" }).fill("harbour")
+    await count(2)
+    await fits(page)
+    await adas.getByRole("button", { name: "Without limits" }).click()
+    await count(3)
+
     // Ctrl-K, also while typing, leads to the search in the open conversation.
     await page.setViewportSize({ width: 1280, height: 800 })
     await page.goto(`${server.url}/app#/${ada!.handle}/${id}`)

@@ -6,32 +6,13 @@ import { adding, front, sessions, show } from "../tab/Agents.js"
 import { chosenBy } from "../tab/Choices.js"
 import { overlay } from "../tab/Shortcuts.js"
 import { avatarOf, titleOf } from "./ConversationList.js"
+import { look, searchIn } from "./Views.js"
 
 /**
  * @import { Person } from "../client/Wire.ts"
  * @import { Choice } from "../tab/Choices.js"
  * @import { Session } from "../client/Session.js"
  */
-
-/**
- * Shows a view of the agent in front, and then moves the focus to the view's first field. A narrow pane shows either
- * its list or its conversation.
- * @param {Session} session
- * @param {Session["view"]["value"]} view
- */
-const look = (session, view) => {
-  session.view.value = view
-  const focused = (/** @type {string} */ selector) => {
-    const element = document.querySelector(`.pane-box.front ${selector}`)
-    if (element instanceof HTMLElement) element.focus()
-  }
-  requestAnimationFrame(() => {
-    const list = document.querySelector(".pane-box.front .list")
-    if (list instanceof HTMLElement && list.offsetParent === null) session.conversations.place.value = null
-    // After the conversation is closed, the list takes the focus.
-    setTimeout(() => focused(view === "me" ? ".tabs [aria-pressed='true']" : ".list-body input"), 50)
-  })
-}
 
 /** @param {Session} session @returns {ReadonlyArray<Choice>} */
 const commandsOf = (session) => {
@@ -45,14 +26,8 @@ const commandsOf = (session) => {
   })
   return [
     ...session.watching ? [] : [command("New message or group", () => look(session, "new"), "write create")],
-    command("Search messages", () => {
-      session.search.limit({ conversation: "" })
-      look(session, "conversations")
-    }, "find"),
-    ...open === null ? [] : [command("Search in this conversation", () => {
-      session.search.limit({ conversation: open })
-      look(session, "conversations")
-    }, "find")],
+    command("Search messages", () => searchIn(session, ""), "find"),
+    ...open === null ? [] : [command("Search in this conversation", () => searchIn(session, open), "find")],
     command("People", () => look(session, "people"), "contacts directory"),
     command("Agent and settings", () => look(session, "me"), "profile account key sign out"),
     command("Keyboard shortcuts", () => overlay.value = "help", "help"),

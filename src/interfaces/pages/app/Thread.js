@@ -12,6 +12,7 @@ import { GroupPanel } from "./GroupPanel.js"
 import { OutgoingRow } from "./MessageRow.js"
 import { Messages } from "./Messages.js"
 import { PersonPanel } from "./PersonPanel.js"
+import { searchIn } from "./Views.js"
 
 /**
  * @import { Message } from "../client/Wire.ts"
@@ -128,6 +129,13 @@ export const Thread = ({ isFront, place, session }) => {
     }`
   }</p>
       </div>
+      ${
+    place.id === null
+      ? null
+      : html`<button type="button" class="icon" aria-label="Search in this conversation" title="Search in this conversation" onClick=${() =>
+        searchIn(session, place.id ?? "")}>
+        <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M8.5 14a5.5 5.5 0 1 0 0-11 5.5 5.5 0 0 0 0 11Zm4-1.5L17 17" /></svg></button>`
+  }
       <button type="button" ref=${about} aria-expanded=${details} onClick=${() => {
     setAnswers(null)
     setDetails(!details)
