@@ -124,6 +124,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     await open(adas, bob!.handle)
     const row = message(adas, "I am.")
     await row.hover()
+    await row.getByRole("button", { name: "More" }).click()
     await row.getByRole("button", { name: "Hide" }).click()
     await row.getByText("Hide the message for this agent?").waitFor()
     await watched.accessible()
@@ -139,8 +140,9 @@ describe.skipIf(CHROMIUM === undefined)(`/app behaves like an application${MISSI
     assert.deepStrictEqual(calls, [])
     const hide = async () => {
       await row.hover()
+      await row.getByRole("button", { name: "More" }).click()
       await row.getByRole("button", { name: "Hide" }).click()
-      await row.getByRole("group").getByRole("button", { name: "Hide" }).click()
+      await row.getByRole("group", { name: "Hide the message" }).getByRole("button", { name: "Hide" }).click()
       await row.waitFor({ state: "detached" })
     }
     await hide()

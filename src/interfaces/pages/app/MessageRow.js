@@ -1,6 +1,7 @@
-import { useState } from "preact/hooks"
+import { useRef, useState } from "preact/hooks"
 import { Content, hasForm } from "../content/Content.js"
 import { eventText } from "../content/Line.js"
+import { useEscape } from "../shared/Escapes.js"
 import { classes, html } from "../shared/Html.js"
 import { clockOf, dayOf, exactly, fully } from "../shared/Texts.js"
 import { Careful } from "../shared/Widgets.js"
@@ -48,6 +49,36 @@ const OutcomeTag = ({ outcome: { at, reason, state } }) =>
 
 /** The time of day, with the whole date as its title. @param {{ at: string }} props */
 const Clock = ({ at }) => html`<time datetime=${at} title=${fully(at)}>${clockOf(at)}</time>`
+
+/**
+ * A button that opens the actions which are rarely used, and says what nobody can do to a sent message (wire.md G.10).
+ * @param {object} props
+ * @param {Session} props.session
+ * @param {Message} props.message
+ * @param {number} props.tab the `tabindex` of the buttons
+ */
+const MoreMenu = ({ message, session, tab }) => {
+  const [open, setOpen] = useState(false)
+  const toggle = useRef(/** @type {HTMLButtonElement | null} */ (null))
+  useEscape(open, () => {
+    setOpen(false)
+    toggle.current?.focus()
+  })
+  return html`<button type="button" class="quiet" ref=${toggle} tabindex=${tab} aria-expanded=${open} onClick=${() =>
+    setOpen(!open)}>More</button>
+    ${
+    !open ?
+      null :
+      html`<span class="more-actions" role="group" aria-label="More actions">
+        <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() =>
+        session.hiding.message(message)} />
+        <span class="hint">${
+        message.sender === session.handle
+          ? "A sent message cannot be edited, and only an operator can delete it for everyone. Hide removes it for this agent only. To correct it, reply to it."
+          : "Hide removes the message for this agent only. Only an operator can delete it for everyone."
+      }</span></span>`
+  }`
+}
 
 /** @param {{ at: string }} props */
 export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
@@ -199,8 +230,7 @@ export const MessageRow = (
       null :
       html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
         ${isRemoved(message) ? null : html`<${ReactionMenu} session=${session} message=${message} tab=${tab} />`}
-        <${Careful} label="Hide" sure="Hide the message for this agent?" quiet=${true} tabindex=${tab} onConfirm=${() =>
-        session.hiding.message(message)} />`
+        <${MoreMenu} session=${session} message=${message} tab=${tab} />`
   }
         <a class="seq" tabindex=${tab} title="The number of the message, and a link to it" href=${
     hashOf({ handle: session.handle, place: { id: message.conversation_id, handle: null, at: seq } })
