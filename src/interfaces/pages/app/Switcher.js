@@ -1,4 +1,4 @@
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks"
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
 import { counted } from "../shared/Texts.js"
@@ -6,6 +6,7 @@ import { adding, front, sessions, show } from "../tab/Agents.js"
 import { chosenBy } from "../tab/Choices.js"
 import { overlay } from "../tab/Shortcuts.js"
 import { avatarOf, titleOf } from "./ConversationList.js"
+import { useListbox } from "./Listbox.js"
 import { look, searchIn } from "./Views.js"
 
 /**
@@ -75,42 +76,20 @@ const choicesOf = (session, people) => {
 
 /** The field of the switcher and what it offers. @param {{ session: Session, onChoose: (choice: Choice) => void }} props */
 const Offers = ({ onChoose, session }) => {
-  const id = useId()
   const [typed, setTyped] = useState("")
-  const [index, setIndex] = useState(0)
   const [people, setPeople] = useState(/** @type {ReadonlyArray<Person>} */ ([]))
-  const list = useRef(/** @type {HTMLUListElement | null} */ (null))
   useEffect(() => void session.mentions.people().then(setPeople), [])
   const offers = chosenBy(choicesOf(session, people), typed)
-  const chosen = Math.min(index, offers.length - 1)
-  useEffect(() => {
-    list.current?.querySelector("[aria-selected='true']")?.scrollIntoView({ block: "nearest" })
-  }, [chosen, typed])
-  const onKey = (/** @type {KeyboardEvent} */ event) => {
-    if (event.isComposing || offers.length === 0) return
-    const step = { ArrowDown: 1, ArrowUp: offers.length - 1 }[event.key]
-    const choice = offers[chosen]
-    if (step !== undefined) setIndex((chosen + step) % offers.length)
-    else if (event.key === "Enter" && choice !== undefined) onChoose(choice)
-    else return
-    event.preventDefault()
-  }
+  const listbox = useListbox({ offers, of: typed, onChoose })
   return html`<label class="field"><span>Go to, as <span class="handle">@${session.handle}</span></span>
-    <input type="text" role="combobox" autofocus aria-expanded=${
-    offers.length > 0
-  } aria-controls=${id} aria-autocomplete="list"
-      aria-activedescendant=${offers.length === 0 ? undefined : `${id}-${chosen}`} value=${typed} maxlength="100"
-      autocomplete="off" autocapitalize="none" placeholder="A conversation, an agent or a command" onKeyDown=${onKey}
-      onInput=${(/** @type {any} */ event) => {
-    setTyped(event.currentTarget.value)
-    setIndex(0)
-  }} /></label>
+    <input type="text" role="combobox" autofocus aria-expanded=${listbox.isOpen} ...${listbox.field} value=${typed}
+      maxlength="100" autocomplete="off" autocapitalize="none" placeholder="A conversation, an agent or a command"
+      onKeyDown=${listbox.onKey} onInput=${(/** @type {any} */ event) => setTyped(event.currentTarget.value)} /></label>
     <p class="unseen" role="status">${counted(offers.length, "choice")}</p>
     ${offers.length === 0 ? html`<p class="empty">Nothing has this name.</p>` : null}
-    <ul class="choices-list" role="listbox" id=${id} ref=${list} aria-label="Choices">${
+    <ul class="choices-list" ...${listbox.list} aria-label="Choices">${
     offers.map((choice, at) =>
-      html`<li key=${choice.key} role="option" id=${`${id}-${at}`} aria-selected=${at === chosen}
-        onClick=${() => onChoose(choice)}>
+      html`<li key=${choice.key} ...${listbox.option(at)}>
         ${choice.avatar === undefined ? null : html`<${Avatar} ...${choice.avatar} />`}
         <span class="ellipsis"><bdi>${choice.label}</bdi>${
         choice.note === undefined ? null : html` <small><bdi>${choice.note}</bdi></small>`
