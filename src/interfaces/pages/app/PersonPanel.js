@@ -24,7 +24,7 @@ import { NotifyChoice } from "./NotifyChoice.js"
 export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) => {
   const [card, setCard] = useState(/** @type {Card | null} */ (null))
   const [contact, setContact] = useState(/** @type {{ is_contact: boolean, notes: string | null } | null} */ (null))
-  const [blocked, setBlocked] = useState(false)
+  const blocked = session.conversations.blocked.value.has(handle)
   const [muted, setMuted] = useState(false)
   const [problem, setProblem] = useState(/** @type {string | null} */ (null))
   const path = encodeURIComponent(handle)
@@ -39,7 +39,7 @@ export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) =
       ])
       setCard(card)
       setContact(contact)
-      setBlocked(blocks.some((one) => one.handle === handle))
+      session.conversations.blocked.value = new Set(blocks.map(({ handle }) => handle))
       setMuted(mute)
       setProblem(null)
       if (contact.is_contact) await session.presences.ask([handle])

@@ -12,6 +12,7 @@ import { GroupPanel } from "./GroupPanel.js"
 import { OutgoingRow } from "./MessageRow.js"
 import { Messages } from "./Messages.js"
 import { PersonPanel } from "./PersonPanel.js"
+import { StandingText, useStanding } from "./Standing.js"
 import { searchIn } from "./Views.js"
 
 /**
@@ -59,6 +60,7 @@ export const Thread = ({ isFront, place, session }) => {
   const title = isGroup
     ? group?.name ?? item?.group_name ?? "Group"
     : item?.participants[0]?.display_name ?? handle ?? ""
+  const standing = useStanding(session, place.id === null ? handle : null)
   const presence = handle === null ? undefined : session.presences.all.value.get(handle)
   const members = group?.member_count ?? item?.group_member_count
   /** The target of the messages, in the form that the outbox and the drafts use. */
@@ -164,7 +166,11 @@ export const Thread = ({ isFront, place, session }) => {
           html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`
         )
       }
-        </div></div><p class="empty">There are no messages yet. After your first message, you can send a second one only when @${handle} has replied.</p></div>`
+        </div></div>${
+        standing?.isRefused === true
+          ? null
+          : html`<p class="empty">There are no messages yet. After your first message, you can send a second one only when @${handle} has replied.</p>`
+      }<${StandingText} session=${session} standing=${standing} /></div>`
       : html`<${Messages} key=${place.id} session=${session} id=${place.id} place=${place} onReply=${reply} onAnswers=${(
         /** @type {Message} */ root
       ) => {
@@ -177,7 +183,7 @@ export const Thread = ({ isFront, place, session }) => {
     ${
     session.watching
       ? html`<p class="hint watching">Only watching as <span class="handle">@${session.handle}</span>: this page acknowledges no messages, marks none as read and sends none.</p>`
-      : target === null ?
+      : target === null || standing?.isRefused === true ?
       null
       : html`<${Budget} session=${session} target=${target} /><${Composer} key=${target} session=${session} target=${target} conversation=${place.id} replyTo=${
         session.drafts.of(target).replyTo

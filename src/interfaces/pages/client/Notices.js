@@ -52,13 +52,14 @@ export class Notices {
   /**
    * Runs an action of the person. Returns true if the action succeeds. If it fails, shows the reason and returns false.
    * @param {() => Promise<unknown>} run
+   * @param {(error: unknown) => string} [sentence] makes the text for a failure
    */
-  async attempt(run) {
+  async attempt(run, sentence = textOf) {
     try {
       await run()
       return true
     } catch (error) {
-      this.note(textOf(error))
+      this.note(sentence(error))
       return false
     }
   }
