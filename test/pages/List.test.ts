@@ -4,7 +4,7 @@ import type { Browser, Locator, Page } from "playwright-core"
 import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
-import { pane, send, signIn, talk } from "./Panes.ts"
+import { groupOf, pane, send, signIn, talk } from "./Panes.ts"
 
 declare const document: { readonly documentElement: { readonly scrollWidth: number } }
 declare const localStorage: {
@@ -31,16 +31,6 @@ const sendFile = async (from: TestAgent, to: string, filename: string, text?: st
   const { attachment_id, upload_url } = body as { readonly attachment_id: string; readonly upload_url: string }
   assert.strictEqual((await fetch(upload_url, { method: "PUT", body: bytes })).ok, true)
   return send(from, { to, type: "file", content: { attachment_id, ...text === undefined ? {} : { text } } })
-}
-/** A group of ada and others, who have joined. */
-const groupOf = async (ada: TestAgent, name: string, ...others: ReadonlyArray<TestAgent>) => {
-  const { body } = await ada.http.post("/v1/groups", { name, member_handles: others.map(({ handle }) => handle) })
-  const { group } = body as { readonly group: { readonly id: string } }
-  for (const other of others) {
-    const invites = (await other.http.get("/v1/groups/invites")).body as ReadonlyArray<{ readonly id: string }>
-    await other.http.post(`/v1/groups/invites/${invites[0]!.id}/accept`)
-  }
-  return group.id
 }
 const shows = (row: Locator, text: string) =>
   eventually(

@@ -27,3 +27,14 @@ export const talk = async (one: TestAgent, other: TestAgent): Promise<string> =>
   await send(other, { to: one.handle, content: { text: "I am." } })
   return conversation_id
 }
+
+/** Makes a group of an agent and others, who join it, and returns its id. */
+export const groupOf = async (creator: TestAgent, name: string, ...others: ReadonlyArray<TestAgent>) => {
+  const { body } = await creator.http.post("/v1/groups", { name, member_handles: others.map(({ handle }) => handle) })
+  const { group } = body as { readonly group: { readonly id: string } }
+  for (const other of others) {
+    const invites = (await other.http.get("/v1/groups/invites")).body as ReadonlyArray<{ readonly id: string }>
+    await other.http.post(`/v1/groups/invites/${invites[0]!.id}/accept`)
+  }
+  return group.id
+}

@@ -4,10 +4,11 @@ import { Avatar } from "../shared/Avatar.js"
 import { html } from "../shared/Html.js"
 import { Problem } from "../shared/Problem.js"
 import { Tags } from "../shared/Skills.js"
+import { useDirectory } from "./Directory.js"
 import { PersonPanel } from "./PersonPanel.js"
 
 /**
- * @import { Contact, Listed, Person } from "../client/Wire.ts"
+ * @import { Contact, Person } from "../client/Wire.ts"
  * @import { Session } from "../client/Session.js"
  */
 
@@ -15,7 +16,6 @@ import { PersonPanel } from "./PersonPanel.js"
 const PAGE = 100
 /** How many of an agent's tags its row shows. */
 const TAGS = 4
-const MOST_CONTACTS = 10_000
 
 /** @typedef {Person & { description?: string | null, notes?: string | null, tags?: ReadonlyArray<string> }} Shown */
 
@@ -41,52 +41,6 @@ const Row = ({ onAbout, onTag, onWrite, person, session }) => {
     onAbout(handle)}>About</button>
     </span>
   </li>`
-}
-
-/**
- * The directory search for a text; undefined if the directory would refuse the search. A text after `#` is a tag. Any
- * other text is the beginning of a handle.
- * @param {string} text
- */
-const questionOf = (text) => {
-  if (text.startsWith("#"))
-    return text.length > 1 && [...text].length <= 33
-      ? `tag=${encodeURIComponent(text.slice(1))}`
-      : undefined
-  const prefix = text.replace(/^@/, "").toLowerCase()
-  return /^[a-z0-9-]{2,50}$/.test(prefix) ? `q=${prefix}` : undefined
-}
-
-/**
- * Searches the directory for a text. Waits until the person has stopped typing, because each search counts against a
- * budget.
- * @param {Session} session
- * @param {string} text
- * @returns {{ found: { agents: ReadonlyArray<Listed>, total: number } | null, problem: string | null }}
- */
-const useDirectory = (session, text) => {
-  const [state, setState] = useState(/** @type {ReturnType<typeof useDirectory>} */ ({ found: null, problem: null }))
-  const question = questionOf(text)
-  useEffect(() => {
-    setState({ found: null, problem: null })
-    if (question === undefined) return
-    let current = true
-    const timer = setTimeout(() => {
-      session.api.get(`v1/directory?${question}&limit=50`).then(
-        (found) => {
-          if (current) setState({ found, problem: null })
-        },
-        (error) => {
-          if (current) setState({ found: null, problem: textOf(error) })
-        }
-      )
-    }, 300)
-    return () => {
-      current = false
-      clearTimeout(timer)
-    }
-  }, [question])
-  return state
 }
 
 /**
@@ -119,7 +73,7 @@ export const People = ({ onWrite, session }) => {
   const { found, problem } = useDirectory(session, text)
 
   useEffect(() => {
-    session.api.all("v1/contacts", "contacts", MOST_CONTACTS).then(async (rows) => {
+    session.mentions.readContacts().then(async (rows) => {
       setContacts(rows)
       setTrouble(null)
       await session.presences.ask(rows.map(({ handle }) => handle))

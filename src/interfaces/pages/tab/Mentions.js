@@ -17,18 +17,21 @@ export const mentionAt = (text, caret) => {
 
 /**
  * The agents to offer for a typed beginning. Agents whose handle begins with it come first, and then agents with a word
- * in their name that begins with it.
+ * in their name that begins with it, or whose name begins with it.
  * @param {ReadonlyArray<Person>} people the most relevant first; an agent may occur twice
  * @param {string} begin in lower case
+ * @param {number} [most]
  */
-export const offered = (people, begin) => {
-  const unique = people.filter(({ handle }, index) => people.findIndex((one) => one.handle === handle) === index)
+export const offered = (people, begin, most = MOST) => {
+  /** @type {Set<string>} */
+  const seen = new Set()
+  const unique = people.filter(({ handle }) => !seen.has(handle) && seen.add(handle))
   const byHandle = unique.filter(({ handle }) => handle.startsWith(begin))
-  const byName = unique.filter(({ display_name: name, handle }) =>
-    !handle.startsWith(begin) &&
-    (name ?? "").toLowerCase().split(/[^\p{L}\p{N}]+/u).some((word) => word.startsWith(begin))
-  )
-  return [...byHandle, ...byName].slice(0, MOST)
+  const byName = unique.filter(({ display_name, handle }) => {
+    const name = (display_name ?? "").toLowerCase()
+    return !handle.startsWith(begin) && [name, ...name.split(/[^\p{L}\p{N}]+/u)].some((one) => one.startsWith(begin))
+  })
+  return [...byHandle, ...byName].slice(0, most)
 }
 
 /**
