@@ -99,6 +99,8 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
         await first.getByRole("button", { name: "Reply" }).waitFor()
         await first.getByRole("button", { name: "React" }).waitFor()
         await first.locator("time").waitFor()
+        await first.getByRole("button", { name: "More" }).tap()
+        await first.getByText("Only an operator can delete it for everyone.").waitFor()
         await fits(page, "the actions of a message")
         await watched.accessible()
         await picture(page, `phone-thread-${colorScheme}`)
