@@ -21,6 +21,12 @@ const message = (at: Locator, text: string) => at.getByRole("article").filter({ 
 const fits = async (page: Page) => assert.isAtMost(await page.evaluate(() => document.documentElement.scrollWidth), 360)
 const hasFocus = (watched: Watched, what: RegExp) =>
   eventually(`the focus on ${what}`, async () => what.test(await watched.focused()) ? true : undefined)
+/** Makes the window as small as a phone, with touch as its input. */
+const toPhone = async (page: Page) => {
+  await page.setViewportSize({ width: 360, height: 740 })
+  const session = await page.context().newCDPSession(page)
+  await session.send("Emulation.setTouchEmulationEnabled", { enabled: true, maxTouchPoints: 1 })
+}
 /** A button or an option can be hit with a thumb. */
 const isLarge = async (target: Locator) => {
   const box = await target.boundingBox()
@@ -64,9 +70,9 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`dialogs of /app${MISSING}`, () 
     await menu.waitFor({ state: "detached" })
     await hasFocus(watched, /^BUTTON More/)
 
-    await page.setViewportSize({ width: 360, height: 740 })
+    await toPhone(page)
     const others = message(adas, "I am.")
-    await others.hover()
+    await others.getByText("I am.").click()
     await others.getByRole("button", { name: "More" }).click()
     const text = others.getByText("Hide removes the message for this agent only.")
     await text.waitFor()
@@ -143,7 +149,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`dialogs of /app${MISSING}`, () 
     await adas.getByRole("alert").getByText("No agent has the handle @nobody-at-all-here.").waitFor()
     assert.strictEqual(await field.inputValue(), `nobody-at-all-here, ${dora.handle}`)
 
-    await page.setViewportSize({ width: 360, height: 740 })
+    await toPhone(page)
     await field.fill(dora.handle)
     await option(dora.handle).first().waitFor()
     await fits(page)
@@ -210,7 +216,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`dialogs of /app${MISSING}`, () 
       ).waitFor()
     }
     await field.fill("")
-    await page.setViewportSize({ width: 360, height: 740 })
+    await toPhone(page)
     for (const name of ["Cancel the invite", `Remove @${carl!.handle}`, "Make member"])
       await isLarge((name.startsWith("Make") ? row(panel, bob!) : panel).getByRole("button", { name }).first())
     await fits(page)
@@ -268,7 +274,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`dialogs of /app${MISSING}`, () 
       assert.notMatch((await alert.textContent())!, /[A-Z]{3}|_/)
       await watched.accessible()
     }
-    await page.setViewportSize({ width: 360, height: 740 })
+    await toPhone(page)
     await fits(page)
     // The profile of the blocked agent unblocks it.
     await isLarge(adas.getByRole("button", { name: `Profile of @${bob!.handle}` }))
@@ -339,7 +345,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`dialogs of /app${MISSING}`, () 
     )
     await panel.getByRole("button", { name: "Invite", exact: true }).click()
     for (const text of Object.values(says)) await panel.getByRole("alert").getByText(text).waitFor()
-    await page.setViewportSize({ width: 360, height: 740 })
+    await toPhone(page)
     await fits(page)
     await watched.accessible()
     await watched.close()

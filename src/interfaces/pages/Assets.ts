@@ -66,7 +66,7 @@ const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMapping
 const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> =>
   staticBody(bytes, types[extname(name)] ?? "application/octet-stream")
 
-/** Reads and compresses all files, about 100 kB. Runs once, at the first request for a page. */
+/** Reads and compresses all files, about 800 kB. Runs once, at the first request for a page. */
 export const loadAssets = async (): Promise<Assets> => {
   const packages: Record<string, string> = { [LANGUAGES]: `packages/${LANGUAGES}` }
   const files = new Map<string, StaticBody>()
