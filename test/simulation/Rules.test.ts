@@ -6,10 +6,21 @@ import { layerPgliteTest } from "../support/Databases.ts"
 
 layer(layerSociety(layerPgliteTest))((it) => {
   it.effect(
-    `${RUNS} histories of agents who write, block, mute, gather and leave agree with the models`,
+    `${RUNS} histories of agents who write, react, block, mute, gather and leave agree with the models`,
     () =>
       inHistories(
-        ["Envelope", "Message as shown", "Direct conversation", "Agent", "Group invite", "Attachment"],
+        [
+          "Envelope",
+          "Message as shown",
+          "Direct conversation",
+          "Agent",
+          "Group invite",
+          "Attachment",
+          "Reaction",
+          "Outcome",
+          "Hops",
+          "Budget"
+        ],
         (seed) => stepsOf(seed, 110),
         stepInWords,
         makeSocietyWorld

@@ -48,11 +48,19 @@ const often: ReadonlyArray<Mutant> = [
   },
   {
     what: "a mute that outlives its end",
-    seed: 20_261_214,
+    seed: 20_261_270,
     statements: {
       all_mutes: ["m.muted_until FROM", "m.muted_until + 7200000 AS muted_until FROM"],
       one_mute: ["SELECT m.*,", "SELECT m.*, m.muted_until + 7200000 AS muted_until,"]
     }
+  },
+  {
+    what: "a reaction across a block",
+    statements: { find_for_reaction: [/\(left\(m\.conversation_id[\s\S]*?\)\) AS blocked/, "false AS blocked"] }
+  },
+  {
+    what: "a second final outcome that wins",
+    statements: { record_outcome: ["WHERE o.state = 'working' AND excluded.state <> 'working'", ""] }
   }
 ]
 
@@ -85,6 +93,54 @@ const rarely: ReadonlyArray<Mutant> = [
     statements: {
       group_invites_about: [/UNION ALL\s+SELECT id, group_id FROM group_invites WHERE inviter_id = \$1/, ""]
     }
+  },
+  {
+    what: "a sixth reaction of one agent",
+    statements: { add_reaction: ["WHERE agent_id = $3) < 5", "WHERE agent_id = $3) < 6"] }
+  },
+  {
+    what: "a reaction to a hidden message",
+    statements: { find_for_reaction: [/AND \(\s*SELECT true FROM hidden_messages[\s\S]*?\) IS NULL/, ""] }
+  },
+  {
+    what: "a reaction to a message from before an agent joined or hid the conversation",
+    statements: { find_for_reaction: ["AND m.seq > p.hidden_through", ""] }
+  },
+  {
+    what: "a withdrawn reaction that is pushed across a block",
+    statements: { remove_reaction: ["(NOT $6::boolean OR p.agent_id = $3)", "(NOT $6::boolean OR true)"] }
+  },
+  {
+    what: "a reaction to a system message",
+    statements: { find_for_reaction: ["m.type <> 'system' AND ", ""] }
+  },
+  {
+    what: "an outcome that never becomes final",
+    statements: { record_outcome: ["WHERE o.state = 'working' AND", "WHERE false AND"] }
+  },
+  {
+    what: "an outcome that keeps its first reason",
+    statements: { record_outcome: ["reason = excluded.reason,", "reason = COALESCE(o.reason, excluded.reason),"] }
+  },
+  {
+    what: "an outcome that is reported across a block",
+    statements: { record_outcome: [/\(left\(a\.conversation_id[\s\S]*?\)\) AS blocked/, "false AS blocked"] }
+  },
+  {
+    what: "a list of outcomes for all who know the message",
+    statements: { list_outcomes: ["AND m.sender_id = $2", "AND $2::text IS NOT NULL"] }
+  },
+  {
+    what: "hops that are not counted up",
+    statements: { cause: ["SELECT m.metadata", "SELECT '{}' AS metadata"] }
+  },
+  {
+    what: "a cause of 23 hours at most",
+    statements: { cause: ["m.created_at > $3", "m.created_at > $3::bigint + 3600000"] }
+  },
+  {
+    what: "a cause that the sender does not know",
+    statements: { cause: ["m.sender_id = $2", "$2::text IS NOT NULL"] }
   }
 ]
 
@@ -271,6 +327,58 @@ class FixedWindows extends SlidingWindows {
     return { limit: rule.limit, remaining: rule.limit - count.n, resetMs, at: now, sharedAt: null }
   }
 }
+
+interface RateMutant {
+  readonly what: string
+  readonly seed?: number
+  /** What is charged instead. */
+  readonly charge: (charge: Charge) => Charge
+  readonly keepsRefunds?: true
+}
+
+const isBudget = ({ rule }: Charge): boolean => rule.name.endsWith("_budget")
+
+const ofBudgets: ReadonlyArray<RateMutant> = [
+  {
+    what: "a budget with a window of 23 hours",
+    charge: ({ key, rule }) => ({ key, rule: { ...rule, windowMs: rule.windowMs - 3_600_000 } })
+  },
+  {
+    what: "a budget with one send too many",
+    charge: ({ key, rule }) => ({ key, rule: { ...rule, limit: rule.limit + 1 } })
+  },
+  { what: "a budget that counts refused sends and replays", charge: (charge) => charge, keepsRefunds: true },
+  {
+    what: "a budget of a conversation that counts all conversations",
+    charge: ({ key, rule }) => ({ key: rule.name === "conversation_budget" ? key.split(" ")[0]! : key, rule })
+  }
+]
+
+describe("budgets", () => {
+  layer(layerSociety(layerPgliteTest))((it) => {
+    for (const mutant of ALL ? ofBudgets : ofBudgets.slice(0, 1)) {
+      it.effect(`the models find ${mutant.what}`, () =>
+        Effect.gen(function*() {
+          const { refund, takeAll } = SlidingWindows.prototype
+          SlidingWindows.prototype.takeAll = function(charges) {
+            return takeAll.call(this, charges.map((charge) => isBudget(charge) ? mutant.charge(charge) : charge))
+          }
+          SlidingWindows.prototype.refund = function(rule, key, state) {
+            const charge = { rule, key }
+            if (!isBudget(charge)) return refund.call(this, rule, key, state)
+            if (mutant.keepsRefunds !== true) refund.call(this, rule, mutant.charge(charge).key, state)
+          }
+          const found = yield* Effect.flatMap(
+            makeSocietyWorld(new Ledger()),
+            (run) => search(run, (seed) => stepsOf(seed, 90), mutant.seed)
+          ).pipe(Effect.ensuring(Effect.sync(() => {
+            Object.assign(SlidingWindows.prototype, { refund, takeAll })
+          })))
+          isFound(found, mutant.what)
+        }))
+    }
+  })
+})
 
 describe("rates", () => {
   layer(layerRates(layerPgliteTest))((it) => {

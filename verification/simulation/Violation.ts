@@ -22,6 +22,9 @@ export const RULES = {
     "A direct message to an inbox that is full of undelivered messages is refused with RECIPIENT_BACKLOGGED (G.4).",
   AgentRestricted: "A restricted agent may not begin conversations: AGENT_RESTRICTED (G.8a).",
   AgentSuspended: "A suspended agent may not send: AGENT_SUSPENDED (G.8b).",
+  TooManyHops: "A send with more hops than allowed is refused with TOO_MANY_HOPS (G.19).",
+  BudgetExceeded:
+    "A send beyond a budget of its sender is refused with BUDGET_EXCEEDED until a send leaves the 24 hours, and no other send is (G.19).",
   shown:
     "A message is shown as it was sent, with its present state and the delivery_id of the agent that looks (C.1, F).",
   pushedOnlyStored: "A socket shows no message that is not stored (E.3, E.5).",
@@ -59,6 +62,15 @@ export const RULES = {
     "Counted blocks and reports restrict and suspend an agent, and time, unblocking or an operator ends it (G.8).",
   complaints: "An agent blocks, unblocks and reports another agent at most once, and never itself (C.5).",
   contacts: "An agent adds other living agents to its contacts (C.5).",
+  hops:
+    "A message has one hop more than its cause, if its sender sent or received the cause within 24 hours, and else none (G.19).",
+  budgets: "A budget counts the stored sends of 24 hours, and a send says exactly what is left if it is little (G.19).",
+  reactions:
+    "An agent reacts once with each emoji to a message that its history shows, but not across a block, and all who see the message see the reaction (C.6).",
+  TooManyReactions: "An agent gives a message at most 5 reactions: LIMIT_REACHED (C.6).",
+  outcomes:
+    "A recipient reports an outcome of a message; it and the sender see the outcome, and nobody else does (C.6).",
+  OutcomeFinal: "A final outcome does not change: OUTCOME_FINAL (C.6).",
   groups: "Members, roles and the end of a group follow from what its admins and members do (C.8, G.7).",
   invites:
     "An agent enters a group by an invite that is pending, and a refused invite is not repeated for 24 hours (C.8, G.6).",

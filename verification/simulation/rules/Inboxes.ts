@@ -9,6 +9,7 @@ export interface Letter {
   readonly text: string
   readonly at: number
   readonly recipients: ReadonlyArray<number>
+  readonly metadata: Readonly<Record<string, unknown>>
   id: string | undefined
 }
 

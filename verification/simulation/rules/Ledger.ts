@@ -1,4 +1,7 @@
-/** Every transition of the contract's state machines (wire.md F), separately for each cause. */
+/**
+ * Every transition of the contract's state machines (wire.md F), separately for each cause, and what happens to
+ * reactions, outcomes (C.6), causes and budgets (G.19).
+ */
 export const MACHINES = {
   Envelope: [
     "stored → delivered: ack frame",
@@ -67,7 +70,24 @@ export const MACHINES = {
     "exhausted → EXPIRED",
     "expired → EXPIRED"
   ],
-  Attachment: ["none → reserved", "reserved → stored", "stored → referenced", "referenced → referenced"]
+  Attachment: ["none → reserved", "reserved → stored", "stored → referenced", "referenced → referenced"],
+  Reaction: ["none → given", "none → given: one of several at once", "given → none"],
+  Outcome: [
+    "none → working",
+    "none → done",
+    "none → refused",
+    "working → done",
+    "working → refused",
+    "none → final: of several at once"
+  ],
+  Hops: [
+    "none → 1",
+    "n → n + 1",
+    "beyond the limit",
+    "none: the cause is too old",
+    "none: the sender does not know the cause"
+  ],
+  Budget: ["open → spent: conversation", "open → spent: agent", "spent → open: clock", "spent: of several at once"]
 } as const
 
 export type Machine = keyof typeof MACHINES

@@ -1,8 +1,12 @@
 import { Attachments, type File } from "./Attachments.ts"
+import { Budgets, type Left } from "./Budgets.ts"
+import { Causes, type Metadata } from "./Causes.ts"
 import { ColdCap } from "./ColdCap.ts"
 import { type Change, Groups, type Refused } from "./Groups.ts"
 import { Inboxes, type Letter, type Slip } from "./Inboxes.ts"
 import { Mutes } from "./Mutes.ts"
+import { Outcomes } from "./Outcomes.ts"
+import { Reactions } from "./Reactions.ts"
 import { Standing, type Status } from "./Standing.ts"
 
 /** Limits that are so low that some forty steps reach them. */
@@ -12,7 +16,8 @@ export const LIMITS = {
   suspendBlocks: 3,
   suspendReports: 2,
   members: 4,
-  invitesPerDay: 6
+  invitesPerDay: 6,
+  hops: 3
 }
 
 export const AGENTS = 7
@@ -32,11 +37,22 @@ export type Sent =
     readonly letter: Letter
     readonly slips: ReadonlyArray<Slip>
     readonly change: "opened" | "established" | "continued"
+    readonly cause: Letter | undefined
+    /** What is left of the sender's budgets, if that is little. */
+    readonly left: Left | undefined
   }
   | { readonly _tag: "Replayed"; readonly letter: Letter }
   | { readonly _tag: "Refused"; readonly failure: string; readonly figures: Readonly<Record<string, unknown>> }
 
-const refusal = (failure: string, figures: Readonly<Record<string, unknown>> = {}): Sent => ({
+type Refusal = Extract<Sent, { readonly _tag: "Refused" }>
+
+/** A send that no rule refuses. */
+interface Accepted {
+  readonly change: Extract<Sent, { readonly _tag: "Created" }>["change"]
+  readonly recipients: ReadonlyArray<number>
+}
+
+const refusal = (failure: string, figures: Readonly<Record<string, unknown>> = {}): Refusal => ({
   _tag: "Refused",
   failure,
   figures
@@ -57,6 +73,9 @@ export class Society {
   readonly mutes = new Mutes()
   readonly files = new Attachments()
   readonly inboxes = new Inboxes(AGENTS)
+  readonly budgets = new Budgets()
+  readonly reactions = new Reactions()
+  readonly outcomes = new Outcomes()
   readonly contacts = new Set<string>()
   readonly deleted = new Map<number, number>()
   readonly talks = new Map<string, Talk>()
@@ -65,6 +84,11 @@ export class Society {
   /** By agent and conversation, the seq up to which nothing is shown. */
   readonly hiddenThrough = new Map<string, number>()
   readonly hidden = new Set<string>()
+  readonly causes = new Causes(
+    LIMITS.hops,
+    (agent, letter) => letter.sender === agent || letter.recipients.includes(agent),
+    (id) => [...this.letters.values()].flat().find((letter) => letter.id === id)
+  )
   readonly standing: Standing
   readonly groups: Groups
   now = 0
@@ -99,29 +123,48 @@ export class Society {
     return fresh
   }
 
-  private post(talk: string, sender: number, key: string | null, text: string, recipients: ReadonlyArray<number>) {
+  private post(
+    talk: string,
+    sender: number,
+    key: string | null,
+    text: string,
+    recipients: ReadonlyArray<number>,
+    metadata: Metadata = {}
+  ) {
     const letters = this.lettersOf(talk)
-    const letter: Letter = { talk, seq: letters.length + 1, sender, key, text, at: this.now, recipients, id: undefined }
+    const seq = letters.length + 1
+    const letter: Letter = { talk, seq, sender, key, text, at: this.now, recipients, metadata, id: undefined }
     letters.push(letter)
     if (key !== null) this.keys.set(`${sender} ${key}`, letter)
     return { letter, slips: this.inboxes.post(letter) }
   }
 
   /** Decides a send of an agent that is not deleted. */
-  send(from: number, to: number | string, key: string, text: string, file?: File): Sent {
+  send(from: number, to: number | string, key: string, given: Metadata = {}, file?: File): Sent {
     if (this.statusOf(from) === "suspended") return refusal("AgentSuspended")
     const known = this.keys.get(`${from} ${key}`)
     if (known !== undefined) return { _tag: "Replayed", letter: known }
-    const sent = typeof to === "number"
-      ? this.direct(from, to, key, text, file)
-      : this.toGroup(from, to, key, text, file)
-    if (sent._tag === "Created" && file !== undefined) file.references++
-    return sent
+    const caused = this.causes.decide(from, given, this.now)
+    if ("hops" in caused) return refusal("TooManyHops", caused)
+    const { cause, metadata } = caused
+    if (typeof to === "number" && this.deleted.has(to)) return refusal("AgentNotFound")
+    if (from === to) return refusal("ValidationFailed")
+    const talk = typeof to === "number" ? nameOf(from, to) : to
+    const spent = this.budgets.refusal(from, talk, this.now)
+    if (spent !== undefined) return refusal("BudgetExceeded", spent)
+    const stored = typeof to === "number" ? this.direct(from, to, file) : this.toGroup(from, to, file)
+    if ("_tag" in stored) return stored
+    if (file !== undefined) file.references++
+    return {
+      _tag: "Created",
+      change: stored.change,
+      cause,
+      left: this.budgets.count(from, talk, this.now),
+      ...this.post(talk, from, key, key, stored.recipients, metadata)
+    }
   }
 
-  private direct(from: number, to: number, key: string, text: string, file: File | undefined): Sent {
-    if (this.deleted.has(to)) return refusal("AgentNotFound")
-    if (from === to) return refusal("ValidationFailed")
+  private direct(from: number, to: number, file: File | undefined): Refusal | Accepted {
     const name = nameOf(from, to)
     const talk = this.talks.get(name)
     const waits = talk !== undefined && !talk.established && talk.initiator === from
@@ -134,28 +177,28 @@ export class Society {
     if (full !== undefined) return refusal("ColdCapExceeded", full)
     const unfit = file === undefined ? undefined : this.files.obstacle(file, from, to)
     if (unfit !== undefined) return refusal(unfit)
-    let change: "opened" | "established" | "continued" = "continued"
     if (talk === undefined) {
-      change = "opened"
       this.talks.set(name, { name, initiator: from, began: this.now, established: false })
       this.cold.begin(from, name, this.now)
-    } else if (!talk.established) {
-      change = "established"
-      talk.established = true
-      this.cold.reply(name)
-      this.contacts.add(`${from} ${to}`).add(`${to} ${from}`)
+      return { change: "opened", recipients: [to] }
     }
-    return { _tag: "Created", change, ...this.post(name, from, key, text, [to]) }
+    if (talk.established) return { change: "continued", recipients: [to] }
+    talk.established = true
+    this.cold.reply(name)
+    this.contacts.add(`${from} ${to}`).add(`${to} ${from}`)
+    return { change: "established", recipients: [to] }
   }
 
-  private toGroup(from: number, name: string, key: string, text: string, file: File | undefined): Sent {
+  private toGroup(from: number, name: string, file: File | undefined): Refusal | Accepted {
     const group = this.groups.all.find((one) => one.name === name)!
     if (this.groups.memberOf(group, from) === undefined) return refusal(this.groups.outside(group, from).refused)
     const unfit = file === undefined ? undefined : this.files.obstacle(file, from, name)
     if (unfit !== undefined) return refusal(unfit)
-    const others = group.members.map(({ agent }) => agent).filter((agent) => agent !== from)
     group.seq++
-    return { _tag: "Created", change: "continued", ...this.post(name, from, key, text, others) }
+    return {
+      change: "continued",
+      recipients: group.members.map(({ agent }) => agent).filter((agent) => agent !== from)
+    }
   }
 
   /** Applies a change of a group to the inboxes. Returns the number of closed envelopes and the new envelopes. */
@@ -202,9 +245,14 @@ export class Society {
     )
   }
 
+  /** Whether the agent's history shows this message. */
+  sees(agent: number, letter: Letter): boolean {
+    return this.isParticipant(agent, letter.talk) && this.visible(agent, letter.talk).includes(letter)
+  }
+
   /** The times at which something changes without a request. */
   edges(): ReadonlyArray<number> {
-    return [this.cold, this.standing, this.mutes, this.groups, this.files].flatMap((rule) => rule.edges())
+    return [this.cold, this.budgets, this.standing, this.mutes, this.groups, this.files].flatMap((rule) => rule.edges())
   }
 }
 

@@ -2,7 +2,7 @@ import { Accounts } from "#domain/agents/Accounts"
 import { Agents } from "#domain/agents/Agents"
 import { Attachments } from "#domain/attachments/Attachments"
 import { Contacts } from "#domain/contacts/Contacts"
-import { Conversations } from "#domain/conversations/Conversations"
+import { Conversations, type SendAnswer } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDirectIds } from "#domain/direct/DirectConversation"
 import { Enforcement } from "#domain/enforcement/Enforcement"
@@ -33,11 +33,15 @@ import { draft, layerModules } from "../../../test/support/Modules.ts"
 import type { Reaches } from "../Search.ts"
 import { check, type Rule, ruleOfRefusal, same, Violation } from "../Violation.ts"
 import { settlingWorld, turn } from "../World.ts"
+import { makeAnswers, outcomeEvent, reactionEvent } from "./Answers.ts"
 import type { File, Scope } from "./Attachments.ts"
+import type { Metadata } from "./Causes.ts"
 import type { Change, Group, Invite } from "./Groups.ts"
 import { type Letter, type Slip, type State, stateOf } from "./Inboxes.ts"
 import type { Ledger, Machine, MACHINES } from "./Ledger.ts"
 import { AGENTS, isGroup, isRefused, LIMITS, nameOf, pairOf, RESERVED, type Sent, Society } from "./Society.ts"
+import { makeSpending } from "./Spending.ts"
+import { choose, type Stage } from "./Stage.ts"
 import type { Status } from "./Standing.ts"
 import type { Step } from "./Steps.ts"
 
@@ -65,7 +69,8 @@ export const layerSociety = (database: TestDatabase) =>
         LIMITS_SUSPEND_BLOCKS: LIMITS.suspendBlocks,
         LIMITS_SUSPEND_REPORTS: LIMITS.suspendReports,
         LIMITS_GROUP_MEMBERS: LIMITS.members,
-        LIMITS_GROUP_INVITES_PER_DAY: LIMITS.invitesPerDay
+        LIMITS_GROUP_INVITES_PER_DAY: LIMITS.invitesPerDay,
+        LIMITS_HOPS: LIMITS.hops
       })
   )).pipe(Layer.provideMerge(internet))
 
@@ -84,8 +89,6 @@ interface Connected {
 
 type Json = Record<string, unknown>
 const parse = (text: string): Json => JSON.parse(text) as Json
-
-const choose = <A>(among: ReadonlyArray<A>, pick: number): A | undefined => among[pick % Math.max(1, among.length)]
 
 let serial = 0
 
@@ -106,6 +109,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const mutes = yield* Mutes
   const watch = yield* EnforcementWatch
   const webhooks = yield* Webhooks
+  const answering = yield* makeAnswers
   const directId = makeDirectIds((yield* Secrets).conversationIds)
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
@@ -288,6 +292,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             )
           } else if (type === "group.invite.received") events.push(`invite ${String(payload["id"])}`)
           else if (type === "group.deleted") events.push(`deleted ${String(payload["group_id"])}`)
+          else if (type === "message.reaction") events.push(reactionEvent(payload))
+          else if (type === "message.outcome") events.push(outcomeEvent(payload))
         }
         connected.seen = connected.socket.sent.length
         same(
@@ -357,7 +363,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     }
 
     const said = (
-      exit: Exit.Exit<{ readonly created: boolean; readonly body: string }, unknown>,
+      exit: Exit.Exit<SendAnswer, unknown>,
       outcome: Sent,
       what: string
     ): Letter | undefined => {
@@ -381,7 +387,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         [outcome._tag === "Created", letter.id, letter.talk, letter.seq],
         what
       )
+      same("hops", message["metadata"], letter.metadata, "the metadata of a message")
       if (outcome._tag === "Replayed") {
+        same("budgets", exit.value.budget, undefined, "what a replay leaves of a budget")
         same(
           "shown",
           message["status"],
@@ -391,30 +399,42 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         ledger.answered(`${what}: replayed`)
         return letter
       }
+      same("budgets", exit.value.budget, outcome.left, "what is left of a budget")
+      if (outcome.left?.left === 0) add("Budget", `open → spent: ${outcome.left.scope}`)
       if (outcome.change === "opened") add("Direct conversation", "none → cold")
       if (outcome.change === "established") add("Direct conversation", "cold → established")
       posted(outcome.slips)
       return letter
     }
 
-    const send = Effect.fnUntraced(function*(from: number, to: number | string, key: string, file?: File) {
-      // The server refuses all requests of a suspended agent before they reach a module. Here, only modules with a
-      // check of their own refuse.
-      if (!alive(from)) return
-      // A group checks the file before its commit checks the sender.
-      if (!able(from) && typeof to === "string" && file !== undefined) return
-      if (!able(from) && (typeof to === "number" ? !alive(to) || from === to : !society.isParticipant(from, to))) return
-      const exit = yield* Effect.exit(conversations.send(
-        the(from),
+    /** Sends without comparing the answer with the model. */
+    const attempt = (from: number, to: number | string, key: string, metadata: Metadata = {}, file?: File) =>
+      Effect.exit(conversations.send(
+        { ...the(from), budget: society.budgets.of(from) },
         typeof to === "number" ? { _tag: "Direct", handle: the(to).handle } : { _tag: "Conversation", id: idOf(to) },
-        { ...draft(key), attachmentId: file?.id }
+        { ...draft(key), metadata: JSON.stringify(metadata), attachmentId: file?.id }
       ))
-      const before = file?.references ?? 0
-      const outcome = society.send(from, to, key, key, file)
-      said(exit, outcome, file === undefined ? "send" : "send with a file")
-      if (outcome._tag === "Created" && file !== undefined)
-        add("Attachment", before === 0 ? "stored → referenced" : "referenced → referenced")
-    })
+
+    /** Sends, and compares with the model. Returns the message if it is stored. */
+    const send = Effect.fnUntraced(
+      function*(from: number, to: number | string, key: string, metadata: Metadata = {}, file?: File) {
+        // The server refuses all requests of a suspended agent before they reach a module. Here, only modules with a
+        // check of their own refuse.
+        if (!alive(from)) return
+        // These are checked before the commit checks the sender.
+        if (!able(from) && (society.budgets.of(from) !== null || metadata["caused_by"] !== undefined)) return
+        if (!able(from) && typeof to === "string" && file !== undefined) return
+        if (!able(from) && (typeof to === "number" ? !alive(to) || from === to : !society.isParticipant(from, to)))
+          return
+        const exit = yield* attempt(from, to, key, metadata, file)
+        const before = file?.references ?? 0
+        const outcome = society.send(from, to, key, metadata, file)
+        const letter = said(exit, outcome, file === undefined ? "send" : "send with a file")
+        if (outcome._tag === "Created" && file !== undefined)
+          add("Attachment", before === 0 ? "stored → referenced" : "referenced → referenced")
+        return letter
+      }
+    )
 
     const groupOf = (agent: number, pick: number): Group | undefined => {
       // Sometimes, a group is chosen of which the agent is not, or no longer, a member.
@@ -982,6 +1002,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           ],
           `message ${talk} ${letter.seq} as ${agent} sees it`
         )
+        same("hops", message["metadata"], letter.metadata, `the metadata of ${talk} ${letter.seq}`)
+        answers.checkShown(agent, letter, message)
         const viewing = `${agent} ${talk} ${letter.seq}`
         const was = shown.get(viewing) ?? "stored"
         const is = stateOf(expected)
@@ -1039,8 +1061,41 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (expect("files", exit, society.files.put(file, kind, now()), "put")) add("Attachment", "reserved → stored")
     })
 
+    const stage: Stage = {
+      society,
+      the,
+      able,
+      alive,
+      someone,
+      now,
+      iso,
+      add,
+      expect,
+      said,
+      attempt,
+      send,
+      tell,
+      lookAt,
+      later: (ms) => Effect.andThen(conclude, later(ms)),
+      key: () => `a${keys++}`
+    }
+    const answers = answering(stage)
+    const spending = makeSpending(stage)
+
     const execute = Effect.fnUntraced(function*(step: Step) {
       switch (step._tag) {
+        case "React":
+          return yield* answers.react(step)
+        case "Outcome":
+          return yield* answers.report(step)
+        case "Circle":
+          return yield* spending.circle(step)
+        case "Cause":
+          return yield* spending.cause(step)
+        case "Spend":
+          return yield* spending.spend(step)
+        case "Rush":
+          return yield* spending.rush(step)
         case "Jump":
         case "Edge":
           return
@@ -1050,7 +1105,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             agent !== step.from && alive(agent) && !society.talks.has(nameOf(step.from, agent))
           )
           const to = step.key % 2 === 0 ? choose(strangers, step.to) ?? step.to : step.to
-          return yield* send(step.from, to, `k${step.key}`)
+          yield* send(step.from, to, `k${step.key}`)
+          return
         }
         case "Reply": {
           const waiting = [...society.talks.values()].filter((talk) =>
@@ -1058,14 +1114,16 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             talk.initiator !== step.agent
           )
           const talk = choose(waiting, step.pick)
-          if (talk === undefined) return yield* send(step.agent, step.pick % AGENTS, `o${keys++}`)
-          return yield* send(step.agent, pairOf(talk.name).find((one) => one !== step.agent)!, `r${keys++}`)
+          const partner = talk && pairOf(talk.name).find((one) => one !== step.agent)
+          yield* send(step.agent, partner ?? step.pick % AGENTS, `${partner === undefined ? "o" : "r"}${keys++}`)
+          return
         }
         case "Speak": {
           const agent = step.pick % 12 === 0 ? step.agent : someone(step.agent, isInGroup)
           const group = groupOf(agent, step.pick)
-          if (group === undefined) return yield* send(agent, step.pick % AGENTS, `o${keys++}`)
-          return yield* send(agent, group.name, step.key % 9 === 0 ? `k${step.key}` : `s${keys++}`)
+          if (group === undefined) yield* send(agent, step.pick % AGENTS, `o${keys++}`)
+          else yield* send(agent, group.name, step.key % 9 === 0 ? `k${step.key}` : `s${keys++}`)
+          return
         }
         case "Hooked":
           return yield* hooked(step.agent, step.pick)
@@ -1411,8 +1469,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             : step.wild % 10 === 3 && group !== undefined
             ? group.name
             : file.scope
-          yield* send(from, to, `f${keys++}`, file)
-          if (step.pick % 3 === 0) yield* send(from, to, `f${keys++}`, file)
+          yield* send(from, to, `f${keys++}`, {}, file)
+          if (step.pick % 3 === 0) yield* send(from, to, `f${keys++}`, {}, file)
           return
         }
         case "Download": {
@@ -1482,6 +1540,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         ).toSorted(),
         "conversations"
       )
+      yield* answers.audit(talkNames)
       if (society.groups.all.length === 0) return
       const groupIds = society.groups.all.map(({ id }) => id)
       const members = yield* sql<{ group_id: string; agent_id: string; role: string }>`

@@ -1,5 +1,6 @@
 import * as fc from "fast-check"
 import { inWordsBy } from "../Words.ts"
+import { ANSWERS_IN_WORDS, answersOf, type AnswerStep } from "./AnswerSteps.ts"
 import { AGENTS } from "./Society.ts"
 
 /**
@@ -7,6 +8,7 @@ import { AGENTS } from "./Society.ts"
  * runs. So a list stays meaningful when steps are removed from it.
  */
 export type Step =
+  | AnswerStep
   | { readonly _tag: "Jump"; readonly ms: number }
   /**
    * Advances the clock to just before, exactly at, or just after a time at which something changes without a request.
@@ -203,6 +205,7 @@ const files = [
   { weight: 7, arbitrary: step("Carry", fc.record({ pick, wild: fc.nat(60) })) },
   { weight: 1, arbitrary: step("Download", fc.record({ agent, pick })) }
 ]
+const answers = answersOf(agent)
 const contacts = [{ weight: 1, arbitrary: step("Contact", fc.record({ agent, other })) }]
 
 interface Weighted {
@@ -220,7 +223,8 @@ const everything: ReadonlyArray<ReadonlyArray<Weighted>> = [
   inboxes,
   mutes,
   files,
-  contacts
+  contacts,
+  answers
 ]
 
 /** The steps that a history contains most often. Every history may contain all steps. */
@@ -232,6 +236,8 @@ const THEMES: ReadonlyArray<ReadonlyArray<ReadonlyArray<Weighted>>> = [
   [mutes, sockets],
   [files],
   [standing, ends],
+  [answers],
+  [answers, groups, inboxes],
   []
 ]
 
@@ -259,6 +265,7 @@ export const stepsOf = (seed: number, length: number): ReadonlyArray<Step> => {
  * time.
  */
 export const stepInWords = inWordsBy<Step>({
+  ...ANSWERS_IN_WORDS,
   Jump: "the clock advances by {ms} ms",
   Edge: "the clock advances to {offset} ms beside a moment at which something changes",
   Send: "agent {from} sends a direct message to agent {to}, or to an agent that it has not written to",
