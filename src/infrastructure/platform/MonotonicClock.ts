@@ -10,7 +10,11 @@ const machine = Clock.Clock.defaultValue()
 export const monotonicMillis = (clock: Clock.Clock): () => number =>
   clock.monotonicTimeNanosUnsafe === machine.monotonicTimeNanosUnsafe
     ? () => performance.now()
-    : () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+    : () => {
+      const nanos = clock.monotonicTimeNanosUnsafe()
+      // As a number, nanoseconds would be rounded after some years, and then differences of milliseconds, too.
+      return Number(nanos / 1_000_000n) + Number(nanos % 1_000_000n) / 1e6
+    }
 
 /**
  * How far in the future a stored time may be, in milliseconds. It is the longest delay of a statement. A later time was
