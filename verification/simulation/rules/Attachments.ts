@@ -38,7 +38,7 @@ export class Attachments {
    * stored.
    */
   put(file: File, bytes: "right" | "other" | "short", now: number): string | undefined {
-    if (now > file.expires) return "Forbidden"
+    if (now >= file.expires) return "Forbidden"
     if (file.stored) return "AlreadyUploaded"
     if (bytes === "short") return "SizeMismatch"
     if (bytes === "other") return "ChecksumMismatch"
