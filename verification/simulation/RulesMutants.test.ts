@@ -33,22 +33,22 @@ interface Mutant {
 const often: ReadonlyArray<Mutant> = [
   {
     what: "a window of 23 hours for blocks",
-    seed: 20_261_127,
+    seed: 20_261_144,
     statements: { enforcement_case: ["SELECT b.created_at ", "SELECT b.created_at - 3600000 "] }
   },
   {
     what: "blocks that count whoever wrote first",
-    seed: 20_261_126,
+    seed: 20_261_124,
     statements: { enforcement_case: ["AND b.counts", ""] }
   },
   {
     what: "a reply that frees no slot",
-    seed: 20_261_121,
+    seed: 20_261_145,
     statements: { append: ["f.establishes AND s.conversation_id", "false AND s.conversation_id"] }
   },
   {
     what: "a mute that outlives its end",
-    seed: 20_261_270,
+    seed: 20_261_163,
     statements: {
       all_mutes: ["m.muted_until FROM", "m.muted_until + 7200000 AS muted_until FROM"],
       one_mute: ["SELECT m.*,", "SELECT m.*, m.muted_until + 7200000 AS muted_until,"]
@@ -71,6 +71,7 @@ const rarely: ReadonlyArray<Mutant> = [
   },
   {
     what: "a mute that is listed after its end",
+    seed: 20_261_143,
     statements: { list_mutes: ["m.muted_until > $2::bigint", "m.muted_until > $2::bigint - 7200000"] }
   },
   {
@@ -79,17 +80,14 @@ const rarely: ReadonlyArray<Mutant> = [
   },
   {
     what: "a group message that is as far as its fastest recipient",
-    seed: 20_261_123,
     statements: { group_history_before: ["count(*) = count(x.read_at)", "count(x.read_at) > 0"] }
   },
   {
     what: "a refusal that holds for 23 hours",
-    seed: 20_261_123,
     statements: { invite_to_group: ["r.refused_at > $10::bigint", "r.refused_at - 3600000 > $10::bigint"] }
   },
   {
     what: "an invite that outlives its inviter",
-    seed: 20_261_129,
     statements: {
       group_invites_about: [/UNION ALL\s+SELECT id, group_id FROM group_invites WHERE inviter_id = \$1/, ""]
     }
@@ -104,6 +102,7 @@ const rarely: ReadonlyArray<Mutant> = [
   },
   {
     what: "a reaction to a message from before an agent joined or hid the conversation",
+    seed: 20_261_136,
     statements: { find_for_reaction: ["AND m.seq > p.hidden_through", ""] }
   },
   {
@@ -120,10 +119,12 @@ const rarely: ReadonlyArray<Mutant> = [
   },
   {
     what: "an outcome that keeps its first reason",
+    seed: 20_261_132,
     statements: { record_outcome: ["reason = excluded.reason,", "reason = COALESCE(o.reason, excluded.reason),"] }
   },
   {
     what: "an outcome that is reported across a block",
+    seed: 20_261_172,
     statements: { record_outcome: [/\(left\(a\.conversation_id[\s\S]*?\)\) AS blocked/, "false AS blocked"] }
   },
   {
@@ -136,10 +137,12 @@ const rarely: ReadonlyArray<Mutant> = [
   },
   {
     what: "a cause of 23 hours at most",
+    seed: 20_261_161,
     statements: { cause: ["m.created_at > $3", "m.created_at > $3::bigint + 3600000"] }
   },
   {
     what: "a cause that the sender does not know",
+    seed: 20_261_187,
     statements: { cause: ["m.sender_id = $2", "$2::text IS NOT NULL"] }
   }
 ]

@@ -12,7 +12,7 @@ export type AnswerStep =
     readonly pick: number
     readonly emoji: number
     readonly times: number
-    readonly how: "give" | "take back" | "give at once"
+    readonly how: "give" | "take back" | "give and take back" | "give at once"
   }
   /** A recipient reports several outcomes of a message, one after the other or at once. */
   | {
@@ -74,7 +74,13 @@ export const answersOf = (agent: fc.Arbitrary<number>) => [
         pick,
         emoji: fc.nat(EMOJI.length - 1),
         times: fc.constantFrom(1, 1, 2, 6),
-        how: fc.constantFrom("give" as const, "give" as const, "take back" as const, "give at once" as const)
+        how: fc.constantFrom(
+          "give" as const,
+          "give" as const,
+          "take back" as const,
+          "give and take back" as const,
+          "give at once" as const
+        )
       })
     )
   },
@@ -97,12 +103,12 @@ export const answersOf = (agent: fc.Arbitrary<number>) => [
       "Circle",
       fc.record({
         pick,
-        times: fc.integer({ min: 1, max: 5 }),
+        times: fc.integer({ min: 2, max: 6 }),
         late: fc.constantFrom(null, null, -1 as const, 0 as const, 1 as const)
       })
     )
   },
-  { weight: 2, arbitrary: step("Cause", fc.record({ agent, pick })) },
+  { weight: 3, arbitrary: step("Cause", fc.record({ agent, pick })) },
   {
     weight: 2,
     arbitrary: step(
@@ -111,12 +117,12 @@ export const answersOf = (agent: fc.Arbitrary<number>) => [
         agent,
         pick,
         budget,
-        early: fc.boolean(),
-        offset: fc.constantFrom(-1 as const, 0 as const, 1 as const)
+        early: fc.nat(3).map((n) => n === 0),
+        offset: fc.constantFrom(-1 as const, 0 as const, 0 as const, 1 as const)
       })
     )
   },
-  { weight: 1, arbitrary: step("Rush", fc.record({ agent, pick, times: fc.integer({ min: 2, max: 5 }), budget })) }
+  { weight: 1, arbitrary: step("Rush", fc.record({ agent, pick, times: fc.integer({ min: 3, max: 6 }), budget })) }
 ]
 
 export const ANSWERS_IN_WORDS: Readonly<Record<AnswerStep["_tag"], string>> = {

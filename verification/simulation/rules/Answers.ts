@@ -91,15 +91,37 @@ export const makeAnswers = Effect.gen(function*() {
         ? "Blocked"
         : undefined
 
-    /** Compares an attempt to react with the model. */
-    const given = (agent: number, letter: Letter, emoji: string, exit: Exit.Exit<unknown, unknown>): void => {
+    /** Compares an attempt to react with the model. Returns whether the agent has one reaction more. */
+    const given = (agent: number, letter: Letter, emoji: string, exit: Exit.Exit<unknown, unknown>): boolean => {
       const refused = refusalOf(agent, letter)
       const outcome = refused === undefined ? society.reactions.give(letter, agent, emoji, now()) : false
       expect("reactions", exit, outcome === "full" ? "TooManyReactions" : refused, "react")
-      if (outcome !== true) return
+      if (outcome !== true) return false
       add("Reaction", "none → given")
       tellReaction(letter, agent, emoji, true)
+      return true
     }
+
+    /** Compares an attempt to take a reaction back with the model. */
+    const takenBack = (agent: number, letter: Letter, emoji: string, exit: Exit.Exit<unknown, unknown>): void => {
+      const refused = society.sees(agent, letter) ? undefined : "MessageNotFound"
+      if (!expect("reactions", exit, refused, "take back")) return
+      if (!society.reactions.takeBack(letter, agent, emoji)) return
+      add("Reaction", "given → none")
+      tellReaction(letter, agent, emoji, false)
+    }
+
+    const oneByOne = Effect.fnUntraced(
+      function*(agent: number, letter: Letter, emojis: ReadonlyArray<string>, how: "give" | "take back") {
+        for (const emoji of emojis) {
+          const change = how === "give" ? reactions.add : reactions.remove
+          const exit = yield* Effect.exit(change(the(agent), letter.id!, emoji))
+          if (how === "give") given(agent, letter, emoji, exit)
+          else takenBack(agent, letter, emoji, exit)
+          if (Exit.isSuccess(exit)) checkReactions(agent, letter, exit.value)
+        }
+      }
+    )
 
     const giveAtOnce = Effect.fnUntraced(function*(agent: number, letter: Letter, emojis: ReadonlyArray<string>) {
       const exits = yield* Effect.all(
@@ -109,15 +131,16 @@ export const makeAnswers = Effect.gen(function*() {
         { concurrency: "unbounded" }
       )
       const done = exits.filter(({ exit }) => Exit.isSuccess(exit))
-      for (const { emoji, exit } of [...done, ...exits.filter((one) => !done.includes(one))])
+      const more = [...done, ...exits.filter((one) => !done.includes(one))].filter(({ emoji, exit }) =>
         given(agent, letter, emoji, exit)
-      if (done.length > 1) add("Reaction", "none → given: one of several at once", done.length)
+      )
+      if (more.length > 1) add("Reaction", "none → given: one of several at once", more.length)
     })
 
     const react = Effect.fnUntraced(function*(step: StepOf<"React">) {
       const kind = step.pick % 12
       const takesBack = step.how === "take back"
-      const repeats = takesBack ? kind > 0 : step.how === "give" && (kind === 7 || kind === 8)
+      const repeats = takesBack ? kind > 0 : step.how !== "give at once" && (kind === 7 || kind === 8)
       const agent = someone(
         step.agent,
         (one) => repeats ? known(one, takesBack, 2) !== undefined : candidates(one, kind).length > 0
@@ -128,24 +151,11 @@ export const makeAnswers = Effect.gen(function*() {
       const first = repeated === undefined ? -1 : EMOJI.findIndex((emoji) => emoji === repeated.emoji)
       const from = first === -1 ? step.emoji : first
       const emojis = Array.from({ length: step.times }, (_, i) => EMOJI[(from + i) % EMOJI.length]!)
-      if (step.how === "give at once") {
-        // Sometimes, one of them is given twice.
+      // Sometimes, one of them is given twice.
+      if (step.how === "give at once")
         yield* giveAtOnce(agent, letter, step.pick % 3 === 0 ? [...emojis, emojis[0]!] : emojis)
-      } else {
-        for (const emoji of emojis) {
-          const change = step.how === "give" ? reactions.add : reactions.remove
-          const exit = yield* Effect.exit(change(the(agent), letter.id, emoji))
-          if (step.how === "give") given(agent, letter, emoji, exit)
-          else if (
-            expect("reactions", exit, society.sees(agent, letter) ? undefined : "MessageNotFound", "take back")
-            && society.reactions.takeBack(letter, agent, emoji)
-          ) {
-            add("Reaction", "given → none")
-            tellReaction(letter, agent, emoji, false)
-          }
-          if (Exit.isSuccess(exit)) checkReactions(agent, letter, exit.value)
-        }
-      }
+      else yield* oneByOne(agent, letter, emojis, takesBack ? "take back" : "give")
+      if (step.how === "give and take back") yield* oneByOne(agent, letter, emojis, "take back")
       expect(
         "reactions",
         yield* Effect.exit(reactions.add(the(agent), letter.id, "nonsense")),

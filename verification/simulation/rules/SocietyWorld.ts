@@ -755,7 +755,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           if (group === undefined || by === undefined) break
           yield* addTo(group, by, other, true)
           const invite = society.groups.invites.find((one) => one.invitee === other && one.inviter === by)
-          if (invite !== undefined) return yield* remove(pick % 2 === 1 ? other : by)
+          if (invite !== undefined) return yield* remove((pick >> 4) % 5 < 2 ? other : by)
         }
       }
       const wanted = [
@@ -1470,7 +1470,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             ? group.name
             : file.scope
           yield* send(from, to, `f${keys++}`, {}, file)
-          if (step.pick % 3 === 0) yield* send(from, to, `f${keys++}`, {}, file)
+          if (step.pick % 2 === 0) yield* send(from, to, `f${keys++}`, {}, file)
           return
         }
         case "Download": {

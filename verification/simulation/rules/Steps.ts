@@ -123,7 +123,7 @@ const standing = [
   { weight: 2, arbitrary: step("Unblock", complaint) },
   { weight: 3, arbitrary: step("Report", complaint) },
   {
-    weight: 7,
+    weight: 10,
     arbitrary: step(
       "Mob",
       fc.record({
@@ -137,6 +137,7 @@ const standing = [
           { minLength: 2, maxLength: 4, size: "max" }
         ),
         end: fc.constantFrom<Extract<Step, { readonly _tag: "Mob" }>["end"]>(
+          "nothing",
           "nothing",
           "nothing",
           "suspend",
