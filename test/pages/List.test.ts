@@ -181,7 +181,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
     await page.goto(`${server.url}/app#/${ada!.handle}/${id}`)
     await adas.getByRole("button", { name: "Search in this conversation" }).click()
     await eventually("the search field", async () => /search/.test(await watched.focused()) ? true : undefined)
-    assert.strictEqual(await adas.getByLabel("In", { exact: true }).inputValue(), id)
+    assert.strictEqual(await adas.locator(".search-limits select").inputValue(), id)
     await adas.getByRole("searchbox", { name: "Search messages" }).fill("harbour")
     await count(2)
     await fits(page)
