@@ -228,9 +228,21 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`dialogs of /app${MISSING}`, () 
     await row(panel, carl!).waitFor({ state: "detached" })
     await hasFocus(watched, /^H3 Crew/)
 
-    // An admin may become an ordinary member itself, and sees when it was too late for something.
+    // An admin may become an ordinary member itself.
     await page.setViewportSize({ width: 1280, height: 800 })
-    await ada!.http.delete(`/v1/groups/${id}/members/${bob!.handle}`)
+    await row(theirs, bob!).getByRole("button", { name: "Make member: yourself" }).click()
+    await row(theirs, bob!).getByRole("group").getByRole("button", { name: "Make member" }).click()
+    await theirs.getByText("Admins of the group invite and remove agents").waitFor()
+    assert.strictEqual(await theirs.getByRole("combobox").count(), 0)
+    // What has changed meanwhile is said, and the panel shows the group as it is.
+    await row(panel, bob!).getByRole("button", { name: "Make admin" }).waitFor()
+    await page.route(`**/members/${bob!.handle}`, async (route) => {
+      await bob!.http.post(`/v1/groups/${id}/leave`)
+      await route.continue()
+    })
+    await row(panel, bob!).getByRole("button", { name: "Remove" }).click()
+    await row(panel, bob!).getByRole("group").getByRole("button", { name: "Remove" }).click()
+    await adas.getByText(`@${bob!.handle} is not in the group any more.`).waitFor()
     await row(panel, bob!).waitFor({ state: "detached" })
     await watched.close()
   })

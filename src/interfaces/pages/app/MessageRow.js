@@ -229,12 +229,12 @@ export const MessageRow = (
     session.watching ?
       null :
       html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
-        ${isRemoved(message) ? null : html`<${ReactionMenu} session=${session} message=${message} tab=${tab} />`}
-        <${MoreMenu} session=${session} message=${message} tab=${tab} />`
+        ${isRemoved(message) ? null : html`<${ReactionMenu} session=${session} message=${message} tab=${tab} />`}`
   }
         <a class="seq" tabindex=${tab} title="The number of the message, and a link to it" href=${
     hashOf({ handle: session.handle, place: { id: message.conversation_id, handle: null, at: seq } })
   }>#${seq}</a>
+        ${session.watching ? null : html`<${MoreMenu} session=${session} message=${message} tab=${tab} />`}
       </span>
     </footer>
   </article>`
