@@ -75,8 +75,8 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
   const pane = useRef(/** @type {HTMLElement | null} */ (null))
   const opened = useRef(place)
   useEffect(() => {
-    // When a thread is closed, move the focus to its conversation in the list.
-    if (place === null && opened.current !== null && isFront) {
+    // When a thread is closed and nothing else has taken the focus, its conversation in the list gets it.
+    if (place === null && opened.current !== null && isFront && document.activeElement === document.body) {
       const row = pane.current?.querySelector(`[data-conversation="${opened.current.id}"]`) ??
         pane.current?.querySelector(".tabs button")
       if (row instanceof HTMLElement) row.focus()
