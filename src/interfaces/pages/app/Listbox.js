@@ -48,8 +48,6 @@ export const useListbox = ({ byTab = false, first = 0, of, offers, onChoose, onC
       event.preventDefault()
       return true
     },
-    /** Selects the first offer again. */
-    reset: () => setChoice({ of, index: first }),
     /** The attributes of the field. */
     field: {
       "aria-autocomplete": "list",
