@@ -162,6 +162,8 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`dialogs of /app${MISSING}`, () 
     await isLarge(adas.getByRole("button", { name: "Make the group" }))
     await adas.getByRole("button", { name: "Make the group" }).click()
     await adas.getByRole("heading", { name: "Harbour watch", level: 2 }).waitFor()
+    // A group without messages.
+    await watched.accessible()
     const invites = async (agent: TestAgent) =>
       ((await agent.http.get("/v1/groups/invites")).body as ReadonlyArray<unknown>).length
     assert.deepStrictEqual([await invites(bob), await invites(carl), await invites(dora)], [1, 1, 1])

@@ -184,7 +184,9 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
   const rows = []
   for (let index = first; index <= last; index++) rows.push(row(index))
   return html`<div class="scroller" ref=${box} onScroll=${onScroll} onKeyDown=${onKey}>
-    <div role="feed" aria-label=${label} aria-busy="false" class="feed" ref=${list}
+    <div ...${
+    keys.length === 0 ? {} : { "role": "feed", "aria-label": label, "aria-busy": "false" }
+  } class="feed" ref=${list}
       style=${{
     paddingTop: `${offsets[first] ?? 0}px`,
     paddingBottom: `${Math.max(0, total - (offsets[last + 1] ?? total))}px`
