@@ -677,10 +677,17 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       // What is said while it is open joins it.
       await send(ada, { to: bob.handle, content: { text: "Thank you." }, metadata: { reply_to: asked.id } })
       await thread.getByText("Thank you.").waitFor()
+      // What is written beside the answers is one of them.
+      for (const text of ["You are welcome.", "Any time."]) {
+        await bobs.locator(".chip").getByText(`@${ada.handle}`).waitFor()
+        await write(bobs, text)
+        await thread.getByText(text).waitFor()
+      }
       await page.setViewportSize({ width: 360, height: 740 })
       await watched.accessible()
       await page.keyboard.press("Escape")
       await thread.waitFor({ state: "detached" })
+      assert.strictEqual(await bobs.locator(".chip").count(), 0)
       await watched.close()
     })
 

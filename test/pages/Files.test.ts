@@ -243,6 +243,13 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`files on /app${MISSING}${ALL ? 
     const box = await place.boundingBox()
     assert.closeTo(box!.width / box!.height, 600 / 240, 0.01)
     await picture(page, "files-picture")
+    await shown.click()
+    const large = page.getByRole("dialog", { name: "Picture plan.png" })
+    await large.locator("img").waitFor()
+    assert.strictEqual((await large.locator("img").boundingBox())?.width, 600)
+    await watched.accessible()
+    await page.keyboard.press("Escape")
+    await large.waitFor({ state: "detached" })
     // Drawn again after scrolling, it has its final size before its bytes are there.
     const scroller = at.locator(".scroller")
     await scroller.evaluate((element) => element.scrollTop = 0)

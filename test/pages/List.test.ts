@@ -173,7 +173,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/app from day to day${MISSING}`
       async () => (await found.textContent())?.includes("Which harbour?") === true || undefined
     )
     await adas.getByLabel("To", { exact: true }).fill("2020-01-01")
-    await adas.getByText("No message has all of these words.").waitFor()
+    await adas.getByText("No message within these limits has all of these words.").waitFor()
     await adas.getByRole("button", { name: "Without limits" }).click()
     await count(3)
 

@@ -152,6 +152,32 @@ describe.skipIf(CHROMIUM === undefined)(`/app shows what is new${MISSING}`, () =
       }
     })
 
+    it("what the same agent reads elsewhere, and what comes to a muted conversation, is shown within half a minute", async () => {
+      const { ada, bob, id } = await world(5)
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await page.clock.install()
+      const adas = await enter(page, ada)
+      const row = adas.getByRole("list", { name: "Conversations" }).getByRole("button", { name: bob.handle }).first()
+      await row.getByText("5 unread").waitFor()
+      const history = (await ada.http.get(`/v1/messages/${id}?limit=5`)).body as ReadonlyArray<{ readonly id: string }>
+      for (const one of history) await ada.http.post(`/v1/messages/${one.id}/read`)
+      assert.strictEqual((await unreadOf(ada))[0], 0)
+      await page.clock.fastForward(31_000)
+      await row.getByText("unread").waitFor({ state: "detached" })
+      await ada.http.post("/v1/mutes", { target_kind: "conversation", target_id: id })
+      await send(bob, { to: ada.handle, content: { text: "In silence." } })
+      await page.clock.fastForward(31_000)
+      await row.getByText("In silence.").waitFor()
+      await open(adas, bob.handle)
+      await message(adas, "In silence.").waitFor()
+      await eventually("it is read", async () => (await unreadOf(ada))[0] === 0 ? true : undefined)
+      await send(bob, { to: ada.handle, content: { text: "In the open conversation." } })
+      await page.clock.fastForward(31_000)
+      await message(adas, "In the open conversation.").waitFor()
+      await watched.close()
+    })
+
     it("all can be marked as read at once, by keyboard", async () => {
       const { ada, bob } = await world(120)
       const watched = await Watched.open(browser, server.url, phone)

@@ -10,10 +10,15 @@ import { MessageRow } from "./MessageRow.js"
  */
 
 /**
+ * The message whose answers are shown. It may not be loaded.
+ * @typedef {Message | Pick<Message, "id" | "conversation_id">} Root
+ */
+
+/**
  * A message and the messages that answer it, directly or not, oldest first. Use the id of the message as `key`.
  * @param {object} props
  * @param {Session} props.session
- * @param {Message} props.root
+ * @param {Root} props.root
  * @param {(message: Message) => void} props.onReply
  * @param {() => void} props.onClose
  */
@@ -58,6 +63,14 @@ export const Answers = ({ onClose, onReply, root, session }) => {
     const parent = message.metadata["reply_to"]
     return message.id === id || typeof parent !== "string" ? undefined : byId.get(parent) ?? null
   }
+  const last = messages.at(-1)
+  const before = useRef({ id: last?.id, isComplete: false })
+  useEffect(() => {
+    // An answer of one's own that was written beside the panel.
+    if (before.current.id !== undefined && before.current.isComplete && last?.sender === session.handle)
+      panel.current?.querySelector(`[data-key="${last.id}"]`)?.scrollIntoView({ block: "end" })
+    before.current = { id: last?.id, isComplete }
+  }, [last?.id, isComplete])
   const tabbed = active !== null && byId.has(active) ? active : messages[0]?.id
   const go = (/** @type {string} */ message) => {
     setActive(message)

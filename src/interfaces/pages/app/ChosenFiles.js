@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks"
 import { isPicture, problemOf } from "../client/Files.js"
 import { html } from "../shared/Html.js"
-import { sizeOf } from "../shared/Texts.js"
+import { counted, sizeOf } from "../shared/Texts.js"
 
 /**
  * @import { Progress } from "../client/Uploads.js"
@@ -60,6 +60,7 @@ const Chosen = ({ busy, file, onRemove, sent }) => {
 export const ChosenFiles = ({ files, hasText, isNew, onRemove, progress }) => {
   const running = progress?.why === null ? progress : undefined
   const several = files.length > 1
+  const refused = files.filter((file) => problemOf(file) !== null).length
   return html`<span class="unseen" role="status">${
     running === undefined ? "" : `Uploading file ${running.index + 1} of ${files.length}`
   }</span>
@@ -83,7 +84,9 @@ export const ChosenFiles = ({ files, hasText, isNew, onRemove, progress }) => {
       }</ul>`
   }
     ${
-    !several ? null : isNew
+    !several ? null : refused > 0
+      ? html`<p class="hint" role="status">Remove the ${counted(refused, "file")} that cannot be sent.</p>`
+      : isNew
       ? html`<p class="hint" role="status">Each file is a message of its own. You can send only one message before the agent replies. Keep one file here, and send the others later.</p>`
       : html`<p class="hint">Sent as ${files.length} messages, in this order.${
         hasText ? " The text is sent with the first file." : ""

@@ -1,5 +1,6 @@
 import { useEffect, useId, useRef, useState } from "preact/hooks"
 import { problemOf } from "../client/Files.js"
+import { lineOf } from "../content/Line.js"
 import { useEscape } from "../shared/Escapes.js"
 import { html } from "../shared/Html.js"
 import { sizeOf } from "../shared/Texts.js"
@@ -27,8 +28,9 @@ const bytesOf = (/** @type {string} */ text) => new TextEncoder().encode(JSON.st
  * @param {string | null} props.conversation the id of the conversation; null if it does not exist yet
  * @param {Message | null} props.replyTo
  * @param {() => void} props.onCancelReply
+ * @param {() => void} props.onSent called when the message has been taken for sending
  */
-export const Composer = ({ conversation, onCancelReply, replyTo, session, target }) => {
+export const Composer = ({ conversation, onCancelReply, onSent, replyTo, session, target }) => {
   const id = useId()
   const draft = session.drafts.of(target)
   const [text, setText] = useState(draft.text)
@@ -105,7 +107,7 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
     session.drafts.set(target, noDraft)
     setFiles([])
     typed("")
-    onCancelReply()
+    onSent()
     field.current?.focus()
   }
 
@@ -129,9 +131,7 @@ export const Composer = ({ conversation, onCancelReply, replyTo, session, target
     ${
     replyTo === null ?
       null :
-      html`<p class="chip">Reply to <bdi>@${replyTo.sender}</bdi>: <bdi class="ellipsis">${
-        replyTo.content.text ?? "a file"
-      }</bdi>
+      html`<p class="chip">Reply to <bdi>@${replyTo.sender}</bdi>: <bdi class="ellipsis">${lineOf(replyTo)}</bdi>
       <button type="button" class="quiet" onClick=${onCancelReply} aria-label="Do not reply to this message">✕</button></p>`
   }
     <${ChosenFiles} files=${files} progress=${progress} isNew=${conversation === null} hasText=${

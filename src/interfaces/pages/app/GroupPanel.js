@@ -34,7 +34,9 @@ const MemberRow = ({ act, group, member, session }) => {
   const isLastAdmin = group.members.every((one) => one.handle === handle || one.role !== "admin")
   return html`<li>
     <${Avatar} name=${handle} title=${name} url=${url} />
-    <span><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span>${
+    <span><button type="button" class="quiet" title="Profile" onClick=${() => {
+    session.profile.value = handle
+  }}><bdi>${name ?? handle}</bdi></button> <span class="handle">@${handle}</span>${
     role === "admin" ? html` <small class="tag">admin</small>` : null
   }
       ${
@@ -170,14 +172,14 @@ export const GroupPanel = ({ id, onClose, session }) => {
     ${
     admin && !session.watching ?
       html`
-      <${InviteForm} session=${session} group=${group} pending=${pending} onChange=${load} />
+      <${InviteForm} session=${session} group=${group} pending=${pending} onChange=${() => attempt(load)} />
       <${AvatarChoice} session=${session} path=${`v1/groups/${id}/avatar`} name=${group.name} url=${group.avatar_url} group seenBy="All members and invited agents see it."
         onChange=${() => session.notices.attempt(() => Promise.all([load(), session.conversations.load()]))} />
       <${OneField} label="Name" action="Rename" value=${group.name} max=${100} onSubmit=${async (
         /** @type {string} */ name
       ) => {
         await act("PATCH", "", "", { name })
-        await session.conversations.load()
+        session.conversations.reload()
       }} />
       <${OneField} label="Description" action="Save" value=${group.description ?? ""} optional=${true} max=${500}
         onSubmit=${async (/** @type {string} */ description) => {
@@ -196,8 +198,11 @@ export const GroupPanel = ({ id, onClose, session }) => {
     session.watching ? null : html`<p class="row">
       <${Careful} label="Hide" sure="Hide the group until there is a new message?" onConfirm=${() =>
       session.hiding.conversation(id)} />
-      <${Careful} label="Leave" sure="Leave the group? You will no longer see its messages." onConfirm=${() =>
-      end("POST", "/leave")} />
+      <${Careful} label="Leave" sure=${
+      group.members.length === 1
+        ? "Leave the group? It has no other member, so it is deleted, and its invites end."
+        : "Leave the group? You will no longer see its messages."
+    } onConfirm=${() => end("POST", "/leave")} />
       ${
       admin ?
         html`<${Careful} label="Delete group" sure="Delete the group for all members?" onConfirm=${() =>

@@ -1,6 +1,6 @@
 import { useRef, useState } from "preact/hooks"
 import { Content, hasForm } from "../content/Content.js"
-import { eventText } from "../content/Line.js"
+import { eventText, lineOf } from "../content/Line.js"
 import { useEscape } from "../shared/Escapes.js"
 import { classes, html } from "../shared/Html.js"
 import { clockOf, dayOf, exactly, fully } from "../shared/Texts.js"
@@ -35,11 +35,6 @@ const isRemoved = ({ content }) => Object.keys(content).length === 0
 
 /** @param {Session} session @param {Message} message */
 const namedBy = (session, { sender }) => sender === session.handle ? "You" : `@${sender}`
-
-/** A message in one line. @param {Message} message */
-const textOf = (message) =>
-  message.content.text ??
-    (message.content.attachment_id !== undefined ? "A file" : isRemoved(message) ? "A removed message" : "Data")
 
 /** The outcome that the recipient of a message has reported. @param {{ outcome: Outcome }} props */
 const OutcomeTag = ({ outcome: { at, reason, state } }) =>
@@ -167,17 +162,19 @@ export const MessageRow = (
     <div class="bubble">
       ${
     quoted === undefined ? null : quoted === null
-      ? html`<p class="quote">Reply to an earlier message</p>`
+      ? onAnswers === undefined
+        ? html`<p class="quote">Reply to an earlier message</p>`
+        : html`<button type="button" class="quote" tabindex=${tab} onClick=${onAnswers}>Reply to an earlier message</button>`
       : html`<button type="button" class="quote" tabindex=${tab} onClick=${() => onQuote(quoted.id)}>
             <span><bdi>${namedBy(session, quoted)}</bdi>:${" "}</span>
-            <bdi>${textOf(quoted)}</bdi></button>`
+            <bdi>${lineOf(quoted)}</bdi></button>`
   }
       ${
     cause === undefined ?
       null :
       html`<p class="quote">In answer to <a tabindex=${tab} href=${
         hashOf({ handle: session.handle, place: { id: cause.conversation_id, handle: null, at: cause.seq } })
-      }><bdi>${namedBy(session, cause)}</bdi>: <bdi>${textOf(cause)}</bdi></a></p>`
+      }><bdi>${namedBy(session, cause)}</bdi>: <bdi>${lineOf(cause)}</bdi></a></p>`
   }
       ${
     isRemoved(message)

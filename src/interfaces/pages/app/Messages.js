@@ -1,6 +1,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks"
 import { taskStates } from "../client/Tasks.js"
 import { covers, unreadBeyond } from "../client/Timeline.js"
+import { lineOf } from "../content/Line.js"
 import { html } from "../shared/Html.js"
 import { number } from "../shared/Texts.js"
 import { MessageRow, OutgoingRow } from "./MessageRow.js"
@@ -11,6 +12,7 @@ import { VirtualList } from "./VirtualList.js"
  * @import { Place } from "../client/Conversations.js"
  * @import { Session } from "../client/Session.js"
  * @import { Timeline } from "../client/Timeline.js"
+ * @import { Root } from "./Answers.js"
  * @import { Handle } from "./VirtualList.js"
  */
 
@@ -100,7 +102,7 @@ const Count = ({ of }) =>
  * @param {string} props.id
  * @param {Place} props.place
  * @param {(message: Message) => void} props.onReply
- * @param {(root: Message) => void} props.onAnswers opens a message with its answers
+ * @param {(root: Root) => void} props.onAnswers opens a message with its answers
  */
 export const Messages = ({ id, onAnswers, onReply, place, session }) => {
   const { at } = place
@@ -135,10 +137,12 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
   const { above, below } = unread
   useEffect(() => {
     if (newest !== undefined && newest.sender !== session.handle)
-      setSaid(`@${newest.sender}: ${newest.content.text ?? "a message without text"}`)
+      setSaid(newest.type === "system" ? lineOf(newest) : `@${newest.sender}: ${lineOf(newest)}`)
   }, [newest?.id])
+  const wasPending = useRef(pending.length)
   useEffect(() => {
-    if (pending.length > 0) toEnd()
+    if (pending.length > wasPending.current) toEnd()
+    wasPending.current = pending.length
   }, [pending.length])
   useEffect(() => {
     if (marked === undefined) return
@@ -182,11 +186,16 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
       if (message !== undefined) onReply(message)
     }
   }
-  /** The first message of the thread, as far as it is loaded. */
-  const rootOf = (/** @type {Message} */ message) => {
+  /**
+   * The first message of the thread, or the message before those that are loaded.
+   * @param {Message} message
+   * @returns {Root}
+   */
+  const rootOf = (message) => {
     let root = message
-    for (let parent = quotedBy(root); parent && parent.seq < root.seq; parent = quotedBy(root)) root = parent
-    return root
+    let parent = quotedBy(root)
+    for (; parent && parent.seq < root.seq; parent = quotedBy(root)) root = parent
+    return parent === null ? { id: String(root.metadata["reply_to"]), conversation_id: id } : root
   }
   const quotedBy = (/** @type {Message} */ message) => {
     const replyTo = message.metadata["reply_to"]
@@ -217,6 +226,9 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
       onFocus=${() => setActive(message.id)} />`
   }
 
+  const markAll = session.watching
+    ? null
+    : html`<button type="button" class="quiet" onClick=${unread.markAll}>Mark all as read</button>`
   return html`<div class="messages">
     ${
     messages.length === 0 && pending.length === 0 ?
@@ -231,11 +243,7 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
     ${
     above === 0 ? null : html`<p class="first-unread">
       <button type="button" onClick=${unread.toFirst}>First unread ↑ <${Count} of=${above} /></button>
-      ${
-      session.watching
-        ? null
-        : html`<button type="button" class="quiet" onClick=${unread.markAll}>Mark all as read</button>`
-    }</p>`
+      ${markAll}</p>`
   }
     <${VirtualList} keys=${keys} row=${row} label="Messages" handle=${list} onKey=${onKey} more=${newer}
       onTop=${() => void session.conversations.histories.older(id)} onBottom=${() =>
@@ -244,7 +252,8 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
     ${
     end && !newer
       ? null
-      : html`<p class="to-end"><button type="button" onClick=${toEnd}>Newest ↓ <${Count} of=${below} /></button></p>`
+      : html`<p class="to-end"><button type="button" onClick=${toEnd}>Newest ↓ <${Count} of=${below} /></button>
+      ${above === 0 && below > 0 ? markAll : null}</p>`
   }
     <p class="unseen" role="status" aria-live="polite">${said}</p>
   </div>`

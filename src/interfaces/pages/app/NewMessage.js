@@ -41,7 +41,8 @@ const GroupForm = ({ onDone, session }) => {
     })
     for (const { code, handle } of skipped)
       session.notices.note(sentenceOf(code, { own: session.handle, other: handle }))
-    await session.conversations.load()
+    // The group exists now. A second try would make another one.
+    await session.notices.attempt(() => session.conversations.load())
     session.open(group.id)
     onDone()
   }

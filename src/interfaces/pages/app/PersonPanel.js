@@ -104,9 +104,9 @@ export const PersonPanel = ({ conversation, handle, onClose, onTag, session }) =
     }
         ${
       muted
-        ? html`<button type="button" onClick=${() => act("DELETE", `v1/mutes/agent/${path}`)}>Unmute</button>`
+        ? html`<button type="button" onClick=${() => act("DELETE", `v1/mutes/agent/${path}`)}>Unmute agent</button>`
         : html`<button type="button" title="Its messages are stored and counted, but not pushed" onClick=${() =>
-          act("POST", "v1/mutes", { target_kind: "agent", target_handle: handle })}>Mute</button>`
+          act("POST", "v1/mutes", { target_kind: "agent", target_handle: handle })}>Mute agent</button>`
     }
         ${
       blocked

@@ -117,6 +117,7 @@ export const Search = ({ children, session }) => {
       }`
       : null
   }
+    ${!isOpen && isLimited ? html`<p class="hint">Type a word to search within these limits.</p>` : null}
     <p class="unseen" role="status">${!isOpen || hits === null ? "" : counted(hits.messages.length, "message")}</p>
     ${
     search.problem.value === null
@@ -146,7 +147,11 @@ export const Search = ({ children, session }) => {
           ${
           hits.messages.length === 0
             ? html`<p class="empty">${
-              hits.complete && hits.next === null ? "No message has all of these words." : "Nothing found so far."
+              hits.complete && hits.next === null ?
+                isLimited
+                  ? "No message within these limits has all of these words."
+                  : "No message has all of these words."
+                : "Nothing found so far."
             }</p>`
             : html`<ul class="conversations" aria-label="Found messages">${
               hits.messages.map((hit) => html`<${Hit} key=${hit.id} session=${session} hit=${hit} />`)

@@ -10,11 +10,15 @@ import { Problem } from "../shared/Problem.js"
 
 /**
  * What is known about an agent. If the agent is blocked, a button opens its profile, in which it can be unblocked.
- * @param {{ session: Session, standing: Standing | null }} props
+ * @param {{ session: Session, standing: Standing | null, isCalm?: boolean }} props `isCalm` shows it as no problem
  */
-export const StandingText = ({ session, standing }) =>
+export const StandingText = ({ isCalm = false, session, standing }) =>
   standing === null ? null : html`<div class="standing">
-    ${standing.isRefused ? html`<${Problem} text=${standing.text} />` : html`<p class="hint">${standing.text}</p>`}
+    ${
+    standing.isRefused && !isCalm
+      ? html`<${Problem} text=${standing.text} />`
+      : html`<p class="hint">${standing.text}</p>`
+  }
     ${
     standing.isBlocked
       ? html`<button type="button" onClick=${() => {
@@ -24,9 +28,10 @@ export const StandingText = ({ session, standing }) =>
   }</div>`
 
 /**
- * What is known about an agent before the first message to it; null while nothing is known.
+ * What a person should know about an agent before writing to it; null while nothing is known, or if there is nothing to
+ * know.
  * @param {Session} session
- * @param {string | null} handle null if there are messages already
+ * @param {string | null} handle null to ask nothing
  */
 export const useStanding = (session, handle) => {
   const [standing, setStanding] = useState(/** @type {Standing | null} */ (null))
@@ -43,5 +48,5 @@ export const useStanding = (session, handle) => {
       current = false
     }
   }, [handle, handle !== null && blocked.has(handle)])
-  return standing?.text === null ? null : standing
+  return standing === null || standing.text === null || standing.handle !== handle ? null : standing
 }

@@ -17,6 +17,7 @@ import { searchIn } from "./Views.js"
 
 /**
  * @import { Message } from "../client/Wire.ts"
+ * @import { Root } from "./Answers.js"
  * @import { Place } from "../client/Conversations.js"
  * @import { Session } from "../client/Session.js"
  */
@@ -44,7 +45,9 @@ const byTouch = () => matchMedia("(hover: none)").matches
  */
 export const Thread = ({ isFront, place, session }) => {
   const [details, setDetails] = useState(false)
-  const [answers, setAnswers] = useState(/** @type {Message | null} */ (null))
+  const [answers, setAnswers] = useState(/** @type {Root | null} */ (null))
+  /** Whether the person does not want to reply to the message whose answers are shown. */
+  const [declined, setDeclined] = useState(false)
   const thread = useRef(/** @type {HTMLElement | null} */ (null))
   const about = useRef(/** @type {HTMLButtonElement | null} */ (null))
   const item = session.conversations.list.value.find(({ id }) => id === place.id)
@@ -60,7 +63,9 @@ export const Thread = ({ isFront, place, session }) => {
   const title = isGroup
     ? group?.name ?? item?.group_name ?? "Group"
     : item?.participants[0]?.display_name ?? handle ?? ""
-  const standing = useStanding(session, place.id === null ? handle : null)
+  const standing = useStanding(session, session.watching ? null : handle)
+  const isRefused = standing?.isRefused === true ||
+    (handle !== null && session.conversations.blocked.value.has(handle))
   const presence = handle === null ? undefined : session.presences.all.value.get(handle)
   const members = group?.member_count ?? item?.group_member_count
   /** The target of the messages, in the form that the outbox and the drafts use. */
@@ -87,6 +92,15 @@ export const Thread = ({ isFront, place, session }) => {
     about.current?.focus()
   }
   useEscape(details, close)
+  /** The message to which a new one replies: the chosen one, or the one whose answers are shown. */
+  const replyTo = target === null
+    ? null
+    : session.drafts.of(target).replyTo ??
+      (answers !== null && "sender" in answers && !declined ? answers : null)
+  const cancelReply = () => {
+    setDeclined(true)
+    reply(null)
+  }
   /** The element that opened the answers, and gets the focus back. */
   const opener = useRef(/** @type {Element | null} */ (null))
   const closeAnswers = () => {
@@ -172,22 +186,23 @@ export const Thread = ({ isFront, place, session }) => {
           : html`<p class="empty">There are no messages yet. After your first message, you can send a second one only when @${handle} has replied.</p>`
       }<${StandingText} session=${session} standing=${standing} /></div>`
       : html`<${Messages} key=${place.id} session=${session} id=${place.id} place=${place} onReply=${reply} onAnswers=${(
-        /** @type {Message} */ root
+        /** @type {Root} */ root
       ) => {
         setDetails(false)
         opener.current = document.activeElement
         setAnswers(root)
+        setDeclined(false)
       }} />
         <${Typing} session=${session} id=${place.id} />`
   }
+    ${place.id === null ? null : html`<${StandingText} session=${session} standing=${standing} isCalm />`}
     ${
     session.watching
       ? html`<p class="hint watching">Only watching as <span class="handle">@${session.handle}</span>: this page acknowledges no messages, marks none as read and sends none.</p>`
-      : target === null || standing?.isRefused === true ?
+      : target === null || isRefused ?
       null
-      : html`<${Budget} session=${session} target=${target} /><${Composer} key=${target} session=${session} target=${target} conversation=${place.id} replyTo=${
-        session.drafts.of(target).replyTo
-      } onCancelReply=${() => reply(null)} />`
+      : html`<${Budget} session=${session} target=${target} /><${Composer} key=${target} session=${session} target=${target} conversation=${place.id} replyTo=${replyTo} onCancelReply=${cancelReply} onSent=${() =>
+        reply(null)} />`
   }
   </section>`
 }

@@ -91,6 +91,8 @@ export const VirtualList = ({ handle, keys, label, more, onBottom, onEnd, onKey,
   useLayoutEffect(() => {
     const element = box.current
     if (element === null || list.current === null) return
+    // The pane is not shown, so its rows have no height and nobody sees them.
+    if (element.clientHeight === 0) return
     let changed = view.current.height !== element.clientHeight
     view.current.height = element.clientHeight
     if (view.current.width !== element.clientWidth) {

@@ -16,6 +16,9 @@ import { Histories, PAGE } from "./Histories.js"
  * @typedef {{ readonly id: string | null, readonly handle: string | null, readonly at?: number, readonly unread?: number }} Place
  */
 
+/** How long the server may take to know of a change, in milliseconds. */
+const SETTLE_MS = 5_000
+
 /** An agent's conversations and groups, and the messages of the opened conversations. */
 export class Conversations {
   /** @param {Api} api @param {Notices} notices */
@@ -25,6 +28,8 @@ export class Conversations {
     /** @type {Signal<ReadonlyArray<Conversation>>} */
     this.list = signal([])
     this.listed = signal(false)
+    /** When the page changed a conversation in the list itself, in milliseconds since 1970. */
+    this.changedAt = 0
     /** The handles of the agents that this agent blocks. @type {Signal<ReadonlySet<string>>} */
     this.blocked = signal(new Set())
     /** The open thread. @type {Signal<Place | null>} */
@@ -51,6 +56,24 @@ export class Conversations {
   /** Reads the list. If that fails, shows the reason. */
   reload() {
     this.load().catch((error) => this.notices.note(textOf(error)))
+  }
+
+  /**
+   * Reads the conversations at the top of the list again, and what is new in the open one. Reads nothing while the
+   * server may not know yet what the page has changed.
+   */
+  async refresh() {
+    if (Date.now() - this.changedAt < SETTLE_MS) return
+    const before = this.list.peek()
+    const { conversations } = await this.api.get("v1/conversations")
+    // What has changed meanwhile may be newer than the answer.
+    if (this.list.peek() !== before) return
+    const read = new Set(conversations.map((/** @type {Conversation} */ { id }) => id))
+    this.list.value = [...conversations, ...before.filter(({ id }) => !read.has(id))]
+    const open = conversations.find((/** @type {Conversation} */ { id }) => id === this.place.peek()?.id)
+    if (open === undefined) return
+    const newest = this.timeline(open.id).peek().messages.at(-1)?.created_at ?? ""
+    if (newest < (open.last_message_at ?? "")) await this.histories.catchUp(open.id)
   }
 
   /** @param {string} id */
@@ -135,6 +158,7 @@ export class Conversations {
 
   /** @param {string} id @param {Partial<Conversation>} change */
   change(id, change) {
+    this.changedAt = Date.now()
     this.list.value = this.list.peek().map((one) => one.id === id ? { ...one, ...change } : one)
   }
 

@@ -5,6 +5,7 @@ import { Api, textOf } from "./Api.js"
 import { Conversations } from "./Conversations.js"
 import { Files } from "./Files.js"
 import { Hiding } from "./Hiding.js"
+import { ListPoll } from "./ListPoll.js"
 import { Mentions } from "./Mentions.js"
 import { Notices } from "./Notices.js"
 import { Outbox } from "./Outbox.js"
@@ -75,6 +76,7 @@ export class Session {
       this.conversations,
       () => this.link.peek().kind === "live" ? this.handle : undefined
     )
+    this.lists = new ListPoll(this.timers, this.conversations, () => this.link.peek().kind === "live")
     /** @type {Signal<Agent | null>} */
     this.me = signal(null)
     /** @type {Signal<Link>} */
@@ -191,6 +193,7 @@ export class Session {
     if (place?.id === null && place.handle !== null) this.openWith(place.handle)
     this.outbox.flush()
     this.states.follow()
+    this.lists.begin()
     await this.presences.ask(
       this.conversations.list.peek().flatMap(({ participants }) => participants.map(({ handle }) => handle))
     )

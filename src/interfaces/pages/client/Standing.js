@@ -35,6 +35,12 @@ const texts = {
   }
 }
 
+/** @param {Session} session @param {string} handle */
+const hasConversation = (session, handle) =>
+  session.conversations.list.peek().some(({ participants, type }) =>
+    type === "direct" && participants[0]?.handle === handle
+  )
+
 /**
  * What restrictions mean for a first message or an invite; null if nothing.
  * @param {Session} session
@@ -44,9 +50,7 @@ const texts = {
 const restrictionOf = async (session, { handle }, aim) => {
   if (session.me.peek()?.status !== "restricted") return null
   if (aim === "write")
-    return session.conversations.list.peek().some(({ participants, type }) =>
-        type === "direct" && participants[0]?.handle === handle
-      )
+    return hasConversation(session, handle)
       ? null
       : `@${session.handle} is restricted: it can answer, but cannot begin conversations. Wait until the restriction ends.`
   const { is_contact: isContact } = await session.api.get(`v1/contacts/${encodeURIComponent(handle)}`)
@@ -100,6 +104,12 @@ export const standingOf = async (session, typed, aim) => {
     })
   } catch (error) {
     if (!(error instanceof Refused) || error.code !== "AGENT_NOT_FOUND") throw error
-    return standing({ text: sentenceOf(error, { own, other: handle }) })
+    return standing({
+      text: handle === "system"
+        ? "The server writes announcements as @system, and reads no answers."
+        : hasConversation(session, handle)
+        ? `The account @${handle} was deleted. Nobody reads messages to it.`
+        : sentenceOf(error, { own, other: handle })
+    })
   }
 }

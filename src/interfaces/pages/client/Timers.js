@@ -3,13 +3,18 @@ export class Timers {
   constructor() {
     /** @type {Set<ReturnType<typeof setTimeout>>} */
     this.running = new Set()
+    this.isEnded = false
   }
 
-  /** Calls `run` after `ms` milliseconds, and returns the timer. @param {number} ms @param {() => void} run */
+  /**
+   * Calls `run` after `ms` milliseconds, unless the timers have ended by then. Returns the timer.
+   * @param {number} ms
+   * @param {() => void} run
+   */
   later(ms, run) {
     const timer = setTimeout(() => {
       this.running.delete(timer)
-      run()
+      if (!this.isEnded) run()
     }, ms)
     this.running.add(timer)
     return timer
@@ -23,6 +28,7 @@ export class Timers {
   }
 
   end() {
+    this.isEnded = true
     for (const timer of this.running) clearTimeout(timer)
     this.running.clear()
   }

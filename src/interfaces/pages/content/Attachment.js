@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks"
+import { useEffect, useRef, useState } from "preact/hooks"
 import { Refused, textOf } from "../client/Api.js"
 import { isPicture as isPictureType, save } from "../client/Files.js"
 import { html } from "../shared/Html.js"
@@ -37,6 +37,24 @@ const placeOf = (size) =>
       width: `min(${size.width}px, ${(HIGHEST_REM * size.width) / size.height}rem)`,
       aspectRatio: `${size.width} / ${size.height}`
     }
+
+/** A picture, and a dialog that shows it as large as the window allows. @param {{ url: string, name: string, tab: number }} props */
+const Picture = ({ name, tab, url }) => {
+  const [isLarge, setLarge] = useState(false)
+  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null))
+  useEffect(() => {
+    if (isLarge) dialog.current?.showModal()
+  }, [isLarge])
+  return html`<button type="button" class="picture" tabindex=${tab} title="Enlarge" onClick=${() =>
+    setLarge(true)}><img src=${url} alt=${`Picture ${name}`} /></button>
+    ${
+    !isLarge ?
+      null :
+      html`<dialog class="enlarged" ref=${dialog} aria-label=${`Picture ${name}`} onClose=${() =>
+        setLarge(false)} onClick=${() =>
+        dialog.current?.close()}><img src=${url} alt="" /><button type="button" class="close">Close</button></dialog>`
+  }`
+}
 
 /**
  * A file with its name, size and type, and with buttons to show and to save it. A picture that is not large is shown at
@@ -94,7 +112,7 @@ export const Attachment = ({ id, session: { files }, tab }) => {
     url === null && !isAwaited ?
       null :
       html`<span class="file-picture"><span style=${placeOf(size)}>${
-        url === null ? null : html`<img src=${url} alt=${`Picture ${info?.filename ?? ""}`} />`
+        url === null ? null : html`<${Picture} url=${url} name=${info?.filename ?? ""} tab=${tab} />`
       }</span></span>`
   }
   </div>`

@@ -5,12 +5,15 @@ import { html } from "../shared/Html.js"
 /** @typedef {ReadonlyArray<readonly [text: string, kind: string | undefined]>} Coloured */
 
 /**
- * The longest code that is coloured, in characters. The regular expressions of the library take time that grows with
- * the square of the length, and another agent chooses the code.
+ * The longest code that is coloured, in characters. The regular expressions of the languages below take time that grows
+ * with the square of the length, and another agent chooses the code.
  */
 const LONGEST = 4_000
 
-/** The names of each language in a message; the first one is the name of its file in the library. */
+/**
+ * The names of each language in a message; the first one is the name of its file in the library. HTML and XML are left
+ * out: their regular expressions take time that doubles with each blank between attributes.
+ */
 const languages = [
   ["bash", "sh", "shell", "zsh", "console"],
   ["c", "h", "cpp", "c++", "hpp", "cc"],
@@ -18,7 +21,6 @@ const languages = [
   ["diff", "patch"],
   ["docker", "dockerfile"],
   ["go", "golang"],
-  ["html", "svg"],
   ["http"],
   ["ini", "conf", "env"],
   ["java", "kotlin", "csharp", "cs"],
@@ -33,7 +35,6 @@ const languages = [
   ["sql"],
   ["toml"],
   ["ts", "typescript", "tsx"],
-  ["xml"],
   ["yaml", "yml"]
 ]
 const fileOf = new Map(languages.flatMap((names) => names.map((name) => [name, names[0] ?? name])))

@@ -1,5 +1,5 @@
 import { decoded } from "./Entities.js"
-import { lexed } from "./Tokens.js"
+import { tokensOf } from "./Tokens.js"
 
 /**
  * @import { Token } from "marked"
@@ -86,7 +86,7 @@ const wordsOfAll = (tokens) => tokens.map((token) => isBlock(token) ? `${wordsOf
  */
 export const plainOf = (text) => {
   const begin = text.slice(0, READ)
-  const tokens = lexed(begin)
+  const tokens = tokensOf(begin)
   const plain = (tokens === undefined ? begin : wordsOfAll(tokens)).replace(/\s+/g, " ").trim()
   return plain === "" ? begin.replace(/\s+/g, " ").trim() : plain
 }
