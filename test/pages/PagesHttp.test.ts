@@ -14,10 +14,13 @@ afterAll(() => server?.stop())
 const page = (path: string, headers: Record<string, string> = {}) =>
   fetch(`${server.url}${path}`, { headers: { accept: BROWSER, ...headers }, redirect: "manual" })
 
+/** The file at a path of the import map, or one of the files in a folder: the languages of code. */
+const fileOf = (path = ""): string => path.endsWith("/") ? `${path}js.js` : path
+
 /** Everything that a page's HTML names, and the import map's modules. */
 const filesOf = (html: string): ReadonlyArray<string> => [
   ...Array.from(html.matchAll(/(?:src|href)="(assets\/[^"]+)"/g), ([, path]) => path ?? ""),
-  ...Array.from(html.matchAll(/":"\.\/(assets\/[^"]+)"/g), ([, path]) => path ?? "")
+  ...Array.from(html.matchAll(/":"\.\/(assets\/[^"]+)"/g), ([, path]) => fileOf(path))
 ]
 
 describe("pages", () => {
@@ -88,7 +91,7 @@ describe("pages", () => {
       assert.strictEqual((await page(path)).headers.get("cross-origin-opener-policy"), "same-origin", path)
     const files = Array.from(
       (await answer.text()).matchAll(/(?:src="|href="|":"\.\/)(\.\.\/[^"]+)"/g),
-      ([, path]) => path ?? ""
+      ([, path]) => fileOf(path)
     )
     assert.isAbove(files.length, 8)
     for (const path of files)
