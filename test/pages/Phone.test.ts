@@ -93,11 +93,13 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(
         const list = await at.locator(".scroller").boundingBox()
         assert.isAtLeast(newest!.y, list!.y + list!.height)
         // A message that is touched shows its actions.
-        const first = at.getByRole("article").filter({ hasText: "Line 0 " })
+        const first = at.getByRole("article").filter({ hasText: "Line 1 of" })
         assert.strictEqual(await first.getByRole("button", { name: "Reply" }).isVisible(), false)
-        await first.getByText("Line 0 ").tap()
+        await first.getByText("Line 1 of").tap()
         await first.getByRole("button", { name: "Reply" }).waitFor()
         await first.getByRole("button", { name: "React" }).waitFor()
+        // It follows another message of its sender, so its time is among the actions.
+        assert.match(await first.locator("time").getAttribute("title") ?? "", /day.*\d{4}/)
         await first.locator("time").waitFor()
         await first.getByRole("button", { name: "More" }).tap()
         await first.getByText("Only an operator can delete it for everyone.").waitFor()

@@ -22,16 +22,16 @@ export class Reading {
    * @param {Conversations} conversations
    * @param {Previews} previews
    * @param {() => string} own the handle of the agent
-   * @param {(id: string, seq: number) => boolean} tell marks all messages up to a seq as read on the server; false if
+   * @param {(id: string, seq: number) => boolean} readThrough marks all messages up to a seq as read on the server; false if
    * there is no connection
    */
-  constructor(api, timers, conversations, previews, own, tell) {
+  constructor(api, timers, conversations, previews, own, readThrough) {
     this.api = api
     this.timers = timers
     this.conversations = conversations
     this.previews = previews
     this.own = own
-    this.tell = tell
+    this.readThrough = readThrough
     /** The ids of the messages that were on the screen, by conversation. @type {Map<string, Set<string>>} */
     this.seen = new Map()
     /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -66,7 +66,7 @@ export class Reading {
     const { single, through } = read
     const item = this.conversations.list.peek().find((one) => one.id === id)
     if (item === undefined || (through === undefined && single.length === 0)) return true
-    if (through !== undefined && !this.tell(id, through)) return false
+    if (through !== undefined && !this.readThrough(id, through)) return false
     void this.readEach(single)
     for (const message of single) this.previews.saw(message)
     const timeline = this.conversations.timeline(id)
