@@ -174,7 +174,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`files on /app${MISSING}${ALL ? 
     assert.strictEqual(await chosen(at).count(), 10)
     const eve = await newAgent(server, "eve")
     await at.getByRole("group", { name: "Views" }).getByRole("button", { name: "New" }).click()
-    await at.getByLabel("Handle", { exact: true }).fill(eve.handle)
+    await at.getByLabel("Name or handle").fill(eve.handle)
     await at.getByRole("button", { name: "Write" }).click()
     await at.getByRole("heading", { name: eve.handle }).first().waitFor()
     await choose(at, notes("one.txt"), notes("two.txt"))
@@ -248,12 +248,17 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`files on /app${MISSING}${ALL ? 
     await large.locator("img").waitFor()
     assert.strictEqual((await large.locator("img").boundingBox())?.width, 600)
     await watched.accessible()
+    // It stays when the message's row is not drawn any more.
+    const scroller = at.locator(".scroller")
+    // A list that is drawn meanwhile stays where it was.
+    await eventually("the row to go", async () => {
+      await scroller.evaluate((element) => element.scrollTop = 0)
+      return await shown.count() === 0 || undefined
+    })
+    assert.isTrue(await large.isVisible())
     await page.keyboard.press("Escape")
     await large.waitFor({ state: "detached" })
     // Drawn again after scrolling, it has its final size before its bytes are there.
-    const scroller = at.locator(".scroller")
-    await scroller.evaluate((element) => element.scrollTop = 0)
-    await shown.waitFor({ state: "detached" })
     await at.getByRole("button", { name: "Newest" }).click()
     await place.waitFor()
     assert.deepStrictEqual([(await place.boundingBox())?.width, (await place.boundingBox())?.height], [

@@ -149,16 +149,19 @@ describe("what was on the screen", () => {
   })
 
   it("is counted above and below, also where nothing is loaded", () => {
-    assert.deepStrictEqual(unreadBeyond(timeline, unread, "ada", 3, 5), { above: 0, below: 4 })
-    assert.deepStrictEqual(unreadBeyond(timeline, unread, "ada", 8, 9), { above: 5, below: 0 })
-    assert.deepStrictEqual(
-      unreadBeyond({ ...timeline, newer: true }, { ...unread, unread_count: 50 }, "ada", 3, 5),
-      { above: 0, below: 47 }
-    )
-    assert.deepStrictEqual(
-      unreadBeyond(timeline, { ...unread, oldest_unread_seq: 1, unread_count: 9 }, "ada", 8, 9),
-      { above: 7, below: 0 }
-    )
+    const beyond = (first: number, last: number, of: Partial<typeof unread> = {}, newer = false) =>
+      unreadBeyond({ ...timeline, newer }, { ...unread, ...of }, "ada", first, last)
+    assert.deepStrictEqual(beyond(3, 5), { above: 0, below: 4, isExact: true })
+    assert.deepStrictEqual(beyond(8, 9), { above: 5, below: 0, isExact: true })
+    assert.deepStrictEqual(beyond(3, 5, {}, true), { above: 0, below: 4, isExact: true })
+    const newer = { unread_count: 50, newest_unread_seq: 55 }
+    assert.deepStrictEqual(beyond(3, 5, newer, true), { above: 0, below: 47, isExact: true })
+    const older = { unread_count: 9, oldest_unread_seq: 1 }
+    assert.deepStrictEqual(beyond(8, 9, older), { above: 7, below: 0, isExact: true })
+    // 45 unread messages fit into the 2 numbers before and the 43 after what is loaded; of 43, one or two are before it.
+    const both = { oldest_unread_seq: 1, newest_unread_seq: 55 }
+    assert.deepStrictEqual(beyond(3, 5, { ...both, unread_count: 52 }, true), { above: 2, below: 47, isExact: true })
+    assert.deepStrictEqual(beyond(3, 5, { ...both, unread_count: 50 }, true), { above: 1, below: 45, isExact: false })
     assert.deepStrictEqual(
       [2, 3, 12, 13].map((seq) => [covers(timeline, seq), covers({ ...timeline, newer: true }, seq)]),
       [[false, false], [true, true], [true, true], [true, false]]

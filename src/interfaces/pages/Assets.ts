@@ -63,25 +63,25 @@ const own = (): ReadonlyArray<string> =>
 
 const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n")
 
-const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> =>
+const toAsset = (name: string, bytes: Buffer): StaticBody =>
   staticBody(bytes, types[extname(name)] ?? "application/octet-stream")
 
-/** Reads and compresses all files, about 800 kB. Runs once, at the first request for a page. */
-export const loadAssets = async (): Promise<Assets> => {
+/** Reads all files, about 800 kB. Runs once, at the first request for a page. */
+export const loadAssets = (): Assets => {
   const packages: Record<string, string> = { [LANGUAGES]: `packages/${LANGUAGES}` }
   const files = new Map<string, StaticBody>()
   for (const name of languages()) {
     const path = `packages/${LANGUAGES}${name}`
-    files.set(path, await toAsset(path, readFileSync(fileURLToPath(import.meta.resolve(`${LANGUAGES}${name}`)))))
+    files.set(path, toAsset(path, readFileSync(fileURLToPath(import.meta.resolve(`${LANGUAGES}${name}`)))))
   }
   for (const module of modules) {
     const [name] = module
     const file = fileOf(module)
     const path = `packages/${name}${extname(name) === "" ? extname(file) : ""}`
     if (path.endsWith("js")) packages[name] = path
-    files.set(path, await toAsset(path, Buffer.from(withoutMap(readFileSync(file, "utf8")))))
+    files.set(path, toAsset(path, Buffer.from(withoutMap(readFileSync(file, "utf8")))))
   }
-  for (const path of own()) files.set(path, await toAsset(path, readFileSync(join(here, path))))
+  for (const path of own()) files.set(path, toAsset(path, readFileSync(join(here, path))))
   const hash = createHash("sha256")
   for (const [path, { etag }] of files) hash.update(path).update(etag)
   return { version: hash.digest("base64url").slice(0, 12), files, packages }

@@ -16,21 +16,20 @@ const guarded = {
   "cross-origin-resource-policy": "same-origin"
 }
 
-/** Prepares a page for sending. Compresses its body once. */
-const made = ({ html, policy }: Document, headers: Readonly<Record<string, string>>): Effect.Effect<Send> =>
-  Effect.map(
-    Effect.promise(() => staticBody(Buffer.from(html), "text/html; charset=utf-8")),
-    (body): Send => (request) =>
-      Effect.succeed(sendStatic(request, body, {
-        ...guarded,
-        "content-security-policy": policy,
-        "cross-origin-opener-policy": "same-origin",
-        "permissions-policy": "camera=(), geolocation=(), microphone=()",
-        "x-frame-options": "DENY",
-        "cache-control": "no-cache",
-        ...headers
-      }, "Accept"))
-  )
+/** Prepares a page for sending. */
+const made = ({ html, policy }: Document, headers: Readonly<Record<string, string>>): Send => {
+  const body = staticBody(Buffer.from(html), "text/html; charset=utf-8")
+  return (request) =>
+    sendStatic(request, body, {
+      ...guarded,
+      "content-security-policy": policy,
+      "cross-origin-opener-policy": "same-origin",
+      "permissions-policy": "camera=(), geolocation=(), microphone=()",
+      "x-frame-options": "DENY",
+      "cache-control": "no-cache",
+      ...headers
+    }, "Accept")
+}
 
 /**
  * Sends a file. If `current` is true, the path contains the current version of the files, so clients may cache the
@@ -92,7 +91,7 @@ export class Pages extends Context.Service<Pages, {
       const blobs = yield* Blobs
       const config = yield* Config
       const registration = [config.REGISTRATION, ...config.REGISTRATION_DOMAINS].join(" ")
-      const assets = yield* Effect.cached(Effect.promise(loadAssets))
+      const assets = yield* Effect.cached(Effect.sync(loadAssets))
       /**
        * The origin to which clients upload files and from which they download them. It is known only after the server
        * has begun to listen.
@@ -106,7 +105,7 @@ export class Pages extends Context.Service<Pages, {
         headers: Readonly<Record<string, string>> = {}
       ): Effect.Effect<Send> =>
         Effect.map(
-          Effect.cached(Effect.flatMap(make, (document) => made(document, headers))),
+          Effect.cached(Effect.map(make, (document) => made(document, headers))),
           (sender): Send => (request) => Effect.flatMap(sender, (send) => send(request))
         )
       return Pages.of({
@@ -157,15 +156,14 @@ export class Pages extends Context.Service<Pages, {
         problem: (request, message) =>
           Effect.flatMap(
             assets,
-            (all) => made(documentOf(all, signInProblem(message)), { "cache-control": "no-store" })
+            (all) => made(documentOf(all, signInProblem(message)), { "cache-control": "no-store" })(request)
           ).pipe(
-            Effect.flatMap((send) => send(request)),
             Effect.map(HttpServerResponse.setStatus(400))
           ),
         asset: (request, version, path) =>
-          Effect.map(assets, ({ files, version: current }) => {
+          Effect.flatMap(assets, ({ files, version: current }) => {
             const asset = files.get(path)
-            return asset === undefined ? undefined : sendAsset(request, asset, version === current)
+            return asset === undefined ? Effect.succeed(undefined) : sendAsset(request, asset, version === current)
           })
       })
     })

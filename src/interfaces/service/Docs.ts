@@ -47,7 +47,7 @@ const makePage = <Id extends string, Groups extends HttpApiGroup.Constraint>(api
     const made = yield* Effect.orDie(Effect.flatten(HttpRouter.toHttpEffect(scalar)))
     const text = made.body._tag === "Uint8Array" ? Buffer.from(made.body.body).toString("utf8") : ""
     return {
-      body: yield* Effect.promise(() => staticBody(Buffer.from(text), "text/html; charset=utf-8")),
+      body: staticBody(Buffer.from(text), "text/html; charset=utf-8"),
       headers: {
         "content-security-policy": policyFor(text),
         "x-content-type-options": "nosniff",
@@ -67,8 +67,8 @@ interface Made {
  * first request.
  */
 export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
-  const document = Effect.promise(async (): Promise<Made> => ({
-    body: await staticBody(Buffer.from(JSON.stringify(OpenApi.fromApi(api))), "application/json"),
+  const document = Effect.sync((): Made => ({
+    body: staticBody(Buffer.from(JSON.stringify(OpenApi.fromApi(api))), "application/json"),
     headers: { "cache-control": "no-cache" }
   }))
   const route = (path: `/${string}`, make: Effect.Effect<Made, never, HttpServerRequest.HttpServerRequest>) =>
@@ -83,7 +83,7 @@ export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint
             const request = yield* HttpServerRequest.HttpServerRequest
             yield* budgets.ofAddress(request)
             const { body, headers } = yield* made
-            return sendStatic(request, body, headers)
+            return yield* sendStatic(request, body, headers)
           })
         )
       })

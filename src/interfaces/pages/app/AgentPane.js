@@ -4,6 +4,7 @@ import { ConversationList } from "./ConversationList.js"
 import { Me } from "./Me.js"
 import { NewMessage } from "./NewMessage.js"
 import { People } from "./People.js"
+import { PictureDialog } from "./PictureDialog.js"
 import { ProfileDialog } from "./ProfileDialog.js"
 import { Search } from "./Search.js"
 import { Thread } from "./Thread.js"
@@ -131,5 +132,6 @@ export const AgentPane = ({ isFront, onSignOut, session }) => {
   }
     </div>
     <${ProfileDialog} session=${session} />
+    <${PictureDialog} session=${session} />
   </section>`
 }

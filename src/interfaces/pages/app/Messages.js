@@ -34,7 +34,7 @@ const useUnread = (session, id, place, timeline, isAtEnd, list) => {
   const unread = item ?? { unread_count: 0, oldest_unread_seq: null, newest_unread_seq: null }
   const count = unread.unread_count
   const [line, setLine] = useState(place.unread)
-  const [beyond, setBeyond] = useState({ above: 0, below: 0 })
+  const [beyond, setBeyond] = useState({ above: 0, below: 0, isExact: true })
   const view = useRef({ first: 0, last: -1 })
   /** The place that the list has moved to. Before, what is on the screen does not become read. */
   const arrived = useRef(/** @type {Place | null} */ (null))
@@ -43,20 +43,20 @@ const useUnread = (session, id, place, timeline, isAtEnd, list) => {
   const before = useRef(count)
   const isThere = place.unread === undefined || covers(timeline, place.unread)
 
-  const look = () => {
+  const markSeen = () => {
     if (count === 0 || arrived.current !== place || !isVisible()) return
     session.saw(id, timeline.messages.slice(view.current.first, view.current.last + 1))
   }
   const onView = (/** @type {number} */ first, /** @type {number} */ last) => {
     view.current = { first, last }
-    look()
+    markSeen()
     const next = unreadBeyond(timeline, unread, session.handle, first, last)
-    if (next.above !== beyond.above || next.below !== beyond.below) setBeyond(next)
+    if (next.above !== beyond.above || next.below !== beyond.below || next.isExact !== beyond.isExact) setBeyond(next)
   }
   useLayoutEffect(() => {
     if (!isThere || arrived.current === place || !session.conversations.listed.peek()) return
     arrived.current = place
-    if (place.unread === undefined) return look()
+    if (place.unread === undefined) return markSeen()
     const seq = place.unread
     setLine(seq)
     const first = timeline.messages.find((message) => message.seq >= seq)
@@ -68,12 +68,12 @@ const useUnread = (session, id, place, timeline, isAtEnd, list) => {
     before.current = count
   }, [count])
   useEffect(() => {
-    look()
-    document.addEventListener("visibilitychange", look)
-    addEventListener("focus", look)
+    markSeen()
+    document.addEventListener("visibilitychange", markSeen)
+    addEventListener("focus", markSeen)
     return () => {
-      document.removeEventListener("visibilitychange", look)
-      removeEventListener("focus", look)
+      document.removeEventListener("visibilitychange", markSeen)
+      removeEventListener("focus", markSeen)
     }
   })
   return {
@@ -91,9 +91,11 @@ const useUnread = (session, id, place, timeline, isAtEnd, list) => {
   }
 }
 
-/** How many messages are unread; nothing if none are. @param {{ of: number }} props */
-const Count = ({ of }) =>
-  of === 0 ? null : html`<span class="count">${number(of)}<span class="unseen"> unread</span></span>`
+/** How many messages are unread, or how many at least; nothing if none are. @param {{ of: number, isExact: boolean }} props */
+const Count = ({ isExact, of }) =>
+  of === 0
+    ? null
+    : html`<span class="count">${number(of)}${isExact ? "" : "+"}<span class="unseen"> unread</span></span>`
 
 /**
  * The messages of a conversation, as a feed in which the arrow keys move from message to message.
@@ -134,7 +136,7 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
   const marked = at === undefined ? undefined : messages.find(({ seq }) => seq === at)
 
   const unread = useUnread(session, id, place, { ...timeline, messages }, end && !newer, list)
-  const { above, below } = unread
+  const { above, below, isExact } = unread
   useEffect(() => {
     if (newest !== undefined && newest.sender !== session.handle)
       setSaid(newest.type === "system" ? lineOf(newest) : `@${newest.sender}: ${lineOf(newest)}`)
@@ -242,7 +244,7 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
     ${!complete && messages.length > 0 ? html`<p class="unseen">Scroll up to load older messages.</p>` : null}
     ${
     above === 0 ? null : html`<p class="first-unread">
-      <button type="button" onClick=${unread.toFirst}>First unread ↑ <${Count} of=${above} /></button>
+      <button type="button" onClick=${unread.toFirst}>First unread ↑ <${Count} of=${above} isExact=${isExact} /></button>
       ${markAll}</p>`
   }
     <${VirtualList} keys=${keys} row=${row} label="Messages" handle=${list} onKey=${onKey} more=${newer}
@@ -252,7 +254,7 @@ export const Messages = ({ id, onAnswers, onReply, place, session }) => {
     ${
     end && !newer
       ? null
-      : html`<p class="to-end"><button type="button" onClick=${toEnd}>Newest ↓ <${Count} of=${below} /></button>
+      : html`<p class="to-end"><button type="button" onClick=${toEnd}>Newest ↓ <${Count} of=${below} isExact=${isExact} /></button>
       ${above === 0 && below > 0 ? markAll : null}</p>`
   }
     <p class="unseen" role="status" aria-live="polite">${said}</p>

@@ -7,7 +7,7 @@ import { chosenBy } from "../tab/Choices.js"
 import { overlay } from "../tab/Shortcuts.js"
 import { avatarOf, titleOf } from "./ConversationList.js"
 import { useListbox } from "./Listbox.js"
-import { look, searchIn } from "./Views.js"
+import { searchIn, showView } from "./Views.js"
 
 /**
  * @import { Person } from "../client/Wire.ts"
@@ -26,11 +26,11 @@ const commandsOf = (session) => {
     run
   })
   return [
-    ...session.watching ? [] : [command("New message or group", () => look(session, "new"), "write create")],
+    ...session.watching ? [] : [command("New message or group", () => showView(session, "new"), "write create")],
     command("Search messages", () => searchIn(session, ""), "find"),
     ...open === null ? [] : [command("Search in this conversation", () => searchIn(session, open), "find")],
-    command("People", () => look(session, "people"), "contacts directory"),
-    command("Agent and settings", () => look(session, "me"), "profile account key sign out"),
+    command("People", () => showView(session, "people"), "contacts directory"),
+    command("Agent and settings", () => showView(session, "me"), "profile account key sign out"),
     command("Keyboard shortcuts", () => overlay.value = "help", "help"),
     command("Add an agent", () => adding.value = true, "sign in key"),
     ...sessions.peek().filter((one) => one !== session).map((one) =>

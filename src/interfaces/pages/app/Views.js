@@ -6,7 +6,7 @@
  * @param {Session} session
  * @param {Session["view"]["value"]} view
  */
-export const look = (session, view) => {
+export const showView = (session, view) => {
   session.view.value = view
   const focused = (/** @type {string} */ selector) => {
     const element = document.querySelector(`.pane-box.front ${selector}`)
@@ -27,5 +27,5 @@ export const look = (session, view) => {
  */
 export const searchIn = (session, conversation) => {
   session.search.limit({ conversation })
-  look(session, "conversations")
+  showView(session, "conversations")
 }

@@ -10,6 +10,11 @@ import { closeGap, covers, empty, gapAfter, withLive, without, withReactions, wi
  * @import { Signal } from "@preact/signals"
  */
 
+/**
+ * `query` is the parameter that a read of older or newer messages has. `ended` resolves when the read has ended.
+ * @typedef {{ readonly query: "before_seq" | "after_seq" | undefined, readonly ended: Promise<void> }} Read
+ */
+
 export const PAGE = 50
 /** How many messages are read before and after the message at which a conversation is opened. */
 const AROUND = 40
@@ -33,7 +38,7 @@ export class Histories {
     this.timelines = new Map()
     /**
      * The running read of each conversation. A later read that replaces the timeline also replaces this entry.
-     * @type {Map<string, symbol>}
+     * @type {Map<string, Read>}
      */
     this.reads = new Map()
     /** For each conversation with a read around a message, the seq of that message. @type {Map<string, number>} */
@@ -80,21 +85,50 @@ export class Histories {
   }
 
   /**
-   * Runs a read. `step` gets a function that returns whether the read may still change the timeline.
+   * Runs a read. `step` gets a function that returns whether the read may still change the timeline. Returns true if the
+   * read succeeded.
    * @param {string} id
    * @param {(valid: () => boolean) => Promise<void>} step
+   * @param {Read["query"]} [query]
    */
-  async read(id, step) {
-    const read = Symbol()
+  async read(id, step, query) {
+    let end = () => {}
+    /** @type {Read} */
+    const read = { query, ended: new Promise((resolve) => end = resolve) }
     const valid = () => this.reads.get(id) === read
     this.reads.set(id, read)
     try {
       await step(valid)
+      return true
     } catch (error) {
       if (valid()) this.failed(id, error)
+      return false
     } finally {
       if (valid()) this.reads.delete(id)
+      end()
     }
+  }
+
+  /**
+   * Reads a page before the oldest or after the newest loaded message. Waits for a running read of another kind, because
+   * a list that rests at its top or end does not ask again.
+   * @param {string} id
+   * @param {"before_seq" | "after_seq"} query
+   * @param {(timeline: Timeline) => Message | undefined} edge the message at which the page begins; undefined if there
+   * is nothing to read
+   * @param {(isLast: boolean) => Partial<Timeline>} ended what the timeline knows after the page
+   */
+  async extend(id, query, edge, ended) {
+    const timeline = this.timeline(id)
+    const running = this.reads.get(id)
+    if (edge(timeline.peek()) === undefined || running?.query === query) return
+    await running?.ended
+    const from = edge(timeline.peek())
+    if (from === undefined || this.reads.has(id)) return
+    await this.read(id, async (valid) => {
+      const read = await this.page(id, `limit=${LARGEST_PAGE}&${query}=${from.seq}`)
+      if (valid()) timeline.value = { ...withRead(timeline.peek(), read), ...ended(read.length < LARGEST_PAGE) }
+    }, query)
   }
 
   /**
@@ -144,25 +178,23 @@ export class Histories {
   }
 
   /** Reads a page before the oldest known message. @param {string} id */
-  async older(id) {
-    const timeline = this.timeline(id)
-    const first = timeline.peek().messages[0]
-    if (first === undefined || timeline.peek().complete || this.reads.has(id)) return
-    await this.read(id, async (valid) => {
-      const read = await this.page(id, `limit=${LARGEST_PAGE}&before_seq=${first.seq}`)
-      if (valid()) timeline.value = { ...withRead(timeline.peek(), read), complete: read.length < LARGEST_PAGE }
-    })
+  older(id) {
+    return this.extend(
+      id,
+      "before_seq",
+      ({ complete, messages }) => complete ? undefined : messages[0],
+      (isLast) => ({ complete: isLast })
+    )
   }
 
   /** If the newest messages are not loaded, reads a page after the last loaded message. @param {string} id */
-  async newer(id) {
-    const timeline = this.timeline(id)
-    const last = timeline.peek().messages.at(-1)
-    if (last === undefined || !timeline.peek().newer || this.reads.has(id)) return
-    await this.read(id, async (valid) => {
-      const read = await this.page(id, `limit=${LARGEST_PAGE}&after_seq=${last.seq}`)
-      if (valid()) timeline.value = { ...withRead(timeline.peek(), read), newer: read.length === LARGEST_PAGE }
-    })
+  newer(id) {
+    return this.extend(
+      id,
+      "after_seq",
+      ({ messages, newer }) => newer ? messages.at(-1) : undefined,
+      (isLast) => ({ newer: !isLast })
+    )
   }
 
   /**
@@ -171,23 +203,23 @@ export class Histories {
    * @param {number} seq the seq of the first unread message
    */
   async unread(id, seq) {
-    if (!covers(this.timeline(id).peek(), seq)) await this.around(id, seq, false)
+    if (!covers(this.timeline(id).peek(), seq) && !await this.around(id, seq, false)) return
     // A message may have arrived during the read.
     await this.catchUp(id)
   }
 
   /**
    * Loads the message with this seq. If the message is not loaded yet, replaces the timeline with the messages around
-   * it.
+   * it. Returns false if this call has loaded nothing.
    * @param {string} id
    * @param {number} seq
    * @param {boolean} [isLink] whether to say that the message is no longer there
    */
   async around(id, seq, isLink = true) {
     const timeline = this.timeline(id)
-    if (this.at.get(id) === seq || timeline.peek().messages.some((message) => message.seq === seq)) return
+    if (this.at.get(id) === seq || timeline.peek().messages.some((message) => message.seq === seq)) return false
     this.at.set(id, seq)
-    await this.read(id, async (valid) => {
+    const isRead = await this.read(id, async (valid) => {
       const [older, newer] = await Promise.all([
         this.page(id, `limit=${AROUND}&before_seq=${seq + 1}`),
         this.page(id, `limit=${AROUND}&after_seq=${seq}`)
@@ -201,6 +233,7 @@ export class Histories {
         this.notices.note("The message of this link is no longer there, or this agent cannot see it.")
     })
     if (this.at.get(id) === seq) this.at.delete(id)
+    return isRead
   }
 
   /** Adds a message that the server has pushed or stored. @param {Message} message */

@@ -99,6 +99,8 @@ export class Session {
     this.view = signal("conversations")
     /** The handle of the agent whose profile is shown over the pane; null if none is. @type {Signal<string | null>} */
     this.profile = signal(null)
+    /** The picture that is shown over the pane; null if none is. @type {Signal<{ url: string, name: string } | null>} */
+    this.picture = signal(null)
     /**
      * Counts batches of received messages. When the count changes, the component `Acknowledger` acknowledges the
      * messages that were drawn.
@@ -379,7 +381,8 @@ export class Session {
 
   /** Marks all messages up to this seq as read. @param {string} id @param {number} seq */
   markRead(id, seq) {
-    if (!this.watching) this.reading.mark(id, { through: seq, single: [] })
+    if (this.watching || this.reading.mark(id, { through: seq, single: [] })) return
+    this.notices.note("Nothing was marked as read, because there is no connection. Try again when it is back.")
   }
 
   /**

@@ -299,7 +299,8 @@ export const unreadAfter = (before, after, unread, own, through = 0) => {
 }
 
 /**
- * How many unread messages are above and below the rows that are on the screen, loaded or not.
+ * How many unread messages are above and below the rows that are on the screen, loaded or not. If it is not known on
+ * which side the unread messages are that are not loaded, `isExact` is false and there are at least so many.
  * @param {Timeline} timeline
  * @param {Unread} unread
  * @param {string} own
@@ -308,18 +309,25 @@ export const unreadAfter = (before, after, unread, own, through = 0) => {
  */
 export const unreadBeyond = (timeline, unread, own, first, last) => {
   const { messages, newer } = timeline
-  if (unread.unread_count === 0) return { above: 0, below: 0 }
+  if (unread.unread_count === 0) return { above: 0, below: 0, isExact: true }
   const counted = (/** @type {number} */ from, /** @type {number} */ to) => {
     let count = 0
     for (const message of messages.slice(from, to)) if (isUnread(message, own)) count++
     return count
   }
-  const upTo = counted(0, last + 1)
-  const after = counted(last + 1, messages.length)
+  const above = counted(0, first)
+  const below = counted(last + 1, messages.length)
+  const missing = Math.max(0, unread.unread_count - counted(0, messages.length))
+  const oldest = unread.oldest_unread_seq ?? 0
+  const newest = unread.newest_unread_seq ?? 0
+  const before = reachesBack(timeline, oldest) ? 0 : Math.max(0, (messages[0]?.seq ?? newest + 1) - oldest)
+  const after = newer ? Math.max(0, newest - (messages.at(-1)?.seq ?? newest)) : 0
+  // So many of the missing messages fit on neither other side. At least the oldest and the newest are where they are.
+  const leastBefore = before === 0 ? 0 : after === 0 ? missing : Math.max(1, missing - after)
+  const leastAfter = after === 0 ? 0 : before === 0 ? missing : Math.max(1, missing - before)
   return {
-    above: reachesBack(timeline, unread.oldest_unread_seq ?? 0)
-      ? counted(0, first)
-      : Math.max(0, unread.unread_count - counted(first, messages.length)),
-    below: newer ? Math.max(0, unread.unread_count - upTo) : after
+    above: above + leastBefore,
+    below: below + leastAfter,
+    isExact: before === 0 || after === 0 || leastBefore + leastAfter >= missing
   }
 }

@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks"
+import { useEffect, useState } from "preact/hooks"
 import { Refused, textOf } from "../client/Api.js"
 import { isPicture as isPictureType, save } from "../client/Files.js"
 import { html } from "../shared/Html.js"
@@ -38,30 +38,12 @@ const placeOf = (size) =>
       aspectRatio: `${size.width} / ${size.height}`
     }
 
-/** A picture, and a dialog that shows it as large as the window allows. @param {{ url: string, name: string, tab: number }} props */
-const Picture = ({ name, tab, url }) => {
-  const [isLarge, setLarge] = useState(false)
-  const dialog = useRef(/** @type {HTMLDialogElement | null} */ (null))
-  useEffect(() => {
-    if (isLarge) dialog.current?.showModal()
-  }, [isLarge])
-  return html`<button type="button" class="picture" tabindex=${tab} title="Enlarge" onClick=${() =>
-    setLarge(true)}><img src=${url} alt=${`Picture ${name}`} /></button>
-    ${
-    !isLarge ?
-      null :
-      html`<dialog class="enlarged" ref=${dialog} aria-label=${`Picture ${name}`} onClose=${() =>
-        setLarge(false)} onClick=${() =>
-        dialog.current?.close()}><img src=${url} alt="" /><button type="button" class="close">Close</button></dialog>`
-  }`
-}
-
 /**
  * A file with its name, size and type, and with buttons to show and to save it. A picture that is not large is shown at
  * once.
  * @param {{ session: Session, id: string, tab: number }} props
  */
-export const Attachment = ({ id, session: { files }, tab }) => {
+export const Attachment = ({ id, session: { files, picture }, tab }) => {
   const [info, setInfo] = useState(/** @type {FileInfo | null} */ (files.described.get(id) ?? null))
   const [url, setUrl] = useState(/** @type {string | null} */ (null))
   const [isClosed, setClosed] = useState(false)
@@ -84,6 +66,7 @@ export const Attachment = ({ id, session: { files }, tab }) => {
     const timer = setTimeout(() => during(async () => setInfo(await files.info(id))), PAUSE_MS)
     return () => clearTimeout(timer)
   }, [files, id])
+  const name = info?.filename ?? ""
   const isPicture = info !== null && isPictureType(info.content_type)
   const isShownAtOnce = isPicture && info.size <= LARGEST_SHOWN
   /** Whether the picture is not there yet, and its place is kept free. */
@@ -112,7 +95,10 @@ export const Attachment = ({ id, session: { files }, tab }) => {
     url === null && !isAwaited ?
       null :
       html`<span class="file-picture"><span style=${placeOf(size)}>${
-        url === null ? null : html`<${Picture} url=${url} name=${info?.filename ?? ""} tab=${tab} />`
+        url === null
+          ? null
+          : html`<button type="button" class="picture" tabindex=${tab} title="Enlarge" onClick=${() =>
+            picture.value = { url, name }}><img src=${url} alt=${`Picture ${name}`} /></button>`
       }</span></span>`
   }
   </div>`
