@@ -12,6 +12,7 @@ describe("the version of this checkout", () => {
     const section = read("docs/operations.md").split("\n## ").find((part) => part.startsWith("Upgrade and go back\n"))
     const rows = section?.split("\n").filter((line) => /^\| \d+\.\d+\.\d+ /.test(line)) ?? []
     const [version, schema, protocol] = (rows.at(-1) ?? "").slice(2).split(" | ")
+    assert.include(section, `Parley ${version} migrates the database from schema 38 to ${schema};`)
     assert.deepStrictEqual([version, schema, protocol], [
       VERSION,
       String(readdirSync(resolve(ROOT, "schema")).length),
