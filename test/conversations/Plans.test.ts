@@ -77,4 +77,9 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
       ).map(({ condition, table }) => `${name}: ${table} by (${condition})`)
     )
     assert.deepStrictEqual(wrong, [])
+    // By another index, each message of a thread would read the whole conversation.
+    for (const name of ["history_thread", "group_history_thread"]) {
+      const answers = found.get(name)?.filter(({ index }) => index === "messages_by_answered") ?? []
+      assert.deepStrictEqual(answers.map(({ condition }) => /substring/.test(condition)), [true], name)
+    }
   }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

@@ -69,6 +69,7 @@ describe("others' sends beside a flood", () => {
   let alice: TestAgent
   let bob: TestAgent
   let mallory: TestAgent
+  let carol: TestAgent
   const table: Array<Readonly<Record<string, string | number>>> = []
 
   beforeAll(async () => {
@@ -78,7 +79,7 @@ describe("others' sends beside a flood", () => {
       newAgent(server, "bob"),
       newAgent(server, "mallory")
     ])
-    const carol = await newAgent(server, "carol")
+    carol = await newAgent(server, "carol")
     for (const [one, other] of [[alice, bob], [carol, mallory]] as const) {
       await one.client.sendMessage({ to: other.handle, content: { text: "A first word." } })
       await other.client.sendMessage({ to: one.handle, content: { text: "Go on." } })
@@ -289,6 +290,23 @@ describe("others' sends beside a flood", () => {
       atOnce: 16,
       bytes: () =>
         rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 1, limit: 1 } })
+    })
+  })
+
+  it("a message of a long thread", async () => {
+    const sent = await mallory.client.sendMessage({ to: carol.handle, content: { text: "The root." } })
+    let { id: reply_to } = sent.message
+    for (let i = 0; i < 2_000; i++) {
+      const answer = { to: carol.handle, content: { text: "An answer." }, metadata: { reply_to } }
+      reply_to = (await mallory.client.sendMessage(answer)).message.id
+    }
+    await measure({
+      ...agent,
+      name: "a message of a thread of 2,000",
+      // One read runs, and four wait for it.
+      atOnce: 5,
+      bytes: () => getOf(`/v1/messages/${sent.message.conversation_id}?thread=${sent.message.id}&limit=1`, mallory.key),
+      has: /The root\./
     })
   })
 

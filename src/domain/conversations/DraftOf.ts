@@ -4,11 +4,16 @@ import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
 import type { SendBody } from "./MessagesApi.ts"
 
-/** The message that is answered comes first, where the index for threads finds it (`HistoryRepo`). */
-const metadataText = (metadata: Readonly<Record<string, unknown>>): string =>
-  typeof metadata["reply_to"] === "string"
-    ? JSON.stringify({ reply_to: metadata["reply_to"], ...metadata })
-    : JSON.stringify(metadata)
+/**
+ * The message that is answered comes first, where the index for threads finds it (`HistoryRepo`). In an object, keys that
+ * are numbers would come before it.
+ */
+const metadataText = (metadata: Readonly<Record<string, unknown>>): string => {
+  const { reply_to, ...more } = metadata
+  if (typeof reply_to !== "string") return JSON.stringify(metadata)
+  const first = `{"reply_to":${JSON.stringify(reply_to)}`
+  return Object.keys(more).length === 0 ? `${first}}` : `${first},${JSON.stringify(more).slice(1)}`
+}
 
 /**
  * Encodes content and metadata for storage. Fails if the content is empty, or if content and metadata together are too

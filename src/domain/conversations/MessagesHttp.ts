@@ -4,6 +4,7 @@ import { Outcomes } from "#domain/deliveries/Outcomes"
 import { REPLAYED } from "#domain/idempotency/Idempotency"
 import { messagePage } from "#domain/messages/MessagePage"
 import type { OutcomeState, Report } from "#domain/messages/Outcome"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import * as Endpoints from "#infrastructure/http/Endpoints"
 import { Config } from "#infrastructure/platform/Config"
 import { confirm } from "#infrastructure/wire/Confirmation"
@@ -74,6 +75,7 @@ export const MessagesHttp = Endpoints.group(
     const conversations = yield* Conversations
     const deliveries = yield* Deliveries
     const outcomes = yield* Outcomes
+    const reads = yield* LargeReads
 
     return handlers.handleAll({
       // Written without a generator, because most requests are sends.
@@ -99,14 +101,14 @@ export const MessagesHttp = Endpoints.group(
         if (thread !== null && (before !== null || around !== null)) {
           return yield* ValidationFailed.field("thread", "cannot be combined with before_seq or around_message_id")
         }
-        const rows = yield* conversations.history(agent.id, params.id, {
+        const read = conversations.history(agent.id, params.id, {
           limit: Math.min(query.limit ?? HISTORY.usual, HISTORY.max),
           before,
           after,
           around,
           thread
         })
-        return yield* messagePage(rows)
+        return yield* messagePage(yield* thread === null ? read : reads.search(agent.id, read))
       }),
       sync: Effect.fnUntraced(function*({ query }) {
         const agent = yield* CurrentAgent

@@ -27,7 +27,7 @@ export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/co
   defaultValue: () => undefined
 })
 
-/** How many searches one process runs at once, and how many searches of one agent may wait. */
+/** How many searches and reads of threads one process runs at once, and how many of one agent may wait. */
 const MAX_SEARCHES = 2
 const MAX_WAITING_SEARCHES = 4
 
@@ -58,7 +58,10 @@ export class LargeReads extends Context.Service<LargeReads, {
     address: string,
     effect: Effect.Effect<A, E, R>
   ) => Effect.Effect<A, E | RateLimited | Unavailable, R>
-  /** Runs a search in the only search slot of this agent. The slot becomes free when the effect has ended. */
+  /**
+   * Runs a search or a read of a thread, which go through many rows for a small response, in the only such slot of this
+   * agent. The slot becomes free when the effect has ended.
+   */
   readonly search: <A, E, R>(
     agentId: string,
     effect: Effect.Effect<A, E, R>
@@ -94,7 +97,7 @@ export class LargeReads extends Context.Service<LargeReads, {
           message: queue === answers
             ? `You have ${slots} large answers under way, and may not have more at once: read them first.`
             : queue === searches
-            ? "A search of this agent is under way, and others wait for it. Wait until it ends."
+            ? "A search or a read of a thread by this agent is under way, and others wait for it. Wait until it ends."
             : `Your address has ${slots} uploads and downloads under way, and may not have more at once: wait until one of them ends.`,
           details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
         })
