@@ -121,6 +121,19 @@ layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS
       assert.strictEqual(ends.filter((end) => end.startsWith("conversation 7")).length, 93)
     }))
 
+  it.effect("a repetition of the last send that is under way gets its message, and takes no place from another", () =>
+    Effect.gen(function*() {
+      const [a, b] = yield* pair(2, null)
+      const repeated = Array.from({ length: 20 }, () => send(a, to(b), "under way"))
+      const [other, ...ends] = yield* Effect.all([...repeated, send(a, to(b))].toReversed(), {
+        concurrency: "unbounded"
+      })
+      assert.match(other!, /^created/)
+      assert.strictEqual(ends.filter((end) => end.startsWith("created")).length, 1)
+      assert.strictEqual(ends.filter((end) => end === "replayed").length, 19)
+      assert.match(yield* send(a, to(b)), /^conversation 2/)
+    }))
+
   it.effect("of what a model sends is counted apart, and operators see who is near", () =>
     Effect.gen(function*() {
       const [a, b] = yield* pair(null, null)

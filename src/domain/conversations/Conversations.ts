@@ -15,7 +15,7 @@ import { Config } from "#infrastructure/platform/Config"
 import { RateLimits } from "#infrastructure/rates/RateLimits"
 import { type Rate, type RateState, ruleOf, SECOND } from "#infrastructure/rates/RateRule"
 import { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, RcMap, Semaphore } from "effect"
 import { makeCauses } from "./Causes.ts"
 import { type ConversationQueries, makeConversationQueries } from "./ConversationQueries.ts"
 import { type BudgetLeft, ByModel, SendBudgets } from "./SendBudgets.ts"
@@ -98,6 +98,8 @@ export class Conversations extends Context.Service<
       const budgets = yield* SendBudgets
       const withHops = yield* makeCauses
       const rate = ruleOf(config, SENDS)
+      /** For sends that count against a budget: one for each sender and key of the sends that are under way. */
+      const turns = yield* RcMap.make({ lookup: (_key: string) => Semaphore.make(1) })
       /**
        * Fails with `failure` unless the key is already stored, because a replay always gets the original message
        * (wire.md C.6).
@@ -184,7 +186,7 @@ export class Conversations extends Context.Service<
           const giveBack = (states: ReadonlyArray<RateState>): void => {
             for (const [i, state] of states.entries()) limits.refund(charges[i]!.rule, charges[i]!.key, state)
           }
-          return Effect.matchEffect(limits.takeAll(charges), {
+          const charged = Effect.matchEffect(limits.takeAll(charges), {
             onFailure: (refusal) => unlessReplay(sender, draft, budgets.exceeded(charges, refusal)),
             onSuccess: (states) =>
               Effect.matchEffect(send, {
@@ -200,6 +202,11 @@ export class Conversations extends Context.Service<
                 }
               })
           })
+          // A repetition waits until the send before it has ended. At the budget it is then known to be a replay, and no
+          // place is taken for it meanwhile.
+          return Effect.scoped(
+            Effect.flatMap(RcMap.get(turns, `${sender.id} ${draft.clientMsgId}`), (turn) => turn.withPermit(charged))
+          )
         })
 
       const routed = (sender: Sender, target: SendTarget, given: Draft): Effect.Effect<SendAnswer, SendError> =>
