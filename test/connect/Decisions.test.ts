@@ -1,5 +1,5 @@
 import { budgetFreeAt, type Started } from "#clients/connect/Budget"
-import { answersOf, hopOf, type Message, permits, sortOut, wakes } from "#clients/connect/Mail"
+import { answersOf, causeOf, hopOf, type Message, permits, sortOut, wakes } from "#clients/connect/Mail"
 import { type Adapter, adapterOf, argvOf, givenTools } from "#clients/connect/programs/Adapters"
 import { type Ended, type Outcome, readOutcome } from "#clients/connect/programs/Outcome"
 import { promptOf } from "#clients/connect/Prompt"
@@ -212,6 +212,14 @@ describe("messages", () => {
       0
     ])
     assert.deepStrictEqual(answersOf(message({ metadata: metadata(1) })), ["msg_0"])
+  })
+
+  it("are caused by the one with the most hops that the server counted, of those the newest; hops without a cause are the sender's", () => {
+    const caused = (id: string, hops: number) => message({ id, metadata: { caused_by: "msg_0", hops } })
+    const invented = message({ id: "msg_9", metadata: { hops: 999 } })
+    assert.strictEqual(causeOf([caused("msg_1", 3), caused("msg_2", 20), caused("msg_3", 20), invented]), "msg_3")
+    assert.strictEqual(causeOf([message({ id: "msg_1" }), invented]), "msg_9")
+    assert.isUndefined(causeOf([]))
   })
 
   it("are answered only while they are stored, and if no reply of the agent names them", () => {

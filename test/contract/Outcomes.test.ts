@@ -184,8 +184,10 @@ describe("wire.md J, Outcomes", () => {
 
     for (const [blocker, blocked, message] of [[alice, bob, second], [bob, alice, third]] as const) {
       assert.strictEqual((await blocker.http.post(`/v1/contacts/${blocked.handle}/block`)).status, 200)
-      const silent = await reported(bob, message.id, "done")
+      const silent = await reported(bob, message.id, "done", "words past the block")
+      assert.isNull(silent.reason)
       assert.deepStrictEqual((await shown(alice, message)).outcome, silent)
+      assert.deepStrictEqual((await listed(alice, message.id)).map(({ reason }) => reason), [null])
       assert.strictEqual((await blocker.http.delete(`/v1/contacts/${blocked.handle}/block`)).status, 200)
     }
     // What was written to the outbox before this event is posted by now, or never.

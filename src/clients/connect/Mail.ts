@@ -41,7 +41,9 @@ export const causeOf = (messages: ReadonlyArray<Message>): string | undefined =>
     undefined
   )?.id
 
-const hopsOf = ({ metadata }: Message): number => typeof metadata["hops"] === "number" ? metadata["hops"] : 0
+/** Without `caused_by`, `hops` is a key of the sender, and not the server's count. */
+const hopsOf = ({ metadata }: Message): number =>
+  typeof metadata["caused_by"] === "string" && typeof metadata["hops"] === "number" ? metadata["hops"] : 0
 
 /** How many automatic replies in a row end with this message; 0 for a message that was not sent by a connector. */
 export const hopOf = (message: Message): number => Math.max(0, metadataOf(message)?.hop ?? 0)

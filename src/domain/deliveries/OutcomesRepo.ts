@@ -23,25 +23,26 @@ export interface OutcomeOf extends StoredOutcome {
 /**
  * Stores the outcome of the message `$1`, `$2` for the recipient `$3`, unless a final one is stored. Of many reports at
  * once, the row of the outcome lets one win. The lock of the message makes an operator's removal of the message wait,
- * so that the removal also removes this reason. After the removal, no reason is stored.
+ * so that the removal also removes this reason. After the removal, no reason is stored, and none across a block.
  *
  * The outbox gets the event without the reason, so that the words of the recipient are only in its own row.
  */
 const RECORD = `
 WITH about AS MATERIALIZED (
-  SELECT conversation_id, seq, id, sender_id, content = '{}' AS removed FROM messages
+  SELECT conversation_id, seq, id, sender_id, content = '{}' AS removed,
+    ${blockedBetween("sender_id", "$3::text", "conversation_id")} AS blocked
+  FROM messages
   WHERE conversation_id = $1 AND seq = $2
   FOR SHARE
 ), put AS (
   INSERT INTO outcomes AS o (conversation_id, seq, recipient_id, state, reason, at)
-  SELECT a.conversation_id, a.seq, $3::text, $4::text, CASE WHEN NOT a.removed THEN $5::text END, $6::bigint FROM about a
+  SELECT a.conversation_id, a.seq, $3::text, $4::text, CASE WHEN NOT a.removed AND NOT a.blocked THEN $5::text END, $6::bigint FROM about a
   ON CONFLICT (conversation_id, seq, recipient_id) DO UPDATE
   SET state = excluded.state, reason = excluded.reason, at = GREATEST(o.at, excluded.at)
   WHERE o.state = 'working' AND excluded.state <> 'working'
   RETURNING recipient_id, state, reason, at
 ), told AS MATERIALIZED (
-  SELECT a.id AS message_id, a.conversation_id, a.seq, a.sender_id, p.recipient_id, p.state, p.reason, p.at,
-    ${blockedBetween("a.sender_id", "p.recipient_id", "a.conversation_id")} AS blocked
+  SELECT a.id AS message_id, a.conversation_id, a.seq, a.sender_id, p.recipient_id, p.state, p.reason, p.at, a.blocked
   FROM put p CROSS JOIN about a
 ), hooked AS MATERIALIZED (
   SELECT t.* FROM told t

@@ -5,13 +5,13 @@ import { LiveAgents } from "#domain/push/LiveAgents"
 import { Blocked } from "#domain/sending/SendErrors"
 import { Database } from "#infrastructure/database/Sql"
 import { requestId } from "#infrastructure/platform/RequestId"
-import { type Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { CALLER_TIMEOUT_MS, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Semaphore } from "effect"
-import { type FoundMessage, ReactionsRepo } from "./ReactionsRepo.ts"
+import { type FoundMessage, type ReactionChanged, ReactionsRepo } from "./ReactionsRepo.ts"
 
 /**
- * How many changes run at once on this node. A change waits for other changes of its message with a connection in its
- * hands, and sends need connections too.
+ * How many changes run at once on this node. A change holds a connection while it waits for other changes of its message,
+ * and sends need connections too.
  */
 const MAX_TRANSACTIONS = 2
 
@@ -50,19 +50,25 @@ export class Reactions extends Context.Service<Reactions, {
       const liveAgents = yield* LiveAgents
       const signals = yield* WebhookSignals
       const { transaction } = yield* Database
-      const inTurn = Semaphore.withPermit(yield* Semaphore.make(MAX_TRANSACTIONS))
+      const turns = yield* Semaphore.make(MAX_TRANSACTIONS)
+      /** If the database hangs, the changes that wait for it fail in time, as a send does. */
+      const inTurn = <A, E>(change: Effect.Effect<A, E>): Effect.Effect<A, E | Unavailable> =>
+        Effect.timeoutOrElse(turns.withPermit(change), {
+          duration: CALLER_TIMEOUT_MS,
+          orElse: () => Effect.fail(new Unavailable())
+        })
 
       const notify = (
         agent: Reacting,
         conversationId: string,
         payload: typeof ReactionEvent.Type,
-        told: ReadonlyArray<string>
+        { hooked, told }: ReactionChanged
       ) => {
         const frame = JSON.stringify({ type: "message.reaction", payload })
         for (const to of told) {
           liveAgents.push(to, { _tag: "Event", frame, about: { senderId: agent.id, conversationId } })
-          if (to !== agent.id) signals.raise(to)
         }
+        for (const to of hooked) signals.raise(to)
       }
 
       const allowed = ({ blocked, takesReactions }: FoundMessage): Effect.Effect<void, ValidationFailed | Blocked> => {
@@ -79,22 +85,22 @@ export class Reactions extends Context.Service<Reactions, {
         messageId: string,
         emoji: string,
         added: boolean,
-        allowed: (message: FoundMessage) => Effect.Effect<void, E>
+        check: (message: FoundMessage) => Effect.Effect<void, E>
       ) =>
         Effect.gen(function*() {
           if (!isReaction(emoji)) {
             return yield* ValidationFailed.field("emoji", `must be one emoji, or one of ${words.join(", ")}`)
           }
           const request = yield* requestId
-          const { message, outcome } = yield* inTurn(transaction(Effect.gen(function*() {
+          const { message, result } = yield* inTurn(transaction(Effect.gen(function*() {
             const message = yield* repo.find(messageId, agent.id)
             if (message === undefined) return yield* new MessageNotFound()
-            yield* allowed(message)
+            yield* check(message)
             const at = clock.currentTimeMillisUnsafe()
             const run = added ? repo.add : repo.remove
-            return { message, outcome: yield* run(message, { agentId: agent.id, messageId, emoji, at, request }) }
+            return { message, result: yield* run(message, { agentId: agent.id, messageId, emoji, at, request }) }
           })))
-          if (outcome.changed) {
+          if (result.changed) {
             const { conversationId: conversation_id } = message
             notify(agent, conversation_id, {
               message_id: messageId,
@@ -102,9 +108,9 @@ export class Reactions extends Context.Service<Reactions, {
               handle: agent.handle,
               emoji,
               added
-            }, outcome.told)
+            }, result)
           }
-          return { isThere: outcome.changed || outcome.known, reactions: yield* repo.list(message, agent.id) }
+          return { isThere: result.changed || result.known, reactions: yield* repo.list(message, agent.id) }
         })
 
       return Reactions.of({

@@ -34,8 +34,9 @@ WHERE m.id = $1 AND m.seq > p.hidden_through
 FOR NO KEY UPDATE OF m`
 
 /**
- * The participants who see the message, if `changed` has a row; with `$6`, across a block, only the agent `$3` itself. Its
- * webhooks get nothing, and neither do those of agents that mute it or the conversation.
+ * The participants who see the message, if `changed` has a row. With `$6`, across a block, this is only the agent `$3`
+ * that reacts. `hooked` are those whose webhooks get the event: not the agent `$3`, and not the agents that mute `$3` or
+ * the conversation.
  */
 const told = (isAdded: boolean): string => `
 told AS MATERIALIZED (
@@ -44,15 +45,16 @@ told AS MATERIALIZED (
     SELECT agent_id, hidden_through FROM participants WHERE conversation_id = $1 OFFSET 0
   ) p ON $2 > p.hidden_through AND (NOT $6::boolean OR p.agent_id = $3)
   WHERE ${unhidden("p.agent_id", "$1", "$2")}
+), hooked AS MATERIALIZED (
+  SELECT t.agent_id FROM told t
+  JOIN LATERAL (SELECT * FROM agents WHERE id = t.agent_id OFFSET 0) a ON ${mayHook("a", "message.reaction")}
+  WHERE t.agent_id <> $3 AND ${unmuted("t.agent_id", "$3", "$1", "$5")}
 ), posted AS (${
   intoOutbox(
     "message.reaction",
-    `SELECT t.agent_id, $5::bigint AS at, $8::text AS request, json_build_object(
+    `SELECT agent_id, $5::bigint AS at, $8::text AS request, json_build_object(
       'message_id', $7::text, 'conversation_id', $1::text, 'by', $3::text, 'emoji', $4::text, 'added', ${isAdded}
-    )::text AS subject
-    FROM told t
-    JOIN LATERAL (SELECT * FROM agents WHERE id = t.agent_id OFFSET 0) a ON ${mayHook("a", "message.reaction")}
-    WHERE t.agent_id <> $3 AND ${unmuted("t.agent_id", "$3", "$1", "$5")}`
+    )::text AS subject FROM hooked`
   )
 })`
 
@@ -68,6 +70,7 @@ WITH there AS MATERIALIZED (
   RETURNING emoji
 ), ${told(true)}
 SELECT EXISTS (SELECT FROM changed) AS changed, ARRAY(SELECT agent_id FROM told) AS told,
+  ARRAY(SELECT agent_id FROM hooked) AS hooked,
   EXISTS (SELECT FROM there WHERE agent_id = $3 AND emoji = $4) AS known`
 
 const REMOVE = `
@@ -75,7 +78,8 @@ WITH changed AS (
   DELETE FROM reactions WHERE conversation_id = $1 AND seq = $2 AND agent_id = $3 AND emoji = $4
   RETURNING emoji
 ), ${told(false)}
-SELECT EXISTS (SELECT FROM changed) AS changed, ARRAY(SELECT agent_id FROM told) AS told, false AS known`
+SELECT EXISTS (SELECT FROM changed) AS changed, ARRAY(SELECT agent_id FROM told) AS told,
+  ARRAY(SELECT agent_id FROM hooked) AS hooked, false AS known`
 
 const LIST = `SELECT ${reactionsOf("$3")} AS reactions FROM (SELECT $1::text AS conversation_id, $2::bigint AS seq) m`
 
@@ -99,19 +103,23 @@ export interface ReactionChange {
   readonly request: string | null
 }
 
-/** Whether the change changed anything, whether the reaction was there before, and which agents are to be notified. */
-export interface ReactionOutcome {
+export interface ReactionChanged {
+  /** Whether the change changed anything. */
   readonly changed: boolean
+  /** Whether the reaction was there before. */
   readonly known: boolean
+  /** The agents whose sockets get the event. */
   readonly told: ReadonlyArray<string>
+  /** The agents whose webhooks get the event. */
+  readonly hooked: ReadonlyArray<string>
 }
 
 /** The SQL for reactions to messages. Run `find` and a change of the message in one transaction. */
 export class ReactionsRepo extends Context.Service<ReactionsRepo, {
   /** Returns undefined if the agent does not see the message. Locks the message. */
   readonly find: (messageId: string, agentId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
-  readonly add: (message: FoundMessage, change: ReactionChange) => Effect.Effect<ReactionOutcome, Unavailable>
-  readonly remove: (message: FoundMessage, change: ReactionChange) => Effect.Effect<ReactionOutcome, Unavailable>
+  readonly add: (message: FoundMessage, change: ReactionChange) => Effect.Effect<ReactionChanged, Unavailable>
+  readonly remove: (message: FoundMessage, change: ReactionChange) => Effect.Effect<ReactionChanged, Unavailable>
   /** The reactions to a message, in the order of the first of each. */
   readonly list: (
     message: FoundMessage,
@@ -123,10 +131,10 @@ export class ReactionsRepo extends Context.Service<ReactionsRepo, {
     Effect.gen(function*() {
       const { prepared } = yield* Database
       const find = prepared<FoundMessage>("find_for_reaction", FIND)
-      const add = prepared<ReactionOutcome>("add_reaction", ADD)
-      const remove = prepared<ReactionOutcome>("remove_reaction", REMOVE)
+      const add = prepared<ReactionChanged>("add_reaction", ADD)
+      const remove = prepared<ReactionChanged>("remove_reaction", REMOVE)
       const list = prepared<{ readonly reactions: string | null }>("list_reactions", LIST)
-      const change = (run: typeof add) => (message: FoundMessage, change: ReactionChange) =>
+      const running = (run: typeof add) => (message: FoundMessage, change: ReactionChange) =>
         Effect.map(
           run([
             message.conversationId,
@@ -142,8 +150,8 @@ export class ReactionsRepo extends Context.Service<ReactionsRepo, {
         )
       return ReactionsRepo.of({
         find: (messageId, agentId) => Effect.map(find([messageId, agentId]), ([row]) => row),
-        add: change(add),
-        remove: change(remove),
+        add: running(add),
+        remove: running(remove),
         list: ({ conversationId, seq }, agentId) =>
           Effect.map(
             list([conversationId, seq, agentId]),

@@ -44,8 +44,8 @@ const metadataAfter = (metadata: string, at: number): string => {
 export class Removals extends Context.Service<Removals, {
   /**
    * Removes a message. The row keeps its id, seq, sender and times. Its content becomes empty, as no sender's can be,
-   * and its metadata say who removed it. The outcomes that its recipients reported lose their reasons. Everything that shows messages reads the row, so retries of the send, waiting webhooks and exports show
-   * the same.
+   * and its metadata say who removed it. The outcomes that its recipients reported lose their reasons. Everything that
+   * shows messages reads the row, so retries of the send, waiting webhooks and exports show the same.
    */
   readonly message: (id: string, because: Because) => Effect.Effect<void, NotFound | Conflict | Unavailable>
   /** Hides a file from all agents. The sweep of uploads deletes it after 30 days, unless it is released before. */
@@ -90,7 +90,6 @@ export class Removals extends Context.Service<Removals, {
             if (message.content === EMPTY)
               return yield* new Conflict({ message: "The message is removed already." })
             yield* query`
-              
               UPDATE messages SET content = ${EMPTY}, metadata = ${metadataAfter(message.metadata, at)}
               WHERE id = ${messageId}`
             yield* wordsGone(message.conversation_id, message.seq)
