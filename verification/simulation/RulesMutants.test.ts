@@ -125,7 +125,11 @@ const rarely: ReadonlyArray<Mutant> = [
   {
     what: "an outcome that is reported across a block",
     seed: 20_261_172,
-    statements: { record_outcome: [/\(left\(a\.conversation_id[\s\S]*?\)\) AS blocked/, "false AS blocked"] }
+    statements: { record_outcome: [/\(left\(conversation_id[\s\S]*?\)\) AS blocked/, "false AS blocked"] }
+  },
+  {
+    what: "an outcome whose reason passes a block",
+    statements: { record_outcome: ["AND NOT a.blocked THEN", "THEN"] }
   },
   {
     what: "a list of outcomes for all who know the message",

@@ -194,13 +194,14 @@ export const makeAnswers = Effect.gen(function*() {
       reason: string | null,
       exit: Exit.Exit<unknown, unknown>
     ): void => {
-      const outcome = society.outcomes.report(letter, agent, state, reason, now())
+      const isApart = areApart(letter)
+      const outcome = society.outcomes.report(letter, agent, state, isApart ? null : reason, now())
       expect("outcomes", exit, typeof outcome === "object" && "final" in outcome ? "OutcomeFinal" : undefined, "report")
       if (typeof outcome !== "object" || "final" in outcome) return
       if (state === "working") add("Outcome", "none → working")
       else add("Outcome", `${outcome.was} → ${state}`)
       const payload = { message_id: letter.id, handle: the(agent).handle, state, reason, at: iso(now()) }
-      if (!areApart(letter)) tell(letter.sender, outcomeEvent(payload))
+      if (!isApart) tell(letter.sender, outcomeEvent(payload))
     }
 
     const reportAtOnce = Effect.fnUntraced(
