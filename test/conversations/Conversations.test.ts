@@ -10,6 +10,23 @@ const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Rec
 
 eachDatabase((database) => {
   layer(layerModules(database))((it) => {
+    it.effect("a thread has answers whose old metadata PostgreSQL cannot read", () =>
+      Effect.gen(function*() {
+        const conversations = yield* Conversations
+        const [a, b] = [yield* newAgent("thread-a"), yield* newAgent("thread-b")]
+        const root = parse((yield* conversations.send(a, { _tag: "Direct", handle: b.handle }, draft("root"))).body)
+        const answer = yield* conversations.send(b, { _tag: "Direct", handle: a.handle }, draft("answer"))
+        const sql = yield* SqlClient.SqlClient
+        for (const old of ["\\u0000", "\\ud800"]) {
+          yield* sql`
+            UPDATE messages SET metadata = ${`{"reply_to":"${String(root["id"])}","old":"${old}"}`}
+            WHERE id = ${String(parse(answer.body)["id"])}`
+          const page = { limit: 50, before: null, after: null, around: null, thread: String(root["id"]) }
+          const thread = yield* conversations.history(a.id, String(root["conversation_id"]), page)
+          assert.lengthOf(thread, 2, old)
+        }
+      }))
+
     it.effect("a first message opens a cold conversation, a reply establishes it", () =>
       Effect.gen(function*() {
         const conversations = yield* Conversations

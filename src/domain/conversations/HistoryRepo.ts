@@ -122,9 +122,10 @@ const MAX_THREAD = 10_000
 
 /**
  * Whether a message belongs to the thread of the message with the seq in this parameter. The expression and the condition
- * are those of the index `messages_by_answered`. The index also finds keys inside of other metadata, so the key itself is
- * compared too. The index has the collation of the database, and ids have "C": without COLLATE, each message of a thread
- * would read the whole conversation. Only later messages count as answers, so the recursion ends.
+ * are those of the index `messages_by_answered`. The index has the collation of the database, and ids have "C": without
+ * COLLATE, each message of a thread would read the whole conversation. The index also finds keys inside of other metadata,
+ * so the key itself is compared too, unless PostgreSQL cannot read the metadata: old rows may have NUL or a lone surrogate.
+ * Only later messages count as answers, so the recursion ends.
  */
 const inThread = (root: string) => `
 m.seq = ANY (ARRAY(
@@ -135,7 +136,8 @@ m.seq = ANY (ARRAY(
       SELECT id, seq FROM messages
       WHERE conversation_id = $1 AND metadata LIKE '%"reply_to":"msg!_%' ESCAPE '!'
         AND substring(metadata FROM '"reply_to":"(msg_[A-Za-z0-9_-]{1,60})"') = t.id COLLATE "default"
-        AND metadata::json ->> 'reply_to' = t.id AND seq > t.seq
+        AND CASE WHEN metadata ~ '\\\\u(0000|d[89a-f])' THEN true ELSE metadata::json ->> 'reply_to' = t.id END
+        AND seq > t.seq
       OFFSET 0
     ) a
   )
