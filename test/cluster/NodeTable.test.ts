@@ -170,4 +170,30 @@ describe("the reports of nodes", () => {
       const again = (yield* table.rows).find(({ address }) => address === reporting)
       assert.strictEqual(again?.runner, rows.get(reporting)?.runner, "it is decoded once")
     }).pipe(Effect.scoped))
+
+  it.effect("from before the database's clock was set back neither delay the members nor keep a silent node among them", () =>
+    Effect.gen(function*() {
+      const { report, sql, table } = yield* setUp
+      const [alive = "", silent = ""] = names(2)
+      for (const address of [alive, silent]) {
+        yield* report(address, [])
+        yield* table.takeShards(address, true)
+      }
+      // As if the clock had been set back by an hour a moment ago.
+      yield* sql`UPDATE cluster_nodes SET said_at = said_at + interval '1 hour', steady_since = steady_since + interval '1 hour',
+        turned_at = turned_at + interval '1 hour'`
+      const before = yield* table.rows
+      assert.deepStrictEqual(before.map(({ turnsInMs }) => turnsInMs), [0, 0])
+      assert.deepStrictEqual(before.map(({ isFresh }) => isFresh), [false, false])
+      assert.deepStrictEqual(before.map(({ isSilent }) => isSilent), [false, false], "no node has been heard for long")
+      yield* report(alive, [])
+      yield* sql`UPDATE cluster_nodes SET steady_since = steady_since - interval '4 seconds' WHERE address = ${alive}`
+      yield* report(alive, [])
+      const after = new Map((yield* table.rows).map((row) => [row.address, row]))
+      assert.deepInclude(after.get(alive), { isFresh: true, isSilent: false, owns: true, turnsInMs: 0 })
+      assert.deepInclude(after.get(silent), { isFresh: false, isSilent: true })
+      const [steady] = yield* sql<{ readonly isPast: boolean }>`
+        SELECT steady_since <= clock_timestamp() AS "isPast" FROM cluster_nodes WHERE address = ${alive}`
+      assert.isTrue(steady?.isPast)
+    }).pipe(Effect.scoped))
 })

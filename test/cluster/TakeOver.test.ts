@@ -155,6 +155,7 @@ describe("a node whose row is old", () => {
       yield* now
       yield* here.say(there.self)
       yield* there.say(here.self)
+      yield* steady
       yield* age(there, "5 minutes")
       yield* Effect.forEach(SHARDS, (shard) => here.locks.release(here.address, shard), { discard: true })
       assert.lengthOf(yield* there.locks.acquire(there.address, SHARDS), SHARDS.length)

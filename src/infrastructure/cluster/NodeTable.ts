@@ -47,14 +47,19 @@ export interface NodeRow {
   readonly runner: Runner.Runner | null
   /** Whether the node's process holds the lock of its address. */
   readonly isLocked: boolean
-  /** Whether the node has written its row within the last three seconds. */
+  /**
+   * Whether the node has written its row within the last three seconds. A time more than three seconds in the future is
+   * from before the database's clock was set back.
+   */
   readonly isFresh: boolean
   /**
-   * Whether the row is older than three seconds although some other node has kept writing its row for three seconds
-   * without a gap. After a pause of the database, no node counts as silent before all nodes had three seconds to write.
+   * Whether the row is not fresh although some other node has kept writing its row for three seconds without a gap. After a pause of the database, no node counts as silent before all nodes had three seconds to write.
    */
   readonly isSilent: boolean
-  /** Whether the node takes shards after `turnsInMs` milliseconds. Until then the opposite holds. */
+  /**
+   * Whether the node takes shards after `turnsInMs` milliseconds. Until then the opposite holds. The time is at most
+   * 750 ms, also after the database's clock was set back.
+   */
   readonly owns: boolean
   readonly turnsInMs: number
   /** When the row was read, according to the database's clock. */
@@ -159,7 +164,8 @@ export class NodeTable extends Context.Service<NodeTable, {
             clock_timestamp(), clock_timestamp(), ${owns}, clock_timestamp() - ${TURN}::interval)
           ON CONFLICT (address) DO UPDATE
           SET reaches = EXCLUDED.reaches, facts = EXCLUDED.facts, said_at = EXCLUDED.said_at, owns = EXCLUDED.owns,
-            steady_since = CASE WHEN EXCLUDED.said_at - n.said_at < ${STEADY}::interval THEN n.steady_since ELSE EXCLUDED.said_at END,
+            steady_since = CASE WHEN EXCLUDED.said_at >= n.said_at AND EXCLUDED.said_at - n.said_at < ${STEADY}::interval
+              THEN n.steady_since ELSE EXCLUDED.said_at END,
             turned_at = CASE WHEN n.owns = EXCLUDED.owns THEN n.turned_at ELSE EXCLUDED.said_at END
         `
       const heard = Latch.makeUnsafe(false)
@@ -182,13 +188,18 @@ export class NodeTable extends Context.Service<NodeTable, {
                 r.machine_id AS listed,
                 CASE WHEN r.last_heartbeat > now() - ${`${LOCK_EXPIRES_MS} milliseconds`}::interval THEN r.runner END AS runner,
                 COALESCE(n.lock_key::oid IN (SELECT objid FROM locks), false) AS "isLocked",
-                COALESCE(clock_timestamp() - n.said_at < ${EXPIRY}::interval, false) AS "isFresh",
-                COALESCE(clock_timestamp() - n.said_at >= ${EXPIRY}::interval, false) AND bool_or(clock_timestamp() - n.said_at < ${EXPIRY}::interval
-                  AND clock_timestamp() - n.steady_since > ${EXPIRY}::interval) OVER () AS "isSilent",
+                COALESCE(n.is_fresh, false) AS "isFresh",
+                COALESCE(NOT n.is_fresh, false)
+                  AND bool_or(n.is_fresh AND clock_timestamp() - n.steady_since > ${EXPIRY}::interval) OVER () AS "isSilent",
                 COALESCE(n.owns, true) AS owns,
-                greatest(0, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000) AS "turnsInMs",
+                CASE WHEN n.turned_at <= clock_timestamp()
+                  THEN greatest(0, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000)
+                  ELSE 0 END AS "turnsInMs",
                 CASE WHEN row_number() OVER () = 1 THEN clock_timestamp()::text END AS "readAt"
-              FROM (SELECT * FROM cluster_nodes WHERE clock_timestamp() - said_at < ${ROW_EXPIRY}::interval) n
+              FROM (
+                SELECT *, clock_timestamp() - said_at BETWEEN -${EXPIRY}::interval AND ${EXPIRY}::interval AS is_fresh
+                FROM cluster_nodes WHERE clock_timestamp() - said_at < ${ROW_EXPIRY}::interval
+              ) n
                 FULL JOIN cluster_runners r ON r.address = n.address
             `,
             (rows) => {
@@ -219,7 +230,8 @@ export class NodeTable extends Context.Service<NodeTable, {
           return Effect.flatMap(
             sql<{ readonly isThere: boolean }>`
               UPDATE cluster_nodes SET said_at = clock_timestamp(),
-                steady_since = CASE WHEN clock_timestamp() - said_at < ${STEADY}::interval THEN steady_since ELSE clock_timestamp() END
+                steady_since = CASE WHEN clock_timestamp() >= said_at AND clock_timestamp() - said_at < ${STEADY}::interval
+                  THEN steady_since ELSE clock_timestamp() END
               WHERE address = ${address} AND reaches_key = ${reachesKey} AND facts_key = ${factsKey} AND owns = ${owns}
               RETURNING true AS "isThere"`,
             ([same]) => same === undefined ? Effect.asVoid(write(address, said, owns)) : Effect.void
