@@ -27,10 +27,30 @@ describe("outageOf", () => {
       history.sends.ok(n, ended * SECOND, `msg_${"A".repeat(16)}`, n + 1)
       return n
     }
-    history.sends.unheard.set(send(0, 9, 33), 1)
+    history.sends.unheardSince.set(send(0, 9, 33), 9 * SECOND)
     send(1, 9, 12)
-    history.sends.unheard.set(send(1, 10, 40), 1)
+    history.sends.unheardSince.set(send(1, 10, 40), 10 * SECOND)
     expect(outageOf(history, 10 * SECOND, 60 * SECOND)).toMatchObject({ seconds: 2, affected: 1 })
+  })
+
+  it("lasts while sends were refused by other nodes before they went to one that answers nobody", () => {
+    const history = new History("outage")
+    const send = (asked: number, ended: number, unheard?: number) => {
+      const n = history.sends.begin(0, 0, asked * SECOND, 0)
+      history.sends.ok(n, ended * SECOND, `msg_${"A".repeat(16)}`, n + 1)
+      if (unheard !== undefined) history.sends.unheardSince.set(n, unheard * SECOND)
+    }
+    const seconds = () => outageOf(history, 10 * SECOND, 60 * SECOND).seconds
+    send(11, 30, 16)
+    expect(seconds()).toBe(5)
+    send(15, 33, 20)
+    send(19, 34, 24)
+    expect(seconds()).toBe(13)
+    // Nothing shows whether the conversation took messages from 24 to 26.
+    send(26, 32, 31)
+    expect(seconds()).toBe(13)
+    send(30, 30.5)
+    expect(seconds()).toBe(13)
   })
 
   it("begins with the fault for what was under way", () => {

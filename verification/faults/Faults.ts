@@ -249,6 +249,7 @@ const pauseNode: Fault = {
   name: "pause-node",
   about: "SIGSTOP of a node for longer than its locks last, then SIGCONT",
   atLeast: 15,
+  resumesWithin: 5,
   silences: (site) => site.node(1),
   inject: ({ site }) => site.node(1).pause(),
   heal: ({ site }) => site.node(1).resume()
@@ -280,6 +281,7 @@ const unplug: Fault = {
   name: "unplug",
   about: "one node reaches neither PostgreSQL nor Redis nor other nodes, and none of them reaches it",
   atLeast: 15,
+  resumesWithin: 5,
   silences: (site) => site.node(1),
   inject: ({ site }) => site.unplug(site.node(1)),
   heal: ({ site }) => site.reconnect()

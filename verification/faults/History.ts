@@ -109,8 +109,8 @@ export class Sends {
   readonly generation = new Bytes()
   /** Requests made for it. */
   readonly attempts = new Bytes()
-  /** 1 if a request was sent, or may have been sent, to a node that answered nobody at that time. */
-  readonly unheard = new Bytes()
+  /** When a request was first sent, or may have been sent, to a node that answered nobody then; NEVER if none was. */
+  readonly unheardSince = new Ints()
   readonly codes: Array<string> = [""]
 
   get length(): number {
@@ -127,7 +127,7 @@ export class Sends {
     this.code.push(0)
     this.generation.push(generation)
     this.attempts.push(0)
-    this.unheard.push(0)
+    this.unheardSince.push(NEVER)
     return this.sender.push(sender)
   }
 

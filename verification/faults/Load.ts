@@ -481,7 +481,9 @@ export class Load {
   }
 
   private noteSilence(n: number, url: string | undefined): void {
-    if (this.options.isSilent?.(url) === true) this.history.sends.unheard.set(n, 1)
+    const { sends } = this.history
+    if (this.options.isSilent?.(url) === true && sends.unheardSince.get(n) === NEVER)
+      sends.unheardSince.set(n, this.history.now())
   }
 
   private accepted(n: number, row: Row): void {

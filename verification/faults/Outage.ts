@@ -29,8 +29,9 @@ const SECOND = 1_000 * TICKS_PER_MS
  * Measures for how long conversations accepted no sends: from the request of a send (or from `since`, if the send was
  * under way then) until a send requested then or later was accepted or refused because of a block. Such a refusal
  * counts, because the conversation's owner makes it, as it accepts sends. Only sends requested before `until` count. A
- * conversation without sends does not count, and no outage begins with a send to a node that answers nobody: its
- * sender waits for this node, whatever the conversation does.
+ * conversation without sends does not count. A send that goes to a node that answers nobody shows nothing from then on,
+ * because its sender waits for this node, whatever the conversation does. An outage that it had shown before goes on if
+ * another send shows it.
  */
 export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage => {
   /**
@@ -38,6 +39,8 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
    * send `n`.
    */
   const accepted = new Map<number, number>()
+  /** For each conversation, while the loop goes back: the outage that later sends show, if it begins the latest. */
+  const shown = new Map<number, { readonly from: Tick; readonly end: Tick }>()
   /** For each conversation, when the last send without an answer was requested. */
   const unanswered = new Map<number, number>()
   const longest = new Map<number, { readonly ticks: number; readonly from: Tick }>()
@@ -56,12 +59,17 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     if (outcome === Outcome.Unknown && (sends.attempts.get(n) < ATTEMPTS || sends.refusal(n) !== "")) continue
     let next = accepted.get(conversation) ?? NEVER
     if (answered && ended < next) accepted.set(conversation, next = ended)
-    if (sends.unheard.get(n) !== 0 || (next === NEVER && over.has(conversation))) continue
-    if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
+    if (next === NEVER && over.has(conversation)) continue
+    const from = Math.max(since, invoked)
+    const unheard = sends.unheardSince.get(n)
+    if (unheard <= from) continue
+    if (next === NEVER && unheard === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
-    const ticks = next !== NEVER ? next - Math.max(since, invoked) : dead ? Infinity : 0
-    if (ticks > (longest.get(conversation)?.ticks ?? 0))
-      longest.set(conversation, { ticks, from: Math.max(since, invoked) })
+    const later = shown.get(conversation)
+    const end = Math.min(next, later !== undefined && later.from <= unheard ? Math.max(unheard, later.end) : unheard)
+    shown.set(conversation, { from, end })
+    const ticks = end !== NEVER ? end - from : dead ? Infinity : 0
+    if (ticks > (longest.get(conversation)?.ticks ?? 0)) longest.set(conversation, { ticks, from })
   }
   let most = 0
   let affected = 0
