@@ -1,6 +1,7 @@
 import { createDatabase } from "#infrastructure/database/PreparedDatabase"
 import { sqlState } from "#infrastructure/database/Sql"
 import { layerPglite } from "#infrastructure/database/SqlPglite"
+import { noSpace } from "#infrastructure/database/SqlValues"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { PGlite } from "@electric-sql/pglite"
 import { NodeFS } from "@electric-sql/pglite/nodefs"
@@ -10,7 +11,7 @@ import { spawn } from "node:child_process"
 import { once } from "node:events"
 import fs from "node:fs"
 import { syncBuiltinESMExports } from "node:module"
-import { tmpdir } from "node:os"
+import { constants, tmpdir } from "node:os"
 import * as path from "node:path"
 import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
@@ -38,7 +39,7 @@ const dataDirOf = (): string => {
   return copy
 }
 
-const { fdatasyncSync, fsyncSync } = fs
+const { fdatasyncSync, fsyncSync, ftruncateSync, writeSync } = fs
 
 /** Puts something else in the place of the two system calls that sync a file, for everybody in this process. */
 const replaceSync = (sync: (original: (descriptor: number) => void, descriptor: number) => void) =>
@@ -55,6 +56,35 @@ const replaceSync = (sync: (original: (descriptor: number) => void, descriptor: 
         syncBuiltinESMExports()
       })
   )
+
+/** As Node reports a used up disk quota. */
+const overQuota = (): never => {
+  throw Object.assign(new Error("Unknown system error -122: Unknown system error -122, write"), {
+    code: "Unknown system error -122",
+    errno: -constants.errno.EDQUOT
+  })
+}
+
+/** Fails every write of this process for lack of a quota, or every write but those to the write-ahead log. */
+const useUpQuota = ({ logMayGrow }: { readonly logMayGrow: boolean }) => {
+  const mayGrow = (descriptor: number): boolean =>
+    logMayGrow && fs.readlinkSync(`/proc/self/fd/${descriptor}`).includes("/pg_wal/")
+  return Effect.acquireRelease(
+    Effect.sync(() => {
+      fs.writeSync = new Proxy(writeSync, {
+        apply: (write, self, given) => mayGrow(Number(given[0])) ? Reflect.apply(write, self, given) : overQuota()
+      })
+      fs.ftruncateSync = (descriptor, length) => mayGrow(descriptor) ? ftruncateSync(descriptor, length) : overQuota()
+      syncBuiltinESMExports()
+    }),
+    () =>
+      Effect.sync(() => {
+        fs.writeSync = writeSync
+        fs.ftruncateSync = ftruncateSync
+        syncBuiltinESMExports()
+      })
+  )
+}
 
 /** How many syncs of WAL files the kernel is asked for while so many single commits are made. */
 const walSyncs = Effect.fnUntraced(function*<E>(dataDir: string, commit: (n: number) => Effect.Effect<unknown, E>) {
@@ -172,6 +202,25 @@ describe("PGlite in a folder", () => {
       const rows = yield* sql<{ readonly n: number }>`SELECT n FROM t WHERE n <> 2 ORDER BY n`
       assert.deepStrictEqual(rows, [{ n: 1 }, { n: 3 }])
     }).pipe(Effect.provide(layerPglite({ dataDir: dataDirOf() }))))
+
+  it.live("acknowledges nothing that a disk quota refuses, says so, and goes on once it has space", () =>
+    Effect.gen(function*() {
+      const dataDir = dataDirOf()
+      const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
+      yield* sql`CREATE TABLE t (n integer, filler text)`
+      yield* sql`INSERT INTO t VALUES (1)`
+      const grown = sql`INSERT INTO t SELECT 2, repeat('x', 1000) FROM generate_series(1, 100)`
+      const refused = yield* Effect.scoped(
+        Effect.andThen(useUpQuota({ logMayGrow: true }), Effect.flip(grown))
+      )
+      assert.match(noSpace(refused) ?? "", /^no space left on .*could not extend file .*: Quota exceeded$/)
+      const crashed = yield* Effect.scoped(
+        Effect.andThen(useUpQuota({ logMayGrow: false }), Effect.flip(sql`INSERT INTO t VALUES (3)`))
+      )
+      assert.match(noSpace(crashed) ?? "", /^no space left on .*could not write to log file .*: Quota exceeded$/)
+      yield* sql`INSERT INTO t VALUES (4)`
+      assert.deepStrictEqual(yield* sql`SELECT n FROM t ORDER BY n`, [{ n: 1 }, { n: 4 }])
+    }).pipe(Effect.scoped))
 
   it.live("recovers from a crash of PGlite, in a transaction too", () =>
     Effect.gen(function*() {

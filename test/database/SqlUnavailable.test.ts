@@ -43,6 +43,9 @@ it.effect("a full disk is 503 too, and one line a minute that says so without a 
     const faults = [
       new DatabaseFault({ code: "53100", message: words }),
       new DatabaseFault({ code: "53100", message: "kann Datei nicht erweitern" }),
+      // A used up quota has no SQLSTATE of its own. The C library of Alpine Linux leaves out "Disk".
+      new DatabaseFault({ code: "XX000", message: 'could not extend file "base/5/16384": Disk quota exceeded' }),
+      new DatabaseFault({ code: "XX000", message: 'could not extend file "base/5/16384": Quota exceeded' }),
       new DatabaseFault({ code: "57P02", message: `PGlite crashed: ${words}` }),
       new DatabaseFault(new Error(`no space left on /data (0.1 MB free): ${words}`))
     ]

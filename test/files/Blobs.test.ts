@@ -1,8 +1,9 @@
 import { Secrets } from "#infrastructure/database/Secrets"
 import { BlobParts } from "#infrastructure/files/BlobParts"
-import { Blobs, contentDisposition, type Upload } from "#infrastructure/files/Blobs"
+import { attemptAt, Blobs, contentDisposition, type Upload } from "#infrastructure/files/Blobs"
 import { blobsLive } from "#infrastructure/files/BlobsLive"
 import { Config, type Settings } from "#infrastructure/platform/Config"
+import { FullDisk, FullDisks } from "#infrastructure/platform/disk/DiskSpace"
 import { Ids } from "#infrastructure/platform/Ids"
 import { isWireFailure } from "#infrastructure/wire/WireError"
 import { assert, describe, it } from "@effect/vitest"
@@ -11,7 +12,7 @@ import { createHash } from "node:crypto"
 import { mkdtemp, readdir, readlink, rm } from "node:fs/promises"
 import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
-import { tmpdir } from "node:os"
+import { constants, tmpdir } from "node:os"
 import { join } from "node:path"
 import { Readable } from "node:stream"
 import { pipeline } from "node:stream/promises"
@@ -305,6 +306,21 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
 }
 
 describe("Blobs on disk", () => {
+  it.effect("a store whose disk quota is used up says so, as one whose disk is full does", () =>
+    Effect.gen(function*() {
+      const lines: Array<string> = []
+      for (const error of [{ code: "ENOSPC" }, { code: "Unknown system error", errno: -constants.errno.EDQUOT }]) {
+        const failed = yield* attemptAt("/files")(() => Promise.reject(error)).pipe(
+          Effect.flip,
+          Effect.provideService(FullDisk, new FullDisks()),
+          Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+        )
+        assert.strictEqual(failed.message, "The file store has no space left: try again later.")
+      }
+      const line = "The file store cannot write, and uploads get 503: no space left on /files"
+      assert.deepStrictEqual(lines, [line, line])
+    }))
+
   it.live("an upload without a length is stopped at the announced size, and leaves nothing", () =>
     Effect.gen(function*() {
       const blobs = yield* Blobs

@@ -1,5 +1,5 @@
-import { freeBytes, noSpaceLeftOn, saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
-import { closeTree, makeFolder } from "#infrastructure/platform/disk/Folder"
+import { freeBytes, isNoSpace, noSpaceLeftOn, saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
+import { closeTree, isOverQuota, makeFolder, reasonOf } from "#infrastructure/platform/disk/Folder"
 import { PGlite, type postgresMod } from "@electric-sql/pglite"
 import { NodeFS } from "@electric-sql/pglite/nodefs"
 import * as fs from "node:fs"
@@ -32,6 +32,7 @@ interface Mounted {
   readonly FS: { readonly ErrnoError: new(errno: number) => Error; readonly streams: ReadonlyArray<Stream | null> }
   readonly NODEFS: {
     readonly realPath: (node: unknown) => string
+    convertNodeCode: (error: unknown) => number | undefined
     readonly node_ops: Attributes
     readonly stream_ops: Attributes & { fsync?: (stream: Stream) => number }
   }
@@ -50,11 +51,20 @@ const closeModes = (operations: Attributes): void => {
     setattr(file, typeof attributes.mode !== "number" ? attributes : { ...attributes, mode: attributes.mode & ~OTHERS })
 }
 
+/** Error numbers of Emscripten. */
+const EDQUOT = 19
 const EIO = 29
 
 /**
- * PGlite's file system with a working fsync. In the file system that PGlite comes with, PostgreSQL's fsync never
- * reaches the disk, so a power failure loses committed data.
+ * Returns the error number for an error of Node. PGlite's own function returns undefined for an error without a code
+ * that it knows, and PostgreSQL would then see success. A used up disk quota is such an error.
+ */
+const errnoOf = (known: (error: unknown) => number | undefined) => (error: unknown): number =>
+  known(error) ?? (isOverQuota(error) ? EDQUOT : EIO)
+
+/**
+ * PGlite's file system with a working fsync, in which every failed operation is an error. In the file system that
+ * PGlite comes with, PostgreSQL's fsync never reaches the disk, so a power failure loses committed data.
  */
 class SyncedNodeFS extends NodeFS {
   readonly #onSync: (file: string) => void
@@ -78,14 +88,16 @@ class SyncedNodeFS extends NodeFS {
       // The types of Emscripten's module omit the internals of its file systems.
       const mounted = module as Mounted
       this.#mounted = mounted
+      const errno = errnoOf(mounted.NODEFS.convertNodeCode)
+      mounted.NODEFS.convertNodeCode = errno
       closeModes(mounted.NODEFS.node_ops)
       closeModes(mounted.NODEFS.stream_ops)
       mounted.NODEFS.stream_ops.fsync = (stream) => {
         try {
           if (stream.nfd === undefined) syncFolder(mounted.NODEFS.realPath(stream.node))
           else if (!isSettled(stream.nfd, this.#settled)) fs.fdatasyncSync(stream.nfd)
-        } catch {
-          throw new mounted.FS.ErrnoError(EIO)
+        } catch (error) {
+          throw new mounted.FS.ErrnoError(errno(error))
         }
         this.#onSync(stream.path)
         return 0
@@ -229,8 +241,8 @@ export const makeDatabase = async (
     await syncTree(unfinished)
   } catch (error) {
     // PGlite's own error does not say why it could not create a file.
-    throw freeOn(folder) < NEW_DATABASE_BYTES / 2
-      ? new NoSpaceLeft(folder, "the new database could not be completed")
+    throw isNoSpace(error) || freeOn(folder) < NEW_DATABASE_BYTES / 2
+      ? new NoSpaceLeft(folder, `the new database could not be completed (${reasonOf(error)})`, { cause: error })
       : error
   }
   fs.renameSync(unfinished, folder)
@@ -239,7 +251,7 @@ export const makeDatabase = async (
 
 /** Makes an empty database, as PostgreSQL's initdb does. This takes seconds. */
 const initialize = async (folder: string): Promise<void> => {
-  const made = await PGlite.create({ fs: new NodeFS(folder) })
+  const made = await PGlite.create({ fs: new SyncedNodeFS(folder, () => {}, undefined) })
   await made.close()
 }
 

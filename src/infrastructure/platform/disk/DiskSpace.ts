@@ -7,6 +7,7 @@ import { LogThrottle, MINUTE_MS } from "../LogThrottle.ts"
 import { diskFree } from "../Metrics.ts"
 import { monotonicMillis } from "../MonotonicClock.ts"
 import { Readiness } from "../Readiness.ts"
+import { isOverQuota } from "./Folder.ts"
 
 interface Sizes {
   readonly bavail: number
@@ -36,7 +37,8 @@ const megabytes = (bytes: number): string =>
 export const noSpaceLeftOn = (folder: string, free: number): string =>
   `no space left on ${folder} (${megabytes(free)} free)`
 
-const NO_SPACE = /(?:no space left on|disk quota exceeded)[^\n]*/i
+// The C library of PGlite, which is also that of Alpine Linux, says "Quota exceeded" without "Disk".
+const NO_SPACE = /(?:no space left on|quota exceeded)[^\n]*/i
 
 /** Whether a message of Node or of PostgreSQL says that a disk, or a quota, is full. */
 export const saysNoSpace = (message: string): boolean => NO_SPACE.test(message)
@@ -49,7 +51,7 @@ export const noSpaceIn = (text: string): string | undefined => NO_SPACE.exec(tex
 
 /** Whether an error of Node says that a disk, or a quota, is full. */
 export const isNoSpace = (error: unknown): boolean =>
-  ["ENOSPC", "EDQUOT"].includes(String(Reflect.get(Object(error), "code")))
+  Reflect.get(Object(error), "code") === "ENOSPC" || isOverQuota(error)
 
 /** The kind of data that could not be written. */
 export type Written = "database" | "files" | "mail"

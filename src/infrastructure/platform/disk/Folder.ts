@@ -1,5 +1,6 @@
 import { execFileSync } from "node:child_process"
 import * as fs from "node:fs"
+import { constants } from "node:os"
 import * as path from "node:path"
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -9,14 +10,17 @@ const REASONS: Readonly<Record<string, string>> = {
   ENOENT: "its file system does not permit files or folders there",
   ENOTDIR: "a part of the path is a file",
   EEXIST: "it is a file",
-  ENOSPC: "no space left on its disk",
-  EDQUOT: "the disk quota is used up"
+  ENOSPC: "no space left on its disk"
 }
 
 const codeOf = (error: unknown): unknown => Reflect.get(Object(error), "code")
 
+/** Whether an error of Node says that a disk quota is used up. Node has no code for this error. */
+export const isOverQuota = (error: unknown): boolean => Reflect.get(Object(error), "errno") === -constants.errno.EDQUOT
+
 /** Returns in a few words why an operation on a folder failed. */
 export const reasonOf = (error: unknown): string => {
+  if (isOverQuota(error)) return "the disk quota is used up"
   const code = codeOf(error)
   return (typeof code === "string" ? REASONS[code] : undefined) ??
     (error instanceof Error ? error.message : String(error))
