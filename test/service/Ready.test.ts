@@ -3,11 +3,14 @@ import { Config } from "#infrastructure/platform/Config"
 import * as DiskSpace from "#infrastructure/platform/disk/DiskSpace"
 import { metricsText } from "#infrastructure/platform/Metrics"
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
+import { Clock, Context, Deferred, Effect, Fiber, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { once } from "node:events"
+import { mkdirSync, rmSync } from "node:fs"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
+import * as path from "node:path"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { freshDatabase, layerPgliteEmpty, type TestDatabase } from "../support/Databases.ts"
 import { chanceFor, eventually } from "../support/Eventually.ts"
@@ -139,33 +142,39 @@ describe("readiness", () => {
       )
     }).pipe(Effect.scoped))
 
-  it.live("says that DATA_DIR has no space left, with the bytes, as long as that is so; and shows the free bytes", () =>
+  it.live("says that DATA_DIR cannot be read, as long as that is so", () =>
     Effect.gen(function*() {
-      let free = 32_000_000
-      const folder = tmpdir()
-      const { context, url } = yield* serviceAlone(layerPgliteEmpty, { DATA_DIR: folder, SHARED_DIR: folder })
+      const folder = path.join(tmpdir(), `parley-away-${process.pid}`)
+      const { context, url } = yield* serviceAlone(layerPgliteEmpty, { DATA_DIR: folder })
+      const clock = yield* TestClock.make()
       yield* Layer.build(DiskSpace.layer).pipe(
         Effect.provideContext(context),
-        Effect.provide(Config.layerTest({ DATA_DIR: folder, SHARED_DIR: folder })),
-        Effect.provideService(DiskSpace.FreeDisk, () => free)
+        Effect.provide(Config.layerTest({ DATA_DIR: folder })),
+        Effect.provideService(Clock.Clock, clock)
       )
-      const ready = Effect.promise(async () => {
+      const ready = async () => {
         const response = await fetch(`${url}/v1/ready`)
         const body = await response.json() as { readonly details?: { readonly reason: string } }
         return [response.status, body.details?.reason]
-      })
-      assert.deepStrictEqual(yield* ready, [200, undefined])
-      free = 123_456
-      assert.deepStrictEqual(yield* ready, [
-        503,
-        `The database cannot write: no space left on ${folder} (0.1 MB free). Free some space.`
-      ])
-      free = Infinity
-      assert.deepStrictEqual(yield* ready, [200, undefined])
-      const shown = (name: string) => metric(metricsText(), "disk_free_bytes", { folder: name })
-      yield* Effect.promise(() =>
-        eventually("the measured bytes", () => shown("DATA_DIR") > 0 && shown("SHARED_DIR") > 0 || undefined)
-      )
+      }
+      const after = (status: number) =>
+        Effect.promise(() =>
+          eventually(`an answer ${status}`, async () => {
+            const answer = await ready()
+            return answer[0] === status ? answer : undefined
+          })
+        )
+      const away = `DATA_DIR cannot be read: ENOENT: no such file or directory, statfs '${folder}'. Check its disk.`
+      assert.deepStrictEqual(yield* after(503), [503, away])
+      // What else asks for its free bytes does not fail for that.
+      assert.strictEqual(DiskSpace.noSpaceLeftOn(folder, DiskSpace.freeBytes(folder)), `no space left on ${folder}`)
+      mkdirSync(folder)
+      yield* Effect.addFinalizer(() => Effect.sync(() => rmSync(folder, { recursive: true, force: true })))
+      yield* clock.adjust("10 seconds")
+      assert.deepStrictEqual(yield* after(200), [200, undefined])
+      rmSync(folder, { recursive: true })
+      yield* clock.adjust("10 seconds")
+      assert.deepStrictEqual(yield* after(503), [503, away])
     }).pipe(Effect.scoped))
 
   it.live("says that the database is away where nothing listens, or what listens does not answer", () =>

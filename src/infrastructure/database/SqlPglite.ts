@@ -61,7 +61,8 @@ class PgliteConnection extends PgConnection {
     const now = yield* Clock.currentTimeMillis
     const last = this.#failed
     const isFull = last !== undefined && noSpace(last.error) !== undefined
-    const hasGained = isFull && this.#free() >= last.free + LOG_FILE_BYTES
+    // Both are Infinity if nobody knows how much is free.
+    const hasGained = isFull && this.#free() > last.free + LOG_FILE_BYTES
     if (
       last !== undefined && !hasGained && now < last.at + (isFull ? FULL_RECOVERY_INTERVAL_MS : RECOVERY_INTERVAL_MS)
     ) {

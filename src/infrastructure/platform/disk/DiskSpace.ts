@@ -18,8 +18,17 @@ interface Sizes {
 /** Returns the free bytes, or Infinity if the file system reports no size. */
 const bytesOf = ({ bavail, blocks, bsize }: Sizes): number => blocks === 0 ? Infinity : bavail * bsize
 
-/** Returns the free bytes on the disk of a folder. Returns Infinity if the file system reports no size. */
-export const freeBytes = (folder: string): number => bytesOf(statfsSync(folder))
+/**
+ * Returns the free bytes on the disk of a folder. Returns Infinity if the file system reports no size, or cannot be
+ * read: nobody knows then that it is full.
+ */
+export const freeBytes = (folder: string): number => {
+  try {
+    return bytesOf(statfsSync(folder))
+  } catch {
+    return Infinity
+  }
+}
 
 /** The function `freeBytes`, which tests can replace. It returns Infinity if no folder is given. */
 export const FreeDisk = Context.Reference<(folder: string | undefined) => number>(
@@ -33,9 +42,9 @@ export const FreeDisk = Context.Reference<(folder: string | undefined) => number
 const megabytes = (bytes: number): string =>
   `${bytes < 10_000_000 ? (bytes / 1e6).toFixed(1) : Math.floor(bytes / 1e6)} MB`
 
-/** Returns a text that says that a folder has no space left, and how much is free. */
+/** Returns a text that says that a folder has no space left, and how much is free if that is known. */
 export const noSpaceLeftOn = (folder: string, free: number): string =>
-  `no space left on ${folder} (${megabytes(free)} free)`
+  `no space left on ${folder}${Number.isFinite(free) ? ` (${megabytes(free)} free)` : ""}`
 
 // The C library of PGlite, which is also that of Alpine Linux, says "Quota exceeded" without "Disk".
 const NO_SPACE = /(?:no space left on|quota exceeded)[^\n]*/i
@@ -105,8 +114,8 @@ const STALE_MS = 60_000
 
 /**
  * Measures the free space of DATA_DIR and SHARED_DIR, and reports this node as not ready while its database has no
- * space. A lack of space in SHARED_DIR never does this, because all nodes share that folder, and messages need no
- * files.
+ * space, or is in a folder that cannot be read. SHARED_DIR never makes a node not ready, because all nodes share that
+ * folder, and messages need no files.
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { DATABASE_URL, DATA_DIR, SHARED_DIR } = yield* Config
@@ -115,6 +124,13 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const freeDisk = yield* FreeDisk
   const now = monotonicMillis(yield* Clock.Clock)
   const dataDir = path.resolve(DATA_DIR)
+  /** Why a folder could not be measured the last time. */
+  const unreadable = new Map<string, string>()
+  readiness.check(() => {
+    if (DATABASE_URL !== undefined) return undefined
+    const why = unreadable.get(dataDir)
+    return why === undefined ? undefined : `DATA_DIR cannot be read: ${why}. Check its disk.`
+  })
   readiness.check(() => {
     const free = DATABASE_URL === undefined ? freeDisk(dataDir) : Infinity
     const why = free < LEAST_FREE_BYTES ? noSpaceLeftOn(dataDir, free) : fullDisk.recent(now())
@@ -127,14 +143,18 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
       measured !== undefined && now() - measured.at < STALE_MS ? measured.free : undefined
     )
     // `statfs` runs in another thread, because a network file system may hang.
-    yield* Effect.tryPromise(() => statfs(folder)).pipe(
-      Effect.tap((sizes) =>
-        Effect.sync(() => {
+    yield* Effect.tryPromise({
+      try: () => statfs(folder),
+      catch: (error) => error instanceof Error ? error.message : String(error)
+    }).pipe(
+      Effect.match({
+        onFailure: (why) => void unreadable.set(folder, why),
+        onSuccess: (sizes) => {
           const free = bytesOf(sizes)
           measured = Number.isFinite(free) ? { free, at: now() } : undefined
-        })
-      ),
-      Effect.ignore,
+          unreadable.delete(folder)
+        }
+      }),
       Effect.repeat(Schedule.spaced("10 seconds")),
       Effect.forkScoped
     )
