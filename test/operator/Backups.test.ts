@@ -1,9 +1,13 @@
 import { BackupNames } from "#domain/archives/BackupStore"
 import { backupStore } from "#domain/archives/BackupStoreLive"
 import { placeIn } from "#domain/archives/BackupStoreS3"
+import { layerPglite } from "#infrastructure/database/SqlPglite"
 import { Config } from "#infrastructure/platform/Config"
+import { FreeDisk } from "#infrastructure/platform/disk/DiskSpace"
+import { AuditLog } from "#interfaces/operator/AuditLog"
+import { Backups } from "#interfaces/operator/Backups"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Layer } from "effect"
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
@@ -13,6 +17,7 @@ import { eventually } from "../support/Eventually.ts"
 import { metricOf } from "../support/Metrics.ts"
 import { Operating } from "../support/Operating.ts"
 import { makeDataDir, newAgent, type Server, startServer } from "../support/Server.ts"
+import { missingForDisks, SmallDisk } from "../support/SmallDisk.ts"
 
 const names = new BackupNames("0123abcd")
 const AT = Date.parse("2026-11-28T03:30:07.250Z")
@@ -88,6 +93,72 @@ describe("the place of backups", () => {
       const store = yield* backupStore(config, place, names)
       assert.match((yield* Effect.flip(store.list)).message, /^There is no folder/)
     }))
+})
+
+type Note = AuditLog["Service"]["note"]
+
+const noting = (noted: Array<string>): Note => ({ action, detail }) =>
+  Effect.sync(() => void noted.push(`${action} ${detail}`))
+
+/** Makes a backup of a small database on the disk of the tests, without a server. */
+const makeOne = Effect.fnUntraced(function*(target: string, note: Note, free: () => number = () => Infinity) {
+  const dataDir = yield* Effect.acquireRelease(
+    Effect.promise(makeDataDir),
+    (made) => Effect.promise(() => rm(made, { recursive: true, force: true }))
+  )
+  return yield* Effect.flatMap(Backups, ({ make }) => make(target, "nina")).pipe(
+    Effect.provide(
+      Backups.layer.pipe(Layer.provide([
+        Layer.mock(AuditLog)({ note }),
+        Config.layerTest({ DATA_DIR: dataDir }),
+        Layer.succeed(FreeDisk, free),
+        layerPglite({ dataDir })
+      ]))
+    )
+  )
+}, Effect.scoped)
+
+describe("a backup by an operator", () => {
+  let folder: string
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "parley-backups-"))
+  })
+  afterAll(() => rm(folder, { recursive: true, force: true }))
+
+  it.live("is not begun if the database could crash, because its own disk has no room for a checkpoint", () =>
+    Effect.gen(function*() {
+      const noted: Array<string> = []
+      const file = join(folder, "full.tar")
+      const refused = yield* Effect.flip(makeOne(file, noting(noted), () => 31_000_000))
+      const why = "The disk of DATA_DIR has 31 MB free, and a backup of a running server needs 32 MB there. " +
+        "Free some space, or stop the server and copy DATA_DIR."
+      assert.strictEqual(refused.message, why)
+      assert.deepStrictEqual(noted, [`refused backup ${file}: ${why}`])
+      assert.deepStrictEqual(readdirSync(folder), [])
+    }))
+
+  it.live.skipIf(missingForDisks !== "")(
+    `is not begun on a disk that has no room for it${missingForDisks}`,
+    () =>
+      Effect.gen(function*() {
+        const disk = yield* Effect.acquireRelease(
+          Effect.sync(() => new SmallDisk(200)),
+          (disk) => Effect.sync(() => disk.unmount())
+        )
+        const noted: Array<string> = []
+        const refused = yield* Effect.flip(makeOne(join(disk.folder, "small.tar"), ({ action, detail }) =>
+          Effect.sync(() =>
+            void noted.push(`${action} ${detail}`)
+          )))
+        const why = refused.message
+        assert.match(why, /^The disk of .* has \d+ MB free, and a backup needs \d+ MB\.$/)
+        assert.deepStrictEqual(noted, [
+          `begin backup ${join(disk.folder, "small.tar")}`,
+          `refused backup ${join(disk.folder, "small.tar")}: ${why}`
+        ])
+        assert.deepStrictEqual(readdirSync(disk.folder), [])
+      }).pipe(Effect.scoped)
+  )
 })
 
 describe("a server with BACKUP_EVERY", () => {

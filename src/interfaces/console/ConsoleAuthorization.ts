@@ -5,7 +5,7 @@ import { bearerOf } from "#infrastructure/wire/Bearer"
 import { lowerCase } from "#infrastructure/wire/Text"
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { Forbidden, NotFound, RateLimited, Unavailable } from "#infrastructure/wire/WireError"
-import { AuditLog, withoutAddresses } from "#interfaces/operator/AuditLog"
+import { AuditLog, loggedInstead, withoutAddresses } from "#interfaces/operator/AuditLog"
 import { type Access, ConsoleAccess, isByProxy, namedOf } from "#interfaces/operator/ConsoleAccess"
 import { Role } from "#interfaces/operator/ConsoleAccessRepo"
 import { Cause, Context, Effect, Layer, Result } from "effect"
@@ -139,17 +139,12 @@ export class ConsoleAuthorization
             const noted = (action: string, url: string | null) => {
               const detail = local === null ? url : url === null ? COMMAND_LINE : `${COMMAND_LINE} ${url}`
               const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
-              // Operators must be able to find out why a database accepts no writes. In that case, log the audit row
-              // instead.
               return Effect.catch(
                 Effect.timeout(
                   Effect.catchDefect(audit.note(note), Effect.fail),
                   looks ? LOOK_TIMEOUT : CHANGE_TIMEOUT
                 ),
-                (error) =>
-                  Effect.logWarning("A call by an operator could not be written into the audit log", error).pipe(
-                    Effect.annotateLogs(note)
-                  )
+                loggedInstead(note)
               )
             }
             if (!mayCall(operator.role, endpoint)) {

@@ -55,6 +55,15 @@ export const withoutAddresses = (url: string): string =>
   url.replace(/[^/?&=]+/g, (part) => ADDRESS.test(part) ? MASKED : part).replace(/([?&]email=)[^&]*/g, `$1${MASKED}`)
 
 /**
+ * Logs a note that could not be written into the audit log. Operators must be able to find out why a database accepts no
+ * writes, and what they do must stand somewhere.
+ */
+export const loggedInstead = (note: AuditNote) => (error: unknown): Effect.Effect<void> =>
+  Effect.logWarning("An action of an operator could not be written into the audit log", error).pipe(
+    Effect.annotateLogs({ ...note })
+  )
+
+/**
  * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction, by the
  * statement of the change itself (for suspensions, in `EnforcementRepo`) or by `note`. `ConsoleAuthorization` writes
  * the rows of reads. An erasure masks the agent's address in rows that contain it

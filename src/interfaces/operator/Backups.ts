@@ -5,7 +5,9 @@ import { backupStore } from "#domain/archives/BackupStoreLive"
 import { type Batch, job } from "#infrastructure/cluster/Job"
 import { Database, type OnlineBackup } from "#infrastructure/database/Sql"
 import { folderOf } from "#infrastructure/files/Blobs"
+import { unlessMissing } from "#infrastructure/files/Missing"
 import { Config } from "#infrastructure/platform/Config"
+import { FreeDisk, LEAST_FREE_BYTES } from "#infrastructure/platform/disk/DiskSpace"
 import { backupAge, backupInterval, backupsMade } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import type { Unavailable } from "#infrastructure/wire/WireError"
@@ -14,7 +16,7 @@ import { spawn } from "node:child_process"
 import { randomBytes } from "node:crypto"
 import { mkdir, readFile, rm, statfs, writeFile } from "node:fs/promises"
 import * as path from "node:path"
-import { AuditLog, withoutAddresses } from "./AuditLog.ts"
+import { AuditLog, type AuditNote, loggedInstead, withoutAddresses } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 
 /** How many UTF-16 units of a backup's detail the audit log stores. */
@@ -116,6 +118,7 @@ export class Backups extends Context.Service<Backups, {
       const config = yield* Config
       const database = yield* Database
       const clock = yield* Clock.Clock
+      const freeDisk = yield* FreeDisk
       const { BACKUP_EVERY: everyHours, BACKUP_KEEP: keep, BACKUP_TO: place } = config
 
       const schema = Effect.map(
@@ -125,8 +128,25 @@ export class Backups extends Context.Service<Backups, {
       /** The folder of the file store, unless the files are in another store. */
       const store = config.S3_BUCKET === undefined && config.SHARED_DIR === undefined ? folderOf(config) : undefined
 
-      const noted = (operator: string, action: string, detail: string) =>
-        audit.note({ operator, action, handle: null, detail: withoutAddresses(detail).slice(0, DETAIL_LENGTH) })
+      const noteOf = (operator: string, action: string, detail: string): AuditNote => ({
+        operator,
+        action,
+        handle: null,
+        detail: withoutAddresses(detail).slice(0, DETAIL_LENGTH)
+      })
+      const noteEnd = (operator: string, action: string, detail: string) => {
+        const note = noteOf(operator, action, detail)
+        return Effect.catch(audit.note(note), loggedInstead(note))
+      }
+      /** Fails if a backup could crash the database, because the checkpoint at its beginning does not fit on the disk. */
+      const canBegin = Effect.suspend(() => {
+        const free = freeDisk(database.backup?.folder)
+        return free >= LEAST_FREE_BYTES ? Effect.void : new BackupRefused({
+          message: `The disk of DATA_DIR has ${megabytes(free)} free, and a backup of a running server needs ${
+            megabytes(LEAST_FREE_BYTES)
+          } there. Free some space, or stop the server and copy DATA_DIR.`
+        })
+      })
       /**
        * Writes into the audit log that a backup begins, and how it ended. The first row is part of the backup; the second
        * one is written after its end.
@@ -136,17 +156,35 @@ export class Backups extends Context.Service<Backups, {
         target: string,
         making: Effect.Effect<BackedUp, E>
       ) =>
-        Effect.andThen(
-          noted(operator, "begin backup", target),
-          Effect.onExit(making, (exit) =>
-            Effect.catch(
-              Exit.isSuccess(exit)
-                ? noted(operator, "backup", `${target}: ${exit.value.bytes} bytes`)
-                : noted(operator, "refused backup", `${target}: ${whyOf(exit.cause)}`),
-              (error) =>
-                Effect.logWarning(`The outcome of the backup ${target} could not be written into the audit log`, error)
-            ))
+        canBegin.pipe(
+          Effect.andThen(audit.note(noteOf(operator, "begin backup", target))),
+          Effect.andThen(making),
+          Effect.onExit((exit) =>
+            Exit.isSuccess(exit)
+              ? noteEnd(operator, "backup", `${target}: ${exit.value.bytes} bytes`)
+              : noteEnd(operator, "refused backup", `${target}: ${whyOf(exit.cause)}`)
+          )
         )
+      /**
+       * Fails before anything is written if the disk at `target` has no room for a backup and, if it is checked there,
+       * for its database.
+       */
+      const hasRoom = Effect.fnUntraced(function*(database: OnlineBackup, target: string, isChecked: boolean) {
+        const folder = path.dirname(path.resolve(target))
+        const sizes = yield* io(() => unlessMissing(statfs(folder)))
+        if (sizes === undefined || sizes.blocks === 0) return
+        const free = sizes.bavail * sizes.bsize
+        const whole = yield* bytesOfBackup({ database, store })
+        const unpacked = isChecked ? yield* bytesOfBackup({ database, store: undefined }) : 0
+        const needed = whole + unpacked + SPARE_BYTES
+        if (free < needed) {
+          return yield* new BackupRefused({
+            message: `The disk of ${folder} has ${megabytes(free)} free, and a backup${
+              isChecked ? " with its check" : ""
+            } needs ${megabytes(needed)}.`
+          })
+        }
+      })
       const backUpTo = (target: string, online: OnlineBackup) =>
         Effect.flatMap(schema, (schema) => backUp({ target, database: online, schema, store }))
 
@@ -160,7 +198,8 @@ export class Backups extends Context.Service<Backups, {
               "The database is PostgreSQL: back it up with pg_dump while the servers run, and then the file store with its own tools (docs/operations.md)."
           })
         }
-        return yield* recorded(operator, target, backUpTo(target, database.backup)).pipe(
+        const making = Effect.andThen(hasRoom(database.backup, target, false), backUpTo(target, database.backup))
+        return yield* recorded(operator, target, making).pipe(
           Effect.catchTag("BackupRefused", ({ message }) => Effect.fail(new Conflict({ message }))),
           Effect.catchTag("SqlError", Effect.die)
         )
@@ -188,28 +227,13 @@ export class Backups extends Context.Service<Backups, {
       const isDue = (now: number): boolean =>
         newest === undefined || now - newest >= everyHours * HOUR_MS || newest - now > HOUR_MS
 
-      /** Fails before anything is written if the disk at `staged` has no room for a backup and its database. */
-      const hasRoom = Effect.fnUntraced(function*(database: OnlineBackup, staged: string) {
-        const whole = yield* bytesOfBackup({ database, store })
-        const unpacked = yield* bytesOfBackup({ database, store: undefined })
-        const { bavail, bsize } = yield* io(() => statfs(path.dirname(staged)))
-        const needed = whole + unpacked + SPARE_BYTES
-        if (bavail * bsize < needed) {
-          return yield* new BackupRefused({
-            message: `the disk of ${path.dirname(staged)} has ${
-              megabytes(bavail * bsize)
-            } free, and a backup with its check needs ${megabytes(needed)}`
-          })
-        }
-      })
-
       const makeNext = Effect.fnUntraced(function*(online: OnlineBackup, now: number) {
         const name = names.at(now)
         const shown = `${place.replace(/\/+$/, "")}/${name}`
         const making = Effect.gen(function*() {
           const staged = yield* kept.stage(name)
           return yield* Effect.gen(function*() {
-            yield* hasRoom(online, staged)
+            yield* hasRoom(online, staged, true)
             const made = yield* backUpTo(staged, online)
             yield* checkBackup(staged)
             yield* kept.keep(name)
