@@ -228,11 +228,19 @@ describe("DataDir", () => {
         const refused = yield* Effect.flip(take(empty))
         assert.match(refused.message, asName)
         assert.deepStrictEqual(fs.readdirSync(empty), [], "nothing is left there")
+        assert.isUndefined(foreignTo(path.join(empty, "new", "data"), 0), "a checkout that a container has mounted")
         // The folder of a volume may belong to root, and its database to the server's user.
         const used = yield* temporary
         fs.mkdirSync(path.join(used, "database"))
         fs.chownSync(path.join(used, "database"), uid, uid)
         assert.match((yield* Effect.flip(take(used))).message, asName)
+        // Nor is a folder created below it, however far.
+        const below = path.join(used, "new", "data")
+        const unmade = yield* Effect.flip(take(below))
+        assert.match(unmade.message, asName)
+        assert.include(unmade.message, `DATA_DIR ${below} cannot be used: database in ${used} belongs to "${name}"`)
+        assert.isUndefined(foreignTo(below, uid))
+        assert.deepStrictEqual(fs.readdirSync(used), ["database"], "nothing is left there")
         assert.include(foreignTo(empty, 0) ?? "", `it belongs to "${name}"`)
         assert.isUndefined(foreignTo(empty, uid))
         // What root has left behind in the folder of the server's user.

@@ -55,16 +55,16 @@ export class DataDir extends Context.Service<DataDir, {
       DataDir,
       Effect.gen(function*() {
         const absolute = path.resolve(folder)
+        const refuseIf = (reason: string | undefined) =>
+          reason === undefined
+            ? Effect.void
+            : new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason })
+        if (!fs.existsSync(absolute)) yield* refuseIf(foreignTo(absolute, process.geteuid?.() ?? 0))
         yield* Effect.try({
           try: () => prepare(absolute, 0o700),
           catch: (error) =>
             new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason: closedTo(absolute) ?? reasonOf(error) })
-        }).pipe(Effect.flatMap((self) => {
-          const reason = foreignTo(absolute, self)
-          return reason === undefined
-            ? Effect.void
-            : new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason })
-        }))
+        }).pipe(Effect.flatMap((self) => refuseIf(foreignTo(absolute, self))))
         const has = (name: string): boolean => fs.existsSync(path.join(absolute, name))
         // The last step of a restoration moves the database into DATA_DIR. Without this check, the server would create
         // an empty database.

@@ -80,30 +80,38 @@ const quoted = (uid: number): string => {
   return name === undefined ? `the user with the id ${uid}` : `"${name}"`
 }
 
+/** Returns the folder, or the nearest folder above it that exists. */
+const existing = (folder: string): string =>
+  statOf(folder) !== undefined || path.dirname(folder) === folder ? folder : existing(path.dirname(folder))
+
 /** The entries of DATA_DIR that the database and its lock depend on. */
 const VITAL = ["database", "lock"]
 
 /**
  * Returns a sentence that says why a user must not write into the DATA_DIR of a server, or undefined if the user may.
  * `self` is the user who owns the files that this process creates there. A server cannot read files that another user,
- * such as root, leaves in its folder.
+ * such as root, leaves in its folder. A folder that does not exist yet must not be created in the DATA_DIR of another
+ * user.
  */
 export const foreignTo = (folder: string, self: number): string | undefined => {
-  const owner = statOf(folder)?.uid
+  const nearest = existing(folder)
+  const owner = statOf(nearest)?.uid
   for (const name of VITAL) {
-    const found = statOf(path.join(folder, name))?.uid
+    const found = statOf(path.join(nearest, name))?.uid
     if (found === undefined || found === self) continue
+    const place = nearest === folder ? "it" : nearest
     return found === 0 && owner === self
-      ? `${name} in it belongs to ${quoted(0)}, who has run a command there: give it back with chown -R ${
+      ? `${name} in ${place} belongs to ${quoted(0)}, who has run a command there: give it back with chown -R ${
         nameOf(self) ?? self
-      } ${folder}`
-      : `${name} in it belongs to ${quoted(found)}, who could not read the files that ${quoted(self)} creates: ${
+      } ${nearest}`
+      : `${name} in ${place} belongs to ${quoted(found)}, who could not read the files that ${quoted(self)} creates: ${
         becoming(found)
       }`
   }
   // Users other than root may have been given access to a folder without owning it, for example by the group of a
-  // Kubernetes volume.
-  return self === 0 && owner !== undefined && owner !== 0
+  // Kubernetes volume. Root may create a folder in that of another user, for example in a checkout that a container has
+  // mounted.
+  return self === 0 && nearest === folder && owner !== undefined && owner !== 0
     ? `it belongs to ${quoted(owner)}, who could not read the files that ${quoted(0)} creates: ${becoming(owner)}`
     : undefined
 }
