@@ -36,6 +36,30 @@ it("every block of shell commands is one that a shell can read", () => {
   assert.strictEqual(said, `${blocks.length} read\n`)
 })
 
+it("the URL for a restored PostgreSQL differs from the server's in the name of the database alone", () => {
+  const line = blocksOf("docs/operations.md").flatMap(({ text }) => text.split("\n")).find((line) =>
+    line.startsWith("NEW=")
+  )
+  for (
+    const [url, restored] of [
+      ["postgres://parley@localhost/parley", "postgres://parley@localhost/parley_restored"],
+      ["postgresql://a:p%2Fw@[::1]:5432/parley", "postgresql://a:p%2Fw@[::1]:5432/parley_restored"],
+      [
+        "postgres://parley@db/parley?sslmode=verify-full&sslrootcert=/etc/ssl/ca.pem",
+        "postgres://parley@db/parley_restored?sslmode=verify-full&sslrootcert=/etc/ssl/ca.pem"
+      ],
+      ["postgresql:///parley?host=/var/run/postgresql", "postgresql:///parley_restored?host=/var/run/postgresql"],
+      ["postgres://parley@db?sslrootcert=/ca.pem", "postgres://parley@db/parley_restored?sslrootcert=/ca.pem"]
+    ] as const
+  ) {
+    const { stdout } = spawnSync("sh", ["-euc", `${line}\nprintf '%s' "$NEW"`], {
+      encoding: "utf8",
+      env: { ...process.env, DATABASE_URL: url }
+    })
+    assert.strictEqual(stdout, restored)
+  }
+})
+
 /** The package that `npm pack` makes. */
 const PACKED = "parley-0.2.0.tgz"
 
