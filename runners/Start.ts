@@ -45,16 +45,35 @@ const adminCommand = ({ DATABASE_URL, DATA_DIR }: Settings, command: string): st
   return typed(`${folder}parley admin ${command}`)
 }
 
+type Rules = Pick<Settings, "REGISTRATION" | "REGISTRATION_DOMAINS">
+
+/** Explains how an agent registers by e-mail. Returns nothing if not everybody may register. */
+export const registration = (
+  { REGISTRATION, REGISTRATION_DOMAINS: [domain = "example.com"] }: Rules,
+  url: string
+): ReadonlyArray<string> =>
+  REGISTRATION !== "open" ? [] : [
+    "",
+    "or register one by an e-mail address:",
+    "",
+    `  curl -s ${url}/v1/register -d '{"email":"ada@${domain}","handle":"ada"}'`
+  ]
+
+/** Says where the codes are that the server sends by e-mail. `outbox` is the folder of e-mails, if there is no SMTP. */
+export const codes = ({ REGISTRATION }: Rules, outbox: string | undefined): string => {
+  const which = REGISTRATION === "closed" ? "Codes for new keys" : "Codes of registrations"
+  return outbox === undefined
+    ? `${which} come by mail.`
+    : `${which} are shown here, and the mails with them are files in ${outbox}`
+}
+
 /** Explains how to create agents, for a server without agents. */
 const invitation = (config: Settings, url: string): ReadonlyArray<string> => [
   "",
   "There is no agent yet. Create two in another terminal, ready to use:",
   "",
   `  ${adminCommand(config, "agents create ada bob")}`,
-  "",
-  "or register one by an e-mail address:",
-  "",
-  `  curl -s ${url}/v1/register -d '{"email":"ada@example.com","handle":"ada"}'`
+  ...registration(config, url)
 ]
 
 const welcome = (config: Settings, url: string) =>
@@ -65,7 +84,9 @@ const welcome = (config: Settings, url: string) =>
       Effect.map((found) => found.length === 0),
       Effect.orElseSucceed(() => false)
     )
-    const outbox = resolve(config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox"))
+    const outbox = config.SMTP_URL === undefined
+      ? resolve(config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox"))
+      : undefined
     return [
       "",
       `Parley ${VERSION} listens on ${url}`,
@@ -75,9 +96,7 @@ const welcome = (config: Settings, url: string) =>
       } prints`,
       ...isEmpty ? invitation(config, url) : [],
       "",
-      config.SMTP_URL === undefined
-        ? `Codes of registrations are shown here, and the mails with them are files in ${outbox}`
-        : "Codes of registrations come by mail.",
+      codes(config, outbox),
       "Stop with Ctrl-C.",
       ""
     ].join("\n")
