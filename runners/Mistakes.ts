@@ -19,8 +19,8 @@ const onlyOne = (last: string, commands: ReadonlyArray<CommandPath>): CommandPat
 
 /**
  * Guesses the intended command if `word` is not a subcommand of `parent`. The guess is a subcommand of `parent` with a
- * similar name, or the only command elsewhere with the same or a similar name. Then follows the words after `word` as
- * long as they name subcommands.
+ * similar name, or the only command with the same or a similar name. Commands elsewhere are considered only if none is
+ * below `parent`. Then follows the words after `word` as long as they name subcommands.
  */
 export const meantCommand = (
   parent: CommandPath,
@@ -28,10 +28,16 @@ export const meantCommand = (
   commands: ReadonlyArray<CommandPath>
 ): CommandPath | undefined => {
   const sibling = similar(word, childrenOf(parent, commands))
+  const namedAmong = (some: ReadonlyArray<CommandPath>): string | undefined => {
+    const names = [...new Set(some.map((path) => path.at(-1) ?? ""))]
+    return names.includes(word) ? word : similar(word, names)
+  }
   const elsewhere = () => {
-    const names = [...new Set(commands.map((path) => path.at(-1) ?? ""))]
-    const name = names.includes(word) ? word : similar(word, names)
-    return name === undefined ? undefined : onlyOne(name, commands)
+    const below = commands.filter((path) => isBelow(parent, path))
+    const near = namedAmong(below)
+    if (near !== undefined) return onlyOne(near, below)
+    const far = namedAmong(commands)
+    return far === undefined ? undefined : onlyOne(far, commands)
   }
   let found = sibling === undefined ? elsewhere() : [...parent, sibling]
   for (const next of rest) {

@@ -12,7 +12,7 @@ import { commands } from "../../runners/Commands.ts"
 import { fold } from "../../runners/Fold.ts"
 import { meantCommand } from "../../runners/Mistakes.ts"
 import { groupsOf } from "../../runners/SettingGroups.ts"
-import { typedAt } from "../../runners/Typed.ts"
+import { SCRIPTS, typedAt } from "../../runners/Typed.ts"
 import { parleyHere } from "../support/Admin.ts"
 
 /** The parts of a help text by their headings. */
@@ -58,7 +58,8 @@ it("the help of every command has the same parts in the same order, one sentence
 it("the help shows commands as they are typed where it was started", async () => {
   const folder = await mkdtemp(join(tmpdir(), "parley-typed-"))
   try {
-    const checkout = { folder: "/srv/checkout", program: "/srv/checkout/runners/parley.js", script: undefined }
+    const path = `/usr/bin:${folder}/node_modules/.bin`
+    const checkout = { folder: "/srv/checkout", program: "/srv/checkout/runners/parley.js", script: undefined, path }
     const byNpm = typedAt({ ...checkout, script: "exec node --max-semi-space-size=16 runners/parley.js start" })
     assert.strictEqual(byNpm("parley start"), "npm start")
     assert.strictEqual(
@@ -77,10 +78,33 @@ it("the help shows commands as they are typed where it was started", async () =>
     assert.strictEqual(byNode("parley <subcommand> [flags]"), "node runners/parley.js <subcommand> [flags]")
     assert.strictEqual(byNode("parley admin config"), "node runners/parley.js admin config")
     const program = join(folder, "node_modules/.bin/parley")
-    assert.strictEqual(typedAt({ folder, program, script: "parley" })("parley admin config"), "parley admin config")
     await mkdir(join(folder, "node_modules/.bin"), { recursive: true })
     await writeFile(program, "")
-    assert.strictEqual(typedAt({ folder, program, script: "parley" })("parley admin config"), "npx parley admin config")
+    assert.strictEqual(
+      typedAt({ folder, program, script: "parley", path })("parley admin config"),
+      "npx parley admin config"
+    )
+    // package.json has no script for this one, and the shell's Node may be too old.
+    await writeFile(join(folder, "node_modules/.bin/node"), "")
+    const started = {
+      folder,
+      program: join(folder, "runners/parley.js"),
+      script: "exec node runners/parley.js admin",
+      path
+    }
+    assert.strictEqual(
+      typedAt(started)("parley config show"),
+      "node_modules/.bin/node runners/parley.js config show"
+    )
+    // After npx with the file of a package, whose folder of programs only npx has in its PATH.
+    const byNpx = { folder: "/srv/elsewhere", program, script: "parley start", path }
+    assert.strictEqual(typedAt(byNpx)("DATA_DIR=/d parley admin config"), `DATA_DIR=/d ${program} admin config`)
+    assert.strictEqual(
+      typedAt({ ...byNpx, program: "/home/it's me/parley" })("parley start"),
+      "'/home/it'\\''s me/parley' start"
+    )
+    await writeFile(join(folder, "parley"), "")
+    assert.strictEqual(typedAt({ ...byNpx, path: `/usr/bin:${folder}` })("parley admin config"), "parley admin config")
 
     const help = await parleyHere({}, ["admin", "agents", "create", "--help"], { typed: byNpm })
     assert.include(help.stdout, "\n  npm run admin -- agents create scout planner\n")
@@ -93,6 +117,16 @@ it("the help shows commands as they are typed where it was started", async () =>
   } finally {
     await rm(folder, { recursive: true })
   }
+})
+
+it("the subcommands with a script are those of package.json", async () => {
+  const { scripts } = JSON.parse(await readFile(new URL("../../package.json", import.meta.url), "utf8")) as {
+    readonly scripts: Readonly<Record<string, string>>
+  }
+  const named = Object.entries(scripts).flatMap(([name, text]) =>
+    text.endsWith(`runners/parley.js ${name}`) ? [name] : []
+  )
+  assert.sameMembers(named, [...SCRIPTS])
 })
 
 it("a mistake in a command line is one line on standard error that names what is meant, if that is clear, and the help", async () => {
@@ -142,6 +176,8 @@ it("a wrong word means the subcommand with a similar name, or the only command e
       ["admin", "agent", "admin agents"],
       ["admin", "sessions", "admin console sessions"],
       ["admin", "start", "start"],
+      ["admin", "show nina", "admin agents show"],
+      ["config", "suspend", "admin agents suspend"],
       ["admin agents", "creat", "admin agents create"],
       ["admin agents", "sus ada", "admin agents suspend"],
       ["admin limits", "get", undefined],
