@@ -105,7 +105,7 @@ describe("the journal", () => {
       const path = join(folder, "journal")
       writeFileSync(path, "")
       chmodSync(path, 0o644)
-      yield* prepare({ root: folder, journal: path, lock: "", home: "", work: "", logs: "" })
+      yield* prepare(folder)
       const { close, journal } = yield* opened(path)
       yield* journal.arrived([arrival(1)], 0)
       assert.strictEqual(statSync(folder).mode & 0o777, 0o700)

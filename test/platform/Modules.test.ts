@@ -183,7 +183,7 @@ const interfaces = {
  */
 const clients = {
   /** The connector: starts a program when mail arrives for an agent. */
-  connect: ["wire"]
+  connect: ["wire", "platform"]
 }
 
 const ROOT = join(import.meta.dirname, "../..")

@@ -2,15 +2,15 @@ import { Clock, Console, Effect, Layer } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { spawn } from "node:child_process"
 import { existsSync } from "node:fs"
-import { mkdir, rm, writeFile } from "node:fs/promises"
+import { rm } from "node:fs/promises"
 import { homedir } from "node:os"
-import { dirname, join, resolve } from "node:path"
+import { join, resolve } from "node:path"
 import { connect as connectAgent } from "./Connector.ts"
 import { dryRun as dryRunServices } from "./DryRun.ts"
 import { Journal } from "./Journal.ts"
 import { ParleyApi } from "./ParleyApi.ts"
 import { ParleySocket } from "./ParleySocket.ts"
-import { lock, placesOf, prepare } from "./Places.ts"
+import { lock, placesOf, prepare, writePrivately } from "./Places.ts"
 import { type Adapter, ADAPTER_NAMES, adapterOf } from "./programs/Adapters.ts"
 import { environmentOf, Runs } from "./programs/Runs.ts"
 import { RunLog } from "./RunLog.ts"
@@ -70,7 +70,7 @@ const serve = Effect.fnUntraced(function*(settings: Settings, dryRun: boolean) {
     const silent = { ...adapter, reading: "text" } as const
     return yield* Effect.raceFirst(Effect.scoped(connectAgent(settings, silent)), asked).pipe(Effect.provide(services))
   }
-  yield* prepare(places)
+  yield* prepare(places.root)
   yield* lock(places, settings.handle)
   const services = Layer.mergeAll(
     server,
@@ -195,7 +195,7 @@ const signIn = Command.make(
         message: `${adapter.name} has no command to sign in. Write its key under "env" in connect.json`
       })
     const { home } = placesOf(process.env, settings.handle)
-    yield* Effect.promise(() => mkdir(home, { recursive: true, mode: 0o700 }))
+    yield* prepare(home)
     const env = environmentOf({ adapter, home, env: settings.env }, process.env)
     yield* inherit(program, args, { cwd: home, env: { ...definedOf(["TERM", "DISPLAY", "WAYLAND_DISPLAY"]), ...env } })
   })
@@ -232,10 +232,7 @@ const install = Command.make(
     yield* adapterFor(settings)
     const unit = unitOf(settings)
     const path = join(homedir(), unit.file)
-    yield* Effect.promise(async () => {
-      await mkdir(dirname(path), { recursive: true })
-      await writeFile(path, unit.text, { mode: 0o600 })
-    })
+    yield* writePrivately(path, unit.text)
     yield* Console.log(`${path} written, with the PATH of this shell`)
     yield* carryOut(unit.install)
   })

@@ -1,5 +1,6 @@
+import { makeFolder, reasonOf } from "#infrastructure/platform/disk/Folder"
 import { Effect } from "effect"
-import { chmodSync, mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
+import { chmodSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs"
 import { homedir } from "node:os"
 import { dirname, join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
@@ -38,14 +39,21 @@ export const placesOf = (env: Environment, handle: string): Places => {
   }
 }
 
+/** Runs operations on a folder or a file. A failure names it and says why it cannot be used. */
+const using = (path: string, run: () => void): Effect.Effect<void, SettingsInvalid> =>
+  Effect.try({
+    try: run,
+    catch: (error) => new SettingsInvalid({ message: `${path} cannot be used: ${reasonOf(error)}` })
+  })
+
 /**
- * Creates the folder of an agent's connector, readable only for the user. Also removes the access of other users if the
+ * Creates a folder of an agent's connector, readable only for the user. Also removes the access of other users if the
  * folder already exists.
  */
-export const prepare = ({ root }: Places): Effect.Effect<void> =>
-  Effect.sync(() => {
-    mkdirSync(root, { recursive: true, mode: 0o700 })
-    if ((statSync(root).mode & 0o077) !== 0) chmodSync(root, 0o700)
+export const prepare = (folder: string): Effect.Effect<void, SettingsInvalid> =>
+  using(folder, () => {
+    makeFolder(folder, 0o700)
+    if ((statSync(folder).mode & 0o077) !== 0) chmodSync(folder, 0o700)
   })
 
 const SQLITE_BUSY = 5
@@ -99,10 +107,16 @@ export const readSettings = (path: string): Effect.Effect<string | undefined, Se
       )
   ))
 
-/** Writes connect.json atomically. Only the user can read the file. */
-export const writeSettings = (path: string, value: unknown): Effect.Effect<void> =>
-  Effect.sync(() => {
-    mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
-    writeFileSync(`${path}.new`, `${JSON.stringify(value, null, 2)}\n`, { mode: 0o600 })
-    renameSync(`${path}.new`, path)
-  })
+/** Writes a file atomically, and creates its folder. Only the user can read the file. */
+export const writePrivately = (path: string, text: string): Effect.Effect<void, SettingsInvalid> =>
+  Effect.andThen(
+    using(dirname(path), () => makeFolder(dirname(path), 0o700)),
+    using(path, () => {
+      writeFileSync(`${path}.new`, text, { mode: 0o600 })
+      renameSync(`${path}.new`, path)
+    })
+  )
+
+/** Writes connect.json. */
+export const writeSettings = (path: string, value: unknown): Effect.Effect<void, SettingsInvalid> =>
+  writePrivately(path, `${JSON.stringify(value, null, 2)}\n`)
