@@ -9,6 +9,7 @@ import {
   rmSync,
   statSync,
   symlinkSync,
+  utimesSync,
   writeFileSync
 } from "node:fs"
 import { tmpdir } from "node:os"
@@ -57,6 +58,21 @@ it("the URL for a restored PostgreSQL differs from the server's in the name of t
       env: { ...process.env, DATABASE_URL: url }
     })
     assert.strictEqual(stdout, restored)
+  }
+})
+
+it("the nightly backup of systemd removes old backups, and what interrupted ones have left, but nothing else", () => {
+  const unit = readFileSync(join(ROOT, "deploy/systemd/parley-backup.service"), "utf8")
+  const [, find = ""] = /^ExecStartPost=(.*)$/m.exec(unit) ?? []
+  const folder = mkdtempSync(join(tmpdir(), "parley-nightly-"))
+  try {
+    const old = ["parley-2026-11-01-030000.tar", "parley-2026-11-02-030000.tar.unfinished", "notes.txt"]
+    for (const name of [...old, "parley-2026-11-28-030000.tar"]) writeFileSync(join(folder, name), "")
+    for (const name of old) utimesSync(join(folder, name), 0, 0)
+    spawnSync("sh", ["-euc", find.replace("/var/backups/parley", folder)])
+    assert.deepStrictEqual(readdirSync(folder).sort(), ["notes.txt", "parley-2026-11-28-030000.tar"])
+  } finally {
+    rmSync(folder, { recursive: true })
   }
 })
 
