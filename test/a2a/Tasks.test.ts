@@ -1,13 +1,16 @@
 import { Accounts } from "#domain/agents/Accounts"
 import { Deletions } from "#domain/agents/Deletions"
 import { Conversations } from "#domain/conversations/Conversations"
+import { Deliveries } from "#domain/deliveries/Deliveries"
 import { DirectFeed } from "#domain/direct/DirectFeed"
 import { PostSources } from "#domain/webhooks/PostSources"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { type Post, WebhookClient } from "#domain/webhooks/WebhookClient"
 import { Webhooks } from "#domain/webhooks/Webhooks"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { Database } from "#infrastructure/database/Sql"
 import { NameLookup } from "#infrastructure/http/PrivateAddressGuard"
+import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import { PushConfigsRepo } from "#interfaces/a2a/PushConfigsRepo"
 import { asOf, type Change, LOG, type Task } from "#interfaces/a2a/Task"
@@ -379,6 +382,85 @@ layer(layerModules(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and wh
         assert.deepStrictEqual([page.length, total], [10, 5_000 - 6])
         assert.isAtMost(Math.max(...returned), 11)
       }).pipe(Effect.provide(process))
+    }))
+
+  it.effect("a list compares open tasks with their deliveries only after a delivery to the called agent", () =>
+    Effect.gen(function*() {
+      const { a, b, id, side } = yield* world
+      yield* newTask(a, b)
+      const compared: Array<string> = []
+      const database = yield* Database
+      const counting = Database.of({
+        ...database,
+        prepared: <Row extends object>(name: string, text: string) => {
+          const run = database.prepared<Row>(name, text)
+          return (params: ReadonlyArray<unknown>) =>
+            Effect.tap(
+              run(params),
+              () => Effect.sync(() => void (name === "undelivered_a2a_tasks" && compared.push(name)))
+            )
+        }
+      })
+      const repo = TasksRepo.layer.pipe(Layer.provide(Layer.succeed(Database, counting)))
+      yield* Effect.gen(function*() {
+        const tasks = yield* Tasks
+        const states = Effect.map(
+          tasks.list(side, { state: null, since: null }, null, 10),
+          (listed) => listed.tasks.map(({ state }) => state)
+        )
+        assert.deepStrictEqual([yield* states, yield* states], [["SUBMITTED", "SUBMITTED"], ["SUBMITTED", "SUBMITTED"]])
+        yield* say(b, a, { a2a: { task_id: id, state: "INPUT_REQUIRED" } })
+        assert.sameMembers([...(yield* states)], ["SUBMITTED", "INPUT_REQUIRED"])
+        assert.lengthOf(compared, 1)
+        yield* (yield* Deliveries).closeAll(b.id, 1)
+        assert.sameMembers([...(yield* states)], ["WORKING", "INPUT_REQUIRED"])
+        yield* say(a, b, { a2a: { task_id: id } })
+        assert.sameMembers([...(yield* states)], ["WORKING", "SUBMITTED"])
+        yield* (yield* Deliveries).closeAll(b.id, 2)
+        assert.sameMembers([...(yield* states)], ["WORKING", "WORKING"])
+        assert.lengthOf(compared, 3)
+      }).pipe(Effect.provide(Layer.fresh(Tasks.layer.pipe(Layer.provide(repo)))))
+    }))
+
+  it.effect("every read that derives tasks waits for a slot of its caller, and the job that posts changes does not", () =>
+    Effect.gen(function*() {
+      const { HTTP_LARGE_READS: slots } = yield* Config
+      const reads = yield* LargeReads
+      const tasks = yield* Tasks
+      const { a, b, id, side, url } = yield* world
+      const other = yield* world
+      const config = configOf(url)
+      assert.strictEqual((yield* tasks.find(side, id))?.state, "SUBMITTED")
+      const all = Effect.forEach(
+        Array.from({ length: slots }),
+        () => reads.during(a.id, { usual: 1, max: 1, bytes: 1 }, Effect.never),
+        { concurrency: "unbounded" }
+      )
+      const taken = yield* Effect.forkChild(all)
+      const time = yield* Effect.forkChild(
+        Effect.forever(Effect.andThen(TestClock.adjust(1_000), Effect.promise(breath)))
+      )
+      const refused = <A, E extends { readonly _tag: string }, R>(read: Effect.Effect<A, E, R>) =>
+        Effect.map(Effect.flip(read), ({ _tag }) => _tag)
+      yield* Effect.yieldNow
+      // A task that is up to date is read without a slot.
+      assert.strictEqual((yield* tasks.find(side, id))?.state, "SUBMITTED")
+      yield* say(b, a, { a2a: { task_id: id, state: "WORKING" } })
+      assert.deepStrictEqual(
+        yield* Effect.all([
+          refused(tasks.find(side, id)),
+          refused(tasks.list(side, { state: null, since: null }, null, 1)),
+          refused(tasks.cancel(side, id)),
+          refused((yield* TaskPushes).put(side, id, config))
+        ], { concurrency: "unbounded" }),
+        ["RateLimited", "RateLimited", "RateLimited", "RateLimited"]
+      )
+      assert.strictEqual((yield* tasks.find(other.side, other.id))?.state, "SUBMITTED")
+      yield* tasks.renew(side, id)
+      assert.strictEqual((yield* tasks.find(side, id))?.state, "WORKING")
+      yield* Fiber.interrupt(time)
+      yield* Fiber.interrupt(taken)
+      assert.lengthOf((yield* tasks.list(side, { state: null, since: null }, null, 1)).tasks, 1)
     }))
 })
 

@@ -43,7 +43,7 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   a2a_conversations: [["conversation_id"]],
   message_words: [["words"], ["conversation_id", "seq"], ["conversation_id"]],
   message_word_ranges: [["conversation_id"]],
-  a2a_tasks: [["id"], ["conversation_id"]],
+  a2a_tasks: [["id"], ["conversation_id"], ["messageId"]],
   a2a_push_configs: [["task_id"], ["webhook_id"], ["counts_for"]]
 }
 
@@ -82,4 +82,6 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
       const answers = found.get(name)?.filter(({ index }) => index === "messages_by_answered") ?? []
       assert.deepStrictEqual(answers.map(({ condition }) => /substring/.test(condition)), [true], name)
     }
+    // By another index, each unknown reply_to would read the logs of all open tasks of the conversation.
+    assert.deepStrictEqual(found.get("open_a2a_tasks_with")?.map(({ index }) => index), ["a2a_tasks_by_message"])
   }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

@@ -7,6 +7,8 @@ import { getOf, type Latencies, postOf, sendingFor, upgradeOf } from "../../test
 /** The unread messages of the agent that floods, and the length of their texts. */
 const UNREAD = 730
 const TEXT = "x".repeat(30_000)
+/** The open tasks of the agent that floods, with an agent that is not there. */
+const TASKS = 5_000
 /** How long each window is, in milliseconds. */
 const WINDOW_MS = 3_000
 /**
@@ -307,6 +309,71 @@ describe("others' sends beside a flood", () => {
       atOnce: 5,
       bytes: () => getOf(`/v1/messages/${sent.message.conversation_id}?thread=${sent.message.id}&limit=1`, mallory.key),
       has: /The root\./
+    })
+  })
+
+  describe("tasks", () => {
+    let dave: TestAgent
+    let task = ""
+
+    const a2a = (method: string, params: object) =>
+      postOf(`/a2a/${dave.handle}`, { jsonrpc: "2.0", id: 1, method, params }, mallory.key)
+        .replace("\r\n", "\r\nA2A-Version: 1.0\r\n")
+
+    beforeAll(async () => {
+      dave = await newAgent(server, "dave")
+      await mallory.client.sendMessage({ to: dave.handle, content: { text: "A first word." } })
+      await dave.client.sendMessage({ to: mallory.handle, content: { text: "Go on." } })
+      const make = async (i: number) => {
+        const response = await fetch(`${server.url}/a2a/${dave.handle}/message:send`, {
+          method: "POST",
+          headers: {
+            authorization: `Bearer ${mallory.key}`,
+            "content-type": "application/json",
+            "A2A-Version": "1.0"
+          },
+          body: JSON.stringify({
+            message: { messageId: `task-${i}`, role: "ROLE_USER", parts: [{ text: "Do it." }] },
+            configuration: { returnImmediately: true }
+          })
+        })
+        assert.strictEqual(response.status, 200)
+        return ((await response.json()) as { readonly task: { readonly id: string } }).task.id
+      }
+      for (let made = 0; made < TASKS; made += 10) {
+        ;[task = ""] = await Promise.all(Array.from({ length: 10 }, (_, i) => make(made + i)))
+      }
+      // The first list derives all tasks from their messages.
+      const listed = await fetch(`${server.url}/a2a/${dave.handle}/tasks?pageSize=1`, {
+        headers: { authorization: `Bearer ${mallory.key}`, "A2A-Version": "1.0" }
+      })
+      assert.strictEqual(((await listed.json()) as { readonly totalSize: number }).totalSize, TASKS)
+    }, 300_000)
+
+    it("ListTasks", () =>
+      measure({
+        ...agent,
+        name: `ListTasks, one of ${TASKS.toLocaleString("en")} open tasks`,
+        atOnce: 16,
+        bytes: () => a2a("ListTasks", { pageSize: 1 }),
+        has: /TASK_STATE_SUBMITTED/
+      }))
+
+    it("a configuration of a task, beside messages that answer unknown messages", async () => {
+      for (let i = 0; i < 90; i++) {
+        await dave.client.sendMessage({
+          to: mallory.handle,
+          content: { text: "An answer." },
+          metadata: { reply_to: `msg_x${i}` }
+        })
+      }
+      await measure({
+        ...agent,
+        name: "ListTaskPushNotificationConfigs, 90 unknown reply_to",
+        atOnce: 16,
+        bytes: () => a2a("ListTaskPushNotificationConfigs", { taskId: task }),
+        has: /"configs":\[\]/
+      })
     })
   })
 

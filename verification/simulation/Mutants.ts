@@ -120,7 +120,7 @@ export const tasks = {
     open_a2a_tasks: (text) => replacing(text, "ORDER BY seq LIMIT w.most", "ORDER BY seq DESC LIMIT w.most")
   },
   /** A reply to a later message of a task is not recognized as being about the task. */
-  firstMessagesAlone: { open_a2a_tasks_with: (text) => replacing(text, "t.open", "false") },
+  firstMessagesAlone: { open_a2a_tasks_with: (text) => replacing(text, "WHERE open AND", "WHERE false AND") },
   /** The delivery of a message to the called agent is not noticed. */
   deliveriesUnseen: { feed_progress: (text) => replacing(text, "e.delivered_at\n", "NULL::bigint AS delivered_at\n") }
 } satisfies Readonly<Record<string, Mutant["statements"]>>

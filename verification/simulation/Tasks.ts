@@ -1,3 +1,4 @@
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import type { TaskState } from "#interfaces/a2a/Task"
 import { Tasks } from "#interfaces/a2a/Tasks"
 import { Context, Effect, Layer } from "effect"
@@ -85,6 +86,10 @@ export const calledBy = ({ caller, letter }: ModelTask): number => otherOf(lette
 
 /** The services of two nodes for tasks, which share only the database. */
 export const makeNodes = Effect.gen(function*() {
-  const node = Effect.map(Layer.build(Layer.fresh(Tasks.layer)), (context) => Context.get(context, Tasks))
+  // The pauses between large reads are not simulated, because a stall of this process would make an agent wait for the
+  // test clock, which stands still.
+  const reads = LargeReads.of({ ...yield* LargeReads, during: (_agent, _size, effect) => effect })
+  const layer = Layer.fresh(Tasks.layer.pipe(Layer.provide(Layer.succeed(LargeReads, reads))))
+  const node = Effect.map(Layer.build(layer), (context) => Context.get(context, Tasks))
   return [yield* node, yield* node] as const
 })

@@ -154,50 +154,38 @@ export const makeOperations = Effect.gen(function*() {
     getTask: Effect.fn("A2a.getTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const historyLength = yield* parsed(() => historyOf(params))
       const id = yield* parsed(() => idOf(params))
-      // Read the task inside the slot for large reads, because a task that is not up to date is first derived from its
-      // messages.
-      const read = Effect.flatMap(taskOf(call, id), ({ task }) => view.task(task, { historyLength, artifacts: true }))
-      return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), read)
+      const { task } = yield* taskOf(call, id)
+      const shown = view.task(task, { historyLength, artifacts: true })
+      return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), shown)
     }),
     listTasks: (call: Call, params: Json): Effect.Effect<object, Failure> => listed(call, params),
     cancelTask: Effect.fn("A2a.cancelTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const id = yield* parsed(() => idOf(params))
-      return yield* reads.ofAgent(
-        call.caller.id,
-        messagesOf(1, LOG),
-        Effect.gen(function*() {
-          const { side, task } = yield* taskOf(call, id)
-          const outcome = yield* tasks.cancel(side, task.id)
-          if (outcome === undefined) return yield* Effect.fail(taskNotFound())
-          if (outcome._tag === "Ended" && outcome.task.state !== "CANCELED") {
-            return yield* Effect.fail(
-              new A2aFailure("TASK_NOT_CANCELABLE", "The task has ended already.", {
-                state: `TASK_STATE_${outcome.task.state}`
-              })
-            )
-          }
-          return yield* view.task(outcome.task, everything)
-        })
-      )
+      const { side, task } = yield* taskOf(call, id)
+      const outcome = yield* tasks.cancel(side, task.id)
+      if (outcome === undefined) return yield* Effect.fail(taskNotFound())
+      if (outcome._tag === "Ended" && outcome.task.state !== "CANCELED") {
+        return yield* Effect.fail(
+          new A2aFailure("TASK_NOT_CANCELABLE", "The task has ended already.", {
+            state: `TASK_STATE_${outcome.task.state}`
+          })
+        )
+      }
+      return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), view.task(outcome.task, everything))
     }),
     subscribeToTask: Effect.fn("A2a.subscribeToTask")(
       function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
         const id = yield* parsed(() => idOf(params))
-        return yield* reads.during(
-          call.caller.id,
-          messagesOf(1, LOG),
-          Effect.gen(function*() {
-            const { side, task } = yield* taskOf(call, id)
-            if (isFinal(task.state)) {
-              return yield* Effect.fail(
-                new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: read it with GetTask.", {
-                  state: `TASK_STATE_${task.state}`
-                })
-              )
-            }
-            return { side, task, first: { task: yield* view.task(task, everything) } }
-          })
-        )
+        const { side, task } = yield* taskOf(call, id)
+        if (isFinal(task.state)) {
+          return yield* Effect.fail(
+            new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: read it with GetTask.", {
+              state: `TASK_STATE_${task.state}`
+            })
+          )
+        }
+        const shown = view.task(task, everything)
+        return { side, task, first: { task: yield* reads.during(call.caller.id, messagesOf(1, LOG), shown) } }
       }
     ),
     createPushConfig: configs.create,

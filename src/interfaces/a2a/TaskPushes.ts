@@ -10,7 +10,7 @@ import { type Batch, job } from "#infrastructure/cluster/Job"
 import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { Limits } from "#infrastructure/rates/Limits"
-import { type Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
+import { type RateLimited, type Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Data, Effect, Layer } from "effect"
 import { type PushConfig, TooManyPushConfigs, TooManyPushConfigsOfAgent } from "./PushConfig.ts"
 import { PushConfigsRepo } from "./PushConfigsRepo.ts"
@@ -51,7 +51,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     side: Side,
     taskId: string,
     config: PushConfig
-  ) => Effect.Effect<Task | undefined, TooManyPushConfigs | TooManyPushConfigsOfAgent | Unauthorized | Unavailable>
+  ) => Effect.Effect<
+    Task | undefined,
+    TooManyPushConfigs | TooManyPushConfigsOfAgent | RateLimited | Unauthorized | Unavailable
+  >
   /** Refuses a configuration beyond the limit of the caller or of this task. `taskId` is undefined for a new task. */
   readonly checkRoom: (
     callerId: string,
@@ -226,7 +229,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
           }
           yield* Effect.forEach(moved.values(), ({ lastSeq, task }) =>
             Effect.andThen(
-              tasks.find(task, task.id),
+              tasks.renew(task, task.id),
               Effect.sync(() => {
                 if (seen.size >= MAX_CACHED) seen.clear()
                 seen.set(task.conversationId, lastSeq)

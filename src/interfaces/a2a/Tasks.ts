@@ -4,9 +4,10 @@ import type { StoredMessage } from "#domain/messages/Message"
 import { WebhookActors } from "#domain/webhooks/WebhookActors"
 import { Webhooks } from "#domain/webhooks/Webhooks"
 import type { Batch } from "#infrastructure/cluster/Job"
+import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { Database } from "#infrastructure/database/Sql"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
-import { Unavailable } from "#infrastructure/wire/WireError"
+import { type RateLimited, Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Data, Effect, Layer } from "effect"
 import { PushConfigsRepo } from "./PushConfigsRepo.ts"
 import {
@@ -39,6 +40,8 @@ const PAGE_SIZE = 200
 const WORTH_A_WRITE = 100
 const MAX_TRIES = 20
 const BATCH_SIZE = 200
+/** The memory for the tasks that a page of messages may change. A log of 201 changes takes up to 22 kB. */
+const DERIVED: LargeAnswer = { usual: PAGE_SIZE, max: PAGE_SIZE, bytes: 22_000 }
 const MAX_CACHED = 50_000
 /**
  * How long a node remembers that a conversation is followed, in milliseconds. The time is much shorter than IDLE_MS, so
@@ -58,6 +61,9 @@ class Overtaken extends Data.TaggedError("Overtaken")<{}> {}
  * starts again. A cancellation is not a message. It is decided while the conversation is locked, between its newest
  * message and the next one, so that every node sees the same outcome. The time at which the caller's newest message of
  * a task was delivered comes from the message's envelope.
+ *
+ * A read that has to take messages or deliveries into account runs in a slot of its caller (`LargeReads`), so do not
+ * call it inside a slot. `renew` needs no slot.
  */
 export class Tasks extends Context.Service<Tasks, {
   /**
@@ -66,7 +72,9 @@ export class Tasks extends Context.Service<Tasks, {
    */
   readonly begin: (conversationId: string) => Effect.Effect<void, Unavailable>
   /** The current task; undefined if this caller has no such task with this agent. */
-  readonly find: (side: Side, id: string) => Effect.Effect<Task | undefined, Unavailable>
+  readonly find: (side: Side, id: string) => Effect.Effect<Task | undefined, RateLimited | Unavailable>
+  /** Brings a task up to date without a slot, for a job that limits how many tasks it reads at once. */
+  readonly renew: (side: Side, id: string) => Effect.Effect<void, Unavailable>
   /**
    * Does what `find` does and also returns the conversation's version. While that version is current, the task has not
    * changed.
@@ -74,21 +82,24 @@ export class Tasks extends Context.Service<Tasks, {
   readonly standing: (
     side: Side,
     id: string
-  ) => Effect.Effect<{ readonly task: Task; readonly version: number } | undefined, Unavailable>
+  ) => Effect.Effect<{ readonly task: Task; readonly version: number } | undefined, RateLimited | Unavailable>
   /** The current tasks of one caller with one agent, the last updated first, and how many tasks match in all. */
   readonly list: (
     side: Side,
     filter: Pick<TaskFilter, "state" | "since">,
     after: { readonly at: number; readonly id: string } | null,
     limit: number
-  ) => Effect.Effect<{ readonly tasks: ReadonlyArray<Task>; readonly total: number }, Unavailable>
+  ) => Effect.Effect<{ readonly tasks: ReadonlyArray<Task>; readonly total: number }, RateLimited | Unavailable>
   /**
    * Cancels a task. The outcome is `Ended` if the task had ended before. Returns undefined if there is no such task.
    */
   readonly cancel: (
     side: Side,
     id: string
-  ) => Effect.Effect<{ readonly _tag: "Canceled" | "Ended"; readonly task: Task } | undefined, Unavailable>
+  ) => Effect.Effect<
+    { readonly _tag: "Canceled" | "Ended"; readonly task: Task } | undefined,
+    RateLimited | Unavailable
+  >
   /** The messages of one conversation with these seqs. Leaves out messages that no longer exist. */
   readonly messages: (
     conversationId: string,
@@ -108,6 +119,7 @@ export class Tasks extends Context.Service<Tasks, {
       const agents = yield* Agents
       const clock = yield* Clock.Clock
       const feed = yield* DirectFeed
+      const reads = yield* LargeReads
       const repo = yield* TasksRepo
       const actors = yield* WebhookActors
       const pushConfigs = yield* PushConfigsRepo
@@ -117,6 +129,11 @@ export class Tasks extends Context.Service<Tasks, {
       const monotonic = monotonicMillis(clock)
       /** The monotonic time until which each conversation is certainly followed. Until then, `begin` need not write. */
       const begun = new Map<string, number>()
+      /**
+       * For a conversation and its called agent, how many messages had been delivered to the agent when all its tasks in
+       * the conversation were last compared with their deliveries. No task needs a comparison before this number grows.
+       */
+      const compared = new Map<string, number>()
 
       /**
        * The messages that have not been taken into account yet. While no task is open, skips to the next message that
@@ -220,9 +237,7 @@ export class Tasks extends Context.Service<Tasks, {
           : { head, task }
       })
 
-      const find = Effect.fnUntraced(function*(side: Side, id: string) {
-        const same = yield* unchanged(side, id)
-        if (same !== undefined) return same
+      const derive = Effect.fnUntraced(function*(side: Side, id: string) {
         const { callerId, conversationId } = side
         for (let tries = 0; tries < MAX_TRIES; tries++) {
           const head = yield* advance(side)
@@ -240,12 +255,23 @@ export class Tasks extends Context.Service<Tasks, {
         return yield* new Unavailable()
       })
 
+      const inSlot = <A>({ callerId }: Side, read: Effect.Effect<A, Unavailable>) =>
+        reads.during(callerId, DERIVED, read)
+
+      const find = Effect.fnUntraced(function*(side: Side, id: string) {
+        return (yield* unchanged(side, id)) ?? (yield* inSlot(side, derive(side, id)))
+      })
+
       /** Brings all tasks of one caller with one agent up to date with their messages and deliveries. */
       const refresh = Effect.fnUntraced(function*(side: Side) {
         const { conversationId, recipientId } = side
+        const key = `${conversationId} ${recipientId}`
+        // Read this number first, so that the comparison includes all deliveries that it counts.
+        const delivered = yield* repo.delivered(recipientId)
+        let head = yield* advance(side)
+        if (compared.get(key) === delivered) return
         let above = 0
         for (let tries = 0; tries < MAX_TRIES;) {
-          const head = yield* advance(side)
           if (head === undefined) return
           const slice = yield* repo.undelivered(conversationId, recipientId, above, PAGE_SIZE)
           const progress = yield* feed.progress(slice.map(({ newest: seq }) => ({ conversationId, recipientId, seq })))
@@ -258,15 +284,31 @@ export class Tasks extends Context.Service<Tasks, {
             const delivered = decideDelivered(task, deliveredAt.get(task.id) ?? 0)
             return delivered === undefined ? [] : [{ task: delivered, before: task.changes }]
           })
-          if (changed.length > 0 && (yield* store(conversationId, head, head.through, changed)) === undefined) {
-            tries++
-            continue
+          if (changed.length > 0) {
+            const stored: Head | undefined = yield* store(conversationId, head, head.through, changed)
+            head = stored ?? (yield* advance(side))
+            if (stored === undefined) {
+              tries++
+              continue
+            }
           }
-          if (slice.length < PAGE_SIZE) return
+          if (slice.length < PAGE_SIZE) {
+            if (compared.size >= MAX_CACHED) compared.clear()
+            compared.set(key, delivered)
+            return
+          }
           above = slice.at(-1)!.seq
         }
         return yield* new Unavailable()
       })
+
+      const list = Effect.fnUntraced(
+        function*(side: Side, filter: TaskFilter, after: Parameters<typeof repo.list>[1], limit: number) {
+          yield* refresh(side)
+          const tasks = yield* repo.list(filter, after, limit)
+          return { tasks, total: yield* repo.count(filter) }
+        }
+      )
 
       const cancelOnce = Effect.fnUntraced(function*(side: Side, id: string) {
         const found = yield* find(side, id)
@@ -310,11 +352,10 @@ export class Tasks extends Context.Service<Tasks, {
         standing: Effect.fn("Tasks.standing")((side, id) =>
           Effect.map(find(side, id), (found) => found && { task: found.task, version: found.head.version })
         ),
-        list: Effect.fn("Tasks.list")(function*(side, { since, state }, after, limit) {
-          yield* refresh(side)
-          const filter = { conversationId: side.conversationId, callerId: side.callerId, state, since }
-          const tasks = yield* repo.list(filter, after, limit)
-          return { tasks, total: yield* repo.count(filter) }
+        renew: Effect.fn("Tasks.renew")((side, id) => Effect.asVoid(derive(side, id))),
+        list: Effect.fn("Tasks.list")((side, { since, state }, after, limit) => {
+          const { callerId, conversationId } = side
+          return inSlot(side, list(side, { conversationId, callerId, state, since }, after, limit))
         }),
         cancel: Effect.fn("Tasks.cancel")((side, id) =>
           cancelOnce(side, id).pipe(

@@ -64,11 +64,21 @@ JOIN LATERAL (
 ) t ON true
 ORDER BY seq`
 
+/**
+ * Finds the tasks by the index of the ids in the logs of all conversations. OFFSET 0 keeps the planner from reading all
+ * open tasks of the conversation instead. A message is in the log of at most one task.
+ */
 const OPEN_WITH = `
-SELECT t.* FROM a2a_tasks t
-WHERE t.conversation_id = $1 AND t.open
-  AND EXISTS (SELECT FROM unnest($2::text[]) AS w(id) WHERE position('"messageId":"' || w.id || '"' IN t.log) > 0)
+SELECT t.*
+FROM (
+  SELECT * FROM a2a_tasks
+  WHERE open AND jsonb_path_query_array(log::jsonb, '$[*].messageId') ?| $2::text[]
+  OFFSET 0
+) t
+WHERE t.conversation_id = $1
 ORDER BY t.seq`
+
+const DELIVERED = `SELECT last_no - undelivered AS delivered FROM inboxes WHERE agent_id = $1`
 
 const UNDELIVERED = `
 SELECT id, seq, (log::json -> -1 ->> 'seq')::bigint AS newest FROM a2a_tasks
@@ -195,11 +205,13 @@ export class TasksRepo extends Context.Service<TasksRepo, {
   readonly head: (conversationId: string) => Effect.Effect<Head & { readonly open: boolean } | undefined, Unavailable>
   /** The wanted open tasks of a conversation, oldest first. */
   readonly open: (conversationId: string, wanted: Wanted) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
-  /** The open tasks whose log contains one of these messages. Reads all open tasks of the conversation. */
+  /** The open tasks of the conversation whose log contains one of these messages. */
   readonly openWith: (
     conversationId: string,
     messageIds: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<Task>, Unavailable>
+  /** How many messages have been delivered to an agent, in all its conversations. The number never decreases. */
+  readonly delivered: (agentId: string) => Effect.Effect<number, Unavailable>
   /** A slice of the SUBMITTED tasks of a called agent in a conversation, ordered by seq. */
   readonly undelivered: (
     conversationId: string,
@@ -270,6 +282,7 @@ export class TasksRepo extends Context.Service<TasksRepo, {
       const head = database.prepared<{ through_seq: number; version: number; open: boolean }>("a2a_head", HEAD)
       const open = database.prepared<TaskColumns>("open_a2a_tasks", OPEN)
       const openWith = database.prepared<TaskColumns>("open_a2a_tasks_with", OPEN_WITH)
+      const delivered = database.prepared<{ delivered: number }>("delivered_to_a2a", DELIVERED)
       const undelivered = database.prepared<Undelivered>("undelivered_a2a_tasks", UNDELIVERED)
       const begin = database.prepared("begin_a2a_tasks", BEGIN)
       const advance = database.prepared<{ webhooks: ReadonlyArray<string> }>("advance_a2a_tasks", ADVANCE)
@@ -308,6 +321,7 @@ export class TasksRepo extends Context.Service<TasksRepo, {
           ),
         openWith: (conversationId, messageIds) =>
           Effect.map(openWith([conversationId, messageIds]), (rows) => rows.map(toTask)),
+        delivered: (agentId) => Effect.map(delivered([agentId]), ([row]) => row?.delivered ?? 0),
         undelivered: (conversationId, recipientId, above, limit) =>
           undelivered([conversationId, recipientId, above, limit]),
         begin: (conversationId, after, at) => Effect.asVoid(begin([conversationId, after, at])),
