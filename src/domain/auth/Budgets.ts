@@ -63,6 +63,10 @@ export class Budgets extends Context.Service<Budgets, {
   readonly unauthorized: (
     request: HttpServerRequest.HttpServerRequest
   ) => Effect.Effect<never, Unauthorized | RateLimited>
+  /** Counts a socket of an agent once its key is checked. */
+  readonly socketOfAgent: (agentId: string) => Effect.Effect<RateState, RateLimited>
+  /** Counts a socket with a dead key against the key of its IP address. */
+  readonly socketOfAddress: (address: string) => Effect.Effect<RateState, RateLimited>
   /** Counts a request for a file of the server's own pages. A page loads many such files. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
   /** Counts a request to a `Probe`, unless it comes from one of PROBE_ADDRESSES. */
@@ -130,6 +134,8 @@ export class Budgets extends Context.Service<Budgets, {
                 })
               )
           ),
+        socketOfAgent: (agentId) => limits.take(perAgent, agentId),
+        socketOfAddress: (address) => limits.take(perAddress, address),
         ofAsset: (request) => limits.take(assets, keyOf(request)),
         ofProbe: (request) =>
           Effect.suspend(() =>

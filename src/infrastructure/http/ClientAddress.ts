@@ -1,5 +1,6 @@
 import { Option } from "effect"
 import type { HttpServerRequest } from "effect/http"
+import type { IncomingMessage } from "node:http"
 import { BlockList, isIP, isIPv6 } from "node:net"
 
 /**
@@ -23,6 +24,12 @@ export const clientAddress = (
 /** The address of an HTTP request's client; `proxies` is TRUST_PROXY. */
 export const addressOf = (request: HttpServerRequest.HttpServerRequest, proxies: number): string =>
   clientAddress(Option.getOrUndefined(request.remoteAddress), request.headers["x-forwarded-for"], proxies)
+
+/** The address of the client of an upgrade; `proxies` is TRUST_PROXY. */
+export const upgradeAddress = ({ headers, socket }: IncomingMessage, proxies: number): string => {
+  const forwardedFor = headers["x-forwarded-for"]
+  return clientAddress(socket.remoteAddress, forwardedFor === undefined ? undefined : String(forwardedFor), proxies)
+}
 
 /**
  * Whether a request comes from one of these addresses: the other side of the connection, and also the client, if a proxy

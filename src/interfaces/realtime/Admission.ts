@@ -1,6 +1,7 @@
 import type { Agent } from "#domain/agents/Agent"
 import type { CloseReason } from "#domain/agents/Sessions"
 import type { Auth } from "#domain/auth/Auth"
+import type { Budgets } from "#domain/auth/Budgets"
 import { SUSPENDED } from "#domain/enforcement/Enforcement"
 import type { Presences } from "#domain/presence/Presences"
 import type { LiveAgents } from "#domain/push/LiveAgents"
@@ -28,6 +29,10 @@ const MAX_LEFT = 10_000
 const TOO_MANY: CloseReason = { code: 1013, text: "too many sockets of this agent" }
 /** The key of a socket could not be checked. */
 export const UNCHECKED: CloseReason = { code: 1013, text: "the key could not be checked: try again" }
+/** The request budget of the agent, or for a dead key that of the IP address, is used up. */
+const TOO_OFTEN: CloseReason = { code: 1013, text: "too many requests within a minute: try again later" }
+/** Why a socket is closed whose HELLO has a key that was not accepted. */
+const CLOSED_BY = { RateLimited: TOO_OFTEN, Unauthorized: badKey, Unavailable: UNCHECKED } as const
 /** The first frame of a socket is not a HELLO. */
 export const NO_HELLO: CloseReason = { code: 1008, text: "the first frame must be a HELLO with an api_key" }
 
@@ -37,6 +42,7 @@ const decodeCapabilities = Schema.decodeUnknownOption(Schema.Array(Schema.String
 
 export interface AdmissionDependencies {
   readonly auth: Auth["Service"]
+  readonly budgets: Budgets["Service"]
   readonly clock: Clock.Clock
   readonly liveAgents: LiveAgents["Service"]
   readonly presences: Presences["Service"]
@@ -55,25 +61,43 @@ export interface AdmissionDependencies {
  * (wire.md E.1).
  */
 export const makeAdmission = (deps: AdmissionDependencies) => {
-  const { auth, clock, fork, liveAgents, logDefect, now, presences } = deps
+  const { auth, budgets, clock, fork, liveAgents, logDefect, now, presences } = deps
   /**
    * When the latest socket of each agent on this node ended, oldest first. A socket that follows soon counts as a
    * reconnect.
    */
   const left = new Map<string, number>()
 
-  /** Finds the agent of a key. A defect has the same effect as a key that cannot be checked. */
-  const checked = (key: string) =>
-    Effect.timeoutOrElse(auth.authenticate(key), {
-      duration: KEY_CHECK_TIMEOUT,
-      orElse: () => Effect.fail(new Unavailable())
-    })
-      .pipe(
-        Effect.catchDefect((defect) => Effect.andThen(logDefect(defect), Effect.fail(new Unavailable())))
-      )
+  /**
+   * Finds the agent of a key, and counts a dead key against the request budget of its IP address. A defect has the same
+   * effect as a key that cannot be checked.
+   */
+  const checked = (key: string, address: string) =>
+    Effect.catchTag(
+      auth.authenticate(key),
+      "Unauthorized",
+      (dead) => Effect.andThen(budgets.socketOfAddress(address), Effect.fail(dead))
+    ).pipe(
+      Effect.timeoutOrElse({
+        duration: KEY_CHECK_TIMEOUT,
+        orElse: () => Effect.fail(new Unavailable())
+      }),
+      Effect.catchDefect((defect) => Effect.andThen(logDefect(defect), Effect.fail(new Unavailable())))
+    )
 
-  /** Starts a session for a socket with a valid key if the agent has a free slot for sockets. */
+  /**
+   * Counts a socket with a valid key against the request budget of its agent. Starts a session if the budget is not used
+   * up and the agent has a free slot for sockets.
+   */
   const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
+    connection.early ??= []
+    fork(Effect.match(budgets.socketOfAgent(agent.id), {
+      onFailure: () => closeWith(connection, TOO_OFTEN),
+      onSuccess: () => enter(connection, agent, key, capabilities)
+    }))
+  }
+
+  const enter = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
     if (connection.socket.readyState !== 1) return
     const slot = liveAgents.enter(agent.id, () => {
       connection.slot = undefined
@@ -83,7 +107,6 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
     if (slot === undefined) return closeWith(connection, TOO_MANY)
     connection.slot = slot
     if (!slot.contested) return admit(connection, agent, key, capabilities)
-    connection.early ??= []
     fork(Effect.map(liveAgents.reachable, () => {
       if (connection.slot === slot) admit(connection, agent, key, capabilities)
     }))
@@ -147,8 +170,8 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
     const key = frame?.api_key ?? frame?.token
     if (frame === undefined || key === undefined) return closeWith(connection, NO_HELLO)
     connection.early = []
-    fork(Effect.match(checked(key), {
-      onFailure: (failure) => closeWith(connection, failure._tag === "Unauthorized" ? badKey : UNCHECKED),
+    fork(Effect.match(checked(key, connection.address), {
+      onFailure: (failure) => closeWith(connection, CLOSED_BY[failure._tag]),
       onSuccess: (agent) =>
         agent.status === "suspended"
           ? closeWith(connection, SUSPENDED)

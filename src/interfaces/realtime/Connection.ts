@@ -9,6 +9,8 @@ export interface Connection extends FrameSource {
   readonly socket: WebSocket
   /** The client's name from the upgrade request. */
   readonly client: string | null
+  /** The key of the client's IP address, for rate limits. */
+  readonly address: string
   session: SocketSession | undefined
   /** The slot that the socket takes among its agent's sockets, from the check of its key until it is closed. */
   slot: SocketSlot | undefined
@@ -27,11 +29,13 @@ export const makeConnection = (
   socket: WebSocket,
   requestId: string | undefined,
   client: string | null,
+  address: string,
   deadline: number
 ): Connection => ({
   socket,
   requestId,
   client,
+  address,
   session: undefined,
   slot: undefined,
   keyHash: "",

@@ -2,19 +2,21 @@ import { AgentSuspended } from "#domain/agents/Agent"
 import { Agents } from "#domain/agents/Agents"
 import type { CloseReason } from "#domain/agents/Sessions"
 import { Auth } from "#domain/auth/Auth"
+import { Budgets } from "#domain/auth/Budgets"
 import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Presences } from "#domain/presence/Presences"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { BufferedBytes } from "#infrastructure/http/BufferedBytes"
+import { addressKey, upgradeAddress } from "#infrastructure/http/ClientAddress"
 import { UpgradeHandler } from "#infrastructure/http/UpgradeHandler"
 import { Config, type Settings } from "#infrastructure/platform/Config"
 import { catchingUp, countClosed } from "#infrastructure/platform/Metrics"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { forRequest } from "#infrastructure/platform/RequestId"
 import { bearerOf } from "#infrastructure/wire/Bearer"
-import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
+import { MethodNotAllowed, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { refuse } from "#infrastructure/wire/WireErrors"
 import { Cause, Clock, Effect, Layer, Schedule, Semaphore } from "effect"
 import type { IncomingMessage } from "node:http"
@@ -66,6 +68,7 @@ export const SocketServer = Layer.effect(
     const config = yield* Config
     const agents = yield* Agents
     const auth = yield* Auth
+    const budgets = yield* Budgets
     const liveAgents = yield* LiveAgents
     const deliveries = yield* Deliveries
     const conversations = yield* Conversations
@@ -94,6 +97,7 @@ export const SocketServer = Layer.effect(
     const connections = new Set<Connection>()
     const admission = makeAdmission({
       auth,
+      budgets,
       clock,
       liveAgents,
       presences,
@@ -108,10 +112,17 @@ export const SocketServer = Layer.effect(
 
     const requestIds = new WeakMap<IncomingMessage, string>()
     const clients = new ClientNames()
+    const addressOf = (request: IncomingMessage) => addressKey(upgradeAddress(request, config.TRUST_PROXY))
     const server = makeServer(config.SOCKETS_FRAME_BYTES, requestIds)
 
-    const opened = (socket: WebSocket, requestId: string | undefined, client: string | null): Connection => {
-      const connection = makeConnection(socket, requestId, client, now() + heartbeats.helloMs)
+    const opened = (socket: WebSocket, request: IncomingMessage): Connection => {
+      const connection = makeConnection(
+        socket,
+        requestIds.get(request),
+        clients.of(request),
+        addressOf(request),
+        now() + heartbeats.helloMs
+      )
       connections.add(connection)
       socket.on("message", (data: RawData, isBinary: boolean) => {
         // The frame was in transit when the close was sent.
@@ -158,7 +169,7 @@ export const SocketServer = Layer.effect(
     ): void => {
       if (socket.destroyed) return
       server.handleUpgrade(request, socket, head, (ws) => {
-        const connection = opened(ws, requestIds.get(request), clients.of(request))
+        const connection = opened(ws, request)
         if (leaving) closeWith(connection, LEAVING)
         else then(connection)
       })
@@ -171,12 +182,10 @@ export const SocketServer = Layer.effect(
       const key = bearerOf(header)
       const capabilities = String(request.headers["x-agentchat-capabilities"] ?? "").split(",").map((one) => one.trim())
       socket.on("error", ignore)
-      fork(Effect.matchCause(admission.checked(key), {
-        onFailure: (cause) => {
+      fork(Effect.match(admission.checked(key, addressOf(request)), {
+        onFailure: (failure) => {
           socket.off("error", ignore)
-          if (cause.reasons.some((reason) => Cause.isFailReason(reason) && reason.error._tag === "Unauthorized")) {
-            return refuse(socket, new Unauthorized(), requestId)
-          }
+          if (failure._tag !== "Unavailable") return refuse(socket, failure, requestId)
           accept(request, socket, head, (connection) => closeWith(connection, UNCHECKED))
         },
         onSuccess: (agent) => {
