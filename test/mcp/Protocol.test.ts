@@ -172,6 +172,7 @@ describe("the protocol of /mcp", () => {
           for (const id of [2, 'a "quoted" id', -1]) assert.deepStrictEqual(await ask(id, given, sent), first)
           const more = { ...given, unknown: 1, _meta: { ...(given as Json)["_meta"], progressToken: 7 } }
           assert.deepStrictEqual(await ask(3, more, sent), first)
+          assert.deepStrictEqual(await ask(4, { ...given, cursor: "" }, { ...sent, "mcp-name": "x" }), first)
         }
       }
     }

@@ -39,13 +39,14 @@ export const constantRequestOf = (
   const { id, jsonrpc, method, params = {} } = body
   if (jsonrpc !== "2.0" || typeof method !== "string" || !METHODS.has(method)) return undefined
   if (typeof id !== "string" && (typeof id !== "number" || !Number.isSafeInteger(id))) return undefined
-  if (!Predicate.isObject(params) || "cursor" in params) return undefined
-  const { _meta: meta } = params
+  if (!Predicate.isObject(params)) return undefined
+  const { _meta: meta, cursor } = params
+  if ((cursor ?? "") !== "") return undefined
   if (meta !== undefined && (!Predicate.isObject(meta) || !progressTokenIsValid(meta))) return undefined
   if (isOlder(kind, headers)) {
     return { id, key: `older ${method} ${structured}`, message: { jsonrpc: "2.0", id, method } }
   }
-  return meta !== undefined && headers["mcp-name"] === undefined && isPlainModern(kind, headers, method)
+  return meta !== undefined && isPlainModern(kind, headers, method)
     ? { id, key: `modern ${method} ${structured}`, message: { jsonrpc: "2.0", id, method, params: { _meta: meta } } }
     : undefined
 }
