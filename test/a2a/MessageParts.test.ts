@@ -6,6 +6,18 @@ const stored = (content: object, metadata: object = {}) => ({
   metadata: JSON.stringify(metadata)
 })
 
+/** URLs that lenient parsers accept, and in which two parsers can find different hosts. */
+const lenient = [
+  "https:evil.test",
+  "https:/evil.test",
+  "https:///evil.test",
+  "https:\\\\evil.test",
+  "https://good.test@evil.test",
+  "https://evil.test/\ta",
+  "javascript:alert(1)",
+  "data:text/html,evil"
+]
+
 describe("the parts of a message", () => {
   const described = { filename: "a.bin", mediaType: "application/x-own", metadata: { of: "part" } }
 
@@ -45,6 +57,7 @@ describe("the parts of a message", () => {
       { text: "a", url: "https://files.example/a" },
       { url: "a.png" },
       { url: {} },
+      ...lenient.map((url) => ({ url })),
       { raw: "not base64!" },
       { raw: [1] },
       { data: 1, filename: 7 },
@@ -76,7 +89,15 @@ describe("the parts of a message", () => {
       >
       assert.deepStrictEqual(shown.map(({ data, url }) => url === undefined ? { data } : { url }), parts)
     }
-    for (const part of [{ url: "a.png" }, { text: "a", url: link.url }, { raw: "!" }, 7]) {
+    for (
+      const part of [
+        ...lenient.map((url) => ({ url })),
+        { url: "a.png" },
+        { text: "a", url: link.url },
+        { raw: "!" },
+        7
+      ]
+    ) {
       assert.throws(() => incoming({ messageId: "m", role: "ROLE_USER", parts: [part] }, undefined))
     }
   })

@@ -1,5 +1,6 @@
 import { CONTENT_TYPES, contentTypeOf } from "#domain/attachments/Attachment"
 import type { StoredMessage } from "#domain/messages/Message"
+import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Predicate } from "effect"
 import { A2aFailure, isThrown } from "./Failure.ts"
@@ -52,7 +53,9 @@ const partOf = (given: unknown): Part => {
   const value = part[kind]
   if (kind !== "data" && typeof value !== "string") return refuse(`${kind} must be a text`)
   if (kind === "raw" && !BASE64.test(String(value))) return refuse("raw must be base64")
-  if (kind === "url" && !URL.canParse(String(value))) return refuse("url must be an absolute URL")
+  if (kind === "url" && absoluteUrl(String(value)) === undefined) {
+    return refuse("url must be an absolute URL, written as scheme://host, without a user")
+  }
   const filename = textOf(part, "filename", "message.parts")
   const mediaType = textOf(part, "mediaType", "message.parts")
   const metadata = objectOf(part, "metadata", "message.parts")
