@@ -63,6 +63,12 @@ import { readyTool, setsIn, type Toolset, toolsetOf, toolsToJoin } from "./Tools
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
 /**
+ * How long a body may be, in characters, that is parsed only because the refusal of a request beyond the budget depends
+ * on its method and id.
+ */
+const MAX_REFUSED = 131_072
+
+/**
  * Returns the value of a query parameter, or else of a header. Returns the empty string if the request contains
  * neither.
  */
@@ -272,11 +278,14 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       const { scopes, unknownSet, ...caller } = yield* callerOf(request)
 
-      const body = bodyOf(yield* uncheckedText(request), note)
+      const text = yield* uncheckedText(request)
+      const { refused } = caller
+      if (refused !== undefined && text.length > MAX_REFUSED)
+        return Effect.succeed(toResponse(refused, undefined, refusalBody(note)))
+      const body = bodyOf(text, note)
       if (HttpServerResponse.isHttpServerResponse(body))
         return Effect.succeed(body)
       const { method } = body as ModernMessage
-      const { refused } = caller
       if (refused !== undefined && method !== "tools/call")
         return Effect.succeed(toResponse(refused, undefined, refusalBody(note, idOf(body))))
       // Only a request gets a response, so only the parameters of a request can be refused.

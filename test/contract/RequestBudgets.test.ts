@@ -1,11 +1,12 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { older, post, refusalIn, rpc } from "../mcp/Mcp.ts"
 import { newAgent, type Server, slowClock, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 
 const BUDGET = 12
 const DEAD = `ac_${"A".repeat(43)}`
 
-describe("wire.md J, request budgets of sockets", () => {
+describe("wire.md J, request budgets", () => {
   let server: Server
   let agents: ReadonlyArray<TestAgent>
 
@@ -67,5 +68,16 @@ describe("wire.md J, request budgets of sockets", () => {
     const upgraded = await Socket.open(server, { ...from("198.51.100.51"), authorization: `Bearer ${key}` })
     await upgraded.closedWith(1013)
     assert.strictEqual(upgraded.count("hello.ok"), 0)
+  })
+
+  it("a call of /mcp beyond the budget gets a tool result, and one with a long body 429 without an id (wire.md M)", async () => {
+    const { key } = agents[0]!
+    const call = (text: string) =>
+      post(server, key, rpc("tools/call", { name: "agentchat_send_message", arguments: { to: "nobody", text } }), older)
+    for (let i = 0; i < BUDGET; i++) await post(server, key, rpc("ping"), older)
+    const short = await call("x")
+    assert.deepStrictEqual([short.status, refusalIn(short.body.result).refusal["code"]], [200, "RATE_LIMITED"])
+    const long = await call("x".repeat(200_000))
+    assert.deepStrictEqual([long.status, long.body.error.data.code, long.body.id], [429, "RATE_LIMITED", null])
   })
 })
