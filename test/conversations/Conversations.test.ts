@@ -1,4 +1,5 @@
 import { Conversations } from "#domain/conversations/Conversations"
+import { HistoryRepo } from "#domain/conversations/HistoryRepo"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
@@ -65,6 +66,23 @@ eachDatabase((database) => {
         yield* conversations.hideMessage(b.id, String(last["id"]))
         yield* conversations.hide(b.id, conversationId)
         assert.strictEqual((yield* conversations.list(b.id, {})).items.length, 0)
+      }))
+
+    it.effect("a list reads the last message of a conversation only if the list shows its text", () =>
+      Effect.gen(function*() {
+        const conversations = yield* Conversations
+        const [a, b] = [yield* newAgent("preview-a"), yield* newAgent("preview-b")]
+        yield* conversations.send(a, { _tag: "Direct", handle: b.handle }, draft("a text"))
+        const page = { after: null, offset: 0, limit: 1 }
+        const listed = Effect.flatMap(HistoryRepo, (repo) => repo.list(b.id, page, 0))
+        assert.deepInclude((yield* listed)[0]?.last, { type: "text", content: '{"text":"a text"}' })
+        yield* conversations.send(b, { _tag: "Direct", handle: a.handle }, {
+          ...draft("structured"),
+          type: "structured",
+          content: JSON.stringify({ data: { long: "x".repeat(30_000) } })
+        })
+        assert.deepInclude((yield* listed)[0]?.last, { type: "structured", content: "{}" })
+        assert.strictEqual((yield* conversations.list(b.id, {})).items[0]?.last_message_preview, "Structured message")
       }))
 
     it.effect("a suspended sender gets no replay, whatever refuses the send (wire.md C.6)", () =>

@@ -30,7 +30,7 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
     HttpApiEndpoint.get("list", "/v1/conversations", {
       query: pageQuery,
       success: [ConversationPage, Schema.Array(ConversationListItem)]
-    }).annotate(OwnBudget, true).annotate(LargeAnswer, { usual: Listing.LIMIT, max: Listing.MAX, bytes: 4_096 })
+    }).annotate(OwnBudget, true).annotate(LargeAnswer, { usual: Listing.LIMIT, max: Listing.MAX, bytes: "message" })
       .annotateMerge(documented({
         summary: "List your conversations",
         description:

@@ -167,7 +167,8 @@ LEFT JOIN LATERAL (
 /** Newest activity first. Equal times are ordered by id, so that the order is total. */
 const LIST = `
 SELECT l.id, l.kind, l.counterparty_id, l.created_at, l.last_message_at, l.activity_at,
-  u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content,
+  u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type,
+  CASE WHEN m.type IN ('text', 'system') THEN m.content ELSE '{}' END AS last_content,
   COALESCE(
     (
       SELECT true FROM mutes s

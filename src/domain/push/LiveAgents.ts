@@ -2,8 +2,10 @@ import { Agents } from "#domain/agents/Agents"
 import { type CloseReason, Sessions } from "#domain/agents/Sessions"
 import type { ColdCapExceeded } from "#domain/sending/SendErrors"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
+import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { makeActors } from "#infrastructure/platform/Actors"
-import type { Unavailable } from "#infrastructure/wire/WireError"
+import { Config } from "#infrastructure/platform/Config"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { ActiveMutes } from "./ActiveMutes.ts"
 import { AgentEntity } from "./AgentEntity.ts"
@@ -12,6 +14,9 @@ import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { PushRouter } from "./PushRouter.ts"
 import type { SocketSlot } from "./SocketPlaces.ts"
+
+/** The memory for a row of a mute, in bytes. */
+const MUTE_BYTES = 200
 
 /**
  * The agents that are active on this node, and calls to agents on other nodes. The node that owns an agent's shard
@@ -58,7 +63,10 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   readonly onParted: (listener: (agentIds: ReadonlyArray<string>) => void) => void
   /** Reloads the mutes of all agents with sockets on this node. */
   readonly reloadMutes: Effect.Effect<void, Unavailable>
-  /** Reads an agent's mutes if they are not in memory yet. Call it before a session of the agent starts. */
+  /**
+   * Reads an agent's mutes in a slot of the agent if they are not in memory yet. Call it before a session of the agent
+   * starts.
+   */
   readonly loadMutes: (actor: LiveAgent) => Effect.Effect<void, Unavailable>
   /**
    * Call it after a mute was changed in storage. When it completes, the agent's sockets on all reachable nodes apply
@@ -84,6 +92,9 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       const remote = yield* PushRouter
       const slots = yield* ColdSlots
       const mutes = yield* ActiveMutes
+      const reads = yield* LargeReads
+      const most = (yield* Config).LIMITS_MUTES_PER_AGENT
+      const size: LargeAnswer = { usual: most, max: most, bytes: MUTE_BYTES }
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
       // Sessions and reservations keep an actor in memory. Without them, all of its data is in storage.
@@ -197,8 +208,15 @@ export class LiveAgents extends Context.Service<LiveAgents, {
             }
           )
         ),
-        loadMutes: (actor) =>
-          actor.muting.withPermits(1)(Effect.suspend(() => actor.mutes !== undefined ? Effect.void : readMutes(actor))),
+        loadMutes: (actor) => {
+          const unlessRead = <E>(read: Effect.Effect<void, E>) =>
+            Effect.suspend(() => actor.mutes === undefined ? read : Effect.void)
+          // A change of a mute must not wait for the slot, so take the slot first.
+          return unlessRead(reads.during(actor.id, size, actor.muting.withPermits(1)(unlessRead(readMutes(actor)))))
+            .pipe(
+              Effect.catchTag("RateLimited", () => Effect.fail(new Unavailable()))
+            )
+        },
         muteChanged: (agentId, kind, targetId) =>
           Effect.andThen(
             muteChangedHere(agentId, kind, targetId),
