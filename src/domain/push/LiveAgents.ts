@@ -4,7 +4,6 @@ import type { ColdCapExceeded } from "#domain/sending/SendErrors"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
 import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { makeActors } from "#infrastructure/platform/Actors"
-import { Config } from "#infrastructure/platform/Config"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { ActiveMutes } from "./ActiveMutes.ts"
@@ -15,8 +14,8 @@ import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { PushRouter } from "./PushRouter.ts"
 import type { SocketSlot } from "./SocketPlaces.ts"
 
-/** The memory for a row of a mute, in bytes. */
-const MUTE_BYTES = 200
+/** An estimate of the memory for an agent's mutes. Few agents have many, and one read of an agent runs at a time. */
+const MUTES: LargeAnswer = { usual: 1, max: 1, bytes: 65_536 }
 
 /**
  * The agents that are active on this node, and calls to agents on other nodes. The node that owns an agent's shard
@@ -93,8 +92,6 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       const slots = yield* ColdSlots
       const mutes = yield* ActiveMutes
       const reads = yield* LargeReads
-      const most = (yield* Config).LIMITS_MUTES_PER_AGENT
-      const size: LargeAnswer = { usual: most, max: most, bytes: MUTE_BYTES }
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
       // Sessions and reservations keep an actor in memory. Without them, all of its data is in storage.
@@ -212,7 +209,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
           const unlessRead = <E>(read: Effect.Effect<void, E>) =>
             Effect.suspend(() => actor.mutes === undefined ? read : Effect.void)
           // A change of a mute must not wait for the slot, so take the slot first.
-          return unlessRead(reads.during(actor.id, size, actor.muting.withPermits(1)(unlessRead(readMutes(actor)))))
+          return unlessRead(reads.during(actor.id, MUTES, actor.muting.withPermits(1)(unlessRead(readMutes(actor)))))
             .pipe(
               Effect.catchTag("RateLimited", () => Effect.fail(new Unavailable()))
             )
