@@ -70,6 +70,16 @@ describe("mentions", () => {
       "[the profile](<@bob>)",
       "[the profile](/u/@bob)",
       "<https://example.com/@bob>",
+      "curl localhost:3000/hook?to=@bob",
+      "curl localhost:3000/hook,@bob",
+      "curl [::1]:3000/hook?to=@bob",
+      "GET /v1/users?name=@bob&to=@bob",
+      '"/v1/users?@bob"',
+      "$BASE/x?q=@bob",
+      "${BASE}/x;to=@bob",
+      "(see ../a-b_c/?to[]=@bob)",
+      "//host/?to=@bob",
+      "пример.рф/?to=@bob",
       // Addresses.
       "ann@bob",
       "ann+x@bob.example",
@@ -84,7 +94,10 @@ describe("mentions", () => {
       "npm:@bob/node@1",
       "node_modules/@bob",
       "lodash@bob",
-      "@bob.decorator"
+      "@bob.decorator",
+      "npm config set @bob:registry=https://npm.example",
+      "npm config set @bob:registry https://npm.example",
+      "npm config get @bob:registry"
     ]
   ) {
     it(`are none in ${JSON.stringify(text)}`, () => assert.deepStrictEqual(mentionsOf(text), []))
@@ -110,6 +123,17 @@ describe("mentions", () => {
       "(https://example.com)@bob",
       "请看 https://example.com，@bob",
       "and/or @bob",
+      "and/or, to=@bob",
+      "and/or (@bob)",
+      "and/or:@bob",
+      '"and/or"=@bob',
+      "`and/or`=@bob",
+      "请看a/b，to=@bob",
+      "(/v1/users?name=x)@bob",
+      "to=@bob",
+      "3:2,@bob",
+      "10:30:@bob",
+      "@bob:registryx",
       '"@bob"',
       "cc:@bob"
     ]
@@ -307,6 +331,13 @@ describe("mentions", () => {
         "www.",
         "www.(",
         "a.b/",
+        "a:1/",
+        "a:1",
+        "a:12345",
+        "/a?",
+        "/=(",
+        "/?)",
+        "@bob:registry",
         "(",
         ")",
         "|`",

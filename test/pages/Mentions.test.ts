@@ -31,6 +31,15 @@ describe("mentions in the text of a message", () => {
     }
   })
 
+  it("a listed handle is text where it begins an address or another name", () => {
+    for (const text of ["@bob:example.org", "@bob:registry=x", "@bob/x", "@bob_x"]) {
+      assert.deepStrictEqual(piecesOf(`@bob ${text}`, ["bob"]), [
+        { text: "@bob", handle: "bob" },
+        { text: ` ${text}` }
+      ])
+    }
+  })
+
   it("a handle that the server does not list is text", () => {
     assert.deepStrictEqual(piecesOf("@ada and @bob", ["bob"]), [
       { text: "@ada and " },

@@ -20,7 +20,9 @@ const DOT = 46
 const SLASH = 47
 const COLON = 58
 const LESS = 60
+const EQUALS = 61
 const GREATER = 62
+const QUESTION = 63
 const AT = 64
 const OPEN_BRACKET = 91
 const BACKSLASH = 92
@@ -200,6 +202,10 @@ const makeSpans = (text: string, from: number, to: number): (start: number, leng
   }
 }
 
+const endsUrl = (code: number): boolean =>
+  code <= SPACE || code === LESS || code === GREATER || code === 34 || code === BACKTICK || code === PIPE ||
+  isWidePunctuation(code)
+
 /**
  * Returns the end of the URL that continues at `from`. A closing bracket without an opening one in the URL ends the
  * URL.
@@ -209,10 +215,7 @@ const urlEnd = (text: string, from: number, to: number): number => {
   let square = 0
   for (let at = from; at < to; at++) {
     const code = text.charCodeAt(at)
-    if (
-      code <= SPACE || code === LESS || code === GREATER || code === 34 || code === BACKTICK || code === PIPE ||
-      isWidePunctuation(code)
-    ) return at
+    if (endsUrl(code)) return at
     if (code === OPEN) round++
     else if (code === OPEN_BRACKET) square++
     else if (code === CLOSE && --round < 0) return at
@@ -227,6 +230,18 @@ const isHostAt = (text: string, from: number, to: number): boolean => {
   while (at < to && (isAlphanumeric(text.charCodeAt(at)) || text.charCodeAt(at) === HYPHEN)) at++
   return at > from && at + 1 < to && text.charCodeAt(at) === DOT && isAlphanumeric(text.charCodeAt(at + 1))
 }
+
+/** Whether the part of a URL after its host begins at this colon: `://`, or a port and a slash. */
+const beginsUrl = (text: string, colon: number, to: number): boolean => {
+  let at = colon + 1
+  if (at + 1 < to && text.charCodeAt(at) === SLASH) return text.charCodeAt(at + 1) === SLASH
+  while (at < to && at - colon <= 5 && isDigit(text.charCodeAt(at))) at++
+  return at > colon + 1 && at < to && text.charCodeAt(at) === SLASH
+}
+
+/** Whether `:registry` ends here, as in npm's setting `@scope:registry`. */
+const isRegistry = (text: string, colon: number, to: number): boolean =>
+  text.slice(colon + 1, colon + 9) === "registry" && (colon + 9 >= to || !isAlphanumeric(text.charCodeAt(colon + 9)))
 
 /** Whether an `@` after this position can begin a mention. */
 const mayPrecede = (text: string, before: number): boolean => {
@@ -245,7 +260,7 @@ const mayFollow = (text: string, at: number, to: number): boolean => {
   const code = text.charCodeAt(at)
   if (code === UNDERSCORE || code === SLASH || code === AT) return false
   if (code === DOT) return at + 1 >= to || !isAlphanumeric(text.charCodeAt(at + 1))
-  return code !== COLON || !isHostAt(text, at + 1, to)
+  return code !== COLON || !(isHostAt(text, at + 1, to) || isRegistry(text, at, to))
 }
 
 /** Returns the end of the name that begins at `from`: letters, digits, and single hyphens between them. */
@@ -294,6 +309,8 @@ const makeSearch = (text: string, found: Set<string>): (block: Range) => void =>
     let spanEnd: ReturnType<typeof makeSpans> | undefined
     /** Whether the word before this position contains a dot, like a host name. */
     let dotted = false
+    /** Whether this word contains a slash before this position, like a path. */
+    let slashed = false
     let at = nextWord(from, to)
     while (at < to && found.size < MAX_MENTIONS) {
       const code = text.charCodeAt(at)
@@ -308,13 +325,15 @@ const makeSearch = (text: string, found: Set<string>): (block: Range) => void =>
         continue
       }
       if (code === COLON && isAlphanumeric(before)) {
-        const isUrl = at + 2 < to && text.charCodeAt(at + 1) === SLASH && text.charCodeAt(at + 2) === SLASH
-        at = isUrl ? urlEnd(text, at + 3, to) : at + 1
+        at = beginsUrl(text, at, to) ? urlEnd(text, at + 1, to) : at + 1
         continue
       }
-      const isPath = code === SLASH && dotted && isAlphanumeric(before)
+      // A host name with a path, or a path with a query.
+      const isUrl: boolean = (code === SLASH && dotted && isAlphanumeric(before)) ||
+        (slashed && (code === QUESTION || code === EQUALS))
       dotted = false
-      if (isPath) at = urlEnd(text, at, to)
+      slashed = code === SLASH || (slashed && !isUrl && !endsUrl(code))
+      if (isUrl) at = urlEnd(text, at, to)
       else if (code <= SPACE) at = nextWord(at + 1, to)
       else if (
         code === BACKSLASH && at + 1 < to &&

@@ -8,7 +8,7 @@ import { hashOf } from "../tab/Routes.js"
  * know code and URLs.
  */
 const MENTION =
-  /(?<![A-Za-z0-9_\-@./])@([A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)(?![A-Za-z0-9_/@]|-[A-Za-z0-9]|\.[A-Za-z0-9]|:[A-Za-z0-9-]+\.[A-Za-z0-9])/g
+  /(?<![A-Za-z0-9_\-@./])@([A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)(?![A-Za-z0-9_/@]|-[A-Za-z0-9]|\.[A-Za-z0-9]|:[A-Za-z0-9-]+\.[A-Za-z0-9]|:registry(?![A-Za-z0-9]))/g
 
 /**
  * The pieces of a text without formatting. A piece with a `handle` is a mention.
