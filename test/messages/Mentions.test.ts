@@ -57,6 +57,21 @@ describe("mentions", () => {
       "    @bob",
       "see:\n\n\t@bob\n\n\t@bob",
       "-      @bob",
+      "---\n    @bob",
+      "***\n    @bob",
+      "_ _ _ \n    @bob",
+      "* * *\n    @bob",
+      " - - -\n    @bob",
+      "a\n***\n    @bob",
+      "Title\n===\n    @bob",
+      "Title\n  = \n    @bob",
+      "Title\n---\n    @bob",
+      "Title\n-\n    @bob",
+      "- a\n---\n    @bob",
+      "a\n*\n\n    @bob",
+      "a\n2. b\n\n    @bob",
+      "> a\n---\n    @bob",
+      "> a\n> ===\n>     @bob",
       // URLs.
       "https://example.com/@bob",
       "https://example.com/?to=@bob&a=b",
@@ -116,6 +131,15 @@ describe("mentions", () => {
       "> ```\n> a\n@bob",
       "``` a `\n@bob",
       "a\n    @bob",
+      "===\n    @bob",
+      "--\n    @bob",
+      "a\n    ---\n    @bob",
+      "a\n* * -\n    @bob",
+      "> a\n===\n    @bob",
+      "- a\n===\n    @bob",
+      "- a\n  ---\n    @bob",
+      "+ ---\n    @bob",
+      "`a\n---\n@bob`",
       "- a\n\n    @bob",
       "> @bob",
       "# @bob",
@@ -228,7 +252,13 @@ describe("mentions", () => {
     )
   })
 
-  it("code is where CommonMark finds it", () => {
+  it("code outside of lists is where CommonMark finds it", () => {
+    const hasList = (tokens: ReadonlyArray<Token>): boolean =>
+      tokens.some((token) =>
+        token.type === "list" || ("tokens" in token && token.tokens !== undefined && hasList(token.tokens))
+      )
+    /** `marked` finds no heading whose text begins like a fence. */
+    const isMisread = (text: string): boolean => /```.*`.*\n[ >]*[=-]/.test(text)
     /** The handles in the parts of a text that `marked` does not take for code. */
     const inProse = (tokens: ReadonlyArray<Token>): ReadonlyArray<string> =>
       tokens.flatMap((token) =>
@@ -255,12 +285,21 @@ describe("mentions", () => {
       " ",
       "\\`",
       "# ",
-      "  "
+      "  ",
+      "-",
+      "---",
+      "=",
+      "*",
+      "- ",
+      "+ ",
+      "1. "
     )
     fc.assert(
       fc.property(fc.array(piece, { maxLength: 18 }), (pieces) => {
         const text = pieces.map((one, i) => one === "@" ? ` @agent${i} ` : one).join("")
-        assert.deepStrictEqual(mentionsOf(text), inProse(lexer(text)), JSON.stringify(text))
+        const tokens = lexer(text)
+        fc.pre(!hasList(tokens) && !isMisread(text))
+        assert.deepStrictEqual(mentionsOf(text), inProse(tokens), JSON.stringify(text))
       }),
       { numRuns: 500 }
     )
@@ -308,6 +347,10 @@ describe("mentions", () => {
         "a@",
         "-",
         "- ",
+        "* - ",
+        "_ ",
+        "---\n",
+        "a\n=\n",
         "> ",
         ">",
         "1.",

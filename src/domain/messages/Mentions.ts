@@ -18,6 +18,7 @@ const PLUS = 43
 const HYPHEN = 45
 const DOT = 46
 const SLASH = 47
+const ONE = 49
 const COLON = 58
 const LESS = 60
 const EQUALS = 61
@@ -78,17 +79,48 @@ const has = (text: string, code: number, from: number, to: number): boolean => {
   return false
 }
 
-/** Returns the position after the marker of a list item that begins at `from`, or -1 if no list item begins there. */
-const afterListMark = (text: string, from: number, to: number): number => {
+/**
+ * Returns the position after the marker of a list item that begins at `from`, or -1 if no list item begins there. An
+ * item that interrupts a paragraph must not be empty, and its number must be 1.
+ */
+const afterListMark = (text: string, from: number, to: number, interrupts: boolean): number => {
   const code = text.charCodeAt(from)
   let at = from
   if (code === HYPHEN || code === STAR || code === PLUS) at++
   else {
     while (at < to && at - from < 9 && isDigit(text.charCodeAt(at))) at++
     if (at === from || at === to || (text.charCodeAt(at) !== DOT && text.charCodeAt(at) !== CLOSE)) return -1
+    if (interrupts && (at > from + 1 || code !== ONE)) return -1
     at++
   }
+  if (interrupts && isEmpty(text, at, to)) return -1
   return at === to || isBlank(text.charCodeAt(at)) ? at : -1
+}
+
+/** Whether a line consists of one run of `=` or `-` from `from` on, which makes a heading of the paragraph above it. */
+const isUnderline = (text: string, from: number, to: number): boolean => {
+  const code = text.charCodeAt(from)
+  return (code === EQUALS || code === HYPHEN) && isEmpty(text, runEnd(text, from, to), to)
+}
+
+/**
+ * Makes the function that says whether a line is a thematic break from a position on: three or more equal marks with
+ * blanks between them. Calls must be made with ascending positions.
+ */
+const makeBreaks = (text: string, to: number): (from: number) => boolean => {
+  /** The first character after the marks that were read before. */
+  let refuted = 0
+  return (from) => {
+    const mark = text.charCodeAt(from)
+    if (from < refuted || (mark !== HYPHEN && mark !== STAR && mark !== UNDERSCORE)) return false
+    let marks = 0
+    for (refuted = from; refuted < to; refuted++) {
+      const code = text.charCodeAt(refuted)
+      if (code === mark) marks++
+      else if (!isBlank(code)) return false
+    }
+    return marks >= 3
+  }
 }
 
 /**
@@ -110,6 +142,32 @@ const unquoted = (text: string, from: number, to: number, most: number) => {
     } else break
   }
   return { at, columns, quotes }
+}
+
+/**
+ * Skips the markers of the list items that begin at `from`. Returns the position after them, and whether prose may
+ * follow there.
+ */
+const listItems = (
+  text: string,
+  from: number,
+  to: number,
+  interrupts: boolean,
+  isBreak: (from: number) => boolean
+) => {
+  let at = from
+  let isProse = true
+  for (
+    let next = afterListMark(text, at, to, interrupts);
+    next >= 0 && isProse;
+    next = afterListMark(text, at, to, false)
+  ) {
+    const item = unquoted(text, next, to, 0)
+    at = item.at
+    // One space belongs to the marker of the item.
+    isProse = item.columns <= 4 && !isBreak(at)
+  }
+  return { at, isProse }
 }
 
 /**
@@ -150,20 +208,32 @@ const eachBlock = (text: string, last: number, visit: (block: Range) => void): v
       inList = false
       quoted = line.quotes
     }
-    if (line.columns >= 4 && begin < 0 && !inList) continue
+    // A line with this indentation is code, or continues its paragraph. The lines of list items are indented anyway.
+    if (line.columns >= 4 && !inList) {
+      if (begin >= 0) end = to
+      continue
+    }
     if (line.columns === 0 && begin < 0) inList = false
-    let isCode = false
-    for (let next = afterListMark(text, at, to); next >= 0 && !isCode; next = afterListMark(text, at, to)) {
+    const continues = begin >= 0 && line.quotes === quoted && (!inList || line.columns > 1)
+    if (continues && isUnderline(text, at, to)) {
+      close()
+      continue
+    }
+    const isBreak = makeBreaks(text, to)
+    if (isBreak(at)) {
+      close()
+      if (line.columns < 2 || line.quotes < quoted) inList = false
+      quoted = line.quotes
+      continue
+    }
+    const items = listItems(text, at, to, continues, isBreak)
+    if (items.at > at) {
       close()
       inList = true
-      const item = unquoted(text, next, to, 0)
-      at = item.at
-      // One space belongs to the marker of the item.
-      isCode = item.columns > 4
     }
-    if (isCode) continue
-    // A line with more indentation continues its paragraph. The lines of list items are indented anyway.
-    const first = at < to && (line.columns < 4 || inList) ? text.charCodeAt(at) : NEWLINE
+    if (!items.isProse) continue
+    at = items.at
+    const first = at < to ? text.charCodeAt(at) : NEWLINE
     if (first === BACKTICK || first === TILDE) {
       const stop = runEnd(text, at, to)
       if (stop - at >= 3 && (first === TILDE || !has(text, BACKTICK, stop, to))) {
