@@ -1,4 +1,5 @@
 import { bearerOf } from "#infrastructure/wire/Bearer"
+import { exactId, inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
 import { Effect, Option, Schema } from "effect"
 import { randomBytes, timingSafeEqual } from "node:crypto"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
@@ -45,7 +46,7 @@ const SendCall = Schema.Struct({
   arguments: Schema.Struct({
     to: Schema.NonEmptyString,
     text: Schema.NonEmptyString,
-    reply_to: Schema.optionalKey(Schema.String)
+    reply_to: Schema.optionalKey(Schema.NullOr(Schema.String))
   })
 })
 const decodeRpc = Schema.decodeUnknownOption(Schema.fromJsonString(Rpc))
@@ -70,8 +71,10 @@ const isSame = (given: string, wanted: string): boolean => {
   return one.length === other.length && timingSafeEqual(one, other)
 }
 
-const json = (response: ServerResponse, body: unknown): void => {
-  response.writeHead(200, { "content-type": "application/json", "cache-control": "no-store" }).end(JSON.stringify(body))
+const json = (response: ServerResponse, body: unknown, status = 200): void => {
+  response.writeHead(status, { "content-type": "application/json", "cache-control": "no-store" }).end(
+    JSON.stringify(body)
+  )
 }
 
 /**
@@ -113,6 +116,14 @@ export const openTools = Effect.fnUntraced(function*(
     const rpc = Option.getOrUndefined(decodeRpc(body))
     if (body === undefined || rpc === undefined) return void response.writeHead(400).end()
     const { id, method, params } = rpc
+    const inexact = inexactNumber(body)
+    if (inexact !== undefined) {
+      const { message } = numberRefused(inexact)
+      const exact = exactId(id)
+      return exact === undefined
+        ? json(response, { jsonrpc: "2.0", id: null, error: { code: -32600, message } }, 400)
+        : json(response, { jsonrpc: "2.0", id: exact, error: { code: -32602, message } })
+    }
     const fail = (code: number, message: string) =>
       id === undefined
         ? void response.writeHead(202).end()
@@ -122,7 +133,7 @@ export const openTools = Effect.fnUntraced(function*(
     const call = Option.getOrUndefined(decodeSend(params))
     if (call === undefined) return fail(-32602, `${SEND} needs to and text`)
     const { reply_to: replyTo, text, to } = call.arguments
-    const answer = await run(send({ to, text, replyTo }))
+    const answer = await run(send({ to, text, replyTo: replyTo === null || replyTo === "" ? undefined : replyTo }))
     const result = { content: [{ type: "text", text: answer.text }], isError: answer.refused }
     json(response, {
       jsonrpc: "2.0",
