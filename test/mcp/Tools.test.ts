@@ -477,13 +477,29 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     await alice.http.delete(`/v1/mutes/conversation/${conversation}`)
     await refused(mcp, "agentchat_list_mutes", { cursor: "nonsense" }, "VALIDATION_ERROR")
   },
-  agentchat_send_file: async ({ alice, bob, conversation, mcp }) => {
+  agentchat_send_file: async (world) => {
+    const { alice, bob, conversation, mcp } = world
     const file = { to: bob.handle, filename: "dot.png", content_type: "image/png" }
     const sent = await granted(mcp, "agentchat_send_file", { ...file, data: png.toString("base64"), text: "look" })
     const [seen] = await body(bob.http.get(`/v1/messages/${conversation}?limit=1`))
     assert.deepStrictEqual([seen.type, seen.content], ["file", { text: "look", attachment_id: sent["attachment_id"] }])
     const location = (await bob.http.get(`/v1/attachments/${sent["attachment_id"]}`)).header("location") ?? ""
     assert.deepStrictEqual(Buffer.from(await (await fetch(location)).arrayBuffer()), png)
+    const elsewhere = await granted(mcp, "agentchat_send_file", {
+      ...file,
+      to: await groupOf(world),
+      data: png.toString("base64"),
+      client_msg_id: sent["message"].client_msg_id
+    })
+    assert.deepStrictEqual(
+      [sent["sent"], elsewhere["sent"], elsewhere["message"].message_id],
+      [true, false, sent["message"].message_id]
+    )
+    assert.notStrictEqual(elsewhere["attachment_id"], sent["attachment_id"])
+    assert.match(
+      elsewhere["message"].warning,
+      new RegExp(`^Nothing was sent: .*${elsewhere["attachment_id"]} instead of the file\\.$`)
+    )
     const large = Buffer.alloc(1_200_000, "large ")
     const announced = await granted(mcp, "agentchat_send_file", {
       ...file,

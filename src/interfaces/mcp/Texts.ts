@@ -543,6 +543,10 @@ export const usedElsewhere =
   "Nothing was sent: you have used this client_msg_id before, and the answer shows your earlier message, which is in another conversation. " +
   "Call again with another client_msg_id, or without it."
 
+/** What a warning adds if the message that was not sent has a file. */
+export const unsentFile = (attachmentId: string): string =>
+  `The file is stored: give attachment_id ${attachmentId} instead of the file.`
+
 /** The advice on how to upload a large file. */
 export const howToUpload = (attachmentId: string, seconds: number): string =>
   `Nothing is sent yet. PUT the bytes to upload_url within ${seconds} seconds, without a key, with Content-Length. Then call ` +

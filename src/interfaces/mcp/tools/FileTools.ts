@@ -3,7 +3,7 @@ import { exactSize } from "#infrastructure/wire/Size"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Effect, Schema } from "effect"
 import { hash } from "node:crypto"
-import { howToUpload } from "../Texts.ts"
+import { howToUpload, unsentFile } from "../Texts.ts"
 import { given, send, Sent, targetOf } from "./MessageTools.ts"
 import { tool } from "./Tool.ts"
 
@@ -56,7 +56,14 @@ export const fileTools = [
             attachment_id: id,
             ...(text === undefined || text === "" ? {} : { text })
           }),
-          (message) => ({ value: { sent: true, attachment_id: id, message, upload: null } })
+          ({ warning, ...message }) => ({
+            value: {
+              sent: warning === undefined,
+              attachment_id: id,
+              message: warning === undefined ? message : { ...message, warning: `${warning} ${unsentFile(id)}` },
+              upload: null
+            }
+          })
         )
       if (attachment_id !== undefined) return yield* deliver(attachment_id)
       const bytes = data === undefined ? undefined : bytesOf(data)
