@@ -135,7 +135,18 @@ describe("a name to show", () => {
       }
     }
     // Marks of the direction that a letter beside them has already, and selectors for what is drawn anyway.
-    for (const name of ["\u05d0\u200f\u05d1", "\u05d0\u05d1\u200f", "\u05d0\u05d1\u061c"])
+    for (
+      const name of [
+        "\u05d0\u200f\u05d1",
+        "\u05d0\u05d1\u200f",
+        "\u05d0\u05d1\u061c",
+        "\u05d0\u05d1 \u200f",
+        "\u05d0\u05d1\u200f \u200e ",
+        "\u05d0\u05d1\u200e",
+        "\u200f \u05d0\u05d1",
+        " \u061c\u2800\u05d0\u05d1"
+      ]
+    )
       assert.strictEqual(read(name), "\u05d0\u05d1")
     assert.strictEqual(read("\u{1f600}\ufe0f\u{1f600}"), "\u{1f600}\u{1f600}")
   })
@@ -159,6 +170,37 @@ describe("a name to show", () => {
     // Reh does not join the next letter, so a non-joiner after it changes nothing.
     assert.strictEqual(read("\u062f\u0641\u062a\u0631\u200c\u0647\u0627"), "\u062f\u0641\u062a\u0631\u0647\u0627")
     assert.strictEqual(read("\u{1f3f4}\u{e0067}\u{e0062}\u{e007f}"), "\u{1f3f4}")
+  })
+
+  it("does not differ by blanks among the marks at its ends, or by marks after its last letter", () => {
+    const end = fc.string({
+      unit: fc.constantFrom(" ", "\u00a0", "\u2800", "\u200b", "\u200e", "\u200f", "\u061c"),
+      maxLength: 5
+    })
+    const marks = (text: string) => text.replaceAll(/[ \u00a0\u2800\u200b]/g, "")
+    const core = fc.constantFrom(
+      "\u05d0",
+      "a\u05d0",
+      "\u05d0a",
+      "\u05d0 1",
+      "\u05d0\u05b0",
+      "(\u05d0)",
+      "\u0627!",
+      "\u05d0\u200e(1)",
+      "a"
+    )
+    fc.assert(fc.property(end, core, end, (before, name, after) => {
+      const shown = JSON.stringify(before + name + after)
+      assert.strictEqual(read(before + name + after), read(marks(before) + name + marks(after)), shown)
+      if (!/[)!]$/.test(name)) assert.strictEqual(read(before + name + after), read(before + name), shown)
+    }))
+    assert.strictEqual(read("\u05d0! \u200f"), "\u05d0!\u200f")
+    assert.strictEqual(read("\u200e \u05d0 a"), "\u200e\u05d0 a")
+  })
+
+  it("of many marks is read without quadratic time, in which this test would never end", () => {
+    for (const unit of ["\u0301", "\u200f", " \u200f", "\u0301\u200e", "\u05d0\u0301 ", " \u200e\u200f"])
+      assert.isTrue(plainName(`a\u05d0${unit.repeat(100_000)}\u200f!`).endsWith("!"), JSON.stringify(unit))
   })
 
   it("is read once: a name that was read is the same when it is read again", () => {

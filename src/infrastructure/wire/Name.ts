@@ -85,36 +85,47 @@ const RIGHT_TO_LEFT = String
 const LEFT_TO_RIGHT = `[\\p{L}--${RIGHT_TO_LEFT}]`
 const HAS_RIGHT_TO_LEFT = new RegExp(RIGHT_TO_LEFT, "v")
 const ANY_MARK = new RegExp(`[${MARKS}]`, "gv")
+const MARKS_IN_A_ROW = new RegExp(`[${MARKS}]{2,}`, "gv")
 /**
- * Direction marks that change nothing: those beside another direction mark, or beside a letter that already has the
- * direction of the mark.
+ * Texts whose direction marks change nothing: marks beside a letter that already has their direction, and marks at the
+ * end after a letter or a digit. The combining marks of the letter may stand between.
  */
-const IDLE_MARK = new RegExp(
-  String.raw`(?:(?<=[${MARKS}]|${LEFT_TO_RIGHT})\u200e|\u200e(?=[${MARKS}]|${LEFT_TO_RIGHT})` +
-    String.raw`|(?<=[${MARKS}]|${RIGHT_TO_LEFT})[\u200f\u061c]|[\u200f\u061c](?=[${MARKS}]|${RIGHT_TO_LEFT}))`,
+const IDLE_MARKS = new RegExp(
+  [
+    String.raw`[\p{L}\p{N}][\p{M}${MARKS}]+$`,
+    String.raw`${LEFT_TO_RIGHT}[\p{M}\u200e]+`,
+    String.raw`\u200e(?=${LEFT_TO_RIGHT})`,
+    String.raw`${RIGHT_TO_LEFT}[\p{M}\u200f\u061c]+`,
+    String.raw`[\u200f\u061c](?=${RIGHT_TO_LEFT})`
+  ].join("|"),
   "gv"
 )
 
-const BLANK = /[\s\u2800]/
+const withoutMarks = (text: string): string => text.replace(ANY_MARK, "")
+const withoutIdleMarks = (text: string): string => text.replace(MARKS_IN_A_ROW, "").replace(IDLE_MARKS, withoutMarks)
+
+const BLANKS = /[\s\u2800]+/g
+const BLANK_OR_MARK = new RegExp(String.raw`[\s\u2800${MARKS}]`)
 
 /**
- * Removes blanks from both ends of a text. A regular expression for the blanks at the end would take quadratic time.
+ * Removes blanks from both ends of a text, also between direction marks there. A regular expression for the blanks at
+ * the end would take quadratic time.
  */
 const trimmed = (text: string): string => {
   let [from, to] = [0, text.length]
-  while (from < to && BLANK.test(text[from]!)) from++
-  while (from < to && BLANK.test(text[to - 1]!)) to--
-  return text.slice(from, to)
+  while (from < to && BLANK_OR_MARK.test(text[from]!)) from++
+  while (from < to && BLANK_OR_MARK.test(text[to - 1]!)) to--
+  return text.slice(0, from).replace(BLANKS, "") + text.slice(from, to) + text.slice(to).replace(BLANKS, "")
 }
 
 /**
- * Removes invisible characters, so that two names that look the same are the same text. Joiners, variation selectors
+ * Removes blanks at both ends, and invisible characters, so that two names that look the same are the same text. Joiners, variation selectors
  * and tags stay where they change how the text looks, as in emoji and in Persian and Indic words. Direction marks stay
  * only in names with letters of a right-to-left script, and only between characters whose order they can change.
  */
 const withoutUnseen = (text: string): string => {
-  const seen = text.replace(UNSEEN, (_, kept: string | undefined) => kept ?? "")
-  return seen.replace(HAS_RIGHT_TO_LEFT.test(seen) ? IDLE_MARK : ANY_MARK, "")
+  const seen = trimmed(text.replace(UNSEEN, (_, kept: string | undefined) => kept ?? ""))
+  return HAS_RIGHT_TO_LEFT.test(seen) ? withoutIdleMarks(seen) : withoutMarks(seen)
 }
 
 /** Whether a text contains a character that is visible by itself: a letter, a digit, a punctuation mark or a symbol. */
@@ -126,7 +137,7 @@ const hasGlyph = (text: string): boolean =>
  * so that validation refuses it instead of treating it as an empty name.
  */
 const normalized = (text: string): string => {
-  const name = trimmed(withoutUnseen(text))
+  const name = withoutUnseen(text)
   return name === "" ? text : name
 }
 
