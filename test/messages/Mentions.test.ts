@@ -16,8 +16,24 @@ describe("mentions", () => {
       [".@bob", []],
       ["-@bob", []],
       ["_@bob", []],
-      ["é@bob", ["bob"]],
-      ["@bobé", ["bob"]],
+      ["é@bob", []],
+      ["@bobé", []],
+      ["josé@bob", []],
+      ["@andré", []],
+      ["@andre\u0301", []],
+      ["e\u0301@bob", []],
+      ["σ@bob @bobσ", []],
+      ["@bobов и ко", []],
+      ["@jean-étienne", []],
+      ["@bob.été", []],
+      ["@bob:été.example", []],
+      ["\u{10780}@bob @bob\u{10780}", []],
+      ["¿@bob? «@ann» @eve’s… @joe—", ["bob", "ann", "eve", "joe"]],
+      ["请@bob看", ["bob"]],
+      ["これは@bobさんへ", ["bob"]],
+      ["밥@bob은", ["bob"]],
+      ["\u2764\ufe0f@bob\u2764\ufe0f 1\ufe0f\u20e3@ann\u{1f600}", ["bob", "ann"]],
+      ["@bob-请", ["bob"]],
       ["@bob1", ["bob1"]],
       ["@bob.", ["bob"]],
       ["@bob... now", ["bob"]],
@@ -390,7 +406,9 @@ describe("mentions", () => {
         "- ```\n",
         "    a\n",
         "@a-",
-        "é"
+        "é",
+        "@bob:é",
+        "é@"
       ]
     ) {
       for (const size of [1_000, 32_000]) {

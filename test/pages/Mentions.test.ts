@@ -17,6 +17,7 @@ const TEXTS = [
   "@@ada -@ada ü@ada",
   "@ada-- and @ada-",
   "@ada-b_x, @bob:example.org, @carl: yes",
+  "请@ada看, josé@bob",
   "nobody"
 ]
 
@@ -32,7 +33,7 @@ describe("mentions in the text of a message", () => {
   })
 
   it("a listed handle is text where it begins an address or another name", () => {
-    for (const text of ["@bob:example.org", "@bob:registry=x", "@bob/x", "@bob_x"]) {
+    for (const text of ["@bob:example.org", "@bob:registry=x", "@bob/x", "@bob_x", "@bobé", "é@bob", "@bob-é"]) {
       assert.deepStrictEqual(piecesOf(`@bob ${text}`, ["bob"]), [
         { text: "@bob", handle: "bob" },
         { text: ` ${text}` }

@@ -147,7 +147,8 @@ describe("handles after @", () => {
     assert.deepStrictEqual(mentionAt("ask @Bo", 7), { at: 4, begin: "bo" })
     assert.deepStrictEqual(mentionAt("@", 1), { at: 0, begin: "" })
     assert.deepStrictEqual(mentionAt("(@bob, @ca", 5), { at: 1, begin: "bob" })
-    for (const text of ["ada@example", "ask @bob ", "a.@b", "@@b", "https://a.example/@b", ""])
+    assert.deepStrictEqual(mentionAt("请@bo", 4), { at: 1, begin: "bo" })
+    for (const text of ["ada@example", "josé@b", "e\u0301@b", "ask @bob ", "a.@b", "@@b", "https://a.example/@b", ""])
       assert.isUndefined(mentionAt(text, text.length), text)
   })
 

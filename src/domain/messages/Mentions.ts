@@ -38,6 +38,27 @@ const isLetter = (code: number): boolean => (code >= 65 && code <= 90) || (code 
 const isAlphanumeric = (code: number): boolean => isLetter(code) || isDigit(code)
 const isBlank = (code: number): boolean => code === SPACE || code === TAB || code === 13
 
+/**
+ * Characters beyond ASCII that belong to a word with a handle before or after them: those of the scripts whose words
+ * are separated by spaces and may contain letters of ASCII, and combining marks. A word in Chinese or Japanese may stand
+ * beside a mention without a space.
+ */
+const WORD = String.raw`[\p{sc=Latin}\p{sc=Greek}\p{sc=Cyrillic}\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\ufe20-\ufe2f]`
+const WORD_AFTER = new RegExp(`^${WORD}`, "u")
+const WORD_BEFORE = new RegExp(`${WORD}$`, "u")
+
+/** Whether a word continues with the character that begins at this position. */
+const continuesWord = (text: string, at: number): boolean => {
+  const code = text.charCodeAt(at)
+  return code < 128 ? isAlphanumeric(code) : WORD_AFTER.test(text.slice(at, at + 2))
+}
+
+/** Whether the character that ends at this position belongs to a word. */
+const endsWord = (text: string, at: number): boolean => {
+  const code = text.charCodeAt(at)
+  return code < 128 ? isAlphanumeric(code) : WORD_BEFORE.test(text.slice(Math.max(0, at - 1), at + 1))
+}
+
 /** Characters beyond ASCII that end a URL: spaces, and the punctuation of Latin and East Asian scripts. */
 const isWidePunctuation = (code: number): boolean =>
   code === 0xa0 || code === 0xab || code === 0xbb || (code >= 0x2000 && code <= 0x206f) ||
@@ -297,8 +318,8 @@ const urlEnd = (text: string, from: number, to: number): number => {
 /** Whether a host name with a dot follows, as in the address `@bob:example.com`. */
 const isHostAt = (text: string, from: number, to: number): boolean => {
   let at = from
-  while (at < to && (isAlphanumeric(text.charCodeAt(at)) || text.charCodeAt(at) === HYPHEN)) at++
-  return at > from && at + 1 < to && text.charCodeAt(at) === DOT && isAlphanumeric(text.charCodeAt(at + 1))
+  while (at < to && (text.charCodeAt(at) === HYPHEN || continuesWord(text, at))) at++
+  return at > from && at + 1 < to && text.charCodeAt(at) === DOT && continuesWord(text, at + 1)
 }
 
 /** Whether the part of a URL after its host begins at this colon: `://`, or a port and a slash. */
@@ -317,7 +338,7 @@ const isRegistry = (text: string, colon: number, to: number): boolean =>
 const mayPrecede = (text: string, before: number): boolean => {
   if (before < 0) return true
   const code = text.charCodeAt(before)
-  if (isAlphanumeric(code) || code === UNDERSCORE || code === HYPHEN || code === AT || code === DOT || code === SLASH)
+  if (code === UNDERSCORE || code === HYPHEN || code === AT || code === DOT || code === SLASH || endsWord(text, before))
     return false
   // `](` begins the address of a link.
   const bracket = code === LESS ? before - 1 : before
@@ -328,8 +349,8 @@ const mayPrecede = (text: string, before: number): boolean => {
 const mayFollow = (text: string, at: number, to: number): boolean => {
   if (at >= to) return true
   const code = text.charCodeAt(at)
-  if (code === UNDERSCORE || code === SLASH || code === AT) return false
-  if (code === DOT) return at + 1 >= to || !isAlphanumeric(text.charCodeAt(at + 1))
+  if (code === UNDERSCORE || code === SLASH || code === AT || continuesWord(text, at)) return false
+  if (code === DOT || code === HYPHEN) return at + 1 >= to || !continuesWord(text, at + 1)
   return code !== COLON || !(isHostAt(text, at + 1, to) || isRegistry(text, at, to))
 }
 

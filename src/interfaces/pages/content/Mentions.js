@@ -1,4 +1,5 @@
 import { html } from "../shared/Html.js"
+import { WORD } from "../tab/Mentions.js"
 import { hashOf } from "../tab/Routes.js"
 
 /** @import { Session } from "../client/Session.js" */
@@ -7,8 +8,10 @@ import { hashOf } from "../tab/Routes.js"
  * `@` and a handle, by the server's rule (wire.md I). The server decides which of them are mentions, so this need not
  * know code and URLs.
  */
-const MENTION =
-  /(?<![A-Za-z0-9_\-@./])@([A-Za-z0-9]+(?:-[A-Za-z0-9]+)*)(?![A-Za-z0-9_/@]|-[A-Za-z0-9]|\.[A-Za-z0-9]|:[A-Za-z0-9-]+\.[A-Za-z0-9]|:registry(?![A-Za-z0-9]))/g
+const LETTER = `A-Za-z0-9${WORD}`
+const NAME = "[A-Za-z0-9]+(?:-[A-Za-z0-9]+)*"
+const LONGER = String.raw`[${LETTER}_/@]|[\-.][${LETTER}]|:[${LETTER}\-]+\.[${LETTER}]|:registry(?![A-Za-z0-9])`
+const MENTION = new RegExp(String.raw`(?<![${LETTER}_\-@./])@(${NAME})(?!${LONGER})`, "gu")
 
 /**
  * The pieces of a text without formatting. A piece with a `handle` is a mention.

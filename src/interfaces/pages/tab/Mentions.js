@@ -4,6 +4,13 @@
 const MOST = 8
 
 /**
+ * The characters beyond ASCII that belong to a word (wire.md I), for the inside of a character class with the flag `u`.
+ */
+export const WORD = String
+  .raw`\p{sc=Latin}\p{sc=Greek}\p{sc=Cyrillic}\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\ufe20-\ufe2f`
+const BEFORE_CARET = new RegExp(String.raw`(?<![A-Za-z0-9${WORD}_.@/-])@([\p{L}\p{N}-]{0,30})$`, "u")
+
+/**
  * The beginning of a handle before the caret, and the position of its `@`; undefined if there is none. An `@` inside a
  * word or a path, as in an e-mail address or a URL, does not begin a handle. The server decides which handles of a sent
  * message are mentions (wire.md I).
@@ -11,7 +18,7 @@ const MOST = 8
  * @param {number} caret
  */
 export const mentionAt = (text, caret) => {
-  const found = /(?<![\p{L}\p{N}_.@/-])@([\p{L}\p{N}-]{0,30})$/u.exec(text.slice(0, caret))
+  const found = BEFORE_CARET.exec(text.slice(0, caret))
   return found === null ? undefined : { at: found.index, begin: (found[1] ?? "").toLowerCase() }
 }
 
