@@ -766,6 +766,9 @@ describe("the A2A endpoints over plain HTTP", () => {
         wire
       ], method)
     }
+    assert.property((await rpc(alice.key, bob.handle, "ListTasks", null)).body, "result", "null counts as absent")
+    for (const params of [[], "x", 1, false])
+      assert.strictEqual((await rpc(alice.key, bob.handle, "ListTasks", params)).body.error?.code, -32_602)
     const unknown = await rpc(alice.key, "nobody-of-this-name", "SendMessage", body())
     assert.deepStrictEqual([unknown.body.error.code, unknown.body.error.data[0].metadata.code], [
       -32_000,

@@ -321,6 +321,9 @@ describe("the protocol of /mcp", () => {
       }, { ...event, maxAgeMs: -1 }],
       "events/subscribe": [{}, { ...event, delivery: 5 }, { ...event, delivery: { url: 5 } }, {
         ...event,
+        delivery: { mode: null }
+      }, {
+        ...event,
         arguments: []
       }],
       "events/unsubscribe": [{}, { ...event, delivery: {} }],

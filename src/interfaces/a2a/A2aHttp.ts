@@ -183,7 +183,8 @@ export const A2aHttp = HttpRouter.use((router) =>
           const { body, inexact } = yield* bodyOf(request)
           if (!Predicate.isObject(body))
             return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
-          const { id, jsonrpc, method, params: given } = body
+          const { id, jsonrpc, method } = body
+          const given = body["params"] ?? {}
           if (typeof id === "string" || typeof id === "number")
             state.id = inexact === undefined
               ? id
@@ -201,10 +202,10 @@ export const A2aHttp = HttpRouter.use((router) =>
           if (!Object.hasOwn(methods, method)) {
             return yield* Effect.fail(new A2aFailure("METHOD_NOT_FOUND", `There is no method ${method.slice(0, 100)}.`))
           }
-          if (given !== undefined && !Predicate.isObject(given)) {
+          if (!Predicate.isObject(given)) {
             return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "params must be an object."))
           }
-          const answer = yield* perform(method as keyof typeof methods, call, given ?? {})
+          const answer = yield* perform(method as keyof typeof methods, call, given)
           const enveloped = (result: object) => ({ jsonrpc: "2.0", id: state.id, result })
           return answer._tag === "Object"
             ? json(enveloped(answer.value), 200, "application/json")

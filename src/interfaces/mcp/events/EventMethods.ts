@@ -244,7 +244,7 @@ export const makeEventMethods = Effect.gen(function*() {
     const { agent, principal } = account
     const type = yield* typeOf(account, params)
     const { mode, secret } = deliveryOf(params)
-    if (mode !== undefined && mode !== "webhook") return yield* unsupported("deliveryMode", String(mode).slice(0, 40))
+    if ((mode ?? "webhook") !== "webhook") return yield* unsupported("deliveryMode", String(mode).slice(0, 40))
     const url = yield* valid(urlOf(params))
     if (typeof secret !== "string" || standardKey(secret) === undefined) {
       return yield* invalidParams("delivery.secret must be whsec_ and the base64 of 24 to 64 bytes.")
