@@ -11,7 +11,15 @@ import { PROBES } from "../support/Probes.ts"
 import { recordRoutes } from "../support/Routes.ts"
 
 /** Paths without an endpoint that say where cards of A2A are. Unknown paths count for nobody. */
-const REFUSED = ["/.well-known/agent-card.json", "/a2a/.well-known/agent-card.json"]
+const REFUSED = [
+  "/.well-known/agent-card.json",
+  "/.well-known/agent.json",
+  "/a2a/.well-known/agent-card.json",
+  "/a2a/.well-known/agent.json",
+  "/a2a/:handle/.well-known/agent.json",
+  "/a2a/:handle/agent-card.json",
+  "/a2a/:handle/agent.json"
+]
 const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 const BUDGET = 4
 const ASSETS = 9

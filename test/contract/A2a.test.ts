@@ -142,10 +142,21 @@ describe("cards", () => {
     assert.isNull(called.headers.get("access-control-allow-origin"))
   })
 
-  it("164. a client that looks for a card of the server reads where cards are", async () => {
-    for (const path of ["/a2a/.well-known/agent-card.json", "/.well-known/agent-card.json"]) {
-      const answer = await raw(undefined, path)
-      assert.deepStrictEqual([answer.status, answer.headers.get("allow")], [404, null], path)
+  it("164. a client that looks for a card elsewhere reads where cards are, from pages of other origins too", async () => {
+    const bob = await newAgent(server, "bob")
+    const files = ["agent-card.json", "agent.json"]
+    const paths = [
+      ...files.flatMap((file) => [`/.well-known/${file}`, `/a2a/.well-known/${file}`, `/a2a/${bob.handle}/${file}`]),
+      `/a2a/${bob.handle}/.well-known/agent.json`
+    ]
+    for (const path of paths) {
+      const answer = await raw(undefined, path, { headers: { origin: "https://page.example" } })
+      const { headers } = answer
+      assert.deepStrictEqual(
+        [answer.status, headers.get("allow"), headers.get("access-control-allow-origin")],
+        [404, null, "*"],
+        path
+      )
       assert.include((answer.body.error ?? answer.body).message, "/a2a/{handle}/.well-known/agent-card.json")
     }
   })

@@ -16,7 +16,7 @@ import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Context, Effect, Predicate } from "effect"
 import { HttpRouter, HttpServerRequest } from "effect/http"
 import { PROTOCOL } from "./AgentCard.ts"
-import { isCard, makeCardRoute, noCardRoutes } from "./AgentCardHttp.ts"
+import { isCard, isCardOfServer, makeCardRoute, noCardRoutes } from "./AgentCardHttp.ts"
 import type { Call } from "./Call.ts"
 import { makeEventStream } from "./EventStream.ts"
 import {
@@ -43,21 +43,20 @@ const calls: Protocol = {
 }
 
 /** The agent cards. Web pages can read the cards if their origin may call `/v1`. */
-const cards = (config: Settings): Protocol => ({
-  includes: isCard,
-  refusalBodyOf: () => a2aRestBody,
-  cors: {
+const cards = (config: Settings): ReadonlyArray<Protocol> => {
+  const cors = {
     allowOrigin: apiOrigins(config),
     requestHeaders: `${CORS_REQUEST_HEADERS}, If-None-Match, A2A-Version, A2A-Extensions`,
     responseHeaders: "ETag"
   }
-})
+  return [{ includes: isCard, refusalBodyOf: () => a2aRestBody, cors }, { includes: isCardOfServer, cors }]
+}
 
 /**
  * Recognizes A2A requests before their routes run (wire.md N). JSON-RPC is at `/a2a/{handle}`, and HTTP+JSON below that
  * path.
  */
-export const a2aProtocols = (config: Settings): ReadonlyArray<Protocol> => [cards(config), calls]
+export const a2aProtocols = (config: Settings): ReadonlyArray<Protocol> => [...cards(config), calls]
 
 const search = ({ url }: HttpServerRequest.HttpServerRequest): URLSearchParams => queryOf(url)
 

@@ -19,15 +19,22 @@ import { type Failure, refusing, restRefusal } from "./Failure.ts"
 
 const CARD = "/.well-known/agent-card.json"
 
-/** Whether a path is the path of an agent's card. */
-export const isCard = (path: string): boolean => /^\/a2a\/[^/]+\/\.well-known\/agent-card\.json$/.test(path)
+/** Whether a path below /a2a is the path of an agent's card, or a path where clients look for a card. */
+export const isCard = (path: string): boolean => /^\/a2a\/[^/]+\/(?:\.well-known\/)?agent(?:-card)?\.json$/.test(path)
 
-/**
- * Refuses the well-known paths for a card of the whole server. The server has no card, because each agent has its own.
- */
+/** Paths where clients look for a card of the whole server. The server has no card, because each agent has its own. */
+const ofServer = [CARD, "/.well-known/agent.json"] as const
+export const isCardOfServer = (path: string): boolean => ofServer.some((one) => one === path)
+
+/** Refuses the paths where clients look for a card, except the path of an agent's card. The refusal names that path. */
 export const noCardRoutes = [
-  HttpRouter.route("GET", CARD, Effect.sync(() => toResponse(noCard()))),
-  HttpRouter.route("GET", `/a2a${CARD}`, Effect.sync(() => restRefusal(noCard())))
+  ...ofServer.flatMap((path) => [
+    HttpRouter.route("GET", path, Effect.sync(() => toResponse(noCard()))),
+    HttpRouter.route("GET", `/a2a${path}`, Effect.sync(() => restRefusal(noCard())))
+  ]),
+  ...(["/.well-known/agent.json", "/agent-card.json", "/agent.json"] as const).map((path) =>
+    HttpRouter.route("GET", `/a2a/:handle${path}`, Effect.sync(() => restRefusal(noCard())))
+  )
 ].map(refused)
 
 /**
