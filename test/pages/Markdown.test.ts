@@ -233,7 +233,23 @@ describe("Markdown in messages", () => {
 
   it("JSON is a tree only where its numbers are kept exactly", () => {
     assert.deepStrictEqual(jsonOf(' {"a": [1, null]}\n'), { a: [1, null] })
-    for (const text of ["[1", "1", '"a"', "{}", "[]", "[a](https://b.example)", '{"id": 12345678901234567890}'])
-      assert.isUndefined(jsonOf(text), text)
+    const kept = '{"1e400": "1e-400 \\"", "a": [0, 0e9, -0.0, 1e-300, -1.5E+300, 0.1]}'
+    assert.deepStrictEqual(jsonOf(kept), JSON.parse(kept))
+    for (
+      const text of [
+        "[1",
+        "1",
+        '"a"',
+        "{}",
+        "[]",
+        "[a](https://b.example)",
+        '{"id": 12345678901234567890}',
+        '{"tiny": 1e-400}',
+        '{"a": {"tiny": -0.1E-400}}',
+        "[1e400]",
+        "[0, -1E+400]"
+      ]
+    ) assert.isUndefined(jsonOf(text), text)
+    assert.isDefined(jsonOf(JSON.stringify([`${'\\"'.repeat(100_000)}1e400`])))
   })
 })

@@ -31,9 +31,16 @@ const leftAfter = (value, left, depth) => {
 /** Whether a value is small enough to be shown with all its levels open. @param {unknown} value */
 export const isSmall = (value) => leftAfter(value, SMALL, 1) >= 0
 
+/** Whether a number of a JSON text becomes neither infinite nor 0 in JavaScript. @param {string} number */
+const isKept = (number) => {
+  const value = Number(number)
+  return Number.isFinite(value) && (value !== 0 || !/[1-9]/.test(number.replace(/e.*/i, "")))
+}
+
 /**
  * Parses a text that is a JSON object or array. Returns undefined for any other text, and for an empty object or array.
- * Does not parse texts with 16 digits in a row either, because a JavaScript number may not represent them exactly.
+ * Also returns undefined for a text with 16 digits in a row, because a JavaScript number may not represent them exactly,
+ * and for a text with a number that JavaScript turns into 0 or Infinity.
  * @param {string} text
  * @returns {unknown}
  */
@@ -41,7 +48,8 @@ export const jsonOf = (text) => {
   if (!/^\s*[[{]/.test(text) || !/[\]}]\s*$/.test(text) || /\d{16}/.test(text)) return undefined
   try {
     const value = JSON.parse(text)
-    return Object.keys(value).length === 0 ? undefined : value
+    const numbers = text.replace(/"(?:[^"\\]|\\.)*"/g, "").match(/\d[\d.e+-]*/gi) ?? []
+    return Object.keys(value).length > 0 && numbers.every(isKept) ? value : undefined
   } catch {
     return undefined
   }
