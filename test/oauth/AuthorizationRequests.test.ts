@@ -1,7 +1,7 @@
 import { Accounts } from "#domain/agents/Accounts"
 import { readAuthorization } from "#domain/oauth/AuthorizationRequest"
 import { AuthorizationRequests, REQUEST_MS } from "#domain/oauth/AuthorizationRequests"
-import { cacheMs, documentUrl, MAX_DOCUMENT_BYTES, readDocument } from "#domain/oauth/ClientDocument"
+import { cacheMs, documentUrl, isJsonType, MAX_DOCUMENT_BYTES, readDocument } from "#domain/oauth/ClientDocument"
 import { readRegistration } from "#domain/oauth/ClientMetadata"
 import { Clients } from "#domain/oauth/Clients"
 import { DocumentFailed, DocumentFetch, type Fetched } from "#domain/oauth/DocumentFetch"
@@ -322,6 +322,11 @@ eachDatabase((database) => {
             `https://host.example/${"c".repeat(2_048)}`
           ]
         ) assert.isUndefined(documentUrl(other), other)
+        for (const type of ["application/json", "Application/JSON; charset=utf-8", "application/cimd+json"])
+          assert.isTrue(isJsonType(type), type)
+        for (
+          const type of [undefined, "", "text/json", "application/json-seq", "application/jsonx", "application/json x"]
+        ) assert.isFalse(isJsonType(type), type)
         assert.deepStrictEqual(
           readDocument(HOST, document({ redirect_uris: [CALLBACK, "javascript:alert(1)"], more: 1 }), [])?.redirectUris,
           [CALLBACK]

@@ -21,7 +21,7 @@ import { CONTENT_TYPES, contentTypeOf, MAX_ATTACHMENT_BYTES, QuotaExceeded } fro
 const ContentType = Schema.String.check(
   Schema.makeFilter(
     (text) => contentTypeOf(text) !== undefined || `must be one of ${CONTENT_TYPES.join(", ")}`,
-    { toJsonSchema: () => ({ enum: [...CONTENT_TYPES] }) }
+    { toJsonSchema: () => ({ examples: [...CONTENT_TYPES] }) }
   )
 ).pipe(
   Schema.decodeTo(
@@ -58,8 +58,8 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       summary: "Announce a file",
       description:
         "Announces a file for one agent (to) or one group of the caller's (conversation_id). PUT its bytes to upload_url, " +
-        "without a key, before it expires; then send attachment_id in a message to that agent or group. content_type may have any case and " +
-        "parameters, of which the charset of a text is kept.",
+        "without a key, before it expires; then send attachment_id in a message to that agent or group. content_type is one of the examples " +
+        "in its schema. It may have any case and parameters, of which the charset of a text is kept.",
       body: { to: grace.handle, filename: "proof.pdf", content_type: "application/pdf", size: 48_213, sha256: SHA256 },
       answer: {
         attachment_id: ATTACHMENT_ID,

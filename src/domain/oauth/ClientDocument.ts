@@ -1,4 +1,5 @@
 import { absoluteUrl } from "#infrastructure/wire/AbsoluteUrl"
+import { parseMediaType } from "#infrastructure/wire/MediaType"
 import { Option, Schema } from "effect"
 import type { Client } from "./AuthorizationRequest.ts"
 import { ClientName } from "./ClientMetadata.ts"
@@ -22,6 +23,10 @@ export const documentUrl = (clientId: string): URL | undefined => {
     !/%2e/i.test(url.pathname)
   return isPlain ? url : undefined
 }
+
+/** Whether the `Content-Type` of a response says that it is JSON. */
+export const isJsonType = (contentType: string | undefined): boolean =>
+  /^application\/(?:.+\+)?json$/.test(parseMediaType(contentType ?? "")?.type ?? "")
 
 const Document = Schema.fromJsonString(Schema.Struct({
   client_id: Schema.String,

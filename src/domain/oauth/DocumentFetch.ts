@@ -1,7 +1,7 @@
 import { exchange, textOf } from "#infrastructure/http/GuardedClient"
 import { checkedAddresses } from "#infrastructure/http/PrivateAddressGuard"
 import { Context, Data, Effect } from "effect"
-import { MAX_DOCUMENT_BYTES } from "./ClientDocument.ts"
+import { isJsonType, MAX_DOCUMENT_BYTES } from "./ClientDocument.ts"
 
 /** A client's document could not be read. `reason` is shown to the person who signs in. */
 export class DocumentFailed extends Data.TaggedError("DocumentFailed")<{ readonly reason: string }> {}
@@ -22,7 +22,7 @@ const fetched = Effect.fnUntraced(function*(url: URL) {
     Effect.gen(function*() {
       if (response.statusCode !== 200)
         return yield* new DocumentFailed({ reason: `its host answered ${response.statusCode}` })
-      if (!/^application\/(?:[\w.+-]+\+)?json\b/i.test(response.headers["content-type"] ?? ""))
+      if (!isJsonType(response.headers["content-type"]))
         return yield* new DocumentFailed({ reason: "it is not JSON" })
       const text = yield* textOf(response, MAX_DOCUMENT_BYTES)
       return { text, cacheControl: response.headers["cache-control"] }
