@@ -6,7 +6,7 @@ import type { LiveSession } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
 import { LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { Config } from "#infrastructure/platform/Config"
-import { parseInstant } from "#infrastructure/wire/Text"
+import { iso, parseInstant } from "#infrastructure/wire/Text"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
@@ -79,10 +79,17 @@ describe("parseInstant", () => {
         "2031-02-28T12:30:15+02:60",
         "2031-02-28T12:30:15+02",
         "2100-02-29T00:00:00Z",
-        "0031-02-29T00:00:00Z"
+        "0031-02-29T00:00:00Z",
+        "9999-12-31T23:59:59-01:00",
+        "9999-12-31T23:59:59.999-00:01",
+        "0000-01-01T00:00:00+01:00",
+        "0000-01-01T00:00+00:01"
       ]
     ) assert.strictEqual(parseInstant(text), undefined, text)
     assert.strictEqual(parseInstant("0032-02-29T00:00Z"), Date.parse("0032-02-29T00:00:00Z"))
+    for (const edge of ["0000-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"])
+      assert.strictEqual(iso(parseInstant(edge) ?? 0), edge)
+    assert.strictEqual(parseInstant("9999-12-31T22:59:59-01:00"), parseInstant("9999-12-31T23:59:59Z"))
     assert.strictEqual(parseInstant("2032-02-29T23:59:59.123456Z"), Date.UTC(2032, 1, 29, 23, 59, 59, 123))
   })
 })

@@ -89,9 +89,13 @@ export const NO_INSTANT = "must be an ISO 8601 date-time with its zone"
 const INSTANT =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d))$/i
 
+/** The times that `iso` writes with a year of four digits, in milliseconds. */
+const [FIRST_INSTANT, LAST_INSTANT] = [Date.parse("0000-01-01T00:00:00.000Z"), Date.parse("9999-12-31T23:59:59.999Z")]
+
 /**
  * Converts a time in ISO 8601 with a time zone, as in RFC 3339, to milliseconds since 1970. Returns undefined for any
- * other text, such as a 30th of February or a time without a zone. It is the only parser for times that clients send.
+ * other text, such as a 30th of February, a time without a zone, or a time outside the years 0000 to 9999 in UTC. It is
+ * the only parser for times that clients send.
  */
 export const parseInstant = (text: string): number | undefined => {
   const [, date, minute, second = "00", fraction = "", sign, hours, minutes] = INSTANT.exec(text) ?? []
@@ -100,5 +104,6 @@ export const parseInstant = (text: string): number | undefined => {
   // Date.parse turns a 30th of February into a day in March.
   if (Number.isNaN(at) || !new Date(at).toISOString().startsWith(date)) return undefined
   const offset = (Number(hours ?? 0) * 60 + Number(minutes ?? 0)) * 60_000
-  return sign === "-" ? at + offset : at - offset
+  const instant = sign === "-" ? at + offset : at - offset
+  return instant >= FIRST_INSTANT && instant <= LAST_INSTANT ? instant : undefined
 }
