@@ -1,12 +1,9 @@
-import { mkdirSync, mkdtempSync, readdirSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs"
+import { mkdirSync, realpathSync, writeFileSync } from "node:fs"
 import http from "node:http"
 import { dirname, join, relative, resolve } from "node:path"
 import { rolldown } from "rolldown"
 
 const ROOT = resolve(import.meta.dirname, "..")
-
-/** The bundles that stay in the cache, the newest ones. A running server still loads parts of its own bundle. */
-const KEPT = 20
 
 /**
  * Node reads all exports of a built-in module that a file imports. Two exports of `node:http` load Node's HTTP client,
@@ -38,7 +35,7 @@ const withoutIndexes = (code: string): string =>
   )
 
 /**
- * Bundles the program, its sources and effect, into the folder `out`. Other packages are loaded from `node_modules` as
+ * Bundles the program, its sources and effect, into the folder `out`, and syncs the files to disk. Other packages are loaded from `node_modules` as
  * ever. Each source file keeps its own place for `import.meta`, which `root` and `place` give: `root` is relative to
  * `out`.
  */
@@ -73,28 +70,15 @@ const bundle = async (out: string, root: string, place: Place): Promise<void> =>
   })
   const { output } = await made.generate({ format: "esm", comments: false, chunkFileNames: "[name]-[hash].js" })
   await made.close()
-  for (const file of output) writeFileSync(join(out, file.fileName), file.type === "chunk" ? file.code : file.source)
-  writeFileSync(join(out, "package.json"), `{ "type": "module" }\n`)
+  const write = (name: string, content: string | Uint8Array) => writeFileSync(join(out, name), content, { flush: true })
+  for (const file of output) write(file.fileName, file.type === "chunk" ? file.code : file.source)
+  write("package.json", `{ "type": "module" }\n`)
 }
 
-/** Makes the bundle of a checkout. The folder appears when it is complete, because several processes may make it. */
-export const cacheBundle = async (folder: string): Promise<void> => {
-  const cache = dirname(folder)
-  mkdirSync(cache, { recursive: true })
-  const making = mkdtempSync(join(cache, "making-"))
-  try {
-    // `node_modules` may be a link to that of another checkout.
-    await bundle(making, relative(realpathSync(making), ROOT), (source) => source)
-    renameSync(making, folder)
-  } catch (error) {
-    rmSync(making, { recursive: true, force: true })
-    // Another process has made it meanwhile.
-    if (statSync(folder, { throwIfNoEntry: false }) === undefined) throw error
-  }
-  const bundles = readdirSync(cache).filter((name) => name.startsWith("bundle-")).map((name) => join(cache, name))
-  const byAge = bundles.map((path) => [path, statSync(path).mtimeMs] as const).sort(([, a], [, b]) => b - a)
-  for (const [path] of byAge.slice(KEPT)) rmSync(path, { recursive: true, force: true })
-}
+/** Makes the bundle of a checkout in a folder that exists. */
+export const checkoutBundle = (folder: string): Promise<void> =>
+  // `node_modules` may be a link to that of another checkout.
+  bundle(folder, relative(realpathSync(folder), ROOT), (source) => source)
 
 /** Makes the bundle of the package, beside its compiled files. */
 export const packBundle = async (folder: string): Promise<void> => {

@@ -1,8 +1,41 @@
 import { hash } from "node:crypto"
-import { existsSync, readdirSync, statSync } from "node:fs"
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync
+} from "node:fs"
 import { join, resolve } from "node:path"
+import { pathToFileURL } from "node:url"
 
 const ROOT = resolve(import.meta.dirname, "..")
+const CACHE = join(ROOT, "node_modules/.cache/parley")
+
+/** The bundle of the package. */
+const PACKED = join(ROOT, "bundle")
+
+/** The name of a bundle's list of its files, with the size of each. */
+const LIST = "files.json"
+
+/**
+ * The 20 bundles that were used last stay in the cache, and so does every bundle that was used within 3 days, because a
+ * running server still loads parts of its own bundle. `bundleFolder` records each use as the time of the folder.
+ */
+const KEPT = 20
+const KEPT_MS = 3 * 86_400_000
+
+/** Making a bundle takes less than a minute, so an unfinished one of this age belongs to a process that was killed. */
+const UNFINISHED_MS = 3_600_000
+
+/** After this time, the program prints that it is making a bundle. */
+const NOTICE_MS = 2_000
 
 /** Changes when a file of the program in `root` changes, or when `npm ci` installs other packages. */
 export const keyOfSources = (root) => {
@@ -26,21 +59,123 @@ export const keyOfSources = (root) => {
   return hash("sha256", text).slice(0, 16)
 }
 
+/** Whether a bundle has all of its files, in full. A power failure may have emptied files. */
+const isComplete = (folder) => {
+  try {
+    const sizes = Object.entries(JSON.parse(readFileSync(join(folder, LIST), "utf8")))
+    return sizes.length > 0 && sizes.every(([name, size]) => statSync(join(folder, name)).size === size)
+  } catch {
+    return false
+  }
+}
+
+/** Records that a bundle is used. */
+const touch = (folder) => {
+  const now = Date.now() / 1_000
+  try {
+    utimesSync(folder, now, now)
+  } catch {
+    // The folder belongs to another user.
+  }
+}
+
+const remove = (folder) => {
+  try {
+    rmSync(folder, { recursive: true, force: true })
+  } catch {
+    // The folder belongs to another user.
+  }
+}
+
+/**
+ * Removes old bundles, and old folders of processes that were killed while they made a bundle. Another process may remove
+ * the same folders at the same time.
+ */
+const prune = () => {
+  const now = Date.now()
+  const names = readdirSync(CACHE)
+  const entries = (prefix) =>
+    names.filter((name) => name.startsWith(prefix)).map((name) => {
+      const path = join(CACHE, name)
+      return { path, age: now - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? now) }
+    })
+  const bundles = entries("bundle-").sort((a, b) => a.age - b.age).slice(KEPT).filter(({ age }) => age > KEPT_MS)
+  const unfinished = entries("making-").filter(({ age }) => age > UNFINISHED_MS)
+  for (const { path } of [...bundles, ...unfinished]) remove(path)
+}
+
+/**
+ * Makes a bundle that all users of the checkout may use. The folder appears when it is complete, because several
+ * processes may make it at the same time.
+ */
+const make = async (folder) => {
+  // Fails early if nothing can be written here, because loading the bundler takes a second.
+  mkdirSync(CACHE, { recursive: true })
+  const making = mkdtempSync(join(CACHE, "making-"))
+  const notice = setTimeout(
+    () => console.error(`Preparing the program in ${CACHE}, once after each change of its sources.`),
+    NOTICE_MS
+  )
+  try {
+    // Fails if an incomplete bundle cannot be removed, because the new one could not take its place.
+    rmSync(folder, { recursive: true, force: true })
+    const { checkoutBundle } = await import("../build/Bundler.ts")
+    await checkoutBundle(making)
+    const sizes = readdirSync(making).map((name) => [name, statSync(join(making, name)).size])
+    writeFileSync(join(making, LIST), JSON.stringify(Object.fromEntries(sizes)), { flush: true })
+    for (const name of readdirSync(making)) chmodSync(join(making, name), 0o644)
+    chmodSync(making, 0o755)
+    renameSync(making, folder)
+  } catch (error) {
+    remove(making)
+    // Another process may have made the bundle in the meantime.
+    if (!isComplete(folder)) throw error
+  } finally {
+    clearTimeout(notice)
+  }
+}
+
 /**
  * The folder of the program's bundle, which is a few files instead of a thousand modules. The package has one. In a
  * checkout, the first start after a change makes one in `node_modules/.cache`. Returns undefined if no bundle can be made
  * there; then the program is loaded from its sources, which also report mistakes in a source.
  */
 export const bundleFolder = async () => {
-  const packed = join(ROOT, "bundle")
-  if (existsSync(packed)) return packed
-  const folder = join(ROOT, "node_modules/.cache/parley", `bundle-${keyOfSources(ROOT)}`)
-  if (existsSync(folder)) return folder
+  if (existsSync(PACKED)) return PACKED
   try {
-    const { cacheBundle } = await import("../build/Bundler.ts")
-    await cacheBundle(folder)
+    const folder = join(CACHE, `bundle-${keyOfSources(ROOT)}`)
+    if (isComplete(folder)) {
+      touch(folder)
+    } else {
+      await make(folder)
+      prune()
+    }
     return folder
   } catch {
     return undefined
+  }
+}
+
+/**
+ * Returns a function that loads the export `name` of a file of the program: from the bundle, or from the sources if the
+ * bundle cannot be loaded. A damaged bundle is removed, so that the next start makes it again. Errors with a code, such
+ * as EMFILE, are no damage, and a running server may use the bundle.
+ */
+export const programLoader = async () => {
+  let folder = await bundleFolder()
+  return async (file, name) => {
+    if (folder !== undefined) {
+      try {
+        const found = (await import(pathToFileURL(join(folder, `${file}.js`)).href))[name]
+        if (found === undefined) throw new Error(`${file}.js has no ${name}`)
+        return found
+      } catch (error) {
+        if (folder === PACKED) throw error
+        console.error(`parley: ${folder} cannot be loaded, so Parley loads its sources: ${error?.message ?? error}`)
+        if (error?.code === undefined) remove(folder)
+        folder = undefined
+      }
+    }
+    return (await import(new URL(`./${file}.ts`, import.meta.url).href))[name]
   }
 }

@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 // The program `parley`, run by npm's scripts, the package's bin and the image. Its syntax works on old versions of
 // Node.
-import { pathToFileURL } from "node:url"
 import "./any-node.js"
 import "./require-node.js"
 
@@ -12,11 +11,10 @@ try {
   process.exit(1)
 }
 
-const { bundleFolder } = await import("./bundle.js")
-const folder = await bundleFolder()
-const load = (name) => import(folder === undefined ? `./${name}.ts` : pathToFileURL(`${folder}/${name}.js`).href)
+const { programLoader } = await import("./bundle.js")
+const load = await programLoader()
 
-const { commands } = await load("Commands")
+const commands = await load("Commands", "commands")
 const args = process.argv.slice(2)
 const [name, ...others] = args
 
@@ -27,7 +25,7 @@ if (name !== "connect") process.umask(0o077)
 if (others.length === 0 && Object.hasOwn(commands, name)) {
   await commands[name]()
 } else {
-  const { parley } = await load("CommandLine")
+  const parley = await load("CommandLine", "parley")
   // A subcommand may have set a code of its own.
   const code = await parley(args)
   process.exitCode = process.exitCode || code

@@ -5,6 +5,7 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  realpathSync,
   rmSync,
   utimesSync,
   writeFileSync
@@ -45,7 +46,7 @@ it("a change of a source, of the manifest or of the installed packages needs ano
 })
 
 it("in the bundle, each source still finds the files beside it", async () => {
-  const folder = await bundleFolder() ?? assert.fail("there is no bundle")
+  const folder = realpathSync(await bundleFolder() ?? assert.fail("there is no bundle"))
   const found: Array<string> = []
   for (const name of readdirSync(folder).filter((file) => file.endsWith(".js"))) {
     const code = readFileSync(join(folder, name), "utf8")
