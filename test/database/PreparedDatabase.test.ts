@@ -1,14 +1,15 @@
 import { databaseIsNew, folderOf, makeDatabase } from "#infrastructure/database/Pglite"
-import { createDatabase, pack, unpack } from "#infrastructure/database/PreparedDatabase"
+import { createDatabase, pack, type Places, unpack } from "#infrastructure/database/PreparedDatabase"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { layerPglite } from "#infrastructure/database/SqlPglite"
 import { Ids } from "#infrastructure/platform/Ids"
 import { afterAll, assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Latch, Layer, Logger } from "effect"
 import { SqlClient } from "effect/sql"
 import * as fs from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { zstdCompressSync } from "node:zlib"
 import { layerPgliteTest } from "../support/Databases.ts"
 
 const home = fs.mkdtempSync(join(tmpdir(), "parley-prepared-"))
@@ -103,4 +104,113 @@ describe("the prepared database", () => {
     assert.deepStrictEqual(fs.readdirSync(folderOf(dataDir)), ["PG_VERSION", "empty"])
     assert.strictEqual(fs.readFileSync(join(folderOf(dataDir), "PG_VERSION"), "utf8"), "18\n")
   })
+
+  /** Places in a new folder. In place of a database, a folder with one file is made, which takes no time. */
+  const newPlaces = (text = "18\n") => {
+    const folder = fs.mkdtempSync(join(home, "places-"))
+    const source = join(folder, "source")
+    fs.mkdirSync(source)
+    fs.writeFileSync(join(source, "PG_VERSION"), text)
+    const bytes = pack(source)
+    let made = 0
+    const make: Places["make"] = () => Effect.sync(() => (made++, bytes))
+    return { packed: join(folder, "package"), cache: join(folder, "cache"), make, bytes, count: () => made, folder }
+  }
+
+  /** Creates a database, and returns what is logged. */
+  const created = Effect.fnUntraced(function*(places: Places) {
+    const dataDir = fs.mkdtempSync(join(home, "data-"))
+    const lines: Array<string> = []
+    const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
+    yield* Effect.provide(createDatabase(dataDir, places), logger)
+    assert.strictEqual(fs.readFileSync(join(folderOf(dataDir), "PG_VERSION"), "utf8"), "18\n")
+    return lines
+  })
+
+  /** The only file in a folder. */
+  const only = (folder: string): string => {
+    const names = fs.readdirSync(folder)
+    assert.lengthOf(names, 1)
+    return join(folder, names[0]!)
+  }
+
+  it.effect("is made once for all users, whatever the umask is", () =>
+    Effect.gen(function*() {
+      const places = newPlaces()
+      const umask = process.umask(0o077)
+      yield* Effect.addFinalizer(() => Effect.sync(() => process.umask(umask)))
+      assert.deepStrictEqual(yield* created(places), [])
+      assert.deepStrictEqual(yield* created(places), [])
+      assert.strictEqual(places.count(), 1)
+      assert.strictEqual(fs.statSync(only(places.cache)).mode & 0o777, 0o644)
+    }))
+
+  it.effect("is made again if the file in the cache is damaged or cannot be read, and its name is logged", () =>
+    Effect.gen(function*() {
+      const places = newPlaces()
+      yield* created(places)
+      const file = only(places.cache)
+      const middle = places.bytes.length >> 1
+      const damages = [
+        () => fs.truncateSync(file),
+        () => fs.truncateSync(file, middle),
+        () => fs.writeFileSync(file, Buffer.from(places.bytes).fill(0, middle)),
+        () => fs.writeFileSync(file, zstdCompressSync("no database")),
+        () => {
+          fs.rmSync(file)
+          fs.mkdirSync(file)
+        }
+      ]
+      for (const [i, damage] of damages.entries()) {
+        damage()
+        const lines = yield* created(places)
+        assert.lengthOf(lines, 1)
+        assert.include(lines[0], `${file} cannot be used (`)
+        assert.strictEqual(places.count(), i + 2)
+        assert.deepStrictEqual(fs.readFileSync(only(places.cache)), places.bytes)
+        assert.deepStrictEqual(yield* created(places), [])
+      }
+    }))
+
+  it.effect("is not kept if the cache cannot be written", () =>
+    Effect.gen(function*() {
+      const places = newPlaces()
+      fs.writeFileSync(places.cache, "a file")
+      assert.deepStrictEqual(yield* created(places), [])
+      assert.deepStrictEqual(yield* created(places), [])
+      assert.strictEqual(places.count(), 2)
+    }))
+
+  it.effect("is made by two servers at once, and the cache keeps the newest ten", () =>
+    Effect.gen(function*() {
+      const places = newPlaces()
+      fs.mkdirSync(places.cache)
+      for (let i = 10; i < 30; i++) {
+        const file = join(places.cache, `database-${i}.zst`)
+        fs.writeFileSync(file, "")
+        fs.utimesSync(file, i, i)
+      }
+      const bothMake = yield* Latch.make()
+      const make: Places["make"] = (parent) =>
+        Effect.tap(places.make(parent), () => places.count() === 2 ? bothMake.open : bothMake.await)
+      const both = { ...places, make }
+      yield* Effect.all([created(both), created(both)], { concurrency: 2 })
+      assert.strictEqual(places.count(), 2)
+      const left = fs.readdirSync(places.cache)
+      assert.lengthOf(left, 10)
+      assert.includeMembers(left, Array.from({ length: 9 }, (_, i) => `database-${21 + i}.zst`))
+    }))
+
+  it.effect("is refused by name if the file in the package is damaged", () =>
+    Effect.gen(function*() {
+      const places = newPlaces()
+      yield* created({ ...places, cache: places.packed })
+      const file = only(places.packed)
+      assert.deepStrictEqual(yield* created({ ...newPlaces("other"), packed: places.packed }), [])
+      fs.truncateSync(file, 10)
+      const refused = yield* Effect.flip(created(places))
+      assert.match(refused.message, /cannot be used \(.+\): install Parley again$/)
+      assert.include(refused.message, file)
+      assert.strictEqual(places.count(), 1)
+    }))
 })

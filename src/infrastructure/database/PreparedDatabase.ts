@@ -1,7 +1,7 @@
 import { makeFolder } from "#infrastructure/platform/disk/Folder"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type SqlError } from "effect/sql"
 import * as fs from "node:fs"
 import { createRequire } from "node:module"
 import * as path from "node:path"
@@ -25,6 +25,12 @@ import { sqlError } from "./SqlValues.ts"
 const ROOT = fileURLToPath(new URL("../../../", import.meta.url))
 const CACHE = path.join(ROOT, "node_modules/.cache/parley")
 
+/** The number of prepared databases that stay in the cache. */
+const KEPT = 10
+
+/** Increase this number when `prepare` or the packing changes, because then a file made before must not be used. */
+const FORMAT = 1
+
 /** The version of PGlite, whose files another version might not read. */
 const pgliteVersion = (): string => {
   const main = createRequire(import.meta.url).resolve("@electric-sql/pglite")
@@ -32,10 +38,10 @@ const pgliteVersion = (): string => {
   return (about as { readonly version: string }).version
 }
 
-/** The name of the file for this schema and this version of PGlite. A file for others has another name. */
+/** The name of the file for this format, this schema and this version of PGlite. A file for others has another name. */
 const fileName = Effect.map(Migrations.schema, (migrations) => {
   const schema = migrations.map(({ name, sha256 }) => `${name} ${sha256}\n`).join("")
-  return `database-${sha256(`${pgliteVersion()}\n${schema}`).toString("hex").slice(0, 16)}.zst`
+  return `database-${sha256(`${FORMAT} ${pgliteVersion()}\n${schema}`).toString("hex").slice(0, 16)}.zst`
 })
 
 /** The first line of a packed folder: its folders, and its files with their sizes. Their bytes follow, in this order. */
@@ -62,22 +68,31 @@ export const pack = (folder: string): Buffer => {
   })
 }
 
-/** Unpacks a folder into one that exists. */
-export const unpack = (packed: Buffer, folder: string): void => {
+/** A packed folder, decompressed. */
+interface Opened {
+  readonly contents: Contents
+  readonly bytes: Buffer
+}
+
+/** Decompresses a packed folder. Throws if it is damaged. */
+const opened = (packed: Buffer): Opened => {
   const bytes = zstdDecompressSync(packed, { chunkSize: CHUNK_BYTES })
   const end = bytes.indexOf("\n")
-  const { files, folders } = JSON.parse(bytes.toString("utf8", 0, end)) as Contents
+  return { contents: JSON.parse(bytes.toString("utf8", 0, end)) as Contents, bytes: bytes.subarray(end + 1) }
+}
+
+/** Writes the contents of a packed folder into a folder that exists. */
+const writeInto = ({ bytes, contents: { files, folders } }: Opened, folder: string): void => {
   for (const name of folders) fs.mkdirSync(path.join(folder, name), { mode: 0o700 })
-  let at = end + 1
+  let at = 0
   for (const [name, size] of files) {
     fs.writeFileSync(path.join(folder, name), bytes.subarray(at, at + size), { mode: 0o600 })
     at += size
   }
 }
 
-/** The file in the package, or in the cache of the checkout. */
-const find = (name: string): string | undefined =>
-  [ROOT, CACHE].map((folder) => path.join(folder, name)).find((file) => fs.existsSync(file))
+/** Unpacks a folder into one that exists. */
+export const unpack = (packed: Buffer, folder: string): void => writeInto(opened(packed), folder)
 
 /**
  * Removes PostgreSQL's template databases, which are half of the files of a new database. Only CREATE DATABASE reads
@@ -104,11 +119,29 @@ const prepare = (parent: string) => {
   )
 }
 
-/** Writes a file, which appears when it is complete and synced to disk. */
+/** Writes a file that all users may read. It appears when it is complete and synced to disk. */
 const write = (file: string, bytes: Buffer): void => {
-  makeFolder(path.dirname(file))
-  fs.writeFileSync(`${file}.${process.pid}`, bytes, { flush: true })
-  fs.renameSync(`${file}.${process.pid}`, file)
+  const folder = path.dirname(file)
+  makeFolder(folder)
+  // Several processes may write the file at the same time, also in containers, whose processes have the same numbers.
+  const making = fs.mkdtempSync(path.join(folder, "making-"))
+  try {
+    const unfinished = path.join(making, "database")
+    fs.writeFileSync(unfinished, bytes, { flush: true })
+    fs.chmodSync(unfinished, 0o644)
+    fs.renameSync(unfinished, file)
+  } finally {
+    fs.rmSync(making, { recursive: true, force: true })
+  }
+}
+
+/** Removes all but the newest prepared databases from a cache. */
+const prune = (cache: string): void => {
+  const files = fs.readdirSync(cache).filter((name) => /^database-.*\.zst$/.test(name)).map((name) => {
+    const file = path.join(cache, name)
+    return { file, made: fs.statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0 }
+  })
+  for (const { file } of files.sort((a, b) => b.made - a.made).slice(KEPT)) fs.rmSync(file, { force: true })
 }
 
 /** Writes the prepared database for the package into a folder. */
@@ -116,24 +149,67 @@ export const createDatabaseFile = Effect.fnUntraced(function*(folder: string) {
   write(path.join(folder, yield* fileName), yield* prepare(folder))
 })
 
+/** The folders that may contain the prepared database, and what makes it otherwise. */
+export interface Places {
+  /** The folder of the package. */
+  readonly packed: string
+  readonly cache: string
+  /** Makes the prepared database in the folder in which the database is then created. */
+  readonly make: typeof prepare
+}
+
+const PLACES: Places = { packed: ROOT, cache: CACHE, make: prepare }
+
 /** Whether the prepared database exists, so that a new database takes less than a second. */
-export const isPrepared = Effect.map(fileName, (name) => find(name) !== undefined)
+export const isPrepared = Effect.map(
+  fileName,
+  (name) => [ROOT, CACHE].some((folder) => fs.existsSync(path.join(folder, name)))
+)
+
+/** Reads a prepared database. Fails with the reason if the file is damaged or cannot be read. */
+const read = (file: string): Effect.Effect<Opened, string> =>
+  Effect.try({
+    try: () => opened(fs.readFileSync(file)),
+    catch: (error) => error instanceof Error ? error.message : String(error)
+  })
+
+/** Makes the prepared database, and keeps it in the cache unless the cache cannot be written. */
+const makeIn = Effect.fnUntraced(function*({ cache, make }: Places, name: string, dataDir: string) {
+  const made = yield* make(dataDir)
+  yield* Effect.ignore(Effect.try(() => write(path.join(cache, name), made)))
+  yield* Effect.ignore(Effect.try(() => prune(cache)))
+  return opened(made)
+})
+
+/** Returns the prepared database. A file in the cache that is damaged or cannot be read is replaced. */
+const prepared = Effect.fnUntraced(function*(places: Places, dataDir: string) {
+  const name = yield* fileName
+  const inPackage = path.join(places.packed, name)
+  if (fs.existsSync(inPackage)) {
+    return yield* Effect.mapError(
+      read(inPackage),
+      (reason): SqlError.SqlError =>
+        sqlError(new Error(`${inPackage} cannot be used (${reason}): install Parley again`), "connect")
+    )
+  }
+  const kept = path.join(places.cache, name)
+  if (!fs.existsSync(kept)) return yield* makeIn(places, name, dataDir)
+  return yield* Effect.catch(read(kept), (reason) =>
+    Effect.gen(function*() {
+      yield* Effect.logWarning(`${kept} cannot be used (${reason}). It is made again, which takes ten seconds or more`)
+      yield* Effect.ignore(Effect.try(() => fs.rmSync(kept, { recursive: true, force: true })))
+      return yield* makeIn(places, name, dataDir)
+    }))
+})
 
 /**
  * Creates the database in DATA_DIR from the prepared database. If there is none, it is made, and kept in the cache for
- * the next new database; if the cache cannot be written, it is not kept.
+ * the next new database.
  */
-export const createDatabase = Effect.fnUntraced(function*(dataDir: string) {
-  const name = yield* fileName
-  const kept = find(name)
-  const packed = kept === undefined
-    ? yield* Effect.tap(
-      prepare(dataDir),
-      (made) => Effect.ignore(Effect.try(() => write(path.join(CACHE, name), made)))
-    )
-    : fs.readFileSync(kept)
+export const createDatabase = Effect.fnUntraced(function*(dataDir: string, places: Places = PLACES) {
+  const database = yield* prepared(places, dataDir)
   yield* Effect.tryPromise({
-    try: () => makeDatabase(dataDir, async (unfinished) => unpack(packed, unfinished)),
+    try: () => makeDatabase(dataDir, async (unfinished) => writeInto(database, unfinished)),
     catch: (error) => sqlError(error, "connect")
   })
 })
