@@ -1,4 +1,7 @@
+import { sendStatic, staticBody } from "#interfaces/pages/StaticBody"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { HttpServerRequest } from "effect/http"
 import { request } from "node:http"
 import { brotliDecompressSync, gunzipSync } from "node:zlib"
 import { type Server, sharedServer } from "../support/Server.ts"
@@ -52,6 +55,21 @@ describe("bodies that never change", () => {
         assert.include(String(one.headers["vary"]).toLowerCase(), "accept-encoding", path)
     }
   })
+
+  it.effect("are sent in another form if one cannot be made", () =>
+    Effect.gen(function*() {
+      const body = staticBody(Buffer.from("text ".repeat(100)), "text/plain")
+      const failing = Effect.fail(new Error("no memory"))
+      const accepted = new Request("http://127.0.0.1/", { headers: { "accept-encoding": "gzip, br" } })
+      const request = HttpServerRequest.fromWeb(accepted)
+      const sent = Effect.fnUntraced(function*(changes: Partial<typeof body>) {
+        const { headers, status } = yield* sendStatic(request, { ...body, ...changes }, {})
+        return [status, headers["content-encoding"]]
+      })
+      assert.deepStrictEqual(yield* sent({}), [200, "br"])
+      assert.deepStrictEqual(yield* sent({ brotli: failing }), [200, "gzip"])
+      assert.deepStrictEqual(yield* sent({ brotli: failing, gzip: failing }), [200, undefined])
+    }))
 
   it("have an ETag, with which they are 304 in every form and hold no body", async () => {
     for (const path of await files()) {

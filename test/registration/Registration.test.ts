@@ -182,6 +182,19 @@ describe("a registration", () => {
         neighbours.beforeMail = Effect.void
       }))
 
+    it.effect("is withdrawn if sending its mail fails unexpectedly", () =>
+      Effect.gen(function*() {
+        const registration = yield* Registration
+        const neighbours = yield* Neighbours
+        const applicant = fresh()
+        neighbours.beforeMail = Effect.die(new Error("a defect"))
+        yield* registration.register(applicant)
+        yield* TestClock.adjust(400)
+        neighbours.beforeMail = Effect.void
+        // The withdrawal is on its way to the database.
+        yield* Effect.retry(registration.register(applicant), { times: 50 })
+      }))
+
     it.effect("is withdrawn if its mail never leaves: its address may ask again at once", () =>
       Effect.gen(function*() {
         const registration = yield* Registration

@@ -1,4 +1,5 @@
 import { Config } from "#infrastructure/platform/Config"
+import { loadOnce } from "#infrastructure/platform/LazyLoad"
 import { Unavailable, WireError } from "#infrastructure/wire/WireError"
 import { Effect, Semaphore } from "effect"
 import type { Sharp, SharpOptions } from "sharp"
@@ -60,12 +61,16 @@ const OPTIONS: SharpOptions = { sequentialRead: true, pages: 1, failOn: "error" 
  * Loads the library when the first picture arrives, because the library is large and many servers get no picture for a
  * long time.
  */
-const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
-  const { default: sharp } = await import("sharp")
-  sharp.cache(false)
-  sharp.concurrency(1)
-  return (bytes: Buffer, options?: SharpOptions): Sharp => sharp(bytes, { ...OPTIONS, ...options })
-})))
+const load = Effect.runSync(loadOnce(
+  "The library for pictures",
+  Effect.promise(async () => {
+    const { default: sharp } = await import("sharp")
+    sharp.cache(false)
+    sharp.concurrency(1)
+    return (bytes: Buffer, options?: SharpOptions): Sharp => sharp(bytes, { ...OPTIONS, ...options })
+  }),
+  () => new Unavailable()
+))
 
 /**
  * Renders a picture as an avatar: 512×512 WebP, upright, cropped to its middle, without metadata. Format and size are
@@ -77,7 +82,7 @@ export const makeAvatarImage = Effect.gen(function*() {
   const turn = yield* Semaphore.make(MAX_CONCURRENT_DECODES)
   let waiting = 0
 
-  const render = Effect.fnUntraced(function*(bytes: Buffer): Effect.fn.Return<Buffer, ImageRefusal> {
+  const render = Effect.fnUntraced(function*(bytes: Buffer): Effect.fn.Return<Buffer, ImageRefusal | Unavailable> {
     const open = yield* load
     const failed = () => new DecodeFailed()
     // Only the header is read here, so no limit on pixels is needed.

@@ -42,7 +42,7 @@ export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R
 export const NO_PATH = "This API has no such path."
 
 /** Marks a route that only refuses requests. Responses with 405 and responses to OPTIONS do not list its method. */
-export const refusing = (route: HttpRouter.Route<never, never>): HttpRouter.Route<never, never> =>
+export const refusing = <E>(route: HttpRouter.Route<E, never>): HttpRouter.Route<E, never> =>
   ({ ...route, refuses: true }) as typeof route
 
 /**

@@ -1,4 +1,17 @@
-import { Clock, Console, Context, Data, Effect, Exit, FiberSet, Layer, Redacted, Schedule, Semaphore } from "effect"
+import {
+  Cause,
+  Clock,
+  Console,
+  Context,
+  Data,
+  Effect,
+  Exit,
+  FiberSet,
+  Layer,
+  Redacted,
+  Schedule,
+  Semaphore
+} from "effect"
 import { access, constants, rename, rm, writeFile } from "node:fs/promises"
 import { join, resolve, sep } from "node:path"
 import type { SendMailOptions } from "nodemailer"
@@ -6,6 +19,7 @@ import { Config, ConfigInvalid } from "./Config.ts"
 import { FreeDisk, FullDisk, isNoSpace, noSpaceLeftOn } from "./disk/DiskSpace.ts"
 import { makeFolder, reasonOf } from "./disk/Folder.ts"
 import { Ids } from "./Ids.ts"
+import { loadOnce } from "./LazyLoad.ts"
 import { mail as mails, mailQueue } from "./Metrics.ts"
 
 /** It is loaded when the server needs it, because its 39 files would delay each start. */
@@ -119,11 +133,13 @@ export class Mailer extends Context.Service<Mailer, {
       })
       // E-mail that is written to a folder never waits.
       yield* mailQueue.readsIn(() => 0)
-      const renderer = yield* Effect.cached(
+      const renderer = yield* loadOnce(
+        "The library for mail",
         Effect.map(
           nodemailer,
           ({ createTransport }) => createTransport({ streamTransport: true, buffer: true, newline: "unix" })
-        )
+        ),
+        () => new MailFailed({ reason: "the library for mail could not be loaded" })
       )
       const write = async (name: string, message: Buffer): Promise<void> => {
         const unfinished = join(folder, `.${name}.tmp`)
@@ -185,8 +201,8 @@ export class MailQueue extends Context.Service<MailQueue, {
   /** Sends an e-mail, with retries after 2, 4 and 8 seconds. */
   readonly deliver: (mail: Mail) => Effect.Effect<void, MailFailed>
   /**
-   * Starts an effect that sends an e-mail, and returns at once. If the effect fails, `failed` runs with the reason. If
-   * too many e-mails wait, `failed` runs instead of the effect.
+   * Starts an effect that sends an e-mail, and returns at once. If the effect fails or dies, `failed` runs with the
+   * reason. If too many e-mails wait, `failed` runs instead of the effect.
    */
   readonly begin: (
     sending: Effect.Effect<void, MailFailed>,
@@ -209,7 +225,16 @@ export class MailQueue extends Context.Service<MailQueue, {
         begin: (sending, failed) =>
           Effect.match(place, {
             onFailure: ({ reason }) => failed(reason),
-            onSuccess: () => Effect.catch(sending, ({ reason }) => failed(reason))
+            onSuccess: () =>
+              sending.pipe(
+                Effect.catchDefect((defect) =>
+                  Effect.andThen(
+                    Effect.logError("Sending a mail failed unexpectedly", Cause.die(defect)),
+                    Effect.fail(new MailFailed({ reason: "unexpected failure" }))
+                  )
+                ),
+                Effect.catch(({ reason }) => failed(reason))
+              )
           }).pipe(
             Effect.flatMap((effect) => FiberSet.run(background, effect)),
             Effect.asVoid

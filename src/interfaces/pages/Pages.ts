@@ -1,5 +1,7 @@
 import { Blobs } from "#infrastructure/files/Blobs"
 import { Config } from "#infrastructure/platform/Config"
+import { keepSuccess, loadOnce } from "#infrastructure/platform/LazyLoad"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer } from "effect"
 import { type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { loadAssets } from "./Assets.ts"
@@ -91,7 +93,9 @@ export class Pages extends Context.Service<Pages, {
       const blobs = yield* Blobs
       const config = yield* Config
       const registration = [config.REGISTRATION, ...config.REGISTRATION_DOMAINS].join(" ")
-      const assets = yield* Effect.cached(Effect.sync(loadAssets))
+      const files = yield* loadOnce("The files of the pages", Effect.sync(loadAssets), () => new Unavailable())
+      // A defect with the code of the contract gets the same response as the error.
+      const assets = Effect.orDie(files)
       /**
        * The origin to which clients upload files and from which they download them. It is known only after the server
        * has begun to listen.
@@ -105,7 +109,7 @@ export class Pages extends Context.Service<Pages, {
         headers: Readonly<Record<string, string>> = {}
       ): Effect.Effect<Send> =>
         Effect.map(
-          Effect.cached(Effect.map(make, (document) => made(document, headers))),
+          keepSuccess(Effect.map(make, (document) => made(document, headers))),
           (sender): Send => (request) => Effect.flatMap(sender, (send) => send(request))
         )
       return Pages.of({

@@ -1,4 +1,6 @@
 import { Budgets } from "#domain/auth/Budgets"
+import { loadOnce } from "#infrastructure/platform/LazyLoad"
+import { Unavailable } from "#infrastructure/wire/WireError"
 import { sendStatic, type StaticBody, staticBody } from "#interfaces/pages/StaticBody"
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest } from "effect/http"
@@ -75,7 +77,7 @@ export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint
     HttpRouter.use((router) =>
       Effect.gen(function*() {
         const budgets = yield* Budgets
-        const made = yield* Effect.cached(make)
+        const made = yield* loadOnce(path, make, () => new Unavailable())
         yield* router.add(
           "GET",
           path,
