@@ -47,6 +47,29 @@ layer(Layer.provideMerge(SharedPoll.layer, layerPgliteTest))("one poll for all p
       assert.deepStrictEqual([last("heavy"), last("named")], [[{ name: "apple", grams: 9007199254740991 }], []])
     }))
 
+  it.effect("reads each part alone while the statement of one of them fails", () =>
+    Effect.gen(function*() {
+      const polls = yield* SharedPoll
+      const seen: Array<string> = []
+      const part = (name: string, select: string, params: Poll<object>["params"] = Effect.succeed([])) =>
+        polls.add({ name, select, params, handle: () => Effect.sync(() => void seen.push(name)) })
+      const polled = Effect.gen(function*() {
+        const before = seen.length
+        while (seen.length < before + 6) yield* TestClock.adjust("400 millis")
+      })
+      yield* part("first", "SELECT 1 AS one")
+      yield* part("last", "SELECT 2 AS two")
+      for (
+        const [select, params] of [
+          ["SELECT 1 / (one - 1) AS none FROM (SELECT $1::int AS one) ones", Effect.succeed([1])],
+          ["SELECT nothing FROM nowhere", Effect.succeed([])],
+          ["SELECT 1 AS one", Effect.die(new Error("no parameters"))]
+        ] as const
+      ) yield* Effect.scoped(Effect.andThen(part("bad", select, params), polled))
+      yield* polled
+      assert.deepStrictEqual([...new Set(seen)].sort(), ["first", "last"])
+    }))
+
   it.effect("reads nothing for a part that has gone", () =>
     Effect.gen(function*() {
       const polls = yield* SharedPoll

@@ -1,3 +1,4 @@
+import { LogThrottle } from "#infrastructure/platform/LogThrottle"
 import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Context, Effect, Layer, Schedule, Scope } from "effect"
 import { Database } from "./Sql.ts"
@@ -16,7 +17,7 @@ export interface Poll<Row extends object> {
 
 /**
  * Reads from the database what other nodes and operators have changed. All parts of the server share one statement,
- * because an idle node spends most of its time on such statements.
+ * because an idle node spends most of its time on such statements. While this statement fails, each part is read alone.
  */
 export class SharedPoll extends Context.Service<SharedPoll, {
   /** Makes a SELECT part of each poll until the scope closes. */
@@ -28,10 +29,12 @@ export class SharedPoll extends Context.Service<SharedPoll, {
     Effect.gen(function*() {
       const database = yield* Database
       const polls = new Set<Poll<never>>()
+      const throttle = new LogThrottle()
+      const failed = (name: string, cause: unknown) =>
+        throttle.log(Effect.logWarning(`The poll for ${name} failed. The next one repeats it`, cause), name)
 
-      const once = Effect.gen(function*() {
-        const asked = [...polls]
-        if (asked.length === 0) return
+      /** Returns the rows of each of these parts, which one statement reads. */
+      const read = Effect.fnUntraced(function*(asked: ReadonlyArray<Poll<never>>) {
         const params: Array<unknown> = []
         const columns: Array<string> = []
         for (const [i, { params: own, select }] of asked.entries()) {
@@ -40,19 +43,31 @@ export class SharedPoll extends Context.Service<SharedPoll, {
           columns.push(`(SELECT coalesce(json_agg(p${i}), '[]') FROM (${numbered}) p${i}) AS p${i}`)
           params.push(...yield* own)
         }
-        const read = database.prepared<Record<string, ReadonlyArray<never>>>(
+        const statement = database.prepared<Record<string, ReadonlyArray<never>>>(
           `poll ${asked.map(({ name }) => name).join(" ")}`,
           `SELECT ${columns.join(", ")}`
         )
-        const [row] = yield* read(params)
-        for (const [i, { handle, name }] of asked.entries()) {
-          yield* Effect.catchCause(handle(row![`p${i}`]!), (cause) => failed(name, cause))
-        }
+        const [row] = yield* statement(params)
+        return asked.map((poll, i) => ({ poll, rows: row![`p${i}`]! }))
       })
-      yield* Effect.catchCause(once, (cause) => failed("all changes", cause)).pipe(
-        Effect.repeat(Schedule.spaced(POLL_INTERVAL)),
-        Effect.forkScoped
+      const poll = (asked: ReadonlyArray<Poll<never>>) =>
+        Effect.flatMap(
+          read(asked),
+          Effect.forEach(
+            ({ poll: { handle, name }, rows }) => Effect.catchCause(handle(rows), (cause) => failed(name, cause)),
+            { discard: true }
+          )
+        )
+      const pollApart = Effect.forEach(
+        (part: Poll<never>) => Effect.catchCause(poll([part]), (cause) => failed(part.name, cause)),
+        { discard: true }
       )
+      const once = Effect.suspend(() => {
+        const asked = [...polls]
+        // If the shared statement fails, the parts that can be read must not wait for the one that cannot.
+        return asked.length < 2 ? pollApart(asked) : Effect.catchCause(poll(asked), () => pollApart(asked))
+      })
+      yield* once.pipe(Effect.repeat(Schedule.spaced(POLL_INTERVAL)), Effect.forkScoped)
 
       return SharedPoll.of({
         add: (poll) =>
@@ -61,6 +76,3 @@ export class SharedPoll extends Context.Service<SharedPoll, {
     })
   )
 }
-
-const failed = (what: string, cause: unknown): Effect.Effect<void> =>
-  Effect.logWarning(`The poll for ${what} failed. The next one repeats it`, cause)
