@@ -119,9 +119,10 @@ const trimmed = (text: string): string => {
 }
 
 /**
- * Removes blanks at both ends, and invisible characters, so that two names that look the same are the same text. Joiners, variation selectors
- * and tags stay where they change how the text looks, as in emoji and in Persian and Indic words. Direction marks stay
- * only in names with letters of a right-to-left script, and only between characters whose order they can change.
+ * Removes blanks at both ends, and invisible characters, so that two names that look the same are the same text.
+ * Joiners, variation selectors and tags stay where they change how the text looks, as in emoji and in Persian and Indic
+ * words. Direction marks stay only in names with letters of a right-to-left script, and only between characters whose
+ * order they can change.
  */
 const withoutUnseen = (text: string): string => {
   const seen = trimmed(text.replace(UNSEEN, (_, kept: string | undefined) => kept ?? ""))
