@@ -59,13 +59,17 @@ export const keyOfSources = (root) => {
   return hash("sha256", text).slice(0, 16)
 }
 
-/** Whether a bundle has all of its files, in full. A power failure may have emptied files. */
+/**
+ * Whether a bundle has all of its files, in full. A power failure may have emptied files. Throws if this cannot be found
+ * out, for example because too many files are open: a running server may use the bundle, so it must not be replaced then.
+ */
 const isComplete = (folder) => {
   try {
     const sizes = Object.entries(JSON.parse(readFileSync(join(folder, LIST), "utf8")))
     return sizes.length > 0 && sizes.every(([name, size]) => statSync(join(folder, name)).size === size)
-  } catch {
-    return false
+  } catch (error) {
+    if (error instanceof SyntaxError || ["ENOENT", "ENOTDIR"].includes(error?.code)) return false
+    throw error
   }
 }
 

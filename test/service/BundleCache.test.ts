@@ -96,8 +96,11 @@ describe("the bundle of a checkout", () => {
     const checkout = new Checkout()
     await checkout.start()
     chmodSync(checkout.bundle, 0)
-    chmodSync(checkout.cache, 0o555)
-    assert.deepStrictEqual(await checkout.start(OTHER_USER), { from: "sources", stderr: "" })
+    for (const mode of [0o777, 0o555]) {
+      chmodSync(checkout.cache, mode)
+      assert.deepStrictEqual(await checkout.start(OTHER_USER), { from: "sources", stderr: "" })
+      assert.lengthOf(readdirSync(checkout.cache), 1)
+    }
     chmodSync(checkout.bundle, 0o755)
     for (const name of readdirSync(checkout.bundle)) {
       if (name !== "files.json") chmodSync(join(checkout.bundle, name), 0)
@@ -113,7 +116,11 @@ describe("the bundle of a checkout", () => {
     await checkout.start()
     const chunk = readdirSync(checkout.bundle).find((name) => name.startsWith("Later-")) ?? assert.fail("no chunk")
     for (
-      const damage of [() => truncateSync(join(checkout.bundle, chunk)), () => rmSync(join(checkout.bundle, chunk))]
+      const damage of [
+        () => truncateSync(join(checkout.bundle, chunk)),
+        () => rmSync(join(checkout.bundle, chunk)),
+        () => truncateSync(join(checkout.bundle, "files.json"))
+      ]
     ) {
       damage()
       assert.deepStrictEqual(await checkout.start({}, "022", "later"), { from: "later", stderr: "" })
