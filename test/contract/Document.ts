@@ -6,6 +6,7 @@ export interface JsonSchema {
   readonly $ref?: string
   readonly anyOf?: ReadonlyArray<JsonSchema>
   readonly enum?: ReadonlyArray<unknown>
+  readonly examples?: ReadonlyArray<unknown>
   readonly type?: string
   readonly format?: string
   readonly pattern?: string

@@ -37,6 +37,8 @@ export const fromSchema = (document: OpenApiDocument, schema: JsonSchema): fc.Ar
   }
   if (schema.anyOf !== undefined) return fc.oneof(...schema.anyOf.map(of))
   if (schema.enum !== undefined) return fc.constantFrom(...schema.enum)
+  // A text with a rule that JSON Schema cannot say.
+  if (schema.type === "string" && schema.examples !== undefined) return fc.constantFrom(...schema.examples)
   switch (schema.type) {
     case "null":
       return fc.constant(null)

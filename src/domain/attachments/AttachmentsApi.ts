@@ -21,7 +21,7 @@ import { CONTENT_TYPES, contentTypeOf, MAX_ATTACHMENT_BYTES, QuotaExceeded } fro
 const ContentType = Schema.String.check(
   Schema.makeFilter(
     (text) => contentTypeOf(text) !== undefined || `must be one of ${CONTENT_TYPES.join(", ")}`,
-    { toJsonSchema: () => ({ examples: [...CONTENT_TYPES] }) }
+    { toJsonSchema: () => ({ examples: [...CONTENT_TYPES, "text/plain; charset=utf-8"] }) }
   )
 ).pipe(
   Schema.decodeTo(
