@@ -121,7 +121,8 @@ describe("readiness", () => {
       yield* Layer.build(DiskSpace.layer).pipe(
         Effect.provideContext(context),
         Effect.provide(Config.layerTest({ DATA_DIR: folder, SHARED_DIR: folder })),
-        Effect.provideService(DiskSpace.FreeDisk, () => free)
+        Effect.provideService(DiskSpace.FreeDisk, () => free),
+        Effect.provideService(DiskSpace.FullDisk, new DiskSpace.FullDisks())
       )
       const ready = Effect.promise(async () => {
         const response = await fetch(`${url}/v1/ready`)
@@ -150,7 +151,8 @@ describe("readiness", () => {
       yield* Layer.build(DiskSpace.layer).pipe(
         Effect.provideContext(context),
         Effect.provide(Config.layerTest({ DATA_DIR: folder })),
-        Effect.provideService(Clock.Clock, clock)
+        Effect.provideService(Clock.Clock, clock),
+        Effect.provideService(DiskSpace.FullDisk, new DiskSpace.FullDisks())
       )
       const ready = async () => {
         const response = await fetch(`${url}/v1/ready`)
