@@ -186,14 +186,16 @@ describe("the reports of nodes", () => {
       assert.deepStrictEqual(before.map(({ turnsInMs }) => turnsInMs), [0, 0])
       assert.deepStrictEqual(before.map(({ isFresh }) => isFresh), [false, false])
       assert.deepStrictEqual(before.map(({ isSilent }) => isSilent), [false, false], "no node has been heard for long")
+      assert.deepStrictEqual(yield* table.urls, [], "rows from before show nothing")
       yield* report(alive, [])
       yield* sql`UPDATE cluster_nodes SET steady_since = steady_since - interval '4 seconds' WHERE address = ${alive}`
-      yield* report(alive, [])
       const after = new Map((yield* table.rows).map((row) => [row.address, row]))
       assert.deepInclude(after.get(alive), { isFresh: true, isSilent: false, owns: true, turnsInMs: 0 })
       assert.deepInclude(after.get(silent), { isFresh: false, isSilent: true })
-      const [steady] = yield* sql<{ readonly isPast: boolean }>`
-        SELECT steady_since <= clock_timestamp() AS "isPast" FROM cluster_nodes WHERE address = ${alive}`
-      assert.isTrue(steady?.isPast)
+      assert.deepStrictEqual(yield* table.urls, [`http://${alive}`])
+      const [row] = yield* sql<{ readonly isPast: boolean }>`
+        SELECT steady_since <= clock_timestamp() AND turned_at < clock_timestamp() AS "isPast"
+        FROM cluster_nodes WHERE address = ${alive}`
+      assert.isTrue(row?.isPast, "the node's next report has other times")
     }).pipe(Effect.scoped))
 })

@@ -53,7 +53,8 @@ export interface NodeRow {
    */
   readonly isFresh: boolean
   /**
-   * Whether the row is not fresh although some other node has kept writing its row for three seconds without a gap. After a pause of the database, no node counts as silent before all nodes had three seconds to write.
+   * Whether the row is not fresh although some other node has kept writing its row for three seconds without a gap.
+   * After a pause of the database, no node counts as silent before all nodes had three seconds to write.
    */
   readonly isSilent: boolean
   /**
@@ -155,6 +156,10 @@ export class NodeTable extends Context.Service<NodeTable, {
   static readonly layer = Layer.effect(
     NodeTable,
     Effect.map(SqlClient.SqlClient, (sql) => {
+      /** A time more than three seconds in the future is from before the database's clock was set back. */
+      const isFresh = sql.literal(
+        `(clock_timestamp() - said_at BETWEEN interval '-${EXPIRY}' AND interval '${EXPIRY}')`
+      )
       let known: Known = { reaches: new Map(), facts: new Map(), runners: new Map() }
       /** Writes a row that the node has not written yet, or that has changed. */
       const write = (address: string, [reaches, facts]: readonly [string, string], owns: boolean) =>
@@ -166,7 +171,8 @@ export class NodeTable extends Context.Service<NodeTable, {
           SET reaches = EXCLUDED.reaches, facts = EXCLUDED.facts, said_at = EXCLUDED.said_at, owns = EXCLUDED.owns,
             steady_since = CASE WHEN EXCLUDED.said_at >= n.said_at AND EXCLUDED.said_at - n.said_at < ${STEADY}::interval
               THEN n.steady_since ELSE EXCLUDED.said_at END,
-            turned_at = CASE WHEN n.owns = EXCLUDED.owns THEN n.turned_at ELSE EXCLUDED.said_at END
+            turned_at = CASE WHEN n.owns <> EXCLUDED.owns THEN EXCLUDED.said_at
+              WHEN n.turned_at > EXCLUDED.said_at THEN EXCLUDED.turned_at ELSE n.turned_at END
         `
       const heard = Latch.makeUnsafe(false)
       let latest: ReadonlyArray<NodeRow> = []
@@ -197,8 +203,7 @@ export class NodeTable extends Context.Service<NodeTable, {
                   ELSE 0 END AS "turnsInMs",
                 CASE WHEN row_number() OVER () = 1 THEN clock_timestamp()::text END AS "readAt"
               FROM (
-                SELECT *, clock_timestamp() - said_at BETWEEN -${EXPIRY}::interval AND ${EXPIRY}::interval AS is_fresh
-                FROM cluster_nodes WHERE clock_timestamp() - said_at < ${ROW_EXPIRY}::interval
+                SELECT *, ${isFresh} AS is_fresh FROM cluster_nodes WHERE clock_timestamp() - said_at < ${ROW_EXPIRY}::interval
               ) n
                 FULL JOIN cluster_runners r ON r.address = n.address
             `,
@@ -221,7 +226,7 @@ export class NodeTable extends Context.Service<NodeTable, {
         ),
         urls: Effect.map(
           sql<{ readonly facts: string }>`
-            SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${EXPIRY}::interval ORDER BY address`,
+            SELECT facts FROM cluster_nodes WHERE ${isFresh} ORDER BY address`,
           (rows) => rows.flatMap(({ facts }) => Option.getOrUndefined(decodeFacts(facts))?.url ?? [])
         ),
         report: (address, reaches, facts, owns) => {
@@ -231,7 +236,8 @@ export class NodeTable extends Context.Service<NodeTable, {
             sql<{ readonly isThere: boolean }>`
               UPDATE cluster_nodes SET said_at = clock_timestamp(),
                 steady_since = CASE WHEN clock_timestamp() >= said_at AND clock_timestamp() - said_at < ${STEADY}::interval
-                  THEN steady_since ELSE clock_timestamp() END
+                  THEN steady_since ELSE clock_timestamp() END,
+                turned_at = CASE WHEN turned_at > clock_timestamp() THEN clock_timestamp() - ${TURN}::interval ELSE turned_at END
               WHERE address = ${address} AND reaches_key = ${reachesKey} AND facts_key = ${factsKey} AND owns = ${owns}
               RETURNING true AS "isThere"`,
             ([same]) => same === undefined ? Effect.asVoid(write(address, said, owns)) : Effect.void
@@ -249,9 +255,9 @@ export class NodeTable extends Context.Service<NodeTable, {
               SELECT pg_terminate_backend(a.pid, 100)
               FROM cluster_nodes n JOIN pg_stat_activity a ON a.application_name LIKE '%@' || n.lock_key
               WHERE n.address = ANY(${addresses}::text[]) AND a.datname = current_database()
-                AND n.said_at < ${readAt}::timestamptz AND clock_timestamp() - ${readAt}::timestamptz < ${MAX_READ_AGE}::interval
+                AND (n.said_at < ${readAt}::timestamptz OR NOT ${isFresh}) AND clock_timestamp() - ${readAt}::timestamptz < ${MAX_READ_AGE}::interval
                 AND (a.backend_start < n.said_at) IS NOT FALSE
-                AND (clock_timestamp() - n.said_at > ${EXPIRY}::interval OR a.pid IN (
+                AND (NOT ${isFresh} OR a.pid IN (
                   SELECT pid FROM pg_locks
                   WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid = ${SHARD_LOCKS}::oid))
             `,
