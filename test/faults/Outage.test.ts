@@ -53,6 +53,16 @@ describe("outageOf", () => {
     expect(seconds()).toBe(13)
   })
 
+  it("is shown by all sends that overlap, also if one between them shows less", () => {
+    const history = new History("outage")
+    for (const [asked, unheard] of [[11, 16], [12, 13], [15, 20]] as const) {
+      const n = history.sends.begin(0, 0, asked * SECOND, 0)
+      history.sends.ok(n, 30 * SECOND, `msg_${"A".repeat(16)}`, n + 1)
+      history.sends.unheardSince.set(n, unheard * SECOND)
+    }
+    expect(outageOf(history, 10 * SECOND, 60 * SECOND).seconds).toBe(9)
+  })
+
   it("begins with the fault for what was under way", () => {
     expect(outage([8, 13], [14, 14])).toBe(3)
   })

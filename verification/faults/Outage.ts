@@ -39,8 +39,8 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
    * send `n`.
    */
   const accepted = new Map<number, number>()
-  /** For each conversation, while the loop goes back: the outage that later sends show, if it begins the latest. */
-  const shown = new Map<number, { readonly from: Tick; readonly end: Tick }>()
+  /** For each conversation, while the loop goes back: the outages that later sends show, the latest first. */
+  const shown = new Map<number, Array<{ readonly from: Tick; readonly end: Tick }>>()
   /** For each conversation, when the last send without an answer was requested. */
   const unanswered = new Map<number, number>()
   const longest = new Map<number, { readonly ticks: number; readonly from: Tick }>()
@@ -65,9 +65,11 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     if (unheard <= from) continue
     if (next === NEVER && unheard === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
-    const later = shown.get(conversation)
-    const end = Math.min(next, later !== undefined && later.from <= unheard ? Math.max(unheard, later.end) : unheard)
-    shown.set(conversation, { from, end })
+    const later = shown.get(conversation) ?? []
+    let end = Math.min(next, unheard)
+    while (later.length > 0 && later.at(-1)!.from <= end) end = Math.min(next, Math.max(end, later.pop()!.end))
+    later.push({ from, end })
+    shown.set(conversation, later)
     const ticks = end !== NEVER ? end - from : dead ? Infinity : 0
     if (ticks > (longest.get(conversation)?.ticks ?? 0)) longest.set(conversation, { ticks, from })
   }
