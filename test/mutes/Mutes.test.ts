@@ -4,11 +4,9 @@ import { Deliveries } from "#domain/deliveries/Deliveries"
 import { Mutes } from "#domain/mutes/Mutes"
 import type { LiveSession } from "#domain/push/LiveAgent"
 import { LiveAgents } from "#domain/push/LiveAgents"
-import { LargeReads } from "#infrastructure/concurrency/LargeReads"
-import { Config } from "#infrastructure/platform/Config"
 import { iso, parseInstant } from "#infrastructure/wire/Text"
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Clock, Effect, Fiber } from "effect"
+import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { eachDatabase } from "../support/Databases.ts"
@@ -124,38 +122,6 @@ eachDatabase((database) => {
         assert.deepStrictEqual(anew, { ...first, mutedUntil: null, createdAt: began + 2_000 })
         yield* mutes.lift(a.id, target)
         assert.strictEqual((yield* Effect.flip(mutes.lift(a.id, target)))._tag, "NotFound")
-      }))
-
-    it.effect("the mutes of an agent are read in a slot of the agent, once", () =>
-      Effect.gen(function*() {
-        const liveAgents = yield* LiveAgents
-        const reads = yield* LargeReads
-        const { HTTP_LARGE_READS: slots } = yield* Config
-        const { a, b } = yield* newPair("slots")
-        yield* (yield* Mutes).mute(a.id, { kind: "agent", handle: b.handle }, null)
-        const all = Effect.forEach(
-          Array.from({ length: slots }),
-          () => reads.during(a.id, { usual: 1, max: 1, bytes: 1 }, Effect.never),
-          { concurrency: "unbounded" }
-        )
-        const take = Effect.gen(function*() {
-          const taken = yield* Effect.forkChild(all)
-          yield* Effect.yieldNow
-          return taken
-        })
-        const taken = yield* take
-        const actor = liveAgents.here(a.id)
-        const waiting = yield* Effect.forkChild(Effect.flip(liveAgents.loadMutes(actor)))
-        yield* TestClock.adjust("10 seconds")
-        assert.strictEqual((yield* Fiber.join(waiting))._tag, "Unavailable")
-        const covers = () => actor.mutes?.covers(b.id, "")
-        assert.isUndefined(covers())
-        yield* Fiber.interrupt(taken)
-        yield* liveAgents.loadMutes(actor)
-        assert.isTrue(covers())
-        const again = yield* take
-        yield* liveAgents.loadMutes(actor)
-        yield* Fiber.interrupt(again)
       }))
 
     it.effect("only existing agents and conversations can be muted, and no more than the limit", () =>

@@ -65,7 +65,7 @@ export class Budgets extends Context.Service<Budgets, {
   ) => Effect.Effect<never, Unauthorized | RateLimited>
   /** Counts a socket of an agent once its key is checked. */
   readonly socketOfAgent: (agentId: string) => Effect.Effect<RateState, RateLimited>
-  /** Counts a socket with a dead key against the key of its IP address. */
+  /** Counts a socket with a dead key against its IP address. `address` is an `addressKey`. */
   readonly socketOfAddress: (address: string) => Effect.Effect<RateState, RateLimited>
   /** Counts a request for a file of the server's own pages. A page loads many such files. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>

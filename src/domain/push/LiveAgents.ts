@@ -2,9 +2,8 @@ import { Agents } from "#domain/agents/Agents"
 import { type CloseReason, Sessions } from "#domain/agents/Sessions"
 import type { ColdCapExceeded } from "#domain/sending/SendErrors"
 import * as EntityRpc from "#infrastructure/cluster/EntityRpc"
-import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { makeActors } from "#infrastructure/platform/Actors"
-import { Unavailable } from "#infrastructure/wire/WireError"
+import type { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { ActiveMutes } from "./ActiveMutes.ts"
 import { AgentEntity } from "./AgentEntity.ts"
@@ -13,9 +12,6 @@ import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { PushRouter } from "./PushRouter.ts"
 import type { SocketSlot } from "./SocketPlaces.ts"
-
-/** An estimate of the memory for an agent's mutes. Few agents have many, and one read of an agent runs at a time. */
-const MUTES: LargeAnswer = { usual: 1, max: 1, bytes: 65_536 }
 
 /**
  * The agents that are active on this node, and calls to agents on other nodes. The node that owns an agent's shard
@@ -62,10 +58,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   readonly onParted: (listener: (agentIds: ReadonlyArray<string>) => void) => void
   /** Reloads the mutes of all agents with sockets on this node. */
   readonly reloadMutes: Effect.Effect<void, Unavailable>
-  /**
-   * Reads an agent's mutes in a slot of the agent if they are not in memory yet. Call it before a session of the agent
-   * starts.
-   */
+  /** Reads an agent's mutes if they are not in memory yet. Call it before a session of the agent starts. */
   readonly loadMutes: (actor: LiveAgent) => Effect.Effect<void, Unavailable>
   /**
    * Call it after a mute was changed in storage. When it completes, the agent's sockets on all reachable nodes apply
@@ -91,7 +84,6 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       const remote = yield* PushRouter
       const slots = yield* ColdSlots
       const mutes = yield* ActiveMutes
-      const reads = yield* LargeReads
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
       // Sessions and reservations keep an actor in memory. Without them, all of its data is in storage.
@@ -205,15 +197,8 @@ export class LiveAgents extends Context.Service<LiveAgents, {
             }
           )
         ),
-        loadMutes: (actor) => {
-          const unlessRead = <E>(read: Effect.Effect<void, E>) =>
-            Effect.suspend(() => actor.mutes === undefined ? read : Effect.void)
-          // A change of a mute must not wait for the slot, so take the slot first.
-          return unlessRead(reads.during(actor.id, MUTES, actor.muting.withPermits(1)(unlessRead(readMutes(actor)))))
-            .pipe(
-              Effect.catchTag("RateLimited", () => Effect.fail(new Unavailable()))
-            )
-        },
+        loadMutes: (actor) =>
+          actor.muting.withPermits(1)(Effect.suspend(() => actor.mutes !== undefined ? Effect.void : readMutes(actor))),
         muteChanged: (agentId, kind, targetId) =>
           Effect.andThen(
             muteChangedHere(agentId, kind, targetId),

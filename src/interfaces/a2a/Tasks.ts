@@ -40,8 +40,10 @@ const PAGE_SIZE = 200
 const WORTH_A_WRITE = 100
 const MAX_TRIES = 20
 const BATCH_SIZE = 200
+/** An estimate of the memory for one task and the metadata of a page of messages. */
+const ONE_TASK: LargeAnswer = { usual: 1, max: 1, bytes: 524_288 }
 /** The memory for the tasks that a page of messages may change. A log of 201 changes takes up to 22 kB. */
-const DERIVED: LargeAnswer = { usual: PAGE_SIZE, max: PAGE_SIZE, bytes: 22_000 }
+const ALL_TASKS: LargeAnswer = { usual: PAGE_SIZE, max: PAGE_SIZE, bytes: 22_000 }
 const MAX_CACHED = 50_000
 /**
  * How long a node remembers that a conversation is followed, in milliseconds. The time is much shorter than IDLE_MS, so
@@ -255,11 +257,8 @@ export class Tasks extends Context.Service<Tasks, {
         return yield* new Unavailable()
       })
 
-      const inSlot = <A>({ callerId }: Side, read: Effect.Effect<A, Unavailable>) =>
-        reads.during(callerId, DERIVED, read)
-
       const find = Effect.fnUntraced(function*(side: Side, id: string) {
-        return (yield* unchanged(side, id)) ?? (yield* inSlot(side, derive(side, id)))
+        return (yield* unchanged(side, id)) ?? (yield* reads.during(side.callerId, ONE_TASK, derive(side, id)))
       })
 
       /** Brings all tasks of one caller with one agent up to date with their messages and deliveries. */
@@ -355,7 +354,8 @@ export class Tasks extends Context.Service<Tasks, {
         renew: Effect.fn("Tasks.renew")((side, id) => Effect.asVoid(derive(side, id))),
         list: Effect.fn("Tasks.list")((side, { since, state }, after, limit) => {
           const { callerId, conversationId } = side
-          return inSlot(side, list(side, { conversationId, callerId, state, since }, after, limit))
+          const read = list(side, { conversationId, callerId, state, since }, after, limit)
+          return reads.during(callerId, ALL_TASKS, read)
         }),
         cancel: Effect.fn("Tasks.cancel")((side, id) =>
           cancelOnce(side, id).pipe(

@@ -8,7 +8,7 @@ import type { LiveAgents } from "#domain/push/LiveAgents"
 import { sha256 } from "#infrastructure/platform/Ids"
 import { reconnects, socketsOpened } from "#infrastructure/platform/Metrics"
 import { Unavailable } from "#infrastructure/wire/WireError"
-import { type Clock, Effect, Option, Schema, Struct } from "effect"
+import { type Clock, Data, Effect, Option, Schema, Struct } from "effect"
 import { parseClientFrame } from "./ClientFrames.ts"
 import { closeWith, type Connection } from "./Connection.ts"
 import { clientFrames } from "./Frames.ts"
@@ -31,8 +31,15 @@ const TOO_MANY: CloseReason = { code: 1013, text: "too many sockets of this agen
 export const UNCHECKED: CloseReason = { code: 1013, text: "the key could not be checked: try again" }
 /** The request budget of the agent, or for a dead key that of the IP address, is used up. */
 const TOO_OFTEN: CloseReason = { code: 1013, text: "too many requests within a minute: try again later" }
-/** Why a socket is closed whose HELLO has a key that was not accepted. */
-const CLOSED_BY = { RateLimited: TOO_OFTEN, Unauthorized: badKey, Unavailable: UNCHECKED } as const
+/** The request budget of a socket's agent is used up. */
+class AgentTooOften extends Data.TaggedError("AgentTooOften")<{}> {}
+/** Why a socket is closed whose key was not accepted. */
+export const CLOSED_BY = {
+  AgentTooOften: TOO_OFTEN,
+  RateLimited: TOO_OFTEN,
+  Unauthorized: badKey,
+  Unavailable: UNCHECKED
+} as const
 /** The first frame of a socket is not a HELLO. */
 export const NO_HELLO: CloseReason = { code: 1008, text: "the first frame must be a HELLO with an api_key" }
 
@@ -69,15 +76,16 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
   const left = new Map<string, number>()
 
   /**
-   * Finds the agent of a key, and counts a dead key against the request budget of its IP address. A defect has the same
-   * effect as a key that cannot be checked.
+   * Finds the agent of a key. Counts a live key against the request budget of its agent, and a dead one against that of
+   * its IP address. A defect has the same effect as a key that cannot be checked.
    */
   const checked = (key: string, address: string) =>
-    Effect.catchTag(
-      auth.authenticate(key),
-      "Unauthorized",
-      (dead) => Effect.andThen(budgets.socketOfAddress(address), Effect.fail(dead))
-    ).pipe(
+    auth.authenticate(key).pipe(
+      Effect.catchTag(
+        "Unauthorized",
+        (dead) => Effect.andThen(budgets.socketOfAddress(address), Effect.fail(dead))
+      ),
+      Effect.tap(({ id }) => Effect.mapError(budgets.socketOfAgent(id), () => new AgentTooOften())),
       Effect.timeoutOrElse({
         duration: KEY_CHECK_TIMEOUT,
         orElse: () => Effect.fail(new Unavailable())
@@ -85,19 +93,8 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
       Effect.catchDefect((defect) => Effect.andThen(logDefect(defect), Effect.fail(new Unavailable())))
     )
 
-  /**
-   * Counts a socket with a valid key against the request budget of its agent. Starts a session if the budget is not used
-   * up and the agent has a free slot for sockets.
-   */
+  /** Starts a session for a socket with a valid key if the agent has a free slot for sockets. */
   const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
-    connection.early ??= []
-    fork(Effect.match(budgets.socketOfAgent(agent.id), {
-      onFailure: () => closeWith(connection, TOO_OFTEN),
-      onSuccess: () => enter(connection, agent, key, capabilities)
-    }))
-  }
-
-  const enter = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
     if (connection.socket.readyState !== 1) return
     const slot = liveAgents.enter(agent.id, () => {
       connection.slot = undefined
@@ -107,6 +104,7 @@ export const makeAdmission = (deps: AdmissionDependencies) => {
     if (slot === undefined) return closeWith(connection, TOO_MANY)
     connection.slot = slot
     if (!slot.contested) return admit(connection, agent, key, capabilities)
+    connection.early ??= []
     fork(Effect.map(liveAgents.reachable, () => {
       if (connection.slot === slot) admit(connection, agent, key, capabilities)
     }))

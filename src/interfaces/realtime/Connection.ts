@@ -9,7 +9,7 @@ export interface Connection extends FrameSource {
   readonly socket: WebSocket
   /** The client's name from the upgrade request. */
   readonly client: string | null
-  /** The key of the client's IP address, for rate limits. */
+  /** The client's IP address as rate limits count it (`addressKey`). */
   readonly address: string
   session: SocketSession | undefined
   /** The slot that the socket takes among its agent's sockets, from the check of its key until it is closed. */

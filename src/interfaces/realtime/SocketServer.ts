@@ -22,7 +22,7 @@ import { Cause, Clock, Effect, Layer, Schedule, Semaphore } from "effect"
 import type { IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
 import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from "ws"
-import { makeAdmission, NO_HELLO, UNCHECKED } from "./Admission.ts"
+import { CLOSED_BY, makeAdmission, NO_HELLO } from "./Admission.ts"
 import { type FrameSource, makeClientFrames } from "./ClientFrames.ts"
 import { ClientNames } from "./ClientNames.ts"
 import { checkDeadlines, closeWith, type Connection, type HeartbeatTimes, makeConnection } from "./Connection.ts"
@@ -185,8 +185,9 @@ export const SocketServer = Layer.effect(
       fork(Effect.match(admission.checked(key, addressOf(request)), {
         onFailure: (failure) => {
           socket.off("error", ignore)
-          if (failure._tag !== "Unavailable") return refuse(socket, failure, requestId)
-          accept(request, socket, head, (connection) => closeWith(connection, UNCHECKED))
+          if (failure._tag === "Unauthorized" || failure._tag === "RateLimited")
+            return refuse(socket, failure, requestId)
+          accept(request, socket, head, (connection) => closeWith(connection, CLOSED_BY[failure._tag]))
         },
         onSuccess: (agent) => {
           socket.off("error", ignore)
