@@ -35,9 +35,9 @@ const withoutIndexes = (code: string): string =>
   )
 
 /**
- * Bundles the program, its sources and effect, into the folder `out`, and syncs the files to disk. Other packages are loaded from `node_modules` as
- * ever. Each source file keeps its own place for `import.meta`, which `root` and `place` give: `root` is relative to
- * `out`.
+ * Bundles the program, its sources and effect, into the folder `out`, and syncs the files to disk. Other packages are
+ * loaded from `node_modules` as ever. Each source file keeps its own place for `import.meta`, which `root` and `place`
+ * give: `root` is relative to `out`.
  */
 const bundle = async (out: string, root: string, place: Place): Promise<void> => {
   const made = await rolldown({

@@ -12,7 +12,7 @@ import {
   utimesSync,
   writeFileSync
 } from "node:fs"
-import { join, resolve } from "node:path"
+import { dirname, join, resolve } from "node:path"
 import { pathToFileURL } from "node:url"
 
 const ROOT = resolve(import.meta.dirname, "..")
@@ -114,25 +114,28 @@ const prune = () => {
  */
 const make = async (folder) => {
   // Fails early if nothing can be written here, because loading the bundler takes a second.
-  mkdirSync(CACHE, { recursive: true })
+  for (const parent of [dirname(CACHE), CACHE]) {
+    if (existsSync(parent)) continue
+    mkdirSync(parent, { recursive: true })
+    chmodSync(parent, 0o755)
+  }
   const making = mkdtempSync(join(CACHE, "making-"))
   const notice = setTimeout(
     () => console.error(`Preparing the program in ${CACHE}, once after each change of its sources.`),
     NOTICE_MS
   )
   try {
-    // Fails if an incomplete bundle cannot be removed, because the new one could not take its place.
-    rmSync(folder, { recursive: true, force: true })
     const { checkoutBundle } = await import("../build/Bundler.ts")
     await checkoutBundle(making)
     const sizes = readdirSync(making).map((name) => [name, statSync(join(making, name)).size])
     writeFileSync(join(making, LIST), JSON.stringify(Object.fromEntries(sizes)), { flush: true })
     for (const name of readdirSync(making)) chmodSync(join(making, name), 0o644)
     chmodSync(making, 0o755)
+    // Another process may have made the bundle in the meantime, and use it.
+    if (existsSync(folder) && !isComplete(folder)) rmSync(folder, { recursive: true, force: true })
     renameSync(making, folder)
   } catch (error) {
     remove(making)
-    // Another process may have made the bundle in the meantime.
     if (!isComplete(folder)) throw error
   } finally {
     clearTimeout(notice)
@@ -152,7 +155,11 @@ export const bundleFolder = async () => {
       touch(folder)
     } else {
       await make(folder)
-      prune()
+      try {
+        prune()
+      } catch {
+        // The next process that makes a bundle removes what is old.
+      }
     }
     return folder
   } catch {
@@ -162,8 +169,8 @@ export const bundleFolder = async () => {
 
 /**
  * Returns a function that loads the export `name` of a file of the program: from the bundle, or from the sources if the
- * bundle cannot be loaded. A damaged bundle is removed, so that the next start makes it again. Errors with a code, such
- * as EMFILE, are no damage, and a running server may use the bundle.
+ * bundle cannot be loaded. A bundle with wrong code is removed, so that the next start makes it again. After other errors,
+ * such as EMFILE, it stays, because a running server may use it.
  */
 export const programLoader = async () => {
   let folder = await bundleFolder()
@@ -171,12 +178,12 @@ export const programLoader = async () => {
     if (folder !== undefined) {
       try {
         const found = (await import(pathToFileURL(join(folder, `${file}.js`)).href))[name]
-        if (found === undefined) throw new Error(`${file}.js has no ${name}`)
+        if (found === undefined) throw new SyntaxError(`${file}.js has no ${name}`)
         return found
       } catch (error) {
         if (folder === PACKED) throw error
         console.error(`parley: ${folder} cannot be loaded, so Parley loads its sources: ${error?.message ?? error}`)
-        if (error?.code === undefined) remove(folder)
+        if (error instanceof SyntaxError) remove(folder)
         folder = undefined
       }
     }

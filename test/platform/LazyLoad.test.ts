@@ -51,4 +51,15 @@ describe("a part of the program that is loaded when it is needed", () => {
       assert.deepStrictEqual(yield* Fiber.join(others), ["loaded", "loaded"])
       assert.strictEqual(runs, 1)
     }))
+
+  it.effect("is kept also if all that wait for it leave", () =>
+    Effect.gen(function*() {
+      const mayEnd = yield* Latch.make()
+      let runs = 0
+      const part = yield* keepSuccess(Effect.andThen(Effect.sync(() => runs++), Effect.as(mayEnd.await, "loaded")))
+      for (let i = 0; i < 2; i++) yield* Fiber.interrupt(yield* Effect.forkChild(part, { startImmediately: true }))
+      yield* mayEnd.open
+      assert.strictEqual(yield* part, "loaded")
+      assert.strictEqual(runs, 1)
+    }))
 })

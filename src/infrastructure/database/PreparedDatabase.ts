@@ -122,7 +122,9 @@ const prepare = (parent: string) => {
 /** Writes a file that all users may read. It appears when it is complete and synced to disk. */
 const write = (file: string, bytes: Buffer): void => {
   const folder = path.dirname(file)
+  const created = [path.dirname(folder), folder].filter((one) => !fs.existsSync(one))
   makeFolder(folder)
+  for (const one of created) fs.chmodSync(one, 0o755)
   // Several processes may write the file at the same time, also in containers, whose processes have the same numbers.
   const making = fs.mkdtempSync(path.join(folder, "making-"))
   try {
@@ -167,11 +169,14 @@ export const isPrepared = Effect.map(
 )
 
 /** Reads a prepared database. Fails with the reason if the file is damaged or cannot be read. */
-const read = (file: string): Effect.Effect<Opened, string> =>
+const read = (file: string): Effect.Effect<Opened, Error> =>
   Effect.try({
     try: () => opened(fs.readFileSync(file)),
-    catch: (error) => error instanceof Error ? error.message : String(error)
+    catch: (error) => error instanceof Error ? error : new Error(String(error))
   })
+
+/** Whether a file could not be opened because too many are open. This says nothing about the file. */
+const hasTooManyOpen = (error: Error): boolean => ["EMFILE", "ENFILE"].includes(String(Reflect.get(error, "code")))
 
 /** Makes the prepared database, and keeps it in the cache unless the cache cannot be written. */
 const makeIn = Effect.fnUntraced(function*({ cache, make }: Places, name: string, dataDir: string) {
@@ -188,16 +193,19 @@ const prepared = Effect.fnUntraced(function*(places: Places, dataDir: string) {
   if (fs.existsSync(inPackage)) {
     return yield* Effect.mapError(
       read(inPackage),
-      (reason): SqlError.SqlError =>
-        sqlError(new Error(`${inPackage} cannot be used (${reason}): install Parley again`), "connect")
+      (error): SqlError.SqlError =>
+        sqlError(new Error(`${inPackage} cannot be used (${error.message}): install Parley again`), "connect")
     )
   }
   const kept = path.join(places.cache, name)
   if (!fs.existsSync(kept)) return yield* makeIn(places, name, dataDir)
-  return yield* Effect.catch(read(kept), (reason) =>
+  return yield* Effect.catch(read(kept), (error) =>
     Effect.gen(function*() {
-      yield* Effect.logWarning(`${kept} cannot be used (${reason}). It is made again, which takes ten seconds or more`)
-      yield* Effect.ignore(Effect.try(() => fs.rmSync(kept, { recursive: true, force: true })))
+      yield* Effect.logWarning(
+        `${kept} cannot be used (${error.message}). It is made again, which takes ten seconds or more`
+      )
+      if (!hasTooManyOpen(error))
+        yield* Effect.ignore(Effect.try(() => fs.rmSync(kept, { recursive: true, force: true })))
       return yield* makeIn(places, name, dataDir)
     }))
 })

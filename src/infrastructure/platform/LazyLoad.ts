@@ -1,11 +1,24 @@
-import { Duration, Effect, Exit } from "effect"
+import { Effect, Fiber } from "effect"
 
 /** How long a failure is kept, so that the requests of a busy server cause few attempts and few lines in the log. */
 const RETRY_AFTER = "1 second"
 
-/** Runs an effect once and keeps its success. Concurrent callers share a run. After a failure, a later call runs it again. */
+/**
+ * Runs an effect once and keeps its success. Concurrent callers share a run, which goes on when they leave. After a
+ * failure, a later call runs the effect again.
+ */
 export const keepSuccess = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<Effect.Effect<A, E, R>> =>
-  Effect.cachedWithTTL(effect, (exit) => Exit.isSuccess(exit) ? Duration.infinity : RETRY_AFTER)
+  Effect.sync(() => {
+    let run: Fiber.Fiber<A, E> | undefined
+    const forget = Effect.delay(
+      Effect.sync(() => {
+        run = undefined
+      }),
+      RETRY_AFTER
+    )
+    const once = Effect.tapCause(effect, () => Effect.forkDetach(forget))
+    return Effect.flatMap(Effect.context<R>(), (context) => Fiber.join(run ??= Effect.runForkWith(context)(once)))
+  })
 
 /**
  * Loads a part of the program, `name`, when it is first needed, and keeps it. A load can fail because the process can
@@ -18,7 +31,7 @@ export const loadOnce = <A, E, R>(
   failure: () => E
 ): Effect.Effect<Effect.Effect<A, E, R>> =>
   keepSuccess(
-    Effect.catchCause(Effect.uninterruptible(load), (cause) =>
+    Effect.catchCause(load, (cause) =>
       Effect.andThen(
         Effect.logWarning(`${name} could not be loaded. The next use tries again`, cause),
         Effect.fail(failure())

@@ -25,9 +25,9 @@ const BROTLI_QUALITY = 9
 const compressBrotli = promisify(brotliCompress)
 const compressGzip = promisify(gzip)
 
-/** Requests at the same time share one run. It is not stopped when their clients leave, so it never runs twice at once. */
+/** Requests share one run, which goes on when their clients leave. */
 const once = (make: () => Promise<Buffer>): Effect.Effect<Buffer, unknown> =>
-  Effect.runSync(keepSuccess(Effect.uninterruptible(Effect.tryPromise(make))))
+  Effect.runSync(keepSuccess(Effect.tryPromise(make)))
 
 /** Bytes that are compressed in the thread pool, so that the event loop is not blocked. */
 export const staticBody = (bytes: Buffer, type: string): StaticBody => ({
