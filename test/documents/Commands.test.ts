@@ -63,14 +63,21 @@ it("the URL for a restored PostgreSQL differs from the server's in the name of t
 
 it("the nightly backup of systemd removes old backups, and what interrupted ones have left, but nothing else", () => {
   const unit = readFileSync(join(ROOT, "deploy/systemd/parley-backup.service"), "utf8")
-  const [, find = ""] = /^ExecStartPost=(.*)$/m.exec(unit) ?? []
+  const finds = Array.from(unit.matchAll(/^ExecStart(?:Pre|Post)=(.*)$/gm), ([, line = ""]) => line)
+  assert.lengthOf(finds, 2)
   const folder = mkdtempSync(join(tmpdir(), "parley-nightly-"))
   try {
-    const old = ["parley-2026-11-01-030000.tar", "parley-2026-11-02-030000.tar.unfinished", "notes.txt"]
-    for (const name of [...old, "parley-2026-11-28-030000.tar"]) writeFileSync(join(folder, name), "")
+    const old = [
+      "parley-2026-11-01-030000.tar",
+      "parley-2026-11-02-030000.tar.unfinished",
+      "notes.txt",
+      "parley-1.tar.gpg"
+    ]
+    const fresh = ["parley-2026-11-28-030000.tar", "parley-2026-11-28-040000.tar.unfinished"]
+    for (const name of [...old, ...fresh]) writeFileSync(join(folder, name), "")
     for (const name of old) utimesSync(join(folder, name), 0, 0)
-    spawnSync("sh", ["-euc", find.replace("/var/backups/parley", folder)])
-    assert.deepStrictEqual(readdirSync(folder).sort(), ["notes.txt", "parley-2026-11-28-030000.tar"])
+    for (const find of finds) spawnSync("sh", ["-euc", find.replace("/var/backups/parley", folder)])
+    assert.deepStrictEqual(readdirSync(folder).sort(), ["notes.txt", "parley-1.tar.gpg", ...fresh])
   } finally {
     rmSync(folder, { recursive: true })
   }

@@ -234,13 +234,16 @@ describe("DataDir", () => {
         fs.mkdirSync(path.join(used, "database"))
         fs.chownSync(path.join(used, "database"), uid, uid)
         assert.match((yield* Effect.flip(take(used))).message, asName)
-        // Nor is a folder created below it, however far.
         const below = path.join(used, "new", "data")
+        assert.isUndefined(foreignTo(below, 0), "a folder with something called database is no DATA_DIR")
+        // Nor is a folder created in a DATA_DIR.
+        fs.writeFileSync(path.join(used, "lock"), "")
+        fs.chownSync(path.join(used, "lock"), uid, uid)
         const unmade = yield* Effect.flip(take(below))
         assert.match(unmade.message, asName)
         assert.include(unmade.message, `DATA_DIR ${below} cannot be used: database in ${used} belongs to "${name}"`)
         assert.isUndefined(foreignTo(below, uid))
-        assert.deepStrictEqual(fs.readdirSync(used), ["database"], "nothing is left there")
+        assert.deepStrictEqual(fs.readdirSync(used), ["database", "lock"], "nothing is left there")
         assert.include(foreignTo(empty, 0) ?? "", `it belongs to "${name}"`)
         assert.isUndefined(foreignTo(empty, uid))
         // What root has left behind in the folder of the server's user.

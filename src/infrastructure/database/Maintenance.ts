@@ -26,7 +26,9 @@ const settingsAreOn = Effect.gen(function*() {
     WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND lower(reloptions::text) ~ 'autovacuum_enabled=(f|off|n|0)' ORDER BY relname`
   for (const { name } of settings) {
     yield* Effect.logWarning(
-      `PostgreSQL's setting ${name} is off: ${MUST_BE_ON[name]}. Set ${name} = on and reload PostgreSQL.`
+      `PostgreSQL's setting ${name} is off: ${
+        MUST_BE_ON[name]
+      }. Set ${name} = on where it is set (postgresql.conf, ALTER DATABASE or ALTER ROLE) and reload PostgreSQL.`
     )
   }
   if (tables.length > 0) {
@@ -39,9 +41,9 @@ const settingsAreOn = Effect.gen(function*() {
 })
 
 /**
- * Warns if settings of PostgreSQL are off that must be on. In PGlite, which has no autovacuum, analyses tables that have grown, so that
- * plans that were made while the tables were empty are replaced. Because the sample is small, this takes about ten
- * milliseconds per table. (`Vacuum.ts` vacuums the tables.)
+ * Warns if settings of PostgreSQL are off that must be on. In PGlite, which has no autovacuum, analyses tables that have
+ * grown, so that plans that were made while the tables were empty are replaced. Because the sample is small, this takes
+ * about ten milliseconds per table. (`Vacuum.ts` vacuums the tables.)
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { driver } = yield* Database

@@ -1,17 +1,4 @@
-import {
-  Cause,
-  Clock,
-  Console,
-  Context,
-  Data,
-  Effect,
-  Exit,
-  FiberSet,
-  Layer,
-  Redacted,
-  Schedule,
-  Semaphore
-} from "effect"
+import { Clock, Console, Context, Data, Effect, Exit, FiberSet, Layer, Redacted, Schedule, Semaphore } from "effect"
 import { access, constants, rename, rm, writeFile } from "node:fs/promises"
 import { join, resolve, sep } from "node:path"
 import type { SendMailOptions } from "nodemailer"
@@ -229,7 +216,10 @@ export class MailQueue extends Context.Service<MailQueue, {
               sending.pipe(
                 Effect.catchDefect((defect) =>
                   Effect.andThen(
-                    Effect.logError("Sending a mail failed unexpectedly", Cause.die(defect)),
+                    // Its message may quote the mail.
+                    Effect.logError(
+                      `Sending a mail failed unexpectedly: ${defect instanceof Error ? defect.name : "a defect"}`
+                    ),
                     Effect.fail(new MailFailed({ reason: "unexpected failure" }))
                   )
                 ),

@@ -84,7 +84,7 @@ export const isoOrNull = (ms: number | null): string | null => ms === null ? nul
 export const DateTimeString = Schema.String.annotate({ format: "date-time" } as never)
 
 /** The error text for a time that `parseInstant` refuses. */
-export const NO_INSTANT = "must be an ISO 8601 date-time with its zone"
+export const NO_INSTANT = "must be an ISO 8601 date-time with its zone, in the years 0000 to 9999"
 
 const INSTANT =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d)(?::([0-5]\d)(?:\.(\d+))?)?(?:Z|([+-])([01]\d|2[0-3]):?([0-5]\d))$/i

@@ -56,7 +56,7 @@ export const withoutAddresses = (url: string): string =>
 
 /**
  * Logs a note that could not be written into the audit log. Operators must be able to find out why a database accepts no
- * writes, and what they do must stand somewhere.
+ * writes, and what they do must be recorded somewhere.
  */
 export const loggedInstead = (note: AuditNote) => (error: unknown): Effect.Effect<void> =>
   Effect.logWarning("An action of an operator could not be written into the audit log", error).pipe(

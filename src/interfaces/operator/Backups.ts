@@ -45,7 +45,7 @@ export interface Schedule {
   readonly problem: string | null
 }
 
-const megabytes = (bytes: number): string => `${Math.ceil(bytes / 1e6)} MB`
+const megabytes = (bytes: number, round = Math.ceil): string => `${round(bytes / 1e6)} MB`
 
 /** The reason why a backup has failed, as a text. */
 const whyOf = (cause: Cause.Cause<{ readonly message: string }>): string => {
@@ -142,7 +142,9 @@ export class Backups extends Context.Service<Backups, {
       const canBegin = Effect.suspend(() => {
         const free = freeDisk(database.backup?.folder)
         return free >= LEAST_FREE_BYTES ? Effect.void : new BackupRefused({
-          message: `The disk of DATA_DIR has ${megabytes(free)} free, and a backup of a running server needs ${
+          message: `The disk of DATA_DIR has ${
+            megabytes(free, Math.floor)
+          } free, and a backup of a running server needs ${
             megabytes(LEAST_FREE_BYTES)
           } there. Free some space, or stop the server and copy DATA_DIR.`
         })
@@ -179,7 +181,7 @@ export class Backups extends Context.Service<Backups, {
         const needed = whole + unpacked + SPARE_BYTES
         if (free < needed) {
           return yield* new BackupRefused({
-            message: `The disk of ${folder} has ${megabytes(free)} free, and a backup${
+            message: `The disk of ${folder} has ${megabytes(free, Math.floor)} free, and a backup${
               isChecked ? " with its check" : ""
             } needs ${megabytes(needed)}.`
           })

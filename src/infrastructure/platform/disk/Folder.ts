@@ -90,11 +90,13 @@ const VITAL = ["database", "lock"]
 /**
  * Returns a sentence that says why a user must not write into the DATA_DIR of a server, or undefined if the user may.
  * `self` is the user who owns the files that this process creates there. A server cannot read files that another user,
- * such as root, leaves in its folder. A folder that does not exist yet must not be created in the DATA_DIR of another
- * user.
+ * such as root, leaves in its folder. A folder that does not exist yet must not be created directly in the DATA_DIR of
+ * another user.
  */
 export const foreignTo = (folder: string, self: number): string | undefined => {
   const nearest = existing(folder)
+  // A folder with both entries is a DATA_DIR.
+  if (nearest !== folder && !VITAL.every((name) => statOf(path.join(nearest, name)) !== undefined)) return undefined
   const owner = statOf(nearest)?.uid
   for (const name of VITAL) {
     const found = statOf(path.join(nearest, name))?.uid
