@@ -543,7 +543,7 @@ export const usedElsewhere =
   "Nothing was sent: you have used this client_msg_id before, and the answer shows your earlier message, which is in another conversation. " +
   "Call again with another client_msg_id, or without it."
 
-/** What a warning adds if the message that was not sent has a file. */
+/** How to send a file whose message was not sent. A warning ends with this. */
 export const unsentFile = (attachmentId: string): string =>
   `The file is stored: give attachment_id ${attachmentId} instead of the file.`
 
