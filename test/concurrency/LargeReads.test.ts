@@ -98,43 +98,107 @@ describe("the queue for large answers", () => {
     assert.deepStrictEqual(log, ["one", "two", "other", "three"])
   })
 
-  it("pauses for three times as long as the statements of a request stopped the process, whatever waits; the others go on", () => {
-    const time = { now: 1_000 }
-    let later: Array<{ readonly at: number; readonly run: () => void }> = []
-    const queue = queueOf(10, 1_000, {
-      now: () => time.now,
-      later: (ms, run) => later.push({ at: time.now + ms, run }),
-      soon: (run) => run()
+  describe("statements of a peer that block the process", () => {
+    /** A queue, with a clock that runs its timers in their order. */
+    const timed = () => {
+      let now = 1_000
+      let timers: Array<{ readonly at: number; readonly run: () => void }> = []
+      const queue = queueOf(256, 1_000, {
+        now: () => now,
+        later: (ms, run) => timers.push({ at: now + ms, run }),
+        soon: (run) => run()
+      })
+      const log: Array<string> = []
+      return {
+        enter: entering(queue, log),
+        log,
+        now: () => now,
+        timers: () => timers.length,
+        runTo: (time: number) => {
+          for (;;) {
+            const [first] = timers.filter(({ at }) => at <= time).sort((one, other) => one.at - other.at)
+            if (first === undefined) break
+            timers = timers.filter((timer) => timer !== first)
+            now = Math.max(now, first.at)
+            first.run()
+          }
+          now = Math.max(now, time)
+        }
+      }
+    }
+
+    it("pay four times as long, of which 60 ms are credit; the others go on", () => {
+      const { enter, log, runTo } = timed()
+      const slots = ["one", "two"].map((name) => enter(name, "eve").slot!)
+      enter("three", "eve")
+      slots[0]!.blocked.ms = 100
+      slots[1]!.blocked.ms = 200
+      slots.forEach((slot) => slot.left())
+      enter("four", "eve")
+      assert.isDefined(enter("other", "bob").slot)
+      // Both pauses, one after the other, although a slot is free.
+      runTo(2_039)
+      assert.deepStrictEqual(log, ["one", "two", "other"])
+      runTo(2_040)
+      assert.deepStrictEqual(log.slice(3), ["three", "four"])
     })
-    const log: Array<string> = []
-    const enter = entering(queue, log)
-    const slots = ["one", "two"].map((name) => enter(name, "eve").slot!)
-    enter("three", "eve")
-    slots[0]!.blocked.ms = 100
-    slots[1]!.blocked.ms = 200
-    slots.forEach((slot) => slot.left())
-    // Both pauses, one after the other, although a slot is free.
-    enter("four", "eve")
-    assert.isDefined(enter("other", "bob").slot)
-    assert.deepStrictEqual([log, later.map(({ at }) => at)], [["one", "two", "other"], [1_300, 1_900]])
-    // A timer that is early begins nothing, and is followed by another.
-    time.now = 1_899
-    later.splice(0).forEach(({ run }) => run())
-    assert.notInclude(log, "three")
-    time.now = 1_900
-    later.splice(0).forEach(({ run }) => run())
-    assert.deepStrictEqual(log.slice(3), ["three", "four"])
-    later = []
-    // What takes no longer than usual needs no pause.
-    const quick = enter("quick", "carl").slot!
-    quick.blocked.ms = 5
-    quick.left()
-    assert.isEmpty(later)
-    // An export of minutes had pauses between its statements.
-    const exported = enter("export", "dora").slot!
-    exported.blocked.ms = 60_000
-    exported.left()
-    assert.deepStrictEqual(later.map(({ at }) => at), [3_900])
+
+    it("are added up when they are short, so that one peer takes a quarter of the time", () => {
+      const { enter, now, runTo } = timed()
+      let requests = 0
+      // The peer asks again as soon as it has an answer.
+      for (; now() < 11_000; requests++) {
+        const mine = enter("short", "eve")
+        for (let ms = 0; ms < 1_000 && mine.slot === undefined; ms++) runTo(now() + 1)
+        runTo(now() + 5)
+        mine.slot!.blocked.ms = 5
+        mine.slot!.left()
+      }
+      assert.isAtMost(requests * 5, 10_000 / 4 + 30)
+      assert.isAtLeast(requests * 5, 10_000 / 4 - 30)
+    })
+
+    it("make no pause for a request now and then, and leave no timer", () => {
+      const { enter, now, runTo, timers } = timed()
+      for (let i = 0; i < 20; i++) {
+        const { slot } = enter("quick", "carl")
+        assert.isDefined(slot)
+        slot!.blocked.ms = 5
+        slot!.left()
+        runTo(now() + 20)
+      }
+      assert.strictEqual(timers(), 0)
+    })
+
+    it("count for 600 ms of one request at most, because an export lets others run between its statements", () => {
+      const { enter, log, runTo } = timed()
+      const exported = enter("export", "dora").slot!
+      exported.blocked.ms = 60_000
+      exported.left()
+      enter("next", "dora")
+      runTo(2_739)
+      assert.deepStrictEqual(log, ["export"])
+      runTo(2_740)
+      assert.deepStrictEqual(log, ["export", "next"])
+    })
+
+    it("begin nothing when a timer is early", () => {
+      const later: Array<() => void> = []
+      let now = 1_000
+      const queue = queueOf(10, 1_000, { now: () => now, later: (_, run) => later.push(run), soon: (run) => run() })
+      const log: Array<string> = []
+      const enter = entering(queue, log)
+      const slot = enter("one", "eve").slot!
+      slot.blocked.ms = 100
+      slot.left()
+      enter("two", "eve")
+      now = 1_239
+      later.splice(0).forEach((run) => run())
+      assert.deepStrictEqual(log, ["one"])
+      now = 1_240
+      later.splice(0).forEach((run) => run())
+      assert.deepStrictEqual(log, ["one", "two"])
+    })
   })
 
   it("refuses answers that its queue cannot hold, and forgets peers that have left", () => {

@@ -7,14 +7,15 @@ const MAX_WAITING = 8_192
 const LARGE_BYTES = 262_144
 const BYTES_PER_SECOND = 4_194_304
 /**
- * PGlite runs inside the process, so a statement on PGlite blocks the whole process. If the statements of a request
- * blocked it for longer than `LONG_TURN_MS`, the peer pauses for `REST_FACTOR` times as long. So the requests of one
- * peer take about a quarter of the time. The pause is at most `MAX_REST_MS`, because a response that takes minutes (an
- * export) lets other peers run between its statements.
+ * PGlite runs inside the process, so a statement on PGlite blocks the whole process. The statements of one peer may
+ * block it for one millisecond in `SHARE`, whether they are few and long or many and short. A peer whose statements
+ * took more gets no slot until they are paid, except for `CREDIT_MS`. Of one request at most `MAX_COUNTED_MS` count,
+ * because a response that takes minutes (an export) lets other peers run between its statements.
  */
-const LONG_TURN_MS = 20
-const REST_FACTOR = 3
-const MAX_REST_MS = 2_000
+const SHARE = 4
+const CREDIT_MS = 60
+const MAX_COUNTED_MS = 600
+
 /**
  * The bounds of a queue: how many requests of one peer may wait, and how many bytes all responses that are being read
  * may take.
@@ -39,8 +40,10 @@ interface Peer {
   readonly key: string
   readonly slots: number
   underWay: number
-  /** The earliest time at which the next request of the peer may begin. */
-  restsUntil: number
+  /** The time at which the statements of all requests that have ended are paid. */
+  paidAt: number
+  /** When the next timer of the peer runs. */
+  wakesAt: number
   readonly queue: Array<Ticket>
 }
 
@@ -110,9 +113,8 @@ export class Slot {
     this.encoded(0)
     const { timing } = this.#queue
     const now = timing.now()
-    if (this.blocked.ms > LONG_TURN_MS)
-      this.#peer.restsUntil = Math.max(this.#peer.restsUntil, now) +
-        Math.min(REST_FACTOR * this.blocked.ms, MAX_REST_MS)
+    const counted = Math.min(this.blocked.ms, MAX_COUNTED_MS)
+    this.#peer.paidAt = Math.max(this.#peer.paidAt, now - counted) + SHARE * counted
     const ms = this.#takenUntil - now
     if (ms > 0) timing.later(ms, () => this.#queue.leave(this.#peer))
     else this.#queue.leave(this.#peer)
@@ -127,7 +129,7 @@ export class Slot {
  *
  * Three rules keep a peer that asks again and again from taking more than a part of the process's time. A response
  * above 256 kB keeps its slot for one second per 4 MiB. A response that is aborted because its client does not read
- * keeps its slot for some seconds. A peer whose statements blocked the process pauses after them.
+ * keeps its slot for some seconds. A peer whose statements block the process for more than a quarter of the time pauses.
  *
  * Every call is synchronous.
  */
@@ -159,7 +161,7 @@ export class LargeReadQueue {
    * requests wait in total.
    */
   enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
-    const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, restsUntil: 0, queue: [] }
+    const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, paidAt: 0, wakesAt: Infinity, queue: [] }
     if (peer.queue.length >= this.bounds.waiting) return "full"
     if (this.#waiting >= MAX_WAITING) return "busy"
     this.#peers.set(key, peer)
@@ -208,15 +210,27 @@ export class LargeReadQueue {
   }
 
   #resume(peer: Peer): void {
-    const rests = peer.restsUntil - this.timing.now()
-    if (rests > 0) this.timing.later(Math.ceil(rests), () => this.#resume(peer))
     if (peer.queue.length > 0 && this.#mayBegin(peer)) this.#next.set(peer.key, peer)
+    this.#wakeLater(peer)
     this.#forget(peer)
     this.#grant()
   }
 
+  /** Sets a timer for a peer that has not paid yet: for its next request, and at last to forget the peer. */
+  #wakeLater(peer: Peer): void {
+    const now = this.timing.now()
+    if (peer.paidAt <= now) return
+    const at = peer.paidAt - CREDIT_MS > now ? peer.paidAt - CREDIT_MS : peer.paidAt
+    if (peer.wakesAt <= at) return
+    peer.wakesAt = at
+    this.timing.later(Math.ceil(at - now), () => {
+      if (peer.wakesAt === at) peer.wakesAt = Infinity
+      this.#resume(peer)
+    })
+  }
+
   #mayBegin(peer: Peer): boolean {
-    return peer.underWay < peer.slots && peer.restsUntil <= this.timing.now()
+    return peer.underWay < peer.slots && peer.paidAt - CREDIT_MS <= this.timing.now()
   }
 
   #hasRoom(bytes: number): boolean {
@@ -248,7 +262,7 @@ export class LargeReadQueue {
   }
 
   #forget(peer: Peer): void {
-    if (peer.underWay === 0 && peer.queue.length === 0 && peer.restsUntil <= this.timing.now())
+    if (peer.underWay === 0 && peer.queue.length === 0 && peer.paidAt <= this.timing.now())
       this.#peers.delete(peer.key)
   }
 }
