@@ -19,7 +19,7 @@ const PER_SECOND = { agent: 1_000, token: 20 }
 /** During a flood, the others' sends may take this many times as long as in the quiet window before it. */
 const RATIO = 4
 /** A median below this is no delay, whatever the ratio is. */
-const FLOOR_MS = 60
+const FLOOR_MS = 15
 
 interface Flood {
   readonly name: string

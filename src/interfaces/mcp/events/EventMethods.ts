@@ -7,7 +7,7 @@ import { iso, isoOrNull, isStorable } from "#infrastructure/wire/Text"
 import type { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
 import { TOO_MANY, type WaitRefusal } from "#interfaces/realtime/Listeners"
 import { Waiters } from "#interfaces/realtime/Waiters"
-import { Clock, Effect, Latch, Schedule } from "effect"
+import { Clock, Effect, Latch, Option, Result, Schedule } from "effect"
 import type { ToolApi } from "../tools/Tool.ts"
 import { Callbacks } from "./Callbacks.ts"
 import {
@@ -18,7 +18,7 @@ import {
   unavailable,
   unsupported
 } from "./EventErrors.ts"
-import { EventFeed, POLL_READ, type Start } from "./EventFeed.ts"
+import { EventFeed, type Look, POLL_READ, type Start } from "./EventFeed.ts"
 import { EventSubscriptions } from "./EventSubscriptions.ts"
 import { type EventType, eventTypeOf, listed } from "./EventTypes.ts"
 
@@ -174,14 +174,6 @@ export const makeEventMethods = Effect.gen(function*() {
         Object.assign(state, { isOver: true, isCrowded })
         news.openUnsafe()
       }
-      const listener = yield* Effect.mapError(
-        waiters.listen(principal, {
-          message: (_conversationId, own) => own ? undefined : news.openUnsafe(),
-          missed: () => news.openUnsafe(),
-          ended: (reason) => end(reason?.text === TOO_MANY)
-        }),
-        refusalOf
-      )
       if (principal.endsUnnoticed === true) {
         yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
           Effect.repeat(Schedule.spaced(CHECK_INTERVAL)),
@@ -196,20 +188,33 @@ export const makeEventMethods = Effect.gen(function*() {
         error: { code, message, ...(data === undefined ? {} : { data }) }
       })
 
-      const start = yield* startOf(account, type, params)
-      let { position } = start
-      yield* tell("active", { cursor: feed.cursorOf(agent, position), truncated: start.truncated })
+      const lookFrom = (position: Start["position"], notBefore: number) =>
+        feed.look(agent, type, type.canonical, position, MAX_STREAMED, notBefore)
+      // The first look uses the slot of the opening, so that an agent that opens streams again and again has to wait.
+      const open = Effect.gen(function*() {
+        const listener = yield* Effect.mapError(
+          waiters.listen(principal, {
+            message: (_conversationId, own) => own ? undefined : news.openUnsafe(),
+            missed: () => news.openUnsafe(),
+            ended: (reason) => end(reason?.text === TOO_MANY)
+          }),
+          refusalOf
+        )
+        const { notBefore, position, truncated } = yield* startOf(account, type, params)
+        yield* tell("active", { cursor: feed.cursorOf(agent, position), truncated })
+        return { listener, notBefore, position, looked: yield* Effect.result(lookFrom(position, notBefore)) }
+      })
+      const opened = yield* Effect.mapError(
+        reads.during(agent.id, POLL_READ, open),
+        (failure) => failure._tag === "EventRefusal" ? failure : lookRefused(failure)
+      )
+      const { listener, notBefore } = opened
+      let position = opened.position
+      let looked: Result.Result<Look, RateLimited | Unavailable> = opened.looked
       let beatAt = monotonic() + HEARTBEAT_MS
       while (!state.isOver) {
-        news.closeUnsafe()
-        const look = yield* Effect.catch(
-          reads.during(
-            agent.id,
-            POLL_READ,
-            feed.look(agent, type, type.canonical, position, MAX_STREAMED, start.notBefore)
-          ),
-          (failure) => Effect.as(tell("error", errorOf(lookRefused(failure))), undefined)
-        )
+        if (Result.isFailure(looked)) yield* tell("error", errorOf(lookRefused(looked.failure)))
+        const look = Option.getOrUndefined(Result.getSuccess(looked))
         if (look?.skipped === true)
           yield* tell("active", { cursor: feed.cursorOf(agent, look.position), truncated: true })
         for (const { after, occurrence } of look?.reported ?? []) {
@@ -217,13 +222,17 @@ export const makeEventMethods = Effect.gen(function*() {
         }
         position = look?.position ?? position
         listener.reached = Math.max(listener.reached, position.no)
-        if (look?.more === true) continue
-        const heldMs = look === undefined ? RETRY_MS : look.heldMs
-        yield* Effect.timeoutOption(news.await, Math.max(1, Math.min(beatAt - monotonic(), heldMs ?? HEARTBEAT_MS)))
-        if (monotonic() >= beatAt) {
-          yield* tell("heartbeat", { cursor: feed.cursorOf(agent, position) })
-          beatAt = monotonic() + HEARTBEAT_MS
+        if (look?.more !== true) {
+          const heldMs = look === undefined ? RETRY_MS : look.heldMs
+          yield* Effect.timeoutOption(news.await, Math.max(1, Math.min(beatAt - monotonic(), heldMs ?? HEARTBEAT_MS)))
+          if (monotonic() >= beatAt) {
+            yield* tell("heartbeat", { cursor: feed.cursorOf(agent, position) })
+            beatAt = monotonic() + HEARTBEAT_MS
+          }
+          if (state.isOver) break
         }
+        news.closeUnsafe()
+        looked = yield* Effect.result(reads.during(agent.id, POLL_READ, lookFrom(position, notBefore)))
       }
       const why = state.isCrowded ? resourceExhausted("streams") : yield* ending(principal.check)
       if (why !== undefined) yield* tell("terminated", errorOf(why))
