@@ -182,6 +182,19 @@ describe("the queue for large answers", () => {
       assert.deepStrictEqual(log, ["export", "next"])
     })
 
+    it("delay no request for as long as a large answer keeps its slot", () => {
+      const { enter, log, runTo } = timed()
+      const { slot } = enter("large", "eve")
+      slot!.encoded(10 * 4_194_304)
+      slot!.blocked.ms = 100
+      slot!.left()
+      enter("next", "eve")
+      runTo(1_239)
+      assert.deepStrictEqual(log, ["large"])
+      runTo(1_240)
+      assert.deepStrictEqual(log, ["large", "next"])
+    })
+
     it("begin nothing when a timer is early", () => {
       const later: Array<() => void> = []
       let now = 1_000

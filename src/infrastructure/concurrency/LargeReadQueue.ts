@@ -171,6 +171,7 @@ export class LargeReadQueue {
     peer.queue.push(ticket)
     this.#waiting++
     if (isFree) this.#next.set(key, peer)
+    else this.#wakeLater(peer)
     return ticket
   }
 
