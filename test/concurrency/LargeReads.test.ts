@@ -1,10 +1,14 @@
 import { LargeReadQueue, Slot, Ticket, type Timing } from "#infrastructure/concurrency/LargeReadQueue"
 import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
+import { ServerRequest } from "#infrastructure/http/ServerRequest"
 import { Config } from "#infrastructure/platform/Config"
+import { BlockedMillis } from "#infrastructure/platform/StallGuard"
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
+import { Socket } from "node:net"
 
 const size: LargeAnswer = { usual: 1, max: 1, bytes: 100 }
 
@@ -170,7 +174,7 @@ describe("the queue for large answers", () => {
       assert.strictEqual(timers(), 0)
     })
 
-    it("count for 600 ms of one request at most, because an export lets others run between its statements", () => {
+    it("count for 600 ms of one request at most, because others run between its statements", () => {
       const { enter, log, runTo } = timed()
       const exported = enter("export", "dora").slot!
       exported.blocked.ms = 60_000
@@ -193,6 +197,39 @@ describe("the queue for large answers", () => {
       assert.deepStrictEqual(log, ["large"])
       runTo(1_240)
       assert.deepStrictEqual(log, ["large", "next"])
+    })
+
+    it("are paid before the next slot where the process was at its bound", () => {
+      const { enter, log, runTo } = timed()
+      const { slot } = enter("large", "eve")
+      slot!.encoded(10 * 4_194_304)
+      const full = enter("full", "bob", 1_000)
+      enter("one", "eve")
+      enter("two", "eve")
+      slot!.blocked.ms = 100
+      slot!.left()
+      full.slot!.encoded(0)
+      runTo(1_239)
+      assert.deepStrictEqual(log, ["large", "full"])
+      runTo(1_240)
+      assert.deepStrictEqual(log, ["large", "full", "one"])
+    })
+
+    it("leave a peer alone that has come back when a late timer of its former requests runs", () => {
+      const later: Array<() => void> = []
+      let now = 1_000
+      const queue = queueOf(10, 1_000, { now: () => now, later: (_, run) => later.push(run), soon: (run) => run() })
+      const enter = entering(queue, [])
+      const { slot } = enter("one", "eve")
+      slot!.blocked.ms = 1.1
+      slot!.left()
+      now = 1_003.4
+      enter("two", "eve").slot!.left()
+      now = 1_003.6
+      for (const name of ["three", "four"]) assert.isDefined(enter(name, "eve").slot)
+      now = 1_004
+      later.splice(0).forEach((run) => run())
+      assert.isUndefined(enter("five", "eve").slot)
     })
 
     it("begin nothing when a timer is early", () => {
@@ -294,6 +331,15 @@ const layer = LargeReads.layer.pipe(
   Layer.provide(Config.layerTest({ HTTP_LARGE_READS: 1, HTTP_LARGE_READS_WAITING: 2, HTTP_READING_BYTES: 150 }))
 )
 
+/** What a statement does that blocks the process for so long. */
+const blocksFor = (ms: number) =>
+  Effect.withFiber<void>((fiber) =>
+    Effect.sync(() => {
+      const blocked = fiber.getRef(BlockedMillis)
+      if (blocked !== undefined) blocked.ms += ms
+    })
+  )
+
 const refusalOf = (exit: Exit.Exit<unknown, unknown>) => Exit.isFailure(exit) ? Cause.squash(exit.cause) : undefined
 
 describe("requests for large answers", () => {
@@ -337,4 +383,37 @@ describe("requests for large answers", () => {
       yield* Fiber.interrupt(first)
       assert.strictEqual(yield* Fiber.join(waiting), "served")
     }).pipe(Effect.provide(layer)))
+
+  it.effect("pay for all reads inside of them, and for a search in its own slot", () =>
+    Effect.gen(function*() {
+      const reads = yield* LargeReads
+      yield* reads.during("eve", size, Effect.andThen(blocksFor(50), reads.search("eve", blocksFor(100))))
+      const next = yield* Effect.forkChild(reads.during("eve", size, Effect.succeed("served")))
+      // A timer counts from the turn in which it begins to sleep.
+      const pass = (ms: number) => Effect.repeat(TestClock.adjust("1 millis"), { times: ms - 1 })
+      yield* pass(380)
+      assert.isUndefined(next.pollUnsafe())
+      yield* pass(20)
+      assert.strictEqual(yield* Fiber.join(next), "served")
+
+      const source = new ServerRequest(new Socket())
+      const request = { source } as HttpServerRequest.HttpServerRequest
+      const inRequest = Effect.provideService(HttpServerRequest.HttpServerRequest, request)
+      yield* reads.ofAgent("bob", size, blocksFor(10)).pipe(inRequest)
+      yield* reads.ofAgent("bob", size, blocksFor(100)).pipe(inRequest)
+      assert.strictEqual(source.reading?.blocked?.ms, 110)
+    }).pipe(Effect.provide(layer)))
+
+  it.effect("say that reads take too much of the server's time, if that is why they are refused", () =>
+    Effect.gen(function*() {
+      const reads = yield* LargeReads
+      const fibers = yield* Effect.forEach(
+        Array.from({ length: 8 }),
+        () => Effect.forkChild(reads.during("eve", size, blocksFor(10_000)))
+      )
+      yield* TestClock.adjust("11 seconds")
+      assert.match(String(refusalOf(yield* Fiber.await(fibers[7]!))), /more than their share of the server's time/)
+    }).pipe(Effect.provide(
+      LargeReads.layer.pipe(Layer.provide(Config.layerTest({ HTTP_LARGE_READS: 1 })))
+    )))
 })

@@ -296,6 +296,26 @@ describe("others' sends beside a flood", () => {
     })
   })
 
+  it("a conversation with thirty messages of attention", async () => {
+    const rows = (await mallory.http.get("/v1/messages/sync?limit=200")).body as ReadonlyArray<
+      { readonly id: string; readonly conversation_id: string }
+    >
+    // Each lookup of a message of attention is a read of its own, inside of one request.
+    const given = {
+      conversation_id: rows[0]!.conversation_id,
+      attention_message_ids: rows.filter((_, i) => i % 6 === 0).slice(0, 30).map(({ id }) => id),
+      limit: 1
+    }
+    assert.strictEqual(given.attention_message_ids.length, 30)
+    await measure({
+      ...agent,
+      name: "a conversation, 30 messages of attention",
+      atOnce: 16,
+      bytes: () => rpc("tools/call", { name: "agentchat_get_conversation", arguments: given }),
+      has: /^(?!.*"isError":true)/s
+    })
+  })
+
   it("a message of a long thread", async () => {
     const sent = await mallory.client.sendMessage({ to: carol.handle, content: { text: "The root." } })
     let { id: reply_to } = sent.message

@@ -7,10 +7,10 @@ const MAX_WAITING = 8_192
 const LARGE_BYTES = 262_144
 const BYTES_PER_SECOND = 4_194_304
 /**
- * PGlite runs inside the process, so a statement on PGlite blocks the whole process. The statements of one peer may
- * block it for one millisecond in `SHARE`, whether they are few and long or many and short. A peer whose statements
- * took more gets no slot until they are paid, except for `CREDIT_MS`. Of one request at most `MAX_COUNTED_MS` count,
- * because a response that takes minutes (an export) lets other peers run between its statements.
+ * PGlite runs inside the process, so a statement on PGlite blocks the whole process. The statements of one peer may take
+ * 1/`SHARE` of the time, whether they are few and long or many and short. So each millisecond costs the peer `SHARE`
+ * milliseconds, and a peer that owes more than `CREDIT_MS` gets no slot. Of one request, at most `MAX_COUNTED_MS` count,
+ * because a read that takes longer (a first `ListTasks`) consists of many statements, and others run between them.
  */
 const SHARE = 4
 const CREDIT_MS = 60
@@ -40,9 +40,9 @@ interface Peer {
   readonly key: string
   readonly slots: number
   underWay: number
-  /** The time at which the statements of all requests that have ended are paid. */
+  /** The time until which the peer owes something for the statements of its requests that have ended. */
   paidAt: number
-  /** When the next timer of the peer runs. */
+  /** When the next timer of the peer runs; `Infinity` if it has none. */
   wakesAt: number
   readonly queue: Array<Ticket>
 }
@@ -161,7 +161,7 @@ export class LargeReadQueue {
    * requests wait in total.
    */
   enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
-    const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, paidAt: 0, wakesAt: Infinity, queue: [] }
+    const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, paidAt: -Infinity, wakesAt: Infinity, queue: [] }
     if (peer.queue.length >= this.bounds.waiting) return "full"
     if (this.#waiting >= MAX_WAITING) return "busy"
     this.#peers.set(key, peer)
@@ -186,6 +186,11 @@ export class LargeReadQueue {
     this.#forget(peer)
     // Other requests may have waited because this one needed more bytes than were free.
     this.#grant()
+  }
+
+  /** Whether the peer gets no slot because of what its statements cost. */
+  isInDebt(key: string): boolean {
+    return (this.#peers.get(key)?.paidAt ?? -Infinity) - CREDIT_MS > this.timing.now()
   }
 
   /** Whether the peer has a free slot, so that only the bounds of the process delay its next request. */
@@ -250,6 +255,11 @@ export class LargeReadQueue {
       const [first] = this.#next
       if (first === undefined) return
       const [key, peer] = first
+      if (!this.#mayBegin(peer)) {
+        this.#next.delete(key)
+        this.#wakeLater(peer)
+        continue
+      }
       const ticket = peer.queue[0]!
       if (!this.#hasRoom(ticket.bytes)) return
       peer.queue.shift()
@@ -257,13 +267,14 @@ export class LargeReadQueue {
       const slot = this.#take(peer, ticket.bytes)
       // The peer moves to the end, so that the other peers come first.
       this.#next.delete(key)
-      if (peer.queue.length > 0 && this.#mayBegin(peer)) this.#next.set(key, peer)
+      if (peer.queue.length > 0) this.#next.set(key, peer)
       ticket.granted(slot)
     }
   }
 
   #forget(peer: Peer): void {
-    if (peer.underWay === 0 && peer.queue.length === 0 && peer.paidAt <= this.timing.now())
-      this.#peers.delete(peer.key)
+    const isOver = peer.underWay === 0 && peer.queue.length === 0 && peer.paidAt <= this.timing.now()
+    // A late timer may belong to a peer that was forgotten and has come back since.
+    if (isOver && this.#peers.get(peer.key) === peer) this.#peers.delete(peer.key)
   }
 }

@@ -92,15 +92,21 @@ export class LargeReads extends Context.Service<LargeReads, {
       yield* largeReads.at("waiting").readsIn(() => queues.reduce((sum, { waiting }) => sum + waiting, 0))
       const perItem = { message: config.LIMITS_MESSAGE_BYTES + BESIDE_CONTENT }
 
+      const refused = (message: string, slots: number) =>
+        new RateLimited({ message, details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS } })
+
       const tooMany = (queue: LargeReadQueue, slots: number) =>
-        new RateLimited({
-          message: queue === answers
+        refused(
+          queue === answers
             ? `You have ${slots} large answers under way, and may not have more at once: read them first.`
             : queue === searches
             ? "A search or a read of a thread by this agent is under way, and others wait for it. Wait until it ends."
             : `Your address has ${slots} uploads and downloads under way, and may not have more at once: wait until one of them ends.`,
-          details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
-        })
+          slots
+        )
+
+      const inDebt = (slots: number) =>
+        refused("The reads of this agent take more than their share of the server's time. Read less often.", slots)
 
       /** Waits for a slot. Calls `granted` synchronously when the slot is granted. */
       const slotOf = (
@@ -118,20 +124,21 @@ export class LargeReads extends Context.Service<LargeReads, {
             granted(entered)
             return Effect.succeed(entered)
           }
-          // Whether, when the request stopped waiting, only the bound of the process delayed it.
-          let hadFreeSlot = false
+          // Why the request has no slot, at the time when it stopped waiting.
+          let refusal: RateLimited | Unavailable = tooMany(queue, slots)
           return Effect.callback<Slot>((resume) => {
             entered.granted = (slot) => {
               granted(slot)
               resume(Effect.succeed(slot))
             }
             return Effect.sync(() => {
-              hadFreeSlot = queue.hasFreeSlot(key)
+              if (queue.hasFreeSlot(key)) refusal = new Unavailable()
+              else if (queue.isInDebt(key)) refusal = inDebt(slots)
               entered.leave()
             })
           }).pipe(Effect.timeoutOrElse({
             duration: config.HTTP_LARGE_READS_SECONDS * 1_000,
-            orElse: () => Effect.fail(hadFreeSlot ? new Unavailable() : tooMany(queue, slots))
+            orElse: () => Effect.fail(refusal)
           }))
         })
 
@@ -142,8 +149,20 @@ export class LargeReads extends Context.Service<LargeReads, {
         return (given >= 1 ? Math.min(given, max) : usual) * (bytes === "message" ? perItem.message : bytes)
       }
 
-      const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) => ({ blocked }: Slot) =>
-        Effect.provideService(effect, BlockedMillis, blocked)
+      /** Counts the statements of the effect for its slot, and for the slot inside of which it runs. */
+      const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) => ({ blocked }: Pick<Reading, "blocked">) =>
+        Effect.withFiber<A, E, R>((fiber) => {
+          const outer = fiber.getRef(BlockedMillis)
+          const counted = Effect.provideService(effect, BlockedMillis, blocked)
+          if (outer === undefined || blocked === undefined || outer === blocked) return counted
+          const before = blocked.ms
+          return Effect.ensuring(
+            counted,
+            Effect.sync(() => {
+              outer.ms += blocked.ms - before
+            })
+          )
+        })
 
       const during = <A, E, R>(
         queue: LargeReadQueue,
@@ -178,7 +197,7 @@ export class LargeReads extends Context.Service<LargeReads, {
           const source = Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.source
           if (!(source instanceof ServerRequest)) return readingDuring(slots)(key, size, effect)
           // If a request calls other endpoints for its response, one slot covers all these calls.
-          if (source.reading !== undefined) return effect
+          if (source.reading !== undefined) return timed(effect)(source.reading)
           return Effect.flatMap(
             slotOf(answers, key, slots, bytesOf(size, fiber.context), (slot) => attach(source, slot)),
             timed(effect)

@@ -25,6 +25,8 @@ export interface Reading {
   readonly cut: () => void
   /** Must be called when the response has been sent, or its client has disconnected. */
   readonly left: () => void
+  /** For how long the statements of the request blocked the process, in milliseconds. Absent if nobody counts it. */
+  readonly blocked?: { ms: number }
 }
 
 /**

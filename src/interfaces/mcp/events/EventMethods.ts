@@ -1,7 +1,7 @@
 import { AgentSuspended } from "#domain/agents/Agent"
 import { Conversations } from "#domain/conversations/Conversations"
 import { standardKey } from "#domain/webhooks/Signature"
-import { LargeReads } from "#infrastructure/concurrency/LargeReads"
+import { type LargeAnswer, LargeReads } from "#infrastructure/concurrency/LargeReads"
 import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { iso, isoOrNull, isStorable } from "#infrastructure/wire/Text"
 import type { RateLimited, Unauthorized, Unavailable } from "#infrastructure/wire/WireError"
@@ -33,6 +33,8 @@ const MAX_STREAMED = 100
 const HEARTBEAT_MS = 20_000
 /** How long a stream waits before it reads again after a failure of the database, in milliseconds. */
 const RETRY_MS = 1_000
+/** The memory that the beginning of a stream takes before its first look. */
+const LISTENING: LargeAnswer = { usual: 1, max: 1, bytes: 1_024 }
 const MAX_URL = 2_048
 /** How often the access token of a stream is checked. */
 const CHECK_INTERVAL = "5 seconds"
@@ -169,11 +171,36 @@ export const makeEventMethods = Effect.gen(function*() {
       const { agent, principal } = account
       const type = yield* typeOf(account, params)
       const news = Latch.makeUnsafe(false)
+      const over = Latch.makeUnsafe(false)
       const state = { isOver: false, isCrowded: false }
       const end = (isCrowded = false): void => {
         Object.assign(state, { isOver: true, isCrowded })
         news.openUnsafe()
+        over.openUnsafe()
       }
+      /** Runs the effect in a slot, so that an agent that opens streams again and again has to wait. */
+      const inSlot = <A, R>(size: LargeAnswer, effect: Effect.Effect<A, EventRefusal | Unavailable, R>) =>
+        Effect.mapError(
+          reads.during(agent.id, size, effect),
+          (failure) => failure._tag === "EventRefusal" ? failure : lookRefused(failure)
+        )
+      /** Returns undefined if the stream ends before the effect. */
+      const untilOver = <A, E>(effect: Effect.Effect<A, E>) =>
+        Effect.raceFirst(effect, Effect.as(over.await, undefined))
+
+      const listener = yield* inSlot(
+        LISTENING,
+        Effect.mapError(
+          waiters.listen(principal, {
+            message: (_conversationId, own) => own ? undefined : news.openUnsafe(),
+            missed: () => news.openUnsafe(),
+            ended: (reason) => end(reason?.text === TOO_MANY)
+          }),
+          refusalOf
+        )
+      )
+      // The server may have begun to stop while the stream waited for its slot.
+      if (waiters.isLeaving()) end()
       if (principal.endsUnnoticed === true) {
         yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
           Effect.repeat(Schedule.spaced(CHECK_INTERVAL)),
@@ -190,49 +217,41 @@ export const makeEventMethods = Effect.gen(function*() {
 
       const lookFrom = (position: Start["position"], notBefore: number) =>
         feed.look(agent, type, type.canonical, position, MAX_STREAMED, notBefore)
-      // The first look uses the slot of the opening, so that an agent that opens streams again and again has to wait.
-      const open = Effect.gen(function*() {
-        const listener = yield* Effect.mapError(
-          waiters.listen(principal, {
-            message: (_conversationId, own) => own ? undefined : news.openUnsafe(),
-            missed: () => news.openUnsafe(),
-            ended: (reason) => end(reason?.text === TOO_MANY)
-          }),
-          refusalOf
-        )
-        const { notBefore, position, truncated } = yield* startOf(account, type, params)
-        yield* tell("active", { cursor: feed.cursorOf(agent, position), truncated })
-        return { listener, notBefore, position, looked: yield* Effect.result(lookFrom(position, notBefore)) }
-      })
-      const opened = yield* Effect.mapError(
-        reads.during(agent.id, POLL_READ, open),
-        (failure) => failure._tag === "EventRefusal" ? failure : lookRefused(failure)
-      )
-      const { listener, notBefore } = opened
-      let position = opened.position
-      let looked: Result.Result<Look, RateLimited | Unavailable> = opened.looked
-      let beatAt = monotonic() + HEARTBEAT_MS
-      while (!state.isOver) {
-        if (Result.isFailure(looked)) yield* tell("error", errorOf(lookRefused(looked.failure)))
-        const look = Option.getOrUndefined(Result.getSuccess(looked))
-        if (look?.skipped === true)
-          yield* tell("active", { cursor: feed.cursorOf(agent, look.position), truncated: true })
-        for (const { after, occurrence } of look?.reported ?? []) {
-          yield* tell("event", { ...occurrence, cursor: feed.cursorOf(agent, after) })
-        }
-        position = look?.position ?? position
-        listener.reached = Math.max(listener.reached, position.no)
-        if (look?.more !== true) {
-          const heldMs = look === undefined ? RETRY_MS : look.heldMs
-          yield* Effect.timeoutOption(news.await, Math.max(1, Math.min(beatAt - monotonic(), heldMs ?? HEARTBEAT_MS)))
-          if (monotonic() >= beatAt) {
-            yield* tell("heartbeat", { cursor: feed.cursorOf(agent, position) })
-            beatAt = monotonic() + HEARTBEAT_MS
+      const opened = yield* untilOver(inSlot(
+        POLL_READ,
+        Effect.gen(function*() {
+          const { notBefore, position, truncated } = yield* startOf(account, type, params)
+          yield* tell("active", { cursor: feed.cursorOf(agent, position), truncated })
+          const looked = yield* Effect.result(lookFrom(position, notBefore))
+          return { notBefore, position, looked: Result.mapError(looked, lookRefused) }
+        })
+      ))
+      if (opened !== undefined) {
+        const { notBefore } = opened
+        let position = opened.position
+        let looked: Result.Result<Look, EventRefusal> | undefined = opened.looked
+        let beatAt = monotonic() + HEARTBEAT_MS
+        while (looked !== undefined && !state.isOver) {
+          if (Result.isFailure(looked)) yield* tell("error", errorOf(looked.failure))
+          const look = Option.getOrUndefined(Result.getSuccess(looked))
+          if (look?.skipped === true)
+            yield* tell("active", { cursor: feed.cursorOf(agent, look.position), truncated: true })
+          for (const { after, occurrence } of look?.reported ?? []) {
+            yield* tell("event", { ...occurrence, cursor: feed.cursorOf(agent, after) })
           }
-          if (state.isOver) break
+          position = look?.position ?? position
+          listener.reached = Math.max(listener.reached, position.no)
+          if (look?.more !== true) {
+            const heldMs = look === undefined ? RETRY_MS : look.heldMs
+            yield* Effect.timeoutOption(news.await, Math.max(1, Math.min(beatAt - monotonic(), heldMs ?? HEARTBEAT_MS)))
+            if (monotonic() >= beatAt) {
+              yield* tell("heartbeat", { cursor: feed.cursorOf(agent, position) })
+              beatAt = monotonic() + HEARTBEAT_MS
+            }
+          }
+          news.closeUnsafe()
+          looked = yield* untilOver(Effect.result(inSlot(POLL_READ, lookFrom(position, notBefore))))
         }
-        news.closeUnsafe()
-        looked = yield* Effect.result(reads.during(agent.id, POLL_READ, lookFrom(position, notBefore)))
       }
       const why = state.isCrowded ? resourceExhausted("streams") : yield* ending(principal.check)
       if (why !== undefined) yield* tell("terminated", errorOf(why))
