@@ -5,7 +5,7 @@ import { parseAst } from "rolldown/parseAst"
 
 /*
  * The default tests pass on a machine of any speed: no test asserts a duration of the real clock or depends on one. This rule finds what
- * would. What it cannot see is in CONTRIBUTING.md, "Tests".
+ * would.
  */
 
 /** What each kind of finding is, and what to write instead. */

@@ -39,9 +39,7 @@ const used = ({ pids }: Rig): Used => ({
 const nameOf = ({ commit }: Checkout): string => commit ?? "here"
 
 const shown = (values: ReadonlyArray<number>, digits: number): string =>
-  `${median(values).toFixed(digits)} (${Math.min(...values).toFixed(digits)} to ${
-    Math.max(...values).toFixed(digits)
-  })`
+  `${median(values).toFixed(digits)} (${Math.min(...values).toFixed(digits)} to ${Math.max(...values).toFixed(digits)})`
 
 const { against, help, nodes, repeat, seconds } = parseArgs({
   options: {

@@ -67,7 +67,9 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
         subject.checkout.commit === commit
       )
     if (floor !== undefined && nodes === 0 && database === "postgres") {
-      compare(`${name}, ${load}: server against the bare floor`, one, floor, load, ({ cpu }) => cpu.server, { most: 2 })
+      compare(`${name}, ${load}: server against the bare floor`, one, floor, load, ({ cpu }) => cpu.server, {
+        most: 1.8
+      })
       const least = median(one.databaseFloor ?? [])
       if (least > 0) {
         const costs = [...byRound(one, load, ({ cpu }) => cpu.database ?? NaN).values()]
@@ -85,7 +87,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     }
     const standalone = like(0, stored)
     if (nodes === 1 && balancer === undefined && standalone !== undefined) {
-      compare(`${name}, ${load}: with Redis, against standalone`, one, standalone, load, whole, { most: 1.15 })
+      compare(`${name}, ${load}: with Redis, against standalone`, one, standalone, load, whole, { most: 1.2 })
     }
     const alone = like(1, stored)
     if (apart === true) {

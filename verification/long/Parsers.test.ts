@@ -224,6 +224,13 @@ describe("a request of four times as many parts", () => {
         ),
       /INVALID_HANDLE/
     ],
+    "POST /v1/register/verify, code": [
+      400,
+      (n) => open("/v1/register/verify", `{"pending_id":"pnd_1","code":"${"1".repeat(n)}"}`)
+    ],
+    "POST /v1/agents/recover, unknown fields": [400, (n) => open("/v1/agents/recover", keys(n))],
+    "POST /v1/agents/recover/verify, unknown fields": [400, (n) => open("/v1/agents/recover/verify", keys(n))],
+    "POST /oauth/requests, unknown fields": [404, (n) => open("/oauth/requests/orq_1/approve", keys(n))],
     "/mcp/join, unknown arguments": [
       200,
       (n) => ({
@@ -407,6 +414,19 @@ describe("a request of four times as many parts", () => {
       (n) => rpc("events/poll", `{"name":"message.received","arguments":${keys(n)}}`),
       /"error"/
     ],
+    "A2A without JSON-RPC, parts": [
+      200,
+      (n) => ({
+        ...post(
+          `/a2a/${bob.handle}/message:send`,
+          `{"message":{"role":"ROLE_USER","messageId":"m-${sent++}","parts":${
+            list(n, () => `{"text":"a"}`)
+          }},"configuration":{"returnImmediately":true}}`
+        ),
+        headers: { ...keyed(), "a2a-version": "1.0" }
+      }),
+      /"task"/
+    ],
     "A2A, parts": [200, (n) => task(`"parts":${list(n, () => `{"text":"a"}`)}`), /"result"|"error"/]
   }
 
@@ -443,6 +463,39 @@ describe("a request of four times as many parts", () => {
       /"result"/
     ]
   }
+
+  it("HELLO of a socket, unknown fields", { timeout: 60_000 }, async () => {
+    const hello = (length: number): Promise<number> =>
+      new Promise((resolve, reject) => {
+        const socket = new WebSocket(`${server.url.replace("http", "ws")}/v1/ws`)
+        let began = 0
+        socket.onopen = () => {
+          began = performance.now()
+          socket.send(`{"type":"hello","api_key":"${alice.key}","capabilities":["ack"],"more":${keys(length)}}`)
+        }
+        socket.onmessage = ({ data }) => {
+          assert.match(String(data), /"hello.ok"/)
+          resolve(performance.now() - began)
+          socket.close()
+        }
+        socket.onclose = ({ code, reason }) => reject(new Error(`closed with ${code} ${reason}`))
+      })
+    const best = async (length: number): Promise<number> => {
+      const times: Array<number> = []
+      for (let i = 0; i < TIMES; i++) times.push(await hello(length))
+      return Math.min(...times)
+    }
+    const small = await best(SIZES.message)
+    const large = await best(4 * SIZES.message)
+    table.push({
+      request: "HELLO of a socket",
+      "n ms": Number(small.toFixed(1)),
+      "4 n ms": Number(large.toFixed(1)),
+      ratio: Number((large / small).toFixed(1)),
+      status: 101
+    })
+    assert.isTrue(large / small < RATIO || large < FLOOR_MS.open, `${small} ms and ${large} ms`)
+  })
 
   for (
     const [kinds, size] of [
