@@ -469,16 +469,19 @@ describe("a request of four times as many parts", () => {
       new Promise((resolve, reject) => {
         const socket = new WebSocket(`${server.url.replace("http", "ws")}/v1/ws`)
         let began = 0
-        socket.onopen = () => {
+        socket.addEventListener("open", () => {
           began = performance.now()
           socket.send(`{"type":"hello","api_key":"${alice.key}","capabilities":["ack"],"more":${keys(length)}}`)
-        }
-        socket.onmessage = ({ data }) => {
+        })
+        socket.addEventListener("message", ({ data }) => {
           assert.match(String(data), /"hello.ok"/)
           resolve(performance.now() - began)
           socket.close()
-        }
-        socket.onclose = ({ code, reason }) => reject(new Error(`closed with ${code} ${reason}`))
+        })
+        socket.addEventListener(
+          "close",
+          ({ code, reason }) => reject(new Error(`closed with ${code} ${reason}`))
+        )
       })
     const best = async (length: number): Promise<number> => {
       const times: Array<number> = []
