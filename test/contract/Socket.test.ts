@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
+import { metricOf } from "../support/Metrics.ts"
 import { frameOf, RawConnection } from "../support/RawConnection.ts"
 import { newAgent, NODES, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
@@ -613,12 +614,15 @@ describe("wire.md J, WebSocket", () => {
   it("E.4: a reader that stalls closes with 1013 once more than 4 MiB wait for it, and loses nothing", async () => {
     const { alice, bob } = await newPair(server)
     const [stalled, reading] = [await Socket.hello(server, bob.key), await Socket.hello(server, bob.key)]
+    const slow = () => metricOf(server, "sockets_slow_total")
+    const before = await slow()
     stalled.pause()
     // Each is answered by an error frame that has its id, which fills the buffers of the machine and then the server's.
     for (let i = 0; i < 500; i++) stalled.send({ type: "nonsense", id: `${i}`.padEnd(64_000, "x") })
     await stalled.sent()
     const sent = await say(alice, bob)
     await reading.message(sent.id)
+    await eventually("the close", async () => await slow() > before || undefined)
     stalled.resume()
     const { reason } = await stalled.closedWith(1013)
     assert.include(reason, "too slow")
