@@ -215,6 +215,18 @@ describe("the queue for large answers", () => {
       assert.deepStrictEqual(log, ["large", "full", "one"])
     })
 
+    it("are charged before a slot is granted", () => {
+      const { enter, log, runTo } = timed()
+      const { slot } = enter("one", "eve", 1_000)
+      enter("two", "eve")
+      slot!.blocked.ms = 100
+      slot!.left()
+      runTo(1_239)
+      assert.deepStrictEqual(log, ["one"])
+      runTo(1_240)
+      assert.deepStrictEqual(log, ["one", "two"])
+    })
+
     it("leave a peer alone that has come back when a late timer of its former requests runs", () => {
       const later: Array<() => void> = []
       let now = 1_000
@@ -249,6 +261,18 @@ describe("the queue for large answers", () => {
       later.splice(0).forEach((run) => run())
       assert.deepStrictEqual(log, ["one", "two"])
     })
+  })
+
+  it("knows whether a peer waits for its own slots or for the bound of the process", () => {
+    const queue = queueOf(10, 20)
+    const enter = entering(queue, [])
+    const [first] = [enter("x", "x"), enter("y", "y")]
+    enter("eve 1", "eve", 10, 1)
+    enter("eve 2", "eve", 10, 1)
+    enter("bob", "bob", 20)
+    assert.isTrue(queue.hasFreeSlot("eve"))
+    first!.slot!.encoded(0)
+    assert.deepStrictEqual([queue.hasFreeSlot("eve"), queue.hasFreeSlot("bob")], [false, true])
   })
 
   it("refuses answers that its queue cannot hold, and forgets peers that have left", () => {

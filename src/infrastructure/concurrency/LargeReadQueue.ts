@@ -9,7 +9,7 @@ const BYTES_PER_SECOND = 4_194_304
 /**
  * PGlite runs inside the process, so a statement on PGlite blocks the whole process. The statements of one peer may take
  * 1/`SHARE` of the time, whether they are few and long or many and short. So each millisecond costs the peer `SHARE`
- * milliseconds, and a peer that owes more than `CREDIT_MS` gets no slot. Of one request, at most `MAX_COUNTED_MS` count,
+ * milliseconds, and a peer that owes more than `CREDIT_MS` gets no slot. Of one read, at most `MAX_COUNTED_MS` count,
  * because a read that takes longer (a first `ListTasks`) consists of many statements, and others run between them.
  */
 const SHARE = 4
@@ -110,11 +110,12 @@ export class Slot {
   left(): void {
     if (this.#over) return
     this.#over = true
-    this.encoded(0)
     const { timing } = this.#queue
     const now = timing.now()
     const counted = Math.min(this.blocked.ms, MAX_COUNTED_MS)
     this.#peer.paidAt = Math.max(this.#peer.paidAt, now - counted) + SHARE * counted
+    // This may grant other requests their slots, so the peer must have been charged.
+    this.encoded(0)
     const ms = this.#takenUntil - now
     if (ms > 0) timing.later(ms, () => this.#queue.leave(this.#peer))
     else this.#queue.leave(this.#peer)
@@ -137,7 +138,7 @@ export class LargeReadQueue {
   readonly bounds: Bounds
   readonly timing: Timing
   readonly #peers = new Map<string, Peer>()
-  /** Peers that have a waiting request and a free slot. The first one is next. */
+  /** Peers that have a waiting request. The first one that may begin is next. Others are removed when it is their turn. */
   readonly #next = new Map<string, Peer>()
   #reading = 0
   #underWay = 0
@@ -195,7 +196,8 @@ export class LargeReadQueue {
 
   /** Whether the peer has a free slot, so that only the bounds of the process delay its next request. */
   hasFreeSlot(key: string): boolean {
-    return this.#next.has(key)
+    const peer = this.#next.get(key)
+    return peer !== undefined && this.#mayBegin(peer)
   }
 
   /** A response was read and encoded. */

@@ -153,15 +153,18 @@ export class LargeReads extends Context.Service<LargeReads, {
       const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) => ({ blocked }: Pick<Reading, "blocked">) =>
         Effect.withFiber<A, E, R>((fiber) => {
           const outer = fiber.getRef(BlockedMillis)
-          const counted = Effect.provideService(effect, BlockedMillis, blocked)
-          if (outer === undefined || blocked === undefined || outer === blocked) return counted
-          const before = blocked.ms
-          return Effect.ensuring(
-            counted,
-            Effect.sync(() => {
-              outer.ms += blocked.ms - before
-            })
-          )
+          if (outer === undefined || blocked === undefined || outer === blocked)
+            return Effect.provideService(effect, BlockedMillis, blocked)
+          const both = {
+            get ms() {
+              return blocked.ms
+            },
+            set ms(ms) {
+              outer.ms += ms - blocked.ms
+              blocked.ms = ms
+            }
+          }
+          return Effect.provideService(effect, BlockedMillis, both)
         })
 
       const during = <A, E, R>(
@@ -200,7 +203,8 @@ export class LargeReads extends Context.Service<LargeReads, {
           if (source.reading !== undefined) return timed(effect)(source.reading)
           return Effect.flatMap(
             slotOf(answers, key, slots, bytesOf(size, fiber.context), (slot) => attach(source, slot)),
-            timed(effect)
+            // Another call of this request may have got its slot first. It pays for both.
+            (slot) => timed(effect)(source.reading ?? slot)
           )
         })
 

@@ -36,6 +36,8 @@ const RETRY_MS = 1_000
 /** The memory that the beginning of a stream takes before its first look. */
 const LISTENING: LargeAnswer = { usual: 1, max: 1, bytes: 1_024 }
 const MAX_URL = 2_048
+/** How long a stream lasts that begins while the server is about to stop. */
+const TURNED_AWAY = "1 second"
 /** How often the access token of a stream is checked. */
 const CHECK_INTERVAL = "5 seconds"
 
@@ -186,7 +188,7 @@ export const makeEventMethods = Effect.gen(function*() {
         )
       /** Returns undefined if the stream ends before the effect. */
       const untilOver = <A, E>(effect: Effect.Effect<A, E>) =>
-        Effect.raceFirst(effect, Effect.as(over.await, undefined))
+        Effect.raceFirst(Effect.as(over.await, undefined), effect)
 
       const listener = yield* inSlot(
         LISTENING,
@@ -199,8 +201,8 @@ export const makeEventMethods = Effect.gen(function*() {
           refusalOf
         )
       )
-      // The server may have begun to stop while the stream waited for its slot.
-      if (waiters.isLeaving()) end()
+      // A stream that begins while the server is about to stop is ended by nobody else.
+      if (waiters.isLeaving()) yield* Effect.forkScoped(Effect.andThen(Effect.sleep(TURNED_AWAY), Effect.sync(end)))
       if (principal.endsUnnoticed === true) {
         yield* Effect.catchTag(principal.check, "Unavailable", () => Effect.void).pipe(
           Effect.repeat(Schedule.spaced(CHECK_INTERVAL)),
