@@ -113,26 +113,34 @@ describe("the queue for large answers", () => {
         soon: (run) => run()
       })
       const log: Array<string> = []
+      const runTo = (time: number): void => {
+        for (;;) {
+          const [first] = timers.filter(({ at }) => at <= time).sort((one, other) => one.at - other.at)
+          if (first === undefined) break
+          timers = timers.filter((timer) => timer !== first)
+          now = Math.max(now, first.at)
+          first.run()
+        }
+        now = Math.max(now, time)
+      }
       return {
         enter: entering(queue, log),
-        log,
         now: () => now,
         timers: () => timers.length,
-        runTo: (time: number) => {
-          for (;;) {
-            const [first] = timers.filter(({ at }) => at <= time).sort((one, other) => one.at - other.at)
-            if (first === undefined) break
-            timers = timers.filter((timer) => timer !== first)
-            now = Math.max(now, first.at)
-            first.run()
-          }
-          now = Math.max(now, time)
+        runTo,
+        /** Asserts that these get their slots at this time, and nothing gets one before it. */
+        assertNext: (time: number, ...names: ReadonlyArray<string>) => {
+          const before = [...log]
+          runTo(time - 1)
+          assert.deepStrictEqual(log, before)
+          runTo(time)
+          assert.deepStrictEqual(log, [...before, ...names])
         }
       }
     }
 
     it("pay four times as long, of which 60 ms are credit; the others go on", () => {
-      const { enter, log, runTo } = timed()
+      const { assertNext, enter } = timed()
       const slots = ["one", "two"].map((name) => enter(name, "eve").slot!)
       enter("three", "eve")
       slots[0]!.blocked.ms = 100
@@ -141,10 +149,7 @@ describe("the queue for large answers", () => {
       enter("four", "eve")
       assert.isDefined(enter("other", "bob").slot)
       // Both pauses, one after the other, although a slot is free.
-      runTo(2_039)
-      assert.deepStrictEqual(log, ["one", "two", "other"])
-      runTo(2_040)
-      assert.deepStrictEqual(log.slice(3), ["three", "four"])
+      assertNext(2_040, "three", "four")
     })
 
     it("are added up when they are short, so that one peer takes a quarter of the time", () => {
@@ -174,33 +179,27 @@ describe("the queue for large answers", () => {
       assert.strictEqual(timers(), 0)
     })
 
-    it("count for 600 ms of one request at most, because others run between its statements", () => {
-      const { enter, log, runTo } = timed()
-      const exported = enter("export", "dora").slot!
-      exported.blocked.ms = 60_000
-      exported.left()
+    it("count for 600 ms of one read at most, because others run between its statements", () => {
+      const { assertNext, enter } = timed()
+      const { slot } = enter("long", "dora")
+      slot!.blocked.ms = 60_000
+      slot!.left()
       enter("next", "dora")
-      runTo(2_739)
-      assert.deepStrictEqual(log, ["export"])
-      runTo(2_740)
-      assert.deepStrictEqual(log, ["export", "next"])
+      assertNext(2_740, "next")
     })
 
     it("delay no request for as long as a large answer keeps its slot", () => {
-      const { enter, log, runTo } = timed()
+      const { assertNext, enter } = timed()
       const { slot } = enter("large", "eve")
       slot!.encoded(10 * 4_194_304)
       slot!.blocked.ms = 100
       slot!.left()
       enter("next", "eve")
-      runTo(1_239)
-      assert.deepStrictEqual(log, ["large"])
-      runTo(1_240)
-      assert.deepStrictEqual(log, ["large", "next"])
+      assertNext(1_240, "next")
     })
 
     it("are paid before the next slot where the process was at its bound", () => {
-      const { enter, log, runTo } = timed()
+      const { assertNext, enter } = timed()
       const { slot } = enter("large", "eve")
       slot!.encoded(10 * 4_194_304)
       const full = enter("full", "bob", 1_000)
@@ -209,22 +208,16 @@ describe("the queue for large answers", () => {
       slot!.blocked.ms = 100
       slot!.left()
       full.slot!.encoded(0)
-      runTo(1_239)
-      assert.deepStrictEqual(log, ["large", "full"])
-      runTo(1_240)
-      assert.deepStrictEqual(log, ["large", "full", "one"])
+      assertNext(1_240, "one")
     })
 
     it("are charged before a slot is granted", () => {
-      const { enter, log, runTo } = timed()
+      const { assertNext, enter } = timed()
       const { slot } = enter("one", "eve", 1_000)
       enter("two", "eve")
       slot!.blocked.ms = 100
       slot!.left()
-      runTo(1_239)
-      assert.deepStrictEqual(log, ["one"])
-      runTo(1_240)
-      assert.deepStrictEqual(log, ["one", "two"])
+      assertNext(1_240, "two")
     })
 
     it("leave a peer alone that has come back when a late timer of its former requests runs", () => {
