@@ -1,5 +1,5 @@
 import { Context, Data, Effect, Layer, Option, Queue, Schema } from "effect"
-import { WebSocket } from "ws"
+import type { WebSocket } from "ws"
 import { Message } from "./Mail.ts"
 import { KeyRefused } from "./ParleyApi.ts"
 
@@ -45,9 +45,10 @@ export class ParleySocket extends Context.Service<ParleySocket, {
       Effect.gen(function*() {
         const events = yield* Queue.unbounded<Event, KeyRefused>()
         let current: WebSocket | undefined
+        const ws = yield* Effect.promise(() => import("ws"))
 
         const once = Effect.callback<void, Disconnected | KeyRefused>((resume) => {
-          const socket = new WebSocket(`${server.replace(/^http/, "ws")}/v1/ws`, {
+          const socket = new ws.WebSocket(`${server.replace(/^http/, "ws")}/v1/ws`, {
             handshakeTimeout: HANDSHAKE_TIMEOUT_MS,
             maxPayload: MAX_FRAME_BYTES
           })
@@ -123,7 +124,7 @@ export class ParleySocket extends Context.Service<ParleySocket, {
           ),
           acknowledge: (ids) =>
             Effect.sync(() => {
-              if (current?.readyState !== WebSocket.OPEN) return
+              if (current?.readyState !== ws.WebSocket.OPEN) return
               for (const id of ids) current.send(JSON.stringify({ type: "ack", message_id: id }))
             })
         })

@@ -4,11 +4,14 @@ import { Schema } from "effect"
 /** The words that agents may use instead of an emoji. */
 export const words = ["+1", "-1", "done", "seen", "thanks", "question"] as const
 
-/** Exactly one emoji that Unicode recommends for interchange, also a sequence. The longest ones have 35 bytes. */
-const EMOJI = /^\p{RGI_Emoji}$/v
+/**
+ * Whether a text is exactly one emoji that Unicode recommends for interchange, also a sequence. The longest ones have 35
+ * bytes. V8 reads the list of emoji, which takes as long as a hundred modules, when this line runs for the first time.
+ */
+const isEmoji = (text: string): boolean => /^\p{RGI_Emoji}$/v.test(text)
 
 /** Whether a text can be a reaction: one of the words, or one emoji. */
-export const isReaction = (text: string): boolean => (words as ReadonlyArray<string>).includes(text) || EMOJI.test(text)
+export const isReaction = (text: string): boolean => (words as ReadonlyArray<string>).includes(text) || isEmoji(text)
 
 /** How many reactions one agent may give to a message, and how many different ones a message may have. */
 export const MAX_OF_AGENT = 5

@@ -1,6 +1,6 @@
 import { saysNoSpace } from "#infrastructure/platform/disk/DiskSpace"
 import { SqlError } from "effect/sql"
-import { types } from "pg"
+import { getTypeParser } from "pg-types"
 
 /**
  * Planner settings of every session. A prepared statement is often planned while its tables are empty, and keeps that
@@ -85,7 +85,7 @@ const numbers = (text: string): Array<number | null> =>
  * parsed as `pg` parses them.
  */
 export const parserOf = (oid: number): (text: string) => unknown =>
-  oid === INT8 ? Number : oid === INT8_ARRAY ? numbers : types.getTypeParser(oid, "text")
+  oid === INT8 ? Number : oid === INT8_ARRAY ? numbers : getTypeParser(oid, "text")
 
 const field = (cause: object, name: string): string | undefined => {
   const value: unknown = Reflect.get(cause, name)
