@@ -2,6 +2,7 @@ import { DirectActor } from "#domain/direct/DirectActor"
 import type { DirectAppend, DirectAppended } from "#domain/direct/DirectConversation"
 import { GroupActor, type GroupDependencies } from "#domain/groups/GroupActor"
 import type { GroupAppended } from "#domain/groups/GroupAppend"
+import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import type { Published } from "#domain/messages/Published"
 import type { Settled } from "#infrastructure/database/CommitQueue"
 import { forTrace, startTracing, type TraceContext } from "#infrastructure/platform/Tracing"
@@ -137,12 +138,12 @@ const direct: Kind = {
   })
 }
 
-const group: Kind = {
+const group = {
   maxAttempts: 50,
-  make: Effect.fnUntraced(function*({ beforeLoad, isNew, monotonic, useAttachment }) {
+  make: Effect.fnUntraced(function*({ beforeLoad, isNew, monotonic, useAttachment }: Surroundings) {
     const commits: Array<Commit> = []
     const published: Array<Published> = []
-    const row = { version: 0, seq: 0 }
+    const row = { version: 0, seq: 0, members: [a] }
     let loads = 0
     const runFork = Effect.runForkWith(yield* Effect.context<never>())
     const outcome = (ending: Exclude<Ending, object>): GroupAppended =>
@@ -174,9 +175,17 @@ const group: Kind = {
             createdAt: 0,
             lastMessageAt: null,
             deleted: null,
-            members: [{ agentId: a.id, handle: a.handle, role: "admin", joinedAt: 0, founder: true, suspended: false }]
+            members: row.members.map(({ handle, id }) => ({
+              agentId: id,
+              handle,
+              role: "admin",
+              joinedAt: 0,
+              founder: id === a.id,
+              suspended: false
+            }))
           }))
         }),
+      outside: () => Effect.succeed(new GroupNotFound()),
       status: () => Effect.succeed("suspended"),
       useAttachment: (_sender, _group, _id, asks) => useAttachment(asks),
       displayNames: () => Effect.succeed(new Map()),
@@ -195,8 +204,8 @@ const group: Kind = {
           return { base: row.seq++, envelopes: [[]], reached: new Map() }
         })
     } as GroupDependencies)("grp_1")
-    const send = (key: string, attachmentId?: string) =>
-      Effect.exit(actor.send({ sender: a, draft: { ...draft(key), attachmentId } }))
+    const send = (key: string, attachmentId?: string, sender = a) =>
+      Effect.exit(actor.send({ sender, draft: { ...draft(key), attachmentId } }))
     if (!isNew) {
       const first = yield* start(send("first"))
       commits[0]!.settle("Stored")
@@ -207,7 +216,12 @@ const group: Kind = {
     return {
       actor,
       send,
-      change: (given) => {
+      /** Makes an agent a member by another owner, which this one does not notice. */
+      join: (agent: typeof a) => {
+        row.version++
+        row.members = [...row.members, agent]
+      },
+      change: (given: Effect.Effect<void, Unavailable>) => {
         statement = given
         return Effect.exit(actor.update({ actorId: a.id, messageIds: [], name: `Group ${++names}` }))
       },
@@ -234,7 +248,8 @@ const keysOfPublished = ({ published }: World) => published.map(({ message }) =>
 /** Lets the fibers that can go on do so. */
 const settled = Effect.repeat(Effect.yieldNow, { times: 20 })
 
-for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
+const kinds: Readonly<Record<string, Kind>> = { direct, group }
+for (const [name, { make, maxAttempts }] of Object.entries(kinds)) {
   const makeWorld = (own: Partial<Surroundings> = {}) => make({ ...SURROUNDINGS, ...own })
 
   describe(`sends of a ${name} conversation`, () => {
@@ -527,6 +542,26 @@ for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
       }))
   })
 
+  it.effect(`changes of a ${name} conversation that have waited for too long are dropped, unless they have begun`, () =>
+    Effect.gen(function*() {
+      let now = 1_000
+      const { actor, change, commits, send } = yield* makeWorld({ monotonic: () => now })
+      const statement = Deferred.makeUnsafe<void>()
+      const begun = yield* start(change(Deferred.await(statement)))
+      const early = yield* start(change(Effect.die("it was dropped")))
+      now = 2_000
+      yield* start(send("m1"))
+      const late = yield* start(change(Effect.void))
+      actor.timeOutCallers(2_000)
+      yield* Deferred.succeed(statement, undefined)
+      assert.strictEqual(tagOf(yield* Fiber.join(begun)), "done")
+      assert.strictEqual(tagOf(yield* Fiber.join(early)), "Unavailable")
+      yield* settled
+      assert.deepStrictEqual(keysOf(commits), ["m1"])
+      commits[0]!.settle("Stored")
+      assert.strictEqual(tagOf(yield* Fiber.join(late)), "done")
+    }))
+
   describe(`a defect in a ${name} conversation`, () => {
     it.effect("in a read of the state ends the send that met it, and the others go on", () =>
       Effect.gen(function*() {
@@ -606,3 +641,31 @@ for (const [name, { make, maxAttempts }] of Object.entries({ direct, group })) {
       }))
   })
 }
+
+describe("a send of an agent that is not a member", () => {
+  const stranger = { id: "agt_s", handle: "sss", displayName: "sss" }
+
+  it.effect("is refused on rows that are read for it, and no member's send waits for this read", () =>
+    Effect.gen(function*() {
+      const reads: Array<Deferred.Deferred<void>> = []
+      const { commits, join, loads, send } = yield* group.make({
+        ...SURROUNDINGS,
+        beforeLoad: Effect.suspend(() => reads.length === 0 ? Effect.void : Deferred.await(reads.at(-1)!))
+      })
+      reads.push(Deferred.makeUnsafe())
+      const refused = yield* start(send("s1", undefined, stranger))
+      yield* start(send("s2", undefined, stranger))
+      yield* settled
+      assert.strictEqual(loads(), 2)
+      yield* start(send("m1"))
+      yield* settled
+      assert.deepStrictEqual(keysOf(commits), ["m1"])
+      yield* Deferred.succeed(reads[0]!, undefined)
+      assert.strictEqual(tagOf(yield* Fiber.join(refused)), "GroupNotFound")
+      // The agent joins through another owner of the group.
+      join(stranger)
+      yield* start(send("s3", undefined, stranger))
+      yield* settled
+      assert.deepStrictEqual(commits.map(({ key, version }) => [key, version]), [["m1", 0], ["s3", 1]])
+    }))
+})

@@ -57,7 +57,8 @@ export interface ContenderOptions {
   readonly echo: "on" | "off"
   readonly repeat: number
   /**
-   * Receives the profile of each server in the first window, with the processor time per message that the server used.
+   * Receives the profile of each server in the first window of each load, with the processor time per message that the
+   * server used.
    */
   readonly onProfile: ((title: string, file: string, micros: number) => void) | undefined
   readonly say: (text: string) => void
@@ -132,7 +133,7 @@ export const startContender = async (
   const measure = async (window: Window, round: number): Promise<Measured> => {
     if (window.pace.kind === "full") fullLoads.add(window.label)
     const fileOf = (node: number) => join(folder, `window-${node}.cpuprofile`)
-    const onProfile = runs.length === 0 ? options.onProfile : undefined
+    const onProfile = runs.some(({ label }) => label === window.label) ? undefined : options.onProfile
     const profiling: Array<Promise<unknown>> = []
     const before = await counts(servers)
     const result = await load.ask("run", planOf(window, fastestOf(runs, fullLoads), pids, scale), (edge) => {

@@ -61,8 +61,8 @@ How
                                  where standalone servers alone are measured, else 0
   --echo on|off                  ECHO_OWN, default on as in the server
   --short                        a try: 5 s, 1000 messages, 64 in flight, 500 idle sockets
-  --profile                      profile each server during its first window and print
-                                 where its time went
+  --profile                      profile each server during its first window of each load
+                                 and print where its time went
   --plot FILE                    the plot, default bench-TIME.svg in verification/runs
   --help
 `

@@ -5,7 +5,15 @@ import { GroupNotFound } from "#domain/memberships/GroupDeletion"
 import { mentionsIn } from "#domain/messages/Mentions"
 import { renderMessage, sentMessage } from "#domain/messages/Message"
 import { AgentRestricted, Blocked, InboxRestricted } from "#domain/sending/SendErrors"
-import { type Decision, RELOAD, REPLAY, type SendKind, type Settlement, type Stamp } from "#domain/sending/SendKind"
+import {
+  type Decision,
+  RELOAD,
+  REPLAY,
+  type SendKind,
+  type Settlement,
+  type Stamp,
+  type Verdict
+} from "#domain/sending/SendKind"
 import { CHANGED_EACH_TIME, logUnavailable, SendQueue, type SendQueueDependencies } from "#domain/sending/SendQueue"
 import { Forbidden, NotFound, RateLimited, Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
@@ -188,11 +196,18 @@ const makeGroupSends = ({ admit, load, outside, status, useAttachment }: GroupDe
   },
   open: undefined,
   release: () => undefined,
-  confirm: ({ attempts, command: { sender } }, failure, state) => {
+  confirm: ({ attempts, command, conversationId }, failure, state) => {
     if (failure._tag !== "GroupNotFound") return Effect.succeed({ _tag: "Refuse", failure })
-    // The agent may have joined through another owner, so read the rows before refusing the send.
-    if (state !== null && attempts === 0) return Effect.succeed(RELOAD)
-    return Effect.map(outside(state ?? undefined, sender.id), (failure) => ({ _tag: "Refuse", failure }))
+    // The agent may have joined through another owner, so the rows are read before the send is refused. The members'
+    // sends do not wait for this read, because anybody who knows the group's id can cause it.
+    const rows = state === null || attempts > 0 ? Effect.succeed(state ?? undefined) : load(conversationId)
+    return Effect.flatMap(
+      rows,
+      (rows): Effect.Effect<Verdict<GroupSendFailure>, Unavailable> =>
+        decideInGroup(rows ?? null, command)._tag === "Append"
+          ? Effect.succeed(RELOAD)
+          : Effect.map(outside(rows, command.sender.id), (failure) => ({ _tag: "Refuse", failure }))
+    )
   },
   // The caller of the send looks up the earlier message.
   original: () => Effect.succeed(null),

@@ -67,6 +67,8 @@ interface Exclusive {
   readonly _tag: "Exclusive"
   /** Runs the command and passes the result to its caller. */
   readonly run: Effect.Effect<void>
+  /** When the command was dispatched, in monotonic milliseconds. */
+  readonly since: number
   readonly fail: (exit: Exit.Exit<never, Unavailable>) => void
 }
 
@@ -116,7 +118,7 @@ export const CHANGED_EACH_TIME = "The conversation changed each time a command w
  * - Sends of one sender with the same client_msg_id that are in flight share one result. Later callers get
  *   `created: false`.
  * - A send whose callers have timed out or disconnected is dropped, unless it is being committed. An exclusive command
- *   whose caller has disconnected is dropped if it still waits. If it has begun, it runs to its end.
+ *   whose caller has timed out or disconnected is dropped if it still waits. If it has begun, it runs to its end.
  * - A message is published after its commit and before its callers get the result.
  * - A defect ends only the command in which it occurred, and the state is read again. If the state cannot be read, all
  *   commands in the queue fail.
@@ -187,10 +189,15 @@ export class SendQueue<K extends SendTypes> {
   }
 
   /**
-   * Ends the wait of the callers of sends whose `since` is before this time, with Unavailable. A send that is being
-   * committed continues. A send that is not decided yet is dropped.
+   * Ends the wait of the callers of commands whose `since` is before this time, with Unavailable. A send that is being
+   * committed continues, and so does an exclusive command that has begun. Other commands are dropped.
    */
   timeOutCallers(before: number): void {
+    const late = this.queue.filter((one): one is Exclusive => one._tag === "Exclusive" && one.since < before)
+    for (const command of late) {
+      this.unqueue(command)
+      command.fail(Exit.fail(new Unavailable()))
+    }
     for (const sending of this.inFlight.values()) {
       if (sending.since < before) this.answer(sending, Exit.fail(new Unavailable()))
     }
@@ -212,6 +219,7 @@ export class SendQueue<K extends SendTypes> {
               resume(exitOf(cause))
             }
           }),
+          since: this.deps.monotonic(),
           fail: resume
         }
         this.dispatch(exclusive)
