@@ -496,6 +496,28 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(say(b, groupId, "suspended")), "AgentSuspended")
         yield* assertSound
       }).pipe(Effect.provide(modules(database))))
+
+    it.effect("an agent leaves its other groups although one of them fails, and that one the next time", () =>
+      Effect.gen(function*() {
+        const [a, b] = (yield* agents(2)) as [Party, Party]
+        const sql = yield* SqlClient.SqlClient
+        const groups = yield* Groups
+        for (let i = 0; i < 3; i++) yield* joinedGroup(a, [b])
+        const memberships = sql`SELECT FROM group_members WHERE agent_id = ${b.id} AND left_at IS NULL`
+        assert.lengthOf(yield* memberships, 3)
+        yield* sql`CREATE SEQUENCE changes`
+        yield* sql.unsafe(`
+          CREATE FUNCTION fail_first() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('changes') = 1 THEN RAISE EXCEPTION USING ERRCODE = 'lock_not_available'; END IF;
+            RETURN new;
+          END $$`)
+        yield* sql`CREATE TRIGGER fail_first BEFORE UPDATE ON groups FOR EACH ROW EXECUTE FUNCTION fail_first()`
+        assert.strictEqual(yield* tagOf(groups.leaveAll(b.id)), "Unavailable")
+        assert.lengthOf(yield* memberships, 1)
+        yield* groups.leaveAll(b.id)
+        assert.lengthOf(yield* memberships, 0)
+        yield* assertSound
+      }).pipe(Effect.provide(modules(database))))
   })
 })
 

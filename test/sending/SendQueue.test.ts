@@ -548,7 +548,7 @@ for (const [name, { make, maxAttempts }] of Object.entries(kinds)) {
       const { actor, change, commits, send } = yield* makeWorld({ monotonic: () => now })
       const statement = Deferred.makeUnsafe<void>()
       const begun = yield* start(change(Deferred.await(statement)))
-      const early = yield* start(change(Effect.die("it was dropped")))
+      const early = yield* start(change(Effect.void))
       now = 2_000
       yield* start(send("m1"))
       const late = yield* start(change(Effect.void))
@@ -557,7 +557,8 @@ for (const [name, { make, maxAttempts }] of Object.entries(kinds)) {
       assert.strictEqual(tagOf(yield* Fiber.join(begun)), "done")
       assert.strictEqual(tagOf(yield* Fiber.join(early)), "Unavailable")
       yield* settled
-      assert.deepStrictEqual(keysOf(commits), ["m1"])
+      // The change that was dropped has raised no version.
+      assert.deepStrictEqual(commits.map(({ key, version }) => [key, version]), [["m1", 1]])
       commits[0]!.settle("Stored")
       assert.strictEqual(tagOf(yield* Fiber.join(late)), "done")
     }))
@@ -642,10 +643,38 @@ for (const [name, { make, maxAttempts }] of Object.entries(kinds)) {
   })
 }
 
-describe("a send of an agent that is not a member", () => {
+describe("what an agent that is not a member asks of a group", () => {
   const stranger = { id: "agt_s", handle: "sss", displayName: "sss" }
 
-  it.effect("is refused on rows that are read for it, and no member's send waits for this read", () =>
+  it.effect("holds up no send of a member if it is a change", () =>
+    Effect.gen(function*() {
+      const reads: Array<Deferred.Deferred<void>> = []
+      const { actor, commits, send } = yield* group.make({
+        ...SURROUNDINGS,
+        beforeLoad: Effect.suspend(() => reads.length === 0 ? Effect.void : Deferred.await(reads.at(-1)!))
+      })
+      reads.push(Deferred.makeUnsafe())
+      const given = { actorId: stranger.id, messageIds: [] }
+      const changes = [
+        actor.update({ ...given, name: "Mine" }),
+        actor.delete(given),
+        actor.leave(given),
+        actor.remove({ ...given, targetId: a.id }),
+        actor.add({ actorId: stranger.id, candidate: null, inviteId: "gri_1", restricted: false })
+      ]
+      const refused = yield* start(
+        Effect.forEach(changes, (one) => Effect.exit<unknown, { readonly _tag: string }, never>(one), {
+          concurrency: "unbounded"
+        })
+      )
+      yield* start(send("m1"))
+      yield* settled
+      assert.deepStrictEqual(keysOf(commits), ["m1"])
+      yield* Deferred.succeed(reads[0]!, undefined)
+      assert.deepStrictEqual((yield* Fiber.join(refused)).map(tagOf), Array(5).fill("GroupNotFound"))
+    }))
+
+  it.effect("holds up no send of a member if it is a send, which is refused on rows that are read for it", () =>
     Effect.gen(function*() {
       const reads: Array<Deferred.Deferred<void>> = []
       const { commits, join, loads, send } = yield* group.make({

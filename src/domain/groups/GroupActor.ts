@@ -93,6 +93,15 @@ export interface GroupDependencies
   readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
 }
 
+/** A member that acts, and the state of the group. */
+interface Acting {
+  readonly state: GroupState
+  readonly member: Member
+}
+
+/** Finds the member that acts, or fails with the reason why the agent may not act. */
+type Check<E> = (state: GroupState | undefined) => Effect.Effect<Acting, E>
+
 /** When a change was committed, and which member became admin because the last admin left. */
 interface Committed {
   readonly at: number
@@ -199,7 +208,7 @@ const makeGroupSends = ({ admit, load, outside, status, useAttachment }: GroupDe
   confirm: ({ attempts, command, conversationId }, failure, state) => {
     if (failure._tag !== "GroupNotFound") return Effect.succeed({ _tag: "Refuse", failure })
     // The agent may have joined through another owner, so the rows are read before the send is refused. The members'
-    // sends do not wait for this read, because anybody who knows the group's id can cause it.
+    // sends do not wait for this read, because anybody who knows the group's id can cause the read.
     const rows = state === null || attempts > 0 ? Effect.succeed(state ?? undefined) : load(conversationId)
     return Effect.flatMap(
       rows,
@@ -239,46 +248,39 @@ export class GroupActor extends SendQueue<GroupSends> {
   update({ actorId, avatarKey, description, messageIds, name, ...given }: PayloadOf<typeof Entity.Update>) {
     const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.services.avatarUrl(avatarKey)
     return Effect.asVoid(
-      this.change(messageIds, (loaded) =>
-        Effect.map(this.admin(loaded, actorId), ({ member, state }) => {
-          const change = decideProfile(state, member, {
-            ...(name === undefined ? {} : { name }),
-            ...(description === undefined ? {} : { description }),
-            ...(avatarUrl === undefined ? {} : { avatarUrl })
-          })
-          return change === undefined ? undefined : { change }
-        }))
+      this.changeBy(this.admin(actorId), messageIds, ({ member, state }) => {
+        const change = decideProfile(state, member, {
+          ...(name === undefined ? {} : { name }),
+          ...(description === undefined ? {} : { description }),
+          ...(avatarUrl === undefined ? {} : { avatarUrl })
+        })
+        return Effect.succeed(change === undefined ? undefined : { change })
+      })
     )
   }
 
   clearAvatar({ actorId, messageIds }: PayloadOf<typeof Entity.ClearAvatar>) {
-    return Effect.asVoid(this.change(messageIds, (loaded) =>
-      Effect.gen({ self: this }, function*() {
-        const { member, state } = yield* this.admin(loaded, actorId)
-        const change = decideProfile(state, member, { avatarUrl: null })
-        return change === undefined ? yield* noAvatar() : { change }
-      })))
+    return Effect.asVoid(this.changeBy(this.admin(actorId), messageIds, ({ member, state }) => {
+      const change = decideProfile(state, member, { avatarUrl: null })
+      return change === undefined ? noAvatar() : Effect.succeed({ change })
+    }))
   }
 
   delete({ actorId, messageIds }: PayloadOf<typeof Entity.Delete>) {
-    const deleted = this.change(messageIds, (loaded) =>
-      Effect.gen({ self: this }, function*() {
-        const { member, state } = yield* this.member(loaded, actorId)
-        const change = decideDelete(state, member)
-        if (change === "Forbidden") {
-          return yield* new Forbidden({
-            message: "Only the group's creator may delete the group while the creator is a member."
-          })
-        }
-        return { change }
-      }))
+    const deleted = this.changeBy(this.member(actorId), messageIds, ({ member, state }) => {
+      const change = decideDelete(state, member)
+      return change === "Forbidden"
+        ? Effect.fail(
+          new Forbidden({ message: "Only the group's creator may delete the group while the creator is a member." })
+        )
+        : Effect.succeed({ change })
+    })
     return Effect.map(deleted, ({ at }) => ({ at }))
   }
 
   remove({ actorId, messageIds, targetId }: PayloadOf<typeof Entity.Remove>) {
-    return Effect.asVoid(this.change(messageIds, (loaded) =>
-      Effect.gen({ self: this }, function*() {
-        const { member, state } = yield* this.admin(loaded, actorId)
+    return Effect.asVoid(this.changeBy(this.admin(actorId), messageIds, ({ member, state }) =>
+      Effect.gen(function*() {
         if (targetId === null) return yield* new NotMember()
         const change = decideRemove(state, member, targetId)
         if (change === "Self") return yield* ValidationFailed.field("handle", "is yourself: leave the group instead")
@@ -289,9 +291,8 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   promote({ actorId, messageIds, targetId }: PayloadOf<typeof Entity.Promote>) {
-    return Effect.asVoid(this.change(messageIds, (loaded) =>
-      Effect.gen({ self: this }, function*() {
-        const { member, state } = yield* this.admin(loaded, actorId)
+    return Effect.asVoid(this.changeBy(this.admin(actorId), messageIds, ({ member, state }) =>
+      Effect.gen(function*() {
         if (targetId === null) return yield* new NotMember()
         const change = decidePromote(state, member, targetId)
         if (change === "NotMember") return yield* new NotMember()
@@ -300,9 +301,8 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   demote({ actorId, messageIds, targetId }: PayloadOf<typeof Entity.Demote>) {
-    return Effect.asVoid(this.change(messageIds, (loaded) =>
-      Effect.gen({ self: this }, function*() {
-        const { member, state } = yield* this.admin(loaded, actorId)
+    return Effect.asVoid(this.changeBy(this.admin(actorId), messageIds, ({ member, state }) =>
+      Effect.gen(function*() {
         if (targetId === null) return yield* new NotMember()
         const change = decideDemote(state, member, targetId)
         if (change === "NotMember") return yield* new NotMember()
@@ -314,9 +314,10 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   leave({ actorId, messageIds }: PayloadOf<typeof Entity.Leave>) {
-    const left = this.change(
+    const left = this.changeBy(
+      this.member(actorId),
       messageIds,
-      (loaded) => Effect.map(this.member(loaded, actorId), ({ member, state }) => decideLeave(state, member))
+      ({ member, state }) => Effect.succeed(decideLeave(state, member))
     )
     return Effect.map(left, ({ promotedHandle }) => ({ promotedHandle }))
   }
@@ -346,13 +347,14 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   cancel({ actorId, inviteId, messageIds }: PayloadOf<typeof Entity.Cancel>) {
-    return Effect.asVoid(this.change(messageIds, (loaded) =>
-      Effect.gen({ self: this }, function*() {
-        const { state } = yield* this.admin(loaded, actorId)
-        const invite = yield* this.services.inviteById(inviteId)
-        if (invite?.groupId !== this.id) return yield* new InviteNotFound()
-        return { change: closeInvite(state, inviteId, null) }
-      })))
+    return Effect.asVoid(
+      this.changeBy(this.admin(actorId), messageIds, ({ state }) =>
+        Effect.gen({ self: this }, function*() {
+          const invite = yield* this.services.inviteById(inviteId)
+          if (invite?.groupId !== this.id) return yield* new InviteNotFound()
+          return { change: closeInvite(state, inviteId, null) }
+        }))
+    )
   }
 
   withdraw({ inviteId }: PayloadOf<typeof Entity.Withdraw>) {
@@ -389,10 +391,11 @@ export class GroupActor extends SendQueue<GroupSends> {
 
   /** Invites a candidate after the checks of wire.md C.8, in their order. */
   add({ actorId, candidate, inviteId, restricted }: PayloadOf<typeof Entity.Add>) {
-    return this.inTurn((loaded) =>
+    const admin = this.admin(actorId)
+    const invited = this.inTurn((loaded) =>
       Effect.gen({ self: this }, function*() {
         const deps = this.services
-        const { member, state } = yield* this.admin(loaded, actorId)
+        const { member, state } = yield* admin(loaded)
         const at = deps.now()
         if (candidate === null) return yield* new AgentNotFound()
         if (memberOf(state, candidate.id) !== undefined) {
@@ -429,6 +432,7 @@ export class GroupActor extends SendQueue<GroupSends> {
         return { handle: candidate.handle, outcome: "invited" as const, invite_id: invited.inviteId }
       })
     )
+    return this.ifAllowed(admin, Effect.succeed(undefined), invited)
   }
 
   /**
@@ -468,26 +472,56 @@ export class GroupActor extends SendQueue<GroupSends> {
     )
   }
 
-  /** Returns the acting member, or fails with the failure of `outside` if the agent is not a member. */
-  private member(
-    state: GroupState | undefined,
-    agentId: string
-  ): Effect.Effect<
-    { readonly state: GroupState; readonly member: Member },
-    GroupNotFound | GroupDeleted | Unavailable
-  > {
-    const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
-    return state === undefined || member === undefined
-      ? Effect.flatMap(this.services.outside(state, agentId), (failure) => Effect.fail(failure))
-      : Effect.succeed({ state, member })
+  /** A change that only some agents may make. */
+  private changeBy<E, F>(
+    check: Check<F>,
+    messageIds: ReadonlyArray<string>,
+    decide: (acting: Acting) => Effect.Effect<Step | undefined, E>
+  ): Effect.Effect<Committed, E | F | Unavailable> {
+    return this.ifAllowed(
+      check,
+      this.services.earlier(messageIds),
+      this.change(messageIds, (loaded) => Effect.flatMap(check(loaded), decide))
+    )
   }
 
-  private admin(state: GroupState | undefined, agentId: string) {
-    return Effect.filterOrFail(
-      this.member(state, agentId),
-      ({ member }) => member.role === "admin",
-      adminsOnly
+  /**
+   * Runs a command of an agent that may give it. Otherwise, returns what an earlier attempt has done, or fails. The sends
+   * of the members do not wait for this, because anybody who knows the group's id can cause it.
+   */
+  private ifAllowed<A, E, F>(
+    check: Check<F>,
+    earlier: Effect.Effect<A | undefined, Unavailable>,
+    command: Effect.Effect<A, E>
+  ): Effect.Effect<A, E | F | Unavailable> {
+    const onRows = Effect.flatMap(
+      this.services.load(this.id),
+      (loaded): Effect.Effect<A, E | F | Unavailable> =>
+        Effect.matchEffect(check(loaded), {
+          onSuccess: () => command,
+          onFailure: (failure) =>
+            Effect.flatMap(earlier, (done) => done === undefined ? Effect.fail(failure) : Effect.succeed(done))
+        })
     )
+    return Effect.suspend(() => {
+      const cached = this.state ?? undefined
+      if (cached === undefined) return onRows
+      return Effect.matchEffect(check(cached), { onSuccess: () => command, onFailure: () => onRows })
+    })
+  }
+
+  private member(agentId: string): Check<GroupNotFound | GroupDeleted | Unavailable> {
+    return (state) => {
+      const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
+      return state === undefined || member === undefined
+        ? Effect.flatMap(this.services.outside(state, agentId), (failure) => Effect.fail(failure))
+        : Effect.succeed({ state, member })
+    }
+  }
+
+  private admin(agentId: string): Check<GroupNotFound | GroupDeleted | Forbidden | Unavailable> {
+    const member = this.member(agentId)
+    return (state) => Effect.filterOrFail(member(state), ({ member }) => member.role === "admin", adminsOnly)
   }
 
   /**

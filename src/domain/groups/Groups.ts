@@ -247,6 +247,13 @@ export class Groups extends Context.Service<
         return earlier?.groupId ?? (yield* new InviteNotFound())
       })
 
+      /** Acts on all groups, also after one that is too busy to answer, and fails in the end if there was one. */
+      const forAll = <A, E>(groups: ReadonlyArray<A>, act: (group: A) => Effect.Effect<unknown, E>) =>
+        Effect.flatMap(
+          Effect.partition(groups, act),
+          ([, [failure]]) => failure === undefined ? Effect.void : Effect.fail(failure)
+        )
+
       const leaveAll = Effect.fnUntraced(function*(agentId: string) {
         for (let before = "";;) {
           const memberships = yield* repo.memberships(agentId, LEAVING)
@@ -256,16 +263,19 @@ export class Groups extends Context.Service<
           // The last round changed nothing, so fail instead of repeating it for ever.
           if (left === before) return yield* new Unavailable()
           before = left
-          for (const groupId of memberships) {
-            const messageIds = yield* messageIdsOf(groupId, "Leave")
-            yield* Effect.catchTags(client.Leave(groupId, { actorId: agentId, messageIds }), {
-              GroupNotFound: () => Effect.void,
-              GroupDeleted: () => Effect.void
-            })
-          }
-          for (const { groupId, id } of invites) {
-            yield* client.Withdraw(groupId, { inviteId: id })
-          }
+          yield* forAll(
+            memberships,
+            (groupId) =>
+              Effect.flatMap(
+                messageIdsOf(groupId, "Leave"),
+                (messageIds) =>
+                  Effect.catchTags(client.Leave(groupId, { actorId: agentId, messageIds }), {
+                    GroupNotFound: () => Effect.void,
+                    GroupDeleted: () => Effect.void
+                  })
+              )
+          )
+          yield* forAll(invites, ({ groupId, id }) => client.Withdraw(groupId, { inviteId: id }))
         }
       })
 
@@ -390,9 +400,15 @@ export class Groups extends Context.Service<
         send,
         outside: (agentId, groupId) => Effect.flatMap(repo.load(groupId), (state) => queries.outside(state, agentId)),
         replaceAdmin: Effect.fn("Groups.replaceAdmin")(function*(agentId) {
-          for (const groupId of yield* repo.memberships(agentId, 10_000)) {
-            yield* client.Replace(groupId, { agentId, messageIds: yield* messageIdsOf(groupId, "Replace") })
-          }
+          const memberships = yield* repo.memberships(agentId, 10_000)
+          yield* forAll(
+            memberships,
+            (groupId) =>
+              Effect.flatMap(
+                messageIdsOf(groupId, "Replace"),
+                (messageIds) => client.Replace(groupId, { agentId, messageIds })
+              )
+          )
         }),
         operate: Effect.fn("Groups.operate")(function*(groupId, operation, handle) {
           const targetId = handle === null ? null : yield* targetOf(handle)

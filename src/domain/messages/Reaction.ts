@@ -6,7 +6,7 @@ export const words = ["+1", "-1", "done", "seen", "thanks", "question"] as const
 
 /**
  * Whether a text is exactly one emoji that Unicode recommends for interchange, also a sequence. The longest ones have 35
- * bytes. V8 reads the list of emoji, which takes as long as a hundred modules, when this line runs for the first time.
+ * bytes. V8 reads the list of emoji when this line runs for the first time, which takes some 20 ms.
  */
 const isEmoji = (text: string): boolean => /^\p{RGI_Emoji}$/v.test(text)
 
