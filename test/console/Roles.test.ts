@@ -1,5 +1,5 @@
 import { ConsoleApi } from "#interfaces/console/ConsoleApi"
-import type { Role } from "#interfaces/operator/ConsoleAccessRepo"
+import type { Role } from "#interfaces/operator/Role"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { adminHere } from "../support/Admin.ts"
 import { cookieOf, newToken, Operating, redeem } from "../support/Operating.ts"

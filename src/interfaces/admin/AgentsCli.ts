@@ -1,6 +1,6 @@
 import { HandleInput } from "#infrastructure/wire/Text"
 import { AgentDetail, AgentsPage, CreatedAgents, Erased } from "#interfaces/console/AgentsApi"
-import { AccountStatus, NO_AGENT } from "#interfaces/operator/AgentAdmin"
+import { AccountStatus, NO_AGENT } from "#interfaces/operator/AgentAccount"
 import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { ask, call, picked, print } from "./AdminClient.ts"

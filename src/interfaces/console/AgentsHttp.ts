@@ -5,14 +5,8 @@ import { Config } from "#infrastructure/platform/Config"
 import { iso, isoOrNull, lowerCase } from "#infrastructure/wire/Text"
 import { Forbidden, ValidationFailed } from "#infrastructure/wire/WireError"
 import { AccountRescue } from "#interfaces/operator/AccountRescue"
-import {
-  accountShown,
-  type AgentAccount,
-  AgentAdmin,
-  agentPage,
-  countShown,
-  statusOf
-} from "#interfaces/operator/AgentAdmin"
+import type { AgentAccount } from "#interfaces/operator/AgentAccount"
+import { accountShown, AgentAdmin, agentPage, countShown, statusOf } from "#interfaces/operator/AgentAdmin"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { isFromCommandLine } from "#interfaces/operator/ConsoleAccess"
 import { Erasure } from "#interfaces/operator/Erasure"

@@ -4,7 +4,7 @@ import { DateTimeString, HandleInput, Storable } from "#infrastructure/wire/Text
 import { UncachedErrors } from "#infrastructure/wire/Uncached"
 import { NotFound } from "#infrastructure/wire/WireError"
 import { Conflict } from "#interfaces/operator/Conflict"
-import { Role } from "#interfaces/operator/ConsoleAccessRepo"
+import { Role } from "#interfaces/operator/Role"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { ConsoleAuthorization, OwnAudit } from "./ConsoleAuthorization.ts"

@@ -6,27 +6,9 @@ import { iso, isoOrNull, isStorable } from "#infrastructure/wire/Text"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { SqlClient } from "effect/sql"
+import { type AccountStatus, type AgentAccount, NO_AGENT } from "./AgentAccount.ts"
 import type { Because } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
-
-/** The error message if no agent has the handle. */
-export const NO_AGENT = "No agent has this handle."
-
-/** An account, as operators see it. Times are in milliseconds. */
-export interface AgentAccount {
-  readonly id: string
-  readonly handle: string
-  readonly email: string
-  readonly displayName: string | null
-  readonly status: "active" | "suspended"
-  readonly restrictedUntil: number | null
-  readonly suspendedAt: number | null
-  readonly countedFrom: number | null
-  readonly inboxMode: "open" | "contacts_only"
-  readonly groupInvitePolicy: "open" | "contacts_only"
-  readonly createdAt: number
-  readonly deletedAt: number | null
-}
 
 /** An account, with the number of messages that wait for it and the time of the oldest of them. */
 export interface FoundAgent extends AgentAccount {
@@ -90,9 +72,6 @@ export const countShown = ({ counted, effect, threshold, what, windowMs }: Count
   window_seconds: windowMs / 1_000,
   effect
 })
-
-/** The status of an account, as operators see it. Operators also see deleted accounts. */
-export const AccountStatus = Schema.Literals(["active", "restricted", "suspended", "deleted"])
 
 export interface AgentQuery {
   readonly handle: string

@@ -1,12 +1,8 @@
 import { MASKED } from "#domain/agents/Agent"
 import { Database } from "#infrastructure/database/Sql"
-import { Name } from "#infrastructure/wire/Name"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-
-/** An operator's reason for an action, as one line in the audit log. */
-export const Reason = Schema.NullOr(Name(1, 1_000))
 
 /** The operator of an action, and the reason for it. */
 export interface Because {

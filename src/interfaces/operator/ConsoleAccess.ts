@@ -3,7 +3,8 @@ import { monotonicMillis } from "#infrastructure/platform/MonotonicClock"
 import { Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
 import { ASKS } from "./AuditLog.ts"
-import { type AccessRow, COMMAND_TOKEN_MS, ConsoleAccessRepo, type Hashes, type Role } from "./ConsoleAccessRepo.ts"
+import { type AccessRow, COMMAND_TOKEN_MS, ConsoleAccessRepo, type Hashes } from "./ConsoleAccessRepo.ts"
+import type { Role } from "./Role.ts"
 
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000

@@ -1,11 +1,8 @@
 import { Database } from "#infrastructure/database/Sql"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { Context, Effect, Layer, Schema } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
-
-/** The roles of links, sessions and tokens. Each may do what the roles before it may do, and more. */
-export const Role = Schema.Literals(["viewer", "moderator", "operator"])
-export type Role = typeof Role.Type
+import type { Role } from "./Role.ts"
 
 /** The hash of one token for each role. */
 export type Hashes = Readonly<Record<Role, Buffer>>

@@ -4,7 +4,7 @@ import { concerns, type RefusedClient } from "#domain/oauth/Refusals"
 import { Database } from "#infrastructure/database/Sql"
 import { NotFound, type Unavailable } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
-import type { AgentAccount } from "./AgentAdmin.ts"
+import type { AgentAccount } from "./AgentAccount.ts"
 import { AuditLog, type Because, withoutAddresses } from "./AuditLog.ts"
 import { Conflict } from "./Conflict.ts"
 

@@ -6,7 +6,8 @@ import { Limits } from "#infrastructure/rates/Limits"
 import type { LimitName } from "#infrastructure/rates/RateRule"
 import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer } from "effect"
-import { AgentAdmin, NO_AGENT } from "./AgentAdmin.ts"
+import { NO_AGENT } from "./AgentAccount.ts"
+import { AgentAdmin } from "./AgentAdmin.ts"
 import { Conflict } from "./Conflict.ts"
 import {
   checkScope,
