@@ -14,6 +14,7 @@ import { layerLogger } from "#infrastructure/platform/Telemetry"
 import { movedShown } from "#interfaces/admin/AdminCli"
 import { AdminClient, understood } from "#interfaces/admin/AdminClient"
 import { callServer, callsOf } from "#interfaces/admin/AdminSocket"
+import { answers } from "#interfaces/admin/Answers"
 import { answerOf, type ApiCall, OperatorRefused, OTHER_VERSION, requestOf } from "#interfaces/admin/ApiCall"
 import { CommandToken, EffectiveSettings, MovedCounters } from "#interfaces/console/CommandsApi"
 import { AuditLog } from "#interfaces/operator/AuditLog"
@@ -323,6 +324,7 @@ export const layer = Layer.merge(
       )
       return AdminClient.of({
         call: (given) => mended(call(config, given)),
+        answers,
         connect: Effect.map(mended(connect(config)), (run) => (given) => mended(run(given))),
         ask: (given, server) => mended(ask(config, given, server)),
         config: mended(

@@ -1,8 +1,4 @@
-import { Sessions } from "#interfaces/console/AccessApi"
-import { AgentDetail } from "#interfaces/console/AgentsApi"
-import { Link, MovedCounters, ProgramToken } from "#interfaces/console/CommandsApi"
-import { AuditPage } from "#interfaces/console/LimitsApi"
-import { DeadDeliveriesPage, ReportsPage } from "#interfaces/console/ModerationApi"
+import type { MovedCounters } from "#interfaces/console/CommandsApi"
 import { ReportState } from "#interfaces/operator/Report"
 import { Role } from "#interfaces/operator/Role"
 import { Effect, Option, Schema } from "effect"
@@ -74,7 +70,8 @@ const reports = Command.make("reports").pipe(
       { state, limit, json },
       ({ json, limit, state }) => {
         const query = { state: Option.orElseSome(state, () => "all"), limit: Option.some(limit) }
-        return print(json, call(ReportsPage, get(withQuery("/reports", query))), ({ reports }) => ({
+        const page = call(({ ReportsPage }) => ReportsPage, get(withQuery("/reports", query)))
+        return print(json, page, ({ reports }) => ({
           text: columns(
             ["id", ["when", "created_at"], "reported", ["by", "reporter"], "state", "counts", "reason"],
             reports
@@ -137,7 +134,10 @@ const webhooks = Command.make("webhooks").pipe(
       ({ json, limit }) =>
         print(
           json,
-          call(DeadDeliveriesPage, get(withQuery("/webhooks/dead", { limit: Option.some(limit) }))),
+          call(
+            ({ DeadDeliveriesPage }) => DeadDeliveriesPage,
+            get(withQuery("/webhooks/dead", { limit: Option.some(limit) }))
+          ),
           ({ deliveries }) => ({
             text: columns(["no", ["died", "dead_at"], "agent", ["webhook", "webhook_id"], "event", "attempts", [
               "last failure",
@@ -177,10 +177,10 @@ const audit = Command.make("audit").pipe(
     }, ({ agent, by, changes, json, limit }) => {
       const looks = changes ? Option.some("false") : Option.none()
       const query = { agent, operator: by, looks, limit: Option.some(limit) }
-      const page = Effect.tap(call(AuditPage, get(withQuery("/audit", query))), ({ entries }) =>
+      const page = Effect.tap(call(({ AuditPage }) => AuditPage, get(withQuery("/audit", query))), ({ entries }) =>
         // If there are no entries, check that the agent exists.
         entries.length === 0 && Option.isSome(agent)
-          ? callAbout(agent.value, AgentDetail, get(path`/agents/${agent.value}`))
+          ? callAbout(agent.value, ({ AgentDetail }) => AgentDetail, get(path`/agents/${agent.value}`))
           : Effect.void)
       return print(json, page, ({ entries }) => ({
         text: columns(
@@ -206,7 +206,7 @@ export const movedShown = (moved: typeof MovedCounters.Type) => ({
 const restored = Command.make(
   "restored",
   { json },
-  ({ json }) => print(json, call(MovedCounters, post("/counters")), movedShown)
+  ({ json }) => print(json, call(({ MovedCounters }) => MovedCounters, post("/counters")), movedShown)
 ).pipe(
   Command.withDescription(
     "Run once after the database was restored from a backup, so that numbers that were assigned after the backup are not assigned again"
@@ -239,11 +239,15 @@ const token = Command.make(
     json
   },
   ({ days, json, name, role }) =>
-    print(json, call(ProgramToken, post("/tokens", { name, days, role })), ({ url, ...data }) => ({
-      text:
-        `${data.token}\nSend it as "Authorization: Bearer …" to ${url} until ${data.expires_at}; it is shown once. Its id is ${data.id}.`,
-      data
-    }))
+    print(
+      json,
+      call(({ ProgramToken }) => ProgramToken, post("/tokens", { name, days, role })),
+      ({ url, ...data }) => ({
+        text:
+          `${data.token}\nSend it as "Authorization: Bearer …" to ${url} until ${data.expires_at}; it is shown once. Its id is ${data.id}.`,
+        data
+      })
+    )
 ).pipe(
   Command.withDescription(
     "Create a token for a program that uses the operators' API; the token is printed once and not stored"
@@ -255,7 +259,7 @@ const sessions = Command.make(
   "sessions",
   { json },
   ({ json }) =>
-    print(json, call(Sessions, get("/sessions")), ({ sessions }) => ({
+    print(json, call(({ Sessions }) => Sessions, get("/sessions")), ({ sessions }) => ({
       text: columns([
         "id",
         ["what", "kind"],
@@ -278,7 +282,7 @@ const end = Command.make("end", {
   json
 }, ({ id, json }) => {
   const ended = Effect.mapError(
-    call(Schema.Unknown, { method: "DELETE", path: path`/sessions/${id}` }),
+    call(() => Schema.Unknown, { method: "DELETE", path: path`/sessions/${id}` }),
     (error) =>
       error.code === "NOT_FOUND"
         ? new OperatorRefused({ message: `No valid session or token has the id ${plain(id)}.` })
@@ -298,7 +302,7 @@ const access = Command.make("console", {
   role,
   json
 }, ({ json, person, role }) =>
-  print(json, call(Link, post("/links", { role, ...fieldsOf({ person }) })), (data) => ({
+  print(json, call(({ Link }) => Link, post("/links", { role, ...fieldsOf({ person }) })), (data) => ({
     text: `${data.url}\nOpen it within 5 minutes; it works once, and signs in for 12 hours.`,
     data
   }))).pipe(

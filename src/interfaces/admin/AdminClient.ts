@@ -1,5 +1,6 @@
 import type { EffectiveSetting } from "#infrastructure/platform/Config"
 import { Console, Context, Effect, Option, Schema, type Scope } from "effect"
+import type { Answers } from "./Answers.ts"
 import { type ApiCall, OperatorRefused, OTHER_VERSION } from "./ApiCall.ts"
 import { lines } from "./TextTable.ts"
 
@@ -14,6 +15,8 @@ export interface Printed {
 /** Calls the operators' API, of the running server or in this process on the database. */
 export class AdminClient extends Context.Service<AdminClient, {
   readonly call: Call
+  /** The schemas of the responses that commands decode. */
+  readonly answers: Answers
   /**
    * For several calls. All calls go to the server that is running now or, if there is none, run in this process until
    * the scope ends.
@@ -37,12 +40,12 @@ export const understood = <A>(schema: Schema.Codec<A, unknown>) => {
   return (answer: unknown) => Effect.mapError(decode(answer), () => new OperatorRefused({ message: OTHER_VERSION }))
 }
 
-/** Calls the API and decodes the response. */
+/** Calls the API and decodes the response with the schema that `schemaOf` selects. */
 export const call = <A>(
-  schema: Schema.Codec<A, unknown>,
+  schemaOf: (answers: Answers) => Schema.Codec<A, unknown>,
   given: ApiCall
 ): Effect.Effect<A, OperatorRefused, AdminClient> =>
-  Effect.flatMap(AdminClient, (client) => Effect.flatMap(client.call(given), understood(schema)))
+  Effect.flatMap(AdminClient, (client) => Effect.flatMap(client.call(given), understood(schemaOf(client.answers))))
 
 /** Prints a response as `shown` renders it. */
 export const print = <A, E, R>(

@@ -1,9 +1,10 @@
 import { HandleInput } from "#infrastructure/wire/Text"
-import { AgentDetail, AgentsPage, CreatedAgents, Erased } from "#interfaces/console/AgentsApi"
+import type { AgentDetail } from "#interfaces/console/AgentsApi"
 import { AccountStatus, NO_AGENT } from "#interfaces/operator/AgentAccount"
 import { Effect, Option, Schema } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { ask, call, picked, print } from "./AdminClient.ts"
+import type { Answers } from "./Answers.ts"
 import { type ApiCall, fieldsOf, get, OperatorRefused, path, post, withQuery } from "./ApiCall.ts"
 import { cursor, example, handle, json, reason, server } from "./Flags.ts"
 import { columns, plain, table } from "./TextTable.ts"
@@ -52,8 +53,11 @@ export const naming = (handle: string) => <A, R>(called: Effect.Effect<A, Operat
       : error)
 
 /** Calls the API about an agent. The error for an unknown agent contains the handle. */
-export const callAbout = <A>(handle: string, schema: Schema.Codec<A, unknown>, given: ApiCall) =>
-  naming(handle)(call(schema, given))
+export const callAbout = <A>(
+  handle: string,
+  schemaOf: (answers: Answers) => Schema.Codec<A, unknown>,
+  given: ApiCall
+) => naming(handle)(call(schemaOf, given))
 
 const list = Command.make("list", {
   status: Flag.Literals("status", AccountStatus.literals).pipe(
@@ -67,7 +71,10 @@ const list = Command.make("list", {
   cursor,
   json
 }, ({ cursor, json, limit, status }) => {
-  const page = call(AgentsPage, get(withQuery("/agents", { status, limit: Option.some(limit), cursor })))
+  const page = call(
+    ({ AgentsPage }) => AgentsPage,
+    get(withQuery("/agents", { status, limit: Option.some(limit), cursor }))
+  )
   const named = Effect.mapError(page, (error) =>
     error.message.startsWith("cursor: ")
       ? new OperatorRefused({ message: "This cursor is not one that `agents list` printed." })
@@ -95,7 +102,7 @@ const show = Command.make(
   "show",
   { handle, json },
   ({ handle, json }) =>
-    print(json, callAbout(handle, AgentDetail, get(path`/agents/${handle}`)), (agent) => {
+    print(json, callAbout(handle, ({ AgentDetail }) => AgentDetail, get(path`/agents/${handle}`)), (agent) => {
       const log = agent.log.slice(0, LOG)
       const rows = [
         ["handle", agent.handle],
@@ -129,7 +136,11 @@ const changeState = (action: "suspend" | "restore", words: string) =>
   Command.make(action, { handle, reason, json }, ({ handle, json, reason }) =>
     print(
       json,
-      callAbout(handle, AgentDetail, post(path`/agents/${handle}/${action}`, fieldsOf({ reason }))),
+      callAbout(
+        handle,
+        ({ AgentDetail }) => AgentDetail,
+        post(path`/agents/${handle}/${action}`, fieldsOf({ reason }))
+      ),
       ({ handle, status }) => ({ text: `${handle} ${words}`, data: { handle, status } })
     ))
 
@@ -159,7 +170,10 @@ const create = Command.make("create", {
 }, ({ displayName, email, handles, json }) =>
   print(
     json,
-    call(CreatedAgents, post("/agents", { handles, ...fieldsOf({ email, display_name: displayName }) })),
+    call(
+      ({ CreatedAgents }) => CreatedAgents,
+      post("/agents", { handles, ...fieldsOf({ email, display_name: displayName }) })
+    ),
     ({ agents }) => ({ text: table(agents.map(({ api_key, handle }) => [handle, api_key])), data: agents })
   )).pipe(
     Command.withDescription(
@@ -282,7 +296,7 @@ export const erase = Command.make("erase", {
   const body = { confirm, ...fieldsOf({ reason: given.reason }) }
   return print(
     given.json,
-    callAbout(given.handle, Erased, post(path`/agents/${given.handle}/erase`, body)),
+    callAbout(given.handle, ({ Erased }) => Erased, post(path`/agents/${given.handle}/erase`, body)),
     ({ message, remains, removed }) => ({
       text: [
         message,

@@ -1,5 +1,4 @@
 import { exportAgent } from "#domain/archives/AgentExport"
-import { BackedUp } from "#interfaces/console/CommandsApi"
 import { Effect } from "effect"
 import { Argument, Command } from "effect/cli"
 import { resolve } from "node:path"
@@ -51,7 +50,7 @@ export const backup = Command.make(
     json
   },
   ({ file, json }) =>
-    print(json, call(BackedUp, post("/backups", { target: resolve(file) })), (made) => {
+    print(json, call(({ BackedUp }) => BackedUp, post("/backups", { target: resolve(file) })), (made) => {
       const elsewhere = made.files ? "" : " The files are in another store: copy them now, with its own tools."
       return {
         text:

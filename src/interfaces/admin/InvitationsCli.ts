@@ -1,4 +1,3 @@
-import { InvitationRow, InvitationsPage, NewInvitation } from "#interfaces/console/InvitationsApi"
 import { Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { call, print } from "./AdminClient.ts"
@@ -21,7 +20,7 @@ const make = Command.make("make", {
 }, ({ days, email, json, note, uses }) =>
   print(
     json,
-    call(NewInvitation, post("/invitations", { uses, days, ...fieldsOf({ email, note }) })),
+    call(({ NewInvitation }) => NewInvitation, post("/invitations", { uses, days, ...fieldsOf({ email, note }) })),
     (made) => ({
       text: [
         made.url,
@@ -45,7 +44,10 @@ const list = Command.make(
   ({ cursor, json, limit }) =>
     print(
       json,
-      call(InvitationsPage, get(withQuery("/invitations", { limit: Option.some(limit), cursor }))),
+      call(
+        ({ InvitationsPage }) => InvitationsPage,
+        get(withQuery("/invitations", { limit: Option.some(limit), cursor }))
+      ),
       ({ invitations, next_cursor }) => ({
         text: invitations.length === 0
           ? "There is no invitation."
@@ -63,7 +65,7 @@ const end = Command.make("end", {
   id: Argument.String("id").pipe(Argument.withDescription("Id of the invitation, as shown by `invitations list`")),
   json
 }, ({ id, json }) =>
-  print(json, call(InvitationRow, post(path`/invitations/${id}/end`)), (ended) => ({
+  print(json, call(({ InvitationRow }) => InvitationRow, post(path`/invitations/${id}/end`)), (ended) => ({
     text: `${ended.id} admits nobody any more. ${
       ended.used === 1 ? "The agent" : `The ${ended.used} agents`
     } registered with it ${ended.used === 1 ? "stays" : "stay"}.`,
