@@ -1,3 +1,4 @@
+import { exportAgent } from "#domain/archives/AgentExport"
 import * as BackedUpMigrations from "#domain/archives/BackedUpMigrations"
 import { unpack } from "#domain/archives/Backup"
 import * as DatabaseClock from "#infrastructure/database/DatabaseClock"
@@ -15,7 +16,15 @@ import { movedShown } from "#interfaces/admin/AdminCli"
 import { AdminClient, understood } from "#interfaces/admin/AdminClient"
 import { callServer, callsOf } from "#interfaces/admin/AdminSocket"
 import { answers } from "#interfaces/admin/Answers"
-import { answerOf, type ApiCall, OperatorRefused, OTHER_VERSION, requestOf } from "#interfaces/admin/ApiCall"
+import {
+  answerOf,
+  type ApiCall,
+  OperatorRefused,
+  OTHER_VERSION,
+  path,
+  post,
+  requestOf
+} from "#interfaces/admin/ApiCall"
 import { CommandToken, EffectiveSettings, MovedCounters } from "#interfaces/console/CommandsApi"
 import { AuditLog } from "#interfaces/operator/AuditLog"
 import { Console, Effect, Layer } from "effect"
@@ -100,6 +109,10 @@ const call = Effect.fnUntraced(function*(config: Settings, given: ApiCall) {
 
 const SETTINGS: ApiCall = { method: "POST", path: "/config" }
 
+/**
+ * Makes a function for several calls. All calls go to the server that is running now or, if there is none, run in this
+ * process until the scope ends.
+ */
 const connect = Effect.fnUntraced(function*(config: Settings) {
   if ((yield* callRunning(config, SETTINGS)) === undefined) return yield* here(config)
   return Effect.fnUntraced(function*(given: ApiCall) {
@@ -308,35 +321,46 @@ const inWords = (error: unknown): string => {
   return error instanceof Error ? error.message : String(error)
 }
 
+/** Turns every failure into a refusal with a message for the operator. */
+const mended = Effect.mapError((error: unknown) =>
+  error instanceof OperatorRefused ? error : new OperatorRefused({ message: inWords(error) })
+)
+
+/** Exports an agent. Even if a server is called, the names of the files come from the tables of this process. */
+const exportHere = (config: Settings, handle: string, target: string) =>
+  Effect.gen(function*() {
+    const connected = yield* connect(config)
+    const run = (given: ApiCall) => mended(connected(given))
+    return yield* exportAgent(target, {
+      begin: run(post("/exports", { handle })),
+      page: (agent, file, after) => run(post(path`/exports/${agent}/${file}`, { after })),
+      part: (agent, file, from) => run(post(path`/exports/${agent}/${file}/bytes`, { from }))
+    })
+  }).pipe(Effect.scoped, Effect.provide(Tables.layer))
+
 /**
  * Runs operators' commands in the server that runs on DATA_DIR. If there is none, runs them in this process on the
- * database. An export needs the tables in this process too, for the names of its files.
+ * database.
  */
-export const layer = Layer.merge(
-  Tables.layer,
-  Layer.effect(
-    AdminClient,
-    Effect.gen(function*() {
-      const config = yield* Config.load
-      for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
-      const mended = Effect.mapError((error: unknown) =>
-        error instanceof OperatorRefused ? error : new OperatorRefused({ message: inWords(error) })
-      )
-      return AdminClient.of({
-        call: (given) => mended(call(config, given)),
-        answers,
-        connect: Effect.map(mended(connect(config)), (run) => (given) => mended(run(given))),
-        ask: (given, server) => mended(ask(config, given, server)),
-        config: mended(
-          Effect.flatMap(callRunning(config, SETTINGS), (called) =>
-            called === undefined
-              ? Effect.map(Config.origins, (origins) => effective(config, origins))
-              : understood(EffectiveSettings)(called.answer))
-        ),
-        checkBackup: (file) => mended(check(file)),
-        restore: (file, folder) => mended(restore(config, file, folder)),
-        compact: mended(compactHere(config))
-      })
+export const layer = Layer.effect(
+  AdminClient,
+  Effect.gen(function*() {
+    const config = yield* Config.load
+    for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
+    return AdminClient.of({
+      call: (given) => mended(call(config, given)),
+      answers,
+      ask: (given, server) => mended(ask(config, given, server)),
+      config: mended(
+        Effect.flatMap(callRunning(config, SETTINGS), (called) =>
+          called === undefined
+            ? Effect.map(Config.origins, (origins) => effective(config, origins))
+            : understood(EffectiveSettings)(called.answer))
+      ),
+      exportAgent: (handle, target) => mended(exportHere(config, handle, target)),
+      checkBackup: (file) => mended(check(file)),
+      restore: (file, folder) => mended(restore(config, file, folder)),
+      compact: mended(compactHere(config))
     })
-  )
+  })
 )

@@ -218,21 +218,42 @@ interface Import {
   readonly file: string
   /** As it is written. */
   readonly specifier: string
-  /** The imported file. */
+  /** The imported file, or the name of the package. */
   readonly target: string
 }
 
+/** The file of this repository that is imported, or else the name of the package. */
+const targetOf = (file: string, specifier: string): string =>
+  specifier.startsWith("#")
+    ? `src/${specifier.slice(1)}.ts`
+    : specifier.startsWith(".")
+    ? join(dirname(file), specifier)
+    : specifier
+
+/** The imports in this file. The group of the pattern is the specifier. */
+const importsOf = (file: string, pattern: RegExp): ReadonlyArray<Import> =>
+  [...readFileSync(join(ROOT, file), "utf8").matchAll(pattern)].map(([, specifier = ""]) => ({
+    file,
+    specifier,
+    target: targetOf(file, specifier)
+  }))
+
 /** Every import in these files of a file of this repository. */
 const importsIn = (files: string): ReadonlyArray<Import> =>
-  globSync(files, { cwd: ROOT }).flatMap((file) =>
-    [...readFileSync(join(ROOT, file), "utf8").matchAll(/(?:from|import\(|import) ?"([.#][^"]+)"/g)].map((
-      [, specifier = ""]
-    ) => ({
-      file,
-      specifier,
-      target: specifier.startsWith("#") ? `src/${specifier.slice(1)}.ts` : join(dirname(file), specifier)
-    }))
-  )
+  globSync(files, { cwd: ROOT }).flatMap((file) => importsOf(file, /(?:from|import\(|import) ?"([.#][^"]+)"/g))
+
+/** Every import, of files and packages, that happens when this file is loaded. Types are not loaded. */
+const loadedWith = (first: string): ReadonlyArray<Import> => {
+  const files = new Set([first])
+  const all: Array<Import> = []
+  for (const file of files) {
+    for (const one of importsOf(file, /^import (?!type )(?:[^"]* from )?"([^"]+)"/gm)) {
+      all.push(one)
+      if (one.target !== one.specifier) files.add(one.target)
+    }
+  }
+  return all
+}
 
 /** Every import of a module's files that leaves the module. */
 const imports = importsIn("src/*/*/**/*.{ts,js}").flatMap(({ file, target }) => {
@@ -309,6 +330,16 @@ describe("modules", () => {
     const all = importsIn("src/**/*.{ts,js}")
     assert.isAbove(all.length, 1500)
     assert.deepStrictEqual(circlesIn(all).map(written), [])
+  })
+
+  it("the help of the commands loads no database, no cluster, no remote procedures and no HTTP API", () => {
+    const ofServer = ({ target }: Import) => /^effect\/(?:cluster|rpc|sql|http-api)(?:\/|$)|Repo\.ts$/.test(target)
+    const loaded = loadedWith("runners/CommandLine.ts")
+    assert.include(loaded.map(({ target }) => target), "src/interfaces/admin/AgentsCli.ts")
+    assert.deepStrictEqual(loaded.filter(ofServer).map(written), [])
+    // The services of a command that runs load them.
+    const names = new Set(loadedWith("runners/AdminClient.ts").filter(ofServer).map(({ target }) => target))
+    assert.includeMembers([...names], ["effect/cluster", "effect/sql", "effect/http-api"])
   })
 
   it("the infrastructure names no path of the server", () => {

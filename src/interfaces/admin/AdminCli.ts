@@ -294,24 +294,28 @@ const end = Command.make("end", {
   example("A token that leaked", "opt_0f1e2d3c4b5a69788796")
 )
 
-const access = Command.make("console", {
-  person: Flag.String("for").pipe(
-    Flag.withDescription("Name of the person who opens the link, as the audit log shows it; you by default"),
-    Flag.optional
-  ),
-  role,
-  json
-}, ({ json, person, role }) =>
-  print(json, call(({ Link }) => Link, post("/links", { role, ...fieldsOf({ person }) })), (data) => ({
-    text: `${data.url}\nOpen it within 5 minutes; it works once, and signs in for 12 hours.`,
-    data
-  }))).pipe(
-    Command.withDescription(
-      "Print a link to the operators' console, which works once, within 5 minutes; its session lasts 12 hours"
+const access = Command.make(
+  "console",
+  {
+    person: Flag.String("for").pipe(
+      Flag.withDescription("Name of the person who opens the link, as the audit log shows it; you by default"),
+      Flag.optional
     ),
-    example("Sign in"),
-    Command.withSubcommands([token, sessions, end])
-  )
+    role,
+    json
+  },
+  ({ json, person, role }) =>
+    print(json, call(({ Link }) => Link, post("/links", { role, ...fieldsOf({ person }) })), (data) => ({
+      text: `${data.url}\nOpen it within 5 minutes; it works once, and signs in for 12 hours.`,
+      data
+    }))
+).pipe(
+  Command.withDescription(
+    "Print a link to the operators' console, which works once, within 5 minutes; its session lasts 12 hours"
+  ),
+  example("Sign in"),
+  Command.withSubcommands([token, sessions, end])
+)
 
 /** The command `parley admin`. */
 export const admin = Command.make("admin").pipe(

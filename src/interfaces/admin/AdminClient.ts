@@ -1,10 +1,9 @@
+import type { Exported } from "#domain/archives/AgentExport"
 import type { EffectiveSetting } from "#infrastructure/platform/Config"
-import { Console, Context, Effect, Option, Schema, type Scope } from "effect"
+import { Console, Context, Effect, Option, Schema } from "effect"
 import type { Answers } from "./Answers.ts"
 import { type ApiCall, OperatorRefused, OTHER_VERSION } from "./ApiCall.ts"
 import { lines } from "./TextTable.ts"
-
-type Call = (call: ApiCall) => Effect.Effect<unknown, OperatorRefused>
 
 /** The output of a command: text for a person, and data for a program. */
 export interface Printed {
@@ -14,18 +13,15 @@ export interface Printed {
 
 /** Calls the operators' API, of the running server or in this process on the database. */
 export class AdminClient extends Context.Service<AdminClient, {
-  readonly call: Call
+  readonly call: (call: ApiCall) => Effect.Effect<unknown, OperatorRefused>
   /** The schemas of the responses that commands decode. */
   readonly answers: Answers
-  /**
-   * For several calls. All calls go to the server that is running now or, if there is none, run in this process until
-   * the scope ends.
-   */
-  readonly connect: Effect.Effect<Call, OperatorRefused, Scope.Scope>
   /** Calls the running server at this URL. If `server` is null, calls the server of this environment. */
   readonly ask: (call: ApiCall, server: string | null) => Effect.Effect<unknown, OperatorRefused>
   /** The effective settings of the running server or, if there is none, of this environment. */
   readonly config: Effect.Effect<ReadonlyArray<EffectiveSetting>, OperatorRefused>
+  /** Writes all data about an agent into a folder or a tar file. A repeated call resumes an interrupted export. */
+  readonly exportAgent: (handle: string, target: string) => Effect.Effect<Exported, OperatorRefused>
   /** Restores a backup below itself, reads its database, and removes it again. */
   readonly checkBackup: (file: string) => Effect.Effect<Printed, OperatorRefused>
   /** Restores a backup, a file or `s3://BUCKET/KEY`, into an empty folder, with which a server can then start. */

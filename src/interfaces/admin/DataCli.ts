@@ -1,10 +1,9 @@
-import { exportAgent } from "#domain/archives/AgentExport"
 import { Effect } from "effect"
 import { Argument, Command } from "effect/cli"
 import { resolve } from "node:path"
 import { AdminClient, ask, call, print } from "./AdminClient.ts"
 import { naming } from "./AgentsCli.ts"
-import { get, path, post } from "./ApiCall.ts"
+import { get, post } from "./ApiCall.ts"
 import { example, handle, json, server } from "./Flags.ts"
 
 const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
@@ -14,33 +13,29 @@ export const exportCommand = Command.make("export", {
   handle,
   target: Argument.String("target").pipe(Argument.withDescription("A new folder, or a file whose name ends with .tar")),
   json
-}, (given) =>
-  Effect.scoped(Effect.gen(function*() {
-    const run = yield* Effect.flatMap(AdminClient, (client) => client.connect)
-    const exported = yield* exportAgent(given.target, {
-      begin: naming(given.handle)(run(post("/exports", { handle: given.handle }))),
-      page: (agent, file, after) => run(post(path`/exports/${agent}/${file}`, { after })),
-      part: (agent, file, from) => run(post(path`/exports/${agent}/${file}/bytes`, { from }))
-    })
+}, ({ handle, json, target }) => {
+  const done = naming(handle)(Effect.flatMap(AdminClient, (client) => client.exportAgent(handle, target)))
+  return print(json, done, (exported) => {
     const damaged = exported.damaged === 0
       ? ""
       : `, ${exported.damaged.toLocaleString("en")} of them because the bytes are damaged`
     const missing = exported.missing === 0
       ? ""
       : ` The file store lacks ${amount(exported.missing, "further file", "further files")}${damaged}.`
-    yield* print(given.json, Effect.succeed(exported), () => ({
+    return {
       text: `${exported.place} contains all data about ${exported.handle}: ${amount(exported.rows, "row", "rows")}, ${
         amount(exported.files, "file", "files")
       } of ${amount(exported.bytes, "byte", "bytes")}.${missing}\nIt contains messages: protect it accordingly.`,
       data: exported
-    }))
-  }))).pipe(
-    Command.withDescription(
-      "Write all data about an agent, its messages and files included, into a folder or a tar file; run the command again to resume an interrupted export"
-    ),
-    Command.withShortDescription("Write all data about an agent into a folder or file"),
-    example("For ada, who asked for it", "ada ada.tar")
-  )
+    }
+  })
+}).pipe(
+  Command.withDescription(
+    "Write all data about an agent, its messages and files included, into a folder or a tar file; run the command again to resume an interrupted export"
+  ),
+  Command.withShortDescription("Write all data about an agent into a folder or file"),
+  example("For ada, who asked for it", "ada ada.tar")
+)
 
 /** The command that backs up a standalone server. */
 export const backup = Command.make(

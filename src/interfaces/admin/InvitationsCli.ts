@@ -61,19 +61,23 @@ const list = Command.make(
   example("The newest ten", "--limit 10")
 )
 
-const end = Command.make("end", {
-  id: Argument.String("id").pipe(Argument.withDescription("Id of the invitation, as shown by `invitations list`")),
-  json
-}, ({ id, json }) =>
-  print(json, call(({ InvitationRow }) => InvitationRow, post(path`/invitations/${id}/end`)), (ended) => ({
-    text: `${ended.id} admits nobody any more. ${
-      ended.used === 1 ? "The agent" : `The ${ended.used} agents`
-    } registered with it ${ended.used === 1 ? "stays" : "stay"}.`,
-    data: ended
-  }))).pipe(
-    Command.withDescription("End an invitation; agents that were registered with it stay"),
-    example("One that got into wrong hands", "ivt_0f1e2d3c4b5a6978")
-  )
+const end = Command.make(
+  "end",
+  {
+    id: Argument.String("id").pipe(Argument.withDescription("Id of the invitation, as shown by `invitations list`")),
+    json
+  },
+  ({ id, json }) =>
+    print(json, call(({ InvitationRow }) => InvitationRow, post(path`/invitations/${id}/end`)), (ended) => ({
+      text: `${ended.id} admits nobody any more. ${
+        ended.used === 1 ? "The agent" : `The ${ended.used} agents`
+      } registered with it ${ended.used === 1 ? "stays" : "stay"}.`,
+      data: ended
+    }))
+).pipe(
+  Command.withDescription("End an invitation; agents that were registered with it stay"),
+  example("One that got into wrong hands", "ivt_0f1e2d3c4b5a6978")
+)
 
 export const invitations = Command.make("invitations").pipe(
   Command.withDescription("Invite people to register, and list and end invitations"),
