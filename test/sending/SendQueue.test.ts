@@ -649,7 +649,7 @@ describe("what an agent that is not a member asks of a group", () => {
   it.effect("holds up no send of a member if it is a change", () =>
     Effect.gen(function*() {
       const reads: Array<Deferred.Deferred<void>> = []
-      const { actor, commits, send } = yield* group.make({
+      const { actor, commits, join, send } = yield* group.make({
         ...SURROUNDINGS,
         beforeLoad: Effect.suspend(() => reads.length === 0 ? Effect.void : Deferred.await(reads.at(-1)!))
       })
@@ -672,6 +672,18 @@ describe("what an agent that is not a member asks of a group", () => {
       assert.deepStrictEqual(keysOf(commits), ["m1"])
       yield* Deferred.succeed(reads[0]!, undefined)
       assert.deepStrictEqual((yield* Fiber.join(refused)).map(tagOf), Array(5).fill("GroupNotFound"))
+
+      // Nor does a member that may not delete the group.
+      join(stranger)
+      yield* start(send("s1", undefined, stranger))
+      yield* settled
+      reads.push(Deferred.makeUnsafe())
+      const forbidden = yield* start(Effect.exit(actor.delete(given)))
+      yield* start(send("m2"))
+      yield* settled
+      assert.deepStrictEqual(keysOf(commits), ["m1", "s1", "m2"])
+      yield* Deferred.succeed(reads[1]!, undefined)
+      assert.strictEqual(tagOf(yield* Fiber.join(forbidden)), "Forbidden")
     }))
 
   it.effect("holds up no send of a member if it is a send, which is refused on rows that are read for it", () =>

@@ -99,8 +99,8 @@ interface Acting {
   readonly member: Member
 }
 
-/** Finds the member that acts, or fails with the reason why the agent may not act. */
-type Check<E> = (state: GroupState | undefined) => Effect.Effect<Acting, E>
+/** Finds the member that acts, or what it does. Fails with the reason why the agent may not act. */
+type Check<A, E> = (state: GroupState | undefined) => Effect.Effect<A, E>
 
 /** When a change was committed, and which member became admin because the last admin left. */
 interface Committed {
@@ -267,14 +267,17 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   delete({ actorId, messageIds }: PayloadOf<typeof Entity.Delete>) {
-    const deleted = this.changeBy(this.member(actorId), messageIds, ({ member, state }) => {
-      const change = decideDelete(state, member)
-      return change === "Forbidden"
-        ? Effect.fail(
-          new Forbidden({ message: "Only the group's creator may delete the group while the creator is a member." })
-        )
-        : Effect.succeed({ change })
-    })
+    const member = this.member(actorId)
+    const deletes = (loaded: GroupState | undefined) =>
+      Effect.flatMap(member(loaded), ({ member, state }) => {
+        const change = decideDelete(state, member)
+        return change === "Forbidden"
+          ? Effect.fail(
+            new Forbidden({ message: "Only the group's creator may delete the group while the creator is a member." })
+          )
+          : Effect.succeed({ change })
+      })
+    const deleted = this.changeBy(deletes, messageIds, (step) => Effect.succeed(step))
     return Effect.map(deleted, ({ at }) => ({ at }))
   }
 
@@ -473,10 +476,10 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   /** A change that only some agents may make. */
-  private changeBy<E, F>(
-    check: Check<F>,
+  private changeBy<A, E, F>(
+    check: Check<A, F>,
     messageIds: ReadonlyArray<string>,
-    decide: (acting: Acting) => Effect.Effect<Step | undefined, E>
+    decide: (allowed: A) => Effect.Effect<Step | undefined, E>
   ): Effect.Effect<Committed, E | F | Unavailable> {
     return this.ifAllowed(
       check,
@@ -490,7 +493,7 @@ export class GroupActor extends SendQueue<GroupSends> {
    * of the members do not wait for this, because anybody who knows the group's id can cause it.
    */
   private ifAllowed<A, E, F>(
-    check: Check<F>,
+    check: Check<unknown, F>,
     earlier: Effect.Effect<A | undefined, Unavailable>,
     command: Effect.Effect<A, E>
   ): Effect.Effect<A, E | F | Unavailable> {
@@ -510,7 +513,7 @@ export class GroupActor extends SendQueue<GroupSends> {
     })
   }
 
-  private member(agentId: string): Check<GroupNotFound | GroupDeleted | Unavailable> {
+  private member(agentId: string): Check<Acting, GroupNotFound | GroupDeleted | Unavailable> {
     return (state) => {
       const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
       return state === undefined || member === undefined
@@ -519,7 +522,7 @@ export class GroupActor extends SendQueue<GroupSends> {
     }
   }
 
-  private admin(agentId: string): Check<GroupNotFound | GroupDeleted | Forbidden | Unavailable> {
+  private admin(agentId: string): Check<Acting, GroupNotFound | GroupDeleted | Forbidden | Unavailable> {
     const member = this.member(agentId)
     return (state) => Effect.filterOrFail(member(state), ({ member }) => member.role === "admin", adminsOnly)
   }

@@ -247,12 +247,24 @@ export class Groups extends Context.Service<
         return earlier?.groupId ?? (yield* new InviteNotFound())
       })
 
-      /** Acts on all groups, also after one that is too busy to answer, and fails in the end if there was one. */
-      const forAll = <A, E>(groups: ReadonlyArray<A>, act: (group: A) => Effect.Effect<unknown, E>) =>
+      /** Does the work in all groups, also after one that is too busy to answer. Fails in the end if there was one. */
+      const inAll = <E>(work: ReadonlyArray<Effect.Effect<unknown, E>>) =>
         Effect.flatMap(
-          Effect.partition(groups, act),
+          Effect.partition(work, (one) => one),
           ([, [failure]]) => failure === undefined ? Effect.void : Effect.fail(failure)
         )
+
+      const leave = (agentId: string) => (groupId: string) =>
+        Effect.flatMap(
+          messageIdsOf(groupId, "Leave"),
+          (messageIds) =>
+            Effect.catchTags(client.Leave(groupId, { actorId: agentId, messageIds }), {
+              GroupNotFound: () => Effect.void,
+              GroupDeleted: () => Effect.void
+            })
+        )
+      const withdraw = ({ groupId, id }: { readonly groupId: string; readonly id: string }) =>
+        client.Withdraw(groupId, { inviteId: id })
 
       const leaveAll = Effect.fnUntraced(function*(agentId: string) {
         for (let before = "";;) {
@@ -263,19 +275,7 @@ export class Groups extends Context.Service<
           // The last round changed nothing, so fail instead of repeating it for ever.
           if (left === before) return yield* new Unavailable()
           before = left
-          yield* forAll(
-            memberships,
-            (groupId) =>
-              Effect.flatMap(
-                messageIdsOf(groupId, "Leave"),
-                (messageIds) =>
-                  Effect.catchTags(client.Leave(groupId, { actorId: agentId, messageIds }), {
-                    GroupNotFound: () => Effect.void,
-                    GroupDeleted: () => Effect.void
-                  })
-              )
-          )
-          yield* forAll(invites, ({ groupId, id }) => client.Withdraw(groupId, { inviteId: id }))
+          yield* inAll([...memberships.map(leave(agentId)), ...invites.map(withdraw)])
         }
       })
 
@@ -401,14 +401,12 @@ export class Groups extends Context.Service<
         outside: (agentId, groupId) => Effect.flatMap(repo.load(groupId), (state) => queries.outside(state, agentId)),
         replaceAdmin: Effect.fn("Groups.replaceAdmin")(function*(agentId) {
           const memberships = yield* repo.memberships(agentId, 10_000)
-          yield* forAll(
-            memberships,
-            (groupId) =>
-              Effect.flatMap(
-                messageIdsOf(groupId, "Replace"),
-                (messageIds) => client.Replace(groupId, { agentId, messageIds })
-              )
-          )
+          yield* inAll(memberships.map((groupId) =>
+            Effect.flatMap(
+              messageIdsOf(groupId, "Replace"),
+              (messageIds) => client.Replace(groupId, { agentId, messageIds })
+            )
+          ))
         }),
         operate: Effect.fn("Groups.operate")(function*(groupId, operation, handle) {
           const targetId = handle === null ? null : yield* targetOf(handle)
