@@ -436,6 +436,25 @@ describe("a file on S3 that is checked twice at once", () => {
   }
 })
 
+it.live("an upload on S3 with wrong bytes is read once for all of its uses, and again after another upload", () => {
+  let reads = 0
+  const store = layerS3({ S3_INTERNAL_ENDPOINT: undefined }, async (method, path) => {
+    if (method === "GET" && path.startsWith("/parley/uploads/")) reads++
+  })
+  return Effect.gen(function*() {
+    const blobs = yield* Blobs
+    const upload = uploadOf(Buffer.from("right"))
+    const url = yield* blobs.uploadUrl(upload)
+    for (const [i, bytes] of ["wrong", "worse"].entries()) {
+      yield* put(url, Buffer.from(bytes))
+      for (let use = 0; use < 3; use++) assert.strictEqual(yield* blobs.verify(upload), "checksum")
+      assert.strictEqual(reads, i + 1)
+    }
+    yield* put(url, Buffer.from("right"))
+    assert.strictEqual(yield* blobs.verify(upload), "stored")
+  }).pipe(Effect.provide(store))
+})
+
 it.live("a missing bucket is reported at startup", () =>
   Effect.gen(function*() {
     const told = yield* Deferred.make<string>()

@@ -28,6 +28,9 @@ import {
 /** How many uploads may be read and checked at once. */
 const MAX_CONCURRENT_CHECKS = 4
 
+/** How many uploads with a wrong digest are remembered. */
+const MAX_WRONG = 1_000
+
 const isMissing = (error: unknown): boolean =>
   error instanceof NoSuchKey || (error instanceof S3ServiceException && error.$metadata.httpStatusCode === 404)
 
@@ -139,7 +142,25 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     const isStored = async (id: string): Promise<boolean> =>
       await missingIs(client.send(new HeadObjectCommand(fileOf(id))), undefined) !== undefined
 
+    /**
+     * The ETags of uploads whose digest is wrong. Such an upload may be used again and again, and each read of its bytes
+     * would take the place of another agent's check.
+     */
+    const wrong = new Map<string, string>()
+    const remember = (id: string, tag: string): void => {
+      wrong.delete(id)
+      wrong.set(id, tag)
+      if (wrong.size > MAX_WRONG) wrong.delete(wrong.keys().next().value ?? "")
+    }
+
+    const isKnownWrong = async (id: string): Promise<boolean> => {
+      const tag = wrong.get(id)
+      if (tag === undefined) return false
+      return (await missingIs(client.send(new HeadObjectCommand(uploadOf(id))), undefined))?.ETag === tag
+    }
+
     const store = async (upload: Upload): Promise<Verdict> => {
+      if (await isKnownWrong(upload.id)) return "checksum"
       const found = await missingIs(client.send(new GetObjectCommand(uploadOf(upload.id))), undefined)
       if (found === undefined) return "missing"
       // On Node.js the body is a Readable.
@@ -150,7 +171,10 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
       }
       const hash = createHash("sha256")
       for await (const chunk of body) hash.update(chunk as Buffer)
-      if (hash.digest("hex") !== upload.sha256) return "checksum"
+      if (hash.digest("hex") !== upload.sha256) {
+        if (found.ETag !== undefined) remember(upload.id, found.ETag)
+        return "checksum"
+      }
       const copied = await missingIs(
         client.send(
           new CopyObjectCommand({
