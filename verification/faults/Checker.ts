@@ -180,6 +180,8 @@ class Check {
   /** When each envelope was surely closed (`closed`), and when it may first have been closed (`maybeClosed`). */
   private readonly closed: Int32Array
   private readonly maybeClosed: Int32Array
+  /** Whether `closed` is the time by which a socket's frame must have been carried out, which no answer confirms. */
+  private readonly closedByFrame: Uint8Array
   private readonly seen: Int32Array
   /** For each envelope, the first acknowledgement of a later one. It must not close envelopes that were not shown. */
   private readonly covered: Int32Array
@@ -195,6 +197,7 @@ class Check {
     this.endedAt = new Int32Array(this.index.places).fill(NEVER)
     const envelopes = final.envelopes.inboxNo.length
     this.closed = new Int32Array(envelopes).fill(NEVER)
+    this.closedByFrame = new Uint8Array(envelopes)
     this.maybeClosed = new Int32Array(envelopes).fill(NEVER)
     this.covered = new Int32Array(envelopes).fill(NEVER)
     this.seen = new Int32Array(envelopes)
@@ -836,8 +839,11 @@ class Check {
 
   // 6: what closes an envelope.
 
-  private close(envelope: number, certain: Tick, possible: Tick): void {
-    if (certain < this.closed[envelope]!) this.closed[envelope] = certain
+  private close(envelope: number, certain: Tick, possible: Tick, byFrame = false): void {
+    if (certain < this.closed[envelope]!) {
+      this.closed[envelope] = certain
+      this.closedByFrame[envelope] = Number(byFrame)
+    }
     if (possible < this.maybeClosed[envelope]!) this.maybeClosed[envelope] = possible
   }
 
@@ -909,7 +915,7 @@ class Check {
       // frame again.
       const taken = sightings.taken.get(s)
       const done = taken + this.ackGrace
-      this.close(envelope, taken > 0 && stream.closed > done && this.calm(acked, done) ? done : NEVER, acked)
+      this.close(envelope, taken > 0 && stream.closed > done && this.calm(acked, done) ? done : NEVER, acked, true)
     }
   }
 
@@ -996,7 +1002,7 @@ class Check {
             at,
             `${what()}, opened at ${seconds(opened)}, was offered again; it was acknowledged by ${
               seconds(this.closed[envelope]!)
-            }`
+            }${this.closedByFrame[envelope] === 1 ? ", if the frame was carried out in time" : ""}`
           )
         }
         if (kind === "socket" && muting[agent]!) this.checkMuted(agent, place, conversation, row, at, what)
