@@ -168,6 +168,24 @@ describe("wire.md J, Agents", () => {
     )
   })
 
+  it("a display name loses blanks around it and characters that nobody sees, at the registration and at a change", async () => {
+    const agent = await newAgent(server, "named", { display_name: "\u200b A\u200bda\u00a0" })
+    assert.strictEqual((await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent).display_name, "Ada")
+    const path = `/v1/agents/${agent.handle}`
+    for (
+      const [given, shown] of [
+        ["Eve\ufeff", "Eve"],
+        [" A\u200bda ", "Ada"],
+        // The joiner changes how this family looks.
+        ["\u{1f468}\u200d\u{1f469} \u2060", "\u{1f468}\u200d\u{1f469}"]
+      ] as const
+    ) {
+      const changed = (await agent.http.patch(path, { display_name: given })).ok(200, Shapes.Agent)
+      assert.strictEqual(changed.display_name, shown)
+      assert.strictEqual((await agent.http.get(path)).ok(200, Shapes.Card).display_name, shown)
+    }
+  })
+
   it("38. a change of another's profile is 403 FORBIDDEN, whether the handle exists or not", async () => {
     const [one, two] = [await newAgent(server, "one"), await newAgent(server, "two")]
     for (const handle of [two.handle, "nobody-here"]) {

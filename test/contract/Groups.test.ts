@@ -121,6 +121,14 @@ describe("wire.md J, Groups", () => {
     assert.strictEqual((await create(alice, [], { name: "\u05d0\u200e1 \n" })).group.name, "\u05d0\u200e1")
   })
 
+  it("103. a group's name loses characters that nobody sees, when it is created and when it is changed", async () => {
+    const [alice] = await agents(1) as unknown as [TestAgent]
+    const { group } = await create(alice, [], { name: " The\u200b \u2060band\ufeff " })
+    assert.strictEqual(group.name, "The band")
+    ;(await alice.http.patch(`/v1/groups/${group.id}`, { name: "\u00adThe\u200d choir " })).ok(200, Shapes.Group)
+    assert.strictEqual((await groupOf(alice, group.id)).name, "The choir")
+  })
+
   it("104. an unknown handle is skipped; more invites than the budget holds are refused as a whole", async () => {
     const [alice, bob] = await three()
     const handles = Array.from({ length: 255 }, (_, i) => `nobody-${i}`)

@@ -174,6 +174,19 @@ describe("wire.md J, Skills and tags", () => {
     }
   })
 
+  it("214. tags that differ by characters that nobody sees or by blanks around them are one, and names of skills lose both", async () => {
+    const [agent, tag] = [await newAgent(server, "seen"), freshHandle("t")]
+    const hidden = `${tag.slice(0, 2)}\u200b${tag.slice(2)}`
+    const { skills } = (await change(agent, {
+      skills: [skill({ name: " Pro\u200bve\u2060 ", tags: [hidden, tag, ` ${tag}\ufeff`] })]
+    })).ok(200, Shapes.Agent)
+    assert.deepStrictEqual<unknown>(skills, [skill({ tags: [tag, tag, tag] })])
+    assert.deepStrictEqual<unknown>((await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent).skills, skills)
+    for (const asked of [tag, hidden]) assert.deepStrictEqual(await found({ tag: asked }), [agent.handle])
+    const { agents: [entry] } = (await agent.http.get(`/v1/directory?q=${agent.handle}`)).ok(200, Shapes.Directory)
+    assert.deepStrictEqual(entry?.tags, [tag])
+  })
+
   it("215. a changed tag is found at once and the old one not; a deleted agent is found by no tag", async () => {
     const [agent, second] = await Promise.all([newAgent(server, "mover"), newAgent(server, "second")])
     const [before, after] = [freshHandle("before"), freshHandle("after")]
