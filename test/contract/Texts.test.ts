@@ -1,5 +1,7 @@
+import { consoleDocument } from "#interfaces/console/ConsoleApi"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { randomBytes } from "node:crypto"
+import { readFileSync } from "node:fs"
 import { fetchAs } from "../a2a/A2a.ts"
 import { type Json, older, post, rpc } from "../mcp/Mcp.ts"
 import { get, Host, pkce, register, SignInPage } from "../signin/Flow.ts"
@@ -7,6 +9,7 @@ import type { Answer } from "../support/Http.ts"
 import { Operating } from "../support/Operating.ts"
 import { freshHandle, newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
+import { type JsonSchema, type OpenApiDocument, operationsOf } from "./Document.ts"
 import { freshMsgId, newPair, say } from "./Talk.ts"
 
 /** Texts that no entrance may store. JSON has the second one as an escape. */
@@ -18,6 +21,37 @@ const UNNAMED = ["a\u0007b", "a\nb", "a\u202eb", "a\u2066b", "\u0301", "\u3164"]
 type Refused = readonly [status: number, code: string | number]
 
 const invalid: Refused = [400, "VALIDATION_ERROR"]
+
+/** A request whose body holds a text of the caller in one field, and whether this field is a name. */
+type Field = readonly [method: "post" | "put" | "patch" | "delete", path: string, body: object, isName?: true]
+
+/** The texts in JSON bodies that the server only compares. All others are in `fields`. */
+const COMPARED: Readonly<Record<string, string>> = {
+  "POST /v1/messages/sync/ack .last_delivery_id": "with the cursors of the agent; any other text acknowledges nothing",
+  "POST /console/api/session .token": "by its hash, with the hashes of links",
+  "POST /console/api/agents/{handle}/erase .confirm": "with the handle"
+}
+
+/** The places of texts in the values of a schema, as `.skills[].tags[]`. Texts of a fixed set do not count. */
+const textsIn = (document: OpenApiDocument, schema: JsonSchema, at = ""): ReadonlyArray<string> => {
+  const { $ref, anyOf = [], enum: fixed, items, properties = {}, type } = schema
+  if ($ref !== undefined)
+    return textsIn(document, document.components.schemas[$ref.replace("#/components/schemas/", "")]!, at)
+  return [
+    ...type === "string" && fixed === undefined ? [at] : [],
+    ...anyOf.flatMap((one) => textsIn(document, one, at)),
+    ...items === undefined ? [] : textsIn(document, items, `${at}[]`),
+    ...Object.entries(properties).flatMap(([name, one]) => textsIn(document, one, `${at}.${name}`))
+  ]
+}
+
+/** The places of strings in a value that contain this text. */
+const placesOf = (text: string, value: unknown, at = ""): ReadonlyArray<string> => {
+  if (typeof value === "string") return value.includes(text) ? [at] : []
+  if (Array.isArray(value)) return value.flatMap((one) => placesOf(text, one, `${at}[]`))
+  if (typeof value !== "object" || value === null) return []
+  return Object.entries(value).flatMap(([name, one]) => placesOf(text, one, `${at}.${name}`))
+}
 
 describe("wire.md J, texts from outside", () => {
   let server: Server
@@ -38,9 +72,7 @@ describe("wire.md J, texts from outside", () => {
   const refusedBy = ({ body, status }: Answer): Refused => [status, (body as Json).code]
 
   /** Every field of a JSON body of `/v1` and of the operators' API that holds a text of the caller. */
-  const fields = (
-    text: string
-  ): ReadonlyArray<readonly [method: "post" | "put" | "patch", path: string, body: object, isName?: true]> => {
+  const fields = (text: string): ReadonlyArray<Field> => {
     const fresh = { email: `${freshHandle("t")}@example.com`, handle: freshHandle("text") }
     const message = { to: bob.handle, client_msg_id: freshMsgId(), content: { text: "a" } }
     const upload = { to: bob.handle, filename: "a.txt", content_type: "text/plain", size: 1, sha256: "0".repeat(64) }
@@ -52,9 +84,14 @@ describe("wire.md J, texts from outside", () => {
       ["post", "/v1/register", { ...fresh, handle: text }],
       ["post", "/v1/register", { ...fresh, display_name: text }, true],
       ["post", "/v1/register", { ...fresh, description: text }],
+      ["post", "/v1/register", { ...fresh, invite_code: text }],
       ["post", "/v1/register/verify", { pending_id: text, code: "123456" }],
+      ["post", "/v1/register/verify", { pending_id: "pnd_1", code: text }],
       ["post", "/v1/agents/recover", { email: text }],
       ["post", "/v1/agents/recover/verify", { pending_id: text, code: "123456" }],
+      ["post", "/v1/agents/recover/verify", { pending_id: "pnd_1", code: text }],
+      ["post", `${me}/rotate-key/verify`, { pending_id: text, code: "123456" }],
+      ["post", `${me}/rotate-key/verify`, { pending_id: "pnd_1", code: text }],
       ["patch", me, { display_name: text }, true],
       ["patch", me, { description: text }],
       ["patch", me, { skills: [{ ...skill, id: text }] }],
@@ -76,12 +113,14 @@ describe("wire.md J, texts from outside", () => {
       ["post", "/v1/messages", { ...message, content: { data: { [text]: 1 } } }],
       ["post", "/v1/messages", { ...message, content: { attachment_id: text } }],
       ["post", "/v1/messages", { ...message, metadata: { [text]: [text] } }],
+      ["post", "/v1/messages/msg_1/read", { outcome: "refused", reason: text }],
       ["post", "/v1/groups", { name: text }, true],
       ["post", "/v1/groups", { name: "a", description: text }],
       ["post", "/v1/groups", { name: "a", avatar_url: `https://example.com/${text}` }],
       ["post", "/v1/groups", { name: "a", member_handles: [text] }],
       ["patch", `/v1/groups/${group}`, { name: text }, true],
       ["patch", `/v1/groups/${group}`, { description: text }],
+      ["patch", `/v1/groups/${group}`, { avatar_url: `https://example.com/${text}` }],
       ["post", `/v1/groups/${group}/members`, { handle: text }],
       ["put", "/v1/presence", { status: "online", custom_message: text }],
       ["put", "/v1/presence", { status: "online", custom_status: text }],
@@ -90,6 +129,7 @@ describe("wire.md J, texts from outside", () => {
       ["post", "/v1/mutes", { target_kind: "conversation", target_id: text }],
       ["post", "/v1/mutes", { target_kind: "agent", target_handle: bob.handle, muted_until: text }],
       ["post", "/v1/uploads", { ...upload, to: text }],
+      ["post", "/v1/uploads", { ...upload, to: undefined, conversation_id: text }],
       ["post", "/v1/uploads", { ...upload, filename: text }],
       ["post", "/v1/uploads", { ...upload, content_type: text }],
       ["post", "/v1/uploads", { ...upload, sha256: text }],
@@ -97,20 +137,48 @@ describe("wire.md J, texts from outside", () => {
       ["post", "/v1/webhooks", { ...hook, events: [text] }],
       ["post", "/v1/webhooks", { ...hook, secret: text.padEnd(20, "x") }],
       ["put", "/v1/reply/active", { session_id: text }],
+      ["delete", "/v1/reply/active", { session_id: text }],
       ["post", "/v1/reply/claim", { message_id: text, holder: "h" }],
       ["post", "/v1/reply/claim", { message_id: "msg_1", holder: text }],
       ["post", "/v1/reply/claim-batch", { message_ids: [text], holder: "h" }],
-      ["post", "/console/api/connections/refuse", { kind: "client", value: text }],
-      ["post", "/console/api/connections/end", { reason: text }, true],
-      ["post", `/console/api/agents/${bob.handle}/restore`, { reason: text }, true],
+      ...["refuse", "allow"].flatMap((change) =>
+        [
+          ["post", `/console/api/connections/${change}`, { kind: "client", value: text }],
+          ["post", `/console/api/connections/${change}`, { kind: "client", value: "x", reason: text }, true]
+        ] as const
+      ),
+      ...[
+        "connections/end",
+        ...["disconnect", "connections/end", "suspend", "restore", "rekey"].map((change) =>
+          `agents/${bob.handle}/${change}`),
+        `groups/${group}/members/${bob.handle}/promote`,
+        `groups/${group}/members/${bob.handle}/remove`,
+        `groups/${group}/delete`,
+        "messages/msg_1/remove",
+        "files/att_1/quarantine",
+        "files/att_1/release"
+      ].map((path) => ["post", `/console/api/${path}`, { reason: text }, true] as const),
+      ["post", `/console/api/agents/${bob.handle}/erase`, { confirm: "nobody", reason: text }, true],
+      ["post", `/console/api/agents/${bob.handle}/email`, { email: `${text}@example.com` }],
+      ["post", `/console/api/agents/${bob.handle}/email`, { email: fresh.email, reason: text }, true],
+      ["post", `/console/api/agents/${bob.handle}/tell`, { text }],
+      ["post", "/console/api/announcements", { text }],
+      ["post", "/console/api/agents", { handles: [text] }],
+      ["post", "/console/api/agents", { handles: [fresh.handle], email: text }],
+      ["post", "/console/api/agents", { handles: [fresh.handle], display_name: text }],
+      ["post", "/console/api/invitations", { email: `${text}@example.com` }],
+      ["post", "/console/api/invitations", { note: text }, true],
+      ["post", "/console/api/reports/rpt_1/uphold", { note: text }, true],
+      ["post", "/console/api/reports/rpt_1/dismiss", { note: text }, true],
       ["post", "/console/api/webhooks/retry", { webhook: text }],
       ["post", "/console/api/webhooks/retry", { agent: text }],
       ["put", "/console/api/limits/LIMITS_SENDS_PER_SECOND", { value: 60, agent: text }],
+      ["put", "/console/api/limits/LIMITS_SENDS_PER_SECOND", { value: 60, until: text }],
       ["put", "/console/api/limits/LIMITS_SENDS_PER_SECOND", { value: 60, reason: text }, true]
     ]
   }
 
-  const ask = ([method, path, body]: ReturnType<typeof fields>[number]): Promise<Answer> =>
+  const ask = ([method, path, body]: Field): Promise<Answer> =>
     path.startsWith("/console/api")
       ? operator.ask(method.toUpperCase(), path.slice("/console/api".length), body)
       : alice.http.request(method.toUpperCase(), path, { json: body })
@@ -128,6 +196,34 @@ describe("wire.md J, texts from outside", () => {
       const answer = await alice.http.post("/v1/messages/sync/ack", { last_delivery_id: text })
       assert.deepStrictEqual([answer.status, (answer.body as Json).acked], [200, 0])
     }
+  })
+
+  it("219. no other text is in a JSON body of the API or of the operators' API, except for texts that are only compared", () => {
+    const documents = [readFileSync(new URL("./openapi.json", import.meta.url), "utf8"), consoleDocument()]
+      .map((text) => JSON.parse(text) as OpenApiDocument)
+    const taken = documents.flatMap((document) =>
+      operationsOf(document).flatMap(({ body, name }) =>
+        body === undefined ? [] : textsIn(document, body).map((at) => `${name} ${at}`)
+      )
+    )
+    const names = documents.flatMap(operationsOf).map(({ name }) => name)
+    const nameOf = (method: string, path: string): string | undefined => {
+      const asked = `${method.toUpperCase()} ${path}`
+      return names.find((name) => name === asked) ??
+        names.find((name) => new RegExp(`^${name.replaceAll(/\{\w+\}/g, "[^/]+")}$`).test(asked))
+    }
+    const tried = new Set(
+      fields("marked").flatMap(([method, path, body]) =>
+        placesOf("marked", body).map((at) => `${nameOf(method, path)} ${at}`)
+      )
+    )
+    assert.isAbove(taken.length, 85)
+    assert.deepStrictEqual(
+      taken.filter((text) => !tried.has(text) && !(text in COMPARED)),
+      [],
+      "texts that `fields` lacks"
+    )
+    assert.deepStrictEqual(Object.keys(COMPARED).filter((text) => !taken.includes(text) || tried.has(text)), [])
   })
 
   it("219. an address with NUL is refused, on every path; other bytes that are no text are read as U+FFFD or refused", async () => {
