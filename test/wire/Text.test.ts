@@ -10,6 +10,35 @@ import {
 } from "#infrastructure/wire/Text"
 import { assert, describe, it } from "@effect/vitest"
 import { Arbitrary, Schema } from "effect"
+import { globSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+
+const ROOT = join(import.meta.dirname, "../..")
+
+/**
+ * The files that make a time without `parseInstant`, and from what. JavaScript accepts many texts that are no ISO 8601,
+ * so no file may convert a text of a client in this way. The pages in browsers are not among them: they show times of
+ * the server.
+ */
+const CONVERTERS: Readonly<Record<string, string>> = {
+  "src/clients/connect/Connector.ts": "its clock",
+  "src/clients/connect/Prompt.ts": "created_at, as the server wrote it",
+  "src/clients/connect/RunLog.ts": "its clock",
+  "src/clients/connect/Status.ts": "a number of its journal",
+  "src/clients/connect/Steps.ts": "created_at, as the server wrote it",
+  "src/domain/archives/AgentExport.ts": "the clock, and ended_at of the manifest that it wrote",
+  "src/domain/archives/AgentPages.ts": "numbers in columns",
+  "src/domain/archives/Backup.ts": "the clock",
+  "src/domain/archives/BackupStore.ts": "the digits in the name of a backup",
+  "src/infrastructure/files/BlobsS3.ts": "the clock",
+  "src/infrastructure/files/Tar.ts": "the clock",
+  "src/infrastructure/platform/disk/DataDir.ts": "the clock",
+  "src/infrastructure/platform/Mailer.ts": "the clock",
+  "src/infrastructure/wire/Text.ts": "a text that has the form of parseInstant",
+  "src/interfaces/a2a/SendMessage.ts": "created_at of a message, as the server wrote it",
+  "src/interfaces/mcp/tools/Shown.ts": "created_at of a message, as the server wrote it",
+  "src/interfaces/operator/LimitChanges.ts": "the result of parseInstant"
+}
 
 const accepts = Schema.is
 
@@ -113,5 +142,14 @@ describe("times", () => {
     assert.strictEqual(iso(Date.UTC(2024, 11, 31, 23, 59, 59, 7)), "2024-12-31T23:59:59.007Z")
     assert.isNull(isoOrNull(null))
     assert.strictEqual(isoOrNull(1), "1970-01-01T00:00:00.001Z")
+  })
+})
+
+describe("a time that a client sends", () => {
+  it("is parsed by parseInstant alone", () => {
+    const converting = globSync("src/**/*.ts", { cwd: ROOT }).filter((file) =>
+      /\bDate\.parse\b|\bnew Date\((?!\))|\bDateTime\.|\bSchema\.Date/.test(readFileSync(join(ROOT, file), "utf8"))
+    )
+    assert.deepStrictEqual(converting.sort(), Object.keys(CONVERTERS).sort())
   })
 })
