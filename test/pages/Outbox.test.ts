@@ -9,25 +9,36 @@ import { message } from "./Messages.ts"
 describe("the outbox", () => {
   it("keeps a message that was not sent because its client_msg_id belongs to a message elsewhere, and sends it with another id", async () => {
     const ids: Array<string> = []
-    const api = new Api("ac_key")
-    api.sendOnce = async (body) => {
-      const { client_msg_id } = body as Pick<Outgoing, "client_msg_id">
-      ids.push(client_msg_id)
-      return { message: message(1, { client_msg_id }), isElsewhere: ids.length === 1, budget: null }
-    }
-    const stored: Array<Message> = []
-    const outbox: Outbox = new Outbox(api, new Timers(), (message, outgoing) => {
-      stored.push(message)
-      outbox.remove(outgoing.client_msg_id)
+    const { fetch } = globalThis
+    // Both answers are 200. Only the header says that the first message is in another conversation.
+    Object.assign(globalThis, {
+      fetch: async (_url: string, { body }: { readonly body: string }) => {
+        const { client_msg_id } = JSON.parse(body) as Pick<Outgoing, "client_msg_id">
+        ids.push(client_msg_id)
+        return Response.json(
+          message(1, { client_msg_id }),
+          ids.length === 1 ? { headers: { "X-Client-Msg-Id-Conflict": "conversation" } } : {}
+        )
+      }
     })
-    outbox.send({ to: "bob", content: { text: "hello" } }, "hello", null)
-    const failed = await eventually("the refusal", () => outbox.messages.peek().find(({ state }) => state === "failed"))
-    assert.match(failed.why ?? "", /^Not sent, .* in another conversation\.$/)
-    assert.deepStrictEqual(stored, [])
-    outbox.again(failed.client_msg_id)
-    await eventually("the message", () => stored[0])
-    assert.deepStrictEqual(outbox.messages.peek(), [])
-    assert.strictEqual(new Set(ids).size, 2)
+    try {
+      const stored: Array<Message> = []
+      const outbox: Outbox = new Outbox(new Api("ac_key"), new Timers(), (message, outgoing) => {
+        stored.push(message)
+        outbox.remove(outgoing.client_msg_id)
+      })
+      outbox.send({ to: "bob", content: { text: "hello" } }, "hello", null)
+      const isFailed = ({ state }: Outgoing) => state === "failed"
+      const failed = await eventually("the refusal", () => outbox.messages.peek().find(isFailed))
+      assert.match(failed.why ?? "", /^Not sent, .* in another conversation\.$/)
+      assert.deepStrictEqual(stored, [])
+      outbox.again(failed.client_msg_id)
+      await eventually("the message", () => stored[0])
+      assert.deepStrictEqual(outbox.messages.peek(), [])
+      assert.strictEqual(new Set(ids).size, 2)
+    } finally {
+      Object.assign(globalThis, { fetch })
+    }
   })
 
   it("knows what is left of a budget, of one conversation or of the agent, until there is more", async () => {
