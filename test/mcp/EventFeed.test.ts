@@ -1,14 +1,23 @@
 import { Agents } from "#domain/agents/Agents"
+import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDeliveryIds } from "#domain/deliveries/Delivery"
 import { ActiveMutes } from "#domain/push/ActiveMutes"
 import { Replies } from "#domain/replies/Replies"
+import { LargeReads } from "#infrastructure/concurrency/LargeReads"
+import { Config } from "#infrastructure/platform/Config"
+import { Callbacks } from "#interfaces/mcp/events/Callbacks"
 import type { Position } from "#interfaces/mcp/events/EventCursor"
 import { EventFeed, type Look } from "#interfaces/mcp/events/EventFeed"
+import { makeEventMethods } from "#interfaces/mcp/events/EventMethods"
+import { EventSubscriptions } from "#interfaces/mcp/events/EventSubscriptions"
 import { type EventType, eventTypeOf } from "#interfaces/mcp/events/EventTypes"
+import { Waiters } from "#interfaces/realtime/Waiters"
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Fiber, Layer } from "effect"
+import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
+import { breath } from "../support/Eventually.ts"
 
 const owner = { id: "agt_owner", handle: "owner" }
 const SENDERS = ["agt_a", "agt_b", "agt_c"]
@@ -230,6 +239,55 @@ it.effect("a poll goes through 1,000 messages, and reads texts by 4 statements; 
       assert.deepStrictEqual(told, [31, 1_500])
     }),
     world.layer
+  )
+})
+
+it.effect("a poll waits for a slot of its agent, and is refused if no slot becomes free; polls of other agents go on", () => {
+  const world = new World()
+  world.receive("agt_a")
+  const services = Layer.mergeAll(
+    world.layer,
+    LargeReads.layer.pipe(Layer.provideMerge(Config.layerTest())),
+    Layer.mock(Callbacks)({ isSecure: () => false }),
+    Layer.mock(Conversations)({}),
+    Layer.mock(EventSubscriptions)({}),
+    Layer.mock(Waiters)({
+      begin: () => assert.fail("no wait begins"),
+      cancel: () => {},
+      isLeaving: () => false,
+      size: () => 0,
+      turnAway: () => {},
+      welcomeAgain: () => {}
+    })
+  )
+  return Effect.provide(
+    Effect.gen(function*() {
+      const { HTTP_LARGE_READS: slots } = yield* Config
+      const reads = yield* LargeReads
+      const { poll } = yield* makeEventMethods
+      const pollOf = (id: string) =>
+        poll({
+          agent: { id, handle: id.slice(4), displayName: null, status: "active" },
+          principal: { agentId: id, check: Effect.never }
+        }, { name: "message.received", arguments: { include_waiting: true } })
+      const all = Effect.forEach(
+        Array.from({ length: slots }),
+        () => reads.during(owner.id, { usual: 1, max: 1, bytes: 1 }, Effect.never),
+        { concurrency: "unbounded" }
+      )
+      const taken = yield* Effect.forkChild(all)
+      yield* Effect.yieldNow
+      const time = yield* Effect.forkChild(
+        Effect.forever(Effect.andThen(TestClock.adjust(1_000), Effect.promise(breath)))
+      )
+      const { code, data } = yield* Effect.flip(pollOf(owner.id))
+      assert.deepStrictEqual([code, data], [-32_013, { limit: "large answers under way", max: slots }])
+      assert.lengthOf((yield* pollOf("agt_other")).events, 1)
+      yield* Fiber.interrupt(time)
+      yield* Fiber.interrupt(taken)
+      assert.lengthOf((yield* pollOf(owner.id)).events, 1)
+    }),
+    services
   )
 })
 
