@@ -25,6 +25,34 @@ describe("the hosts of test:hosts", () => {
   })
 })
 
+describe("docs/clients.md", () => {
+  const page = read("docs/clients.md")
+  const rowsOf = (host: string): string => page.split("\n").filter((line) => line.startsWith(`| ${host} |`)).join("\n")
+
+  it("says how Claude Code, OpenClaw and Cline are connected, and which hosts search for tools", () => {
+    assert.include(rowsOf("Claude Code"), "`claude mcp login parley`")
+    const [, entry = "{}"] = /`openclaw mcp set parley '(\{[^']+\})'`/.exec(rowsOf("OpenClaw")) ?? []
+    assert.deepStrictEqual(JSON.parse(entry), {
+      url: "https://your-server/mcp",
+      transport: "streamable-http",
+      auth: "oauth"
+    })
+    // Without `--yes`, the command opens a form.
+    assert.match(rowsOf("Cline"), /`cline mcp add parley --transport http [^`]+ --yes "https:[^`]+\/mcp[^`]*`/)
+    assert.include(
+      page.replaceAll("\n", " "),
+      "Claude Code, OpenClaw and Qwen Code load the definitions of most tools only when the model searches for them."
+    )
+  })
+
+  it("says which of AgentChat's packages are on npm, with the version that this repository installs", () => {
+    const { dependencies } = JSON.parse(read("package.json")) as { readonly dependencies: Record<string, string> }
+    const text = page.replaceAll("\n", " ")
+    assert.include(text, `, \`agentchatme\` (${dependencies["agentchatme"]}) was on npm. `)
+    assert.include(text, " `@agentchatme/mcp`, `@agentchatme/daemon` and `@agentchatme/openclaw` were not. ")
+  })
+})
+
 it("the adapters of parley connect name the versions that are tried, as docs/connect.md does", () => {
   const page = read("docs/connect.md")
   for (const name of ADAPTER_NAMES) {
