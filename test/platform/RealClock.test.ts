@@ -29,6 +29,7 @@ const EXCEPTIONS: ReadonlyArray<readonly [file: string, kind: Kind, why: string]
   ["test/contract/Generated.test.ts", "timeout", "longer than the default, for as many runs as are asked for"],
   ["test/database/Sql.test.ts", "statement", "whether the statement is over changes nothing"],
   ["test/pages/App.test.ts", "clock", "is printed only"],
+  ["test/pages/Markdown.test.ts", "clock", "asserts in `npm run test:pace` alone"],
   ["test/search/ManyMessages.test.ts", "clock", "a slow machine has longer turns, and only short ones fail"],
   ["test/support/Eventually.ts", "now", "its bound is generous"],
   ["test/support/Eventually.ts", "sleep", "the rests that say what they are for"],
@@ -74,7 +75,7 @@ const numberOf = (node: unknown): number | undefined => {
   return typeof value === "number" ? value : undefined
 }
 
-const MEASURES = new Set(["performance.now", "process.hrtime", "process.hrtime.bigint"])
+const MEASURES = new Set(["performance.now", "process.cpuUsage", "process.hrtime", "process.hrtime.bigint"])
 const COMPARES = new Set(["-", "<", ">", "<=", ">="])
 const IS_TEST = /^(?:it|test)(?:\.|$)/
 const IS_ASSERTION = /^(?:assert|expect)(?:\.|$)/
@@ -84,7 +85,7 @@ const LONG_REST_SECONDS = 20
 
 /** Files without any of these words have no findings, and need not be parsed. */
 const WORDS =
-  /performance|hrtime|Date\.now|setTimeout|setInterval|Effect\.sleep|pg_sleep|retry: \d|timeout: |, [\d_]+\)/
+  /performance|cpuUsage|hrtime|Date\.now|getTime|AbortSignal\.timeout|setTimeout|setInterval|Effect\.sleep|pg_sleep|retry: \d|timeout: |, [\d_]+\)/
 
 /** The findings in a file, in the order of their lines. */
 const findingsIn = (text: string): ReadonlyArray<Finding> => {
@@ -105,6 +106,8 @@ const findingsIn = (text: string): ReadonlyArray<Finding> => {
       const name = nameOf(node["callee"])
       if (MEASURES.has(name)) add("clock")
       if (name === "Date.now" && isCompared(above)) add("now")
+      const date = dateOf(node["callee"])
+      if (date !== undefined && isCompared(above) && (isPresent(date) || isAssertedDifference(above))) add("now")
       // The delay is the first argument of that of node:timers/promises, and the second one of the other.
       if (rests.has(name) && args.some((arg) => !isFunction(arg)) && !args.some((arg) => numberOf(arg) === 0))
         add("sleep")
@@ -112,6 +115,7 @@ const findingsIn = (text: string): ReadonlyArray<Finding> => {
         add("sleep")
       if (["eventually", "within"].includes(name) && (numberOf(args[2]) ?? LONGEST_WAIT_MS) < LONGEST_WAIT_MS)
         add("bound")
+      if (name === "AbortSignal.timeout" && (numberOf(args[0]) ?? 0) < LONGEST_WAIT_MS) add("bound")
       if (IS_TEST.test(name) && numberOf(args[2]) !== undefined) add("timeout")
     }
     if (node.type === "Property" && nameOf(node["key"]) === "retry" && numberOf(node["value"]) !== undefined)
@@ -137,6 +141,26 @@ const isFunction = (value: unknown): boolean =>
   (value.type.endsWith("FunctionExpression") ||
     (value.type === "Identifier" && /^(?:resolve|done|go|run|r)$/.test(nameOf(value))))
 
+const isComparison = (node: Node): boolean =>
+  node.type === "BinaryExpression" && COMPARES.has(String(node["operator"]))
+
+/** Whether an assertion compares or subtracts what is below these nodes. */
+const isAssertedDifference = (above: ReadonlyArray<Node>): boolean =>
+  above.some(isComparison) &&
+  above.some((one) => one.type === "CallExpression" && IS_ASSERTION.test(nameOf(one["callee"])))
+
+/** The date of which a call of `getTime` returns the time. */
+const dateOf = (callee: unknown): Node | undefined =>
+  isNode(callee) && callee.type === "MemberExpression" && nameOf(callee["property"]) === "getTime" &&
+    isNode(callee["object"])
+    ? callee["object"]
+    : undefined
+
+/** Whether an expression is `new Date()`. */
+const isPresent = (node: Node): boolean =>
+  node.type === "NewExpression" && nameOf(node["callee"]) === "Date" &&
+  Array.isArray(node["arguments"]) && node["arguments"].length === 0
+
 const isTestOrSuite = (name: string): boolean => IS_TEST.test(name) || /^(?:describe|layer)(?:\.|$)/.test(name)
 
 /** Whether a property is in an object that is itself an argument of a test or of a suite. */
@@ -155,7 +179,7 @@ const isCompared = (above: ReadonlyArray<Node>): boolean => {
   for (const node of above.toReversed()) {
     if (node.type === "NewExpression" || node.type.endsWith("FunctionExpression") || node.type === "TemplateLiteral")
       return false
-    if (node.type === "BinaryExpression" && COMPARES.has(String(node["operator"]))) return true
+    if (isComparison(node)) return true
     if (node.type === "BinaryExpression" && node["operator"] === "%") return false
     if (node.type === "VariableDeclarator" || node.type === "AssignmentExpression") return true
     if (node.type === "CallExpression") {
@@ -207,10 +231,13 @@ describe("the real clock", () => {
       ["clock", "const began = performance.now()"],
       ["clock", "assert.isBelow(performance.now() - began, 100)"],
       ["clock", "const began = process.hrtime.bigint()"],
+      ["clock", "assert.isBelow(process.cpuUsage(before).user, 2_000_000)"],
       ["now", "const began = Date.now()"],
       ["now", "assert.isBelow(Math.abs(Date.parse(created_at) - Date.now()), 60_000)"],
       ["now", "assert.isAbove(Date.parse(expires_at), Date.now() + 800_000)"],
       ["now", "while (Date.now() < deadline) more()"],
+      ["now", "const began = new Date().getTime()"],
+      ["now", "assert.isBelow(ended.getTime() - began, 100)"],
       ["sleep", `import { setTimeout as pause } from "node:timers/promises"\nawait pause(50)`],
       ["sleep", `import { setTimeout } from "node:timers/promises"\nawait setTimeout(waitMs)`],
       ["sleep", "await new Promise((resolve) => setTimeout(resolve, 500))"],
@@ -223,6 +250,7 @@ describe("the real clock", () => {
       ["retry", `it.live("a", () => b, { retry: 2 })`],
       ["bound", `await eventually("it", () => true, 5_000)`],
       ["bound", `await within("it", promise, 1_000)`],
+      ["bound", "await fetch(url, { signal: AbortSignal.timeout(2_000) })"],
       ["timeout", `it("a", () => {}, 60_000)`],
       ["timeout", `describe("a", { timeout: 60_000 }, () => {})`],
       ["timeout", `layer(modules, { timeout: "60 seconds" })((it) => {})`]
@@ -238,6 +266,9 @@ describe("the real clock", () => {
       `await chanceFor("a second post", 300)`,
       `const until = new Date(Date.now() + 3_600_000).toISOString()`,
       "const tag = `tag ${Date.now()}`",
+      "const at = new Date(2026, 10, 29).getTime()",
+      "assert.strictEqual(at.getTime(), 0)",
+      "await fetch(url, { signal: AbortSignal.timeout(60_000) })",
       "const seed = Number(process.env['SEED'] ?? Date.now() % 1_000_000_000)",
       "await new Promise((resolve) => setTimeout(resolve, 0))",
       "setTimeout(() => resume())",
