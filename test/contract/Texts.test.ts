@@ -141,6 +141,7 @@ describe("wire.md J, texts from outside", () => {
       ["post", "/v1/reply/claim", { message_id: text, holder: "h" }],
       ["post", "/v1/reply/claim", { message_id: "msg_1", holder: text }],
       ["post", "/v1/reply/claim-batch", { message_ids: [text], holder: "h" }],
+      ["post", "/v1/reply/claim-batch", { message_ids: ["msg_1"], holder: text }],
       ...["refuse", "allow"].flatMap((change) =>
         [
           ["post", `/console/api/connections/${change}`, { kind: "client", value: text }],
@@ -150,7 +151,8 @@ describe("wire.md J, texts from outside", () => {
       ...[
         "connections/end",
         ...["disconnect", "connections/end", "suspend", "restore", "rekey"].map((change) =>
-          `agents/${bob.handle}/${change}`),
+          `agents/${bob.handle}/${change}`
+        ),
         `groups/${group}/members/${bob.handle}/promote`,
         `groups/${group}/members/${bob.handle}/remove`,
         `groups/${group}/delete`,

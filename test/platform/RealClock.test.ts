@@ -141,8 +141,7 @@ const isFunction = (value: unknown): boolean =>
   (value.type.endsWith("FunctionExpression") ||
     (value.type === "Identifier" && /^(?:resolve|done|go|run|r)$/.test(nameOf(value))))
 
-const isComparison = (node: Node): boolean =>
-  node.type === "BinaryExpression" && COMPARES.has(String(node["operator"]))
+const isComparison = (node: Node): boolean => node.type === "BinaryExpression" && COMPARES.has(String(node["operator"]))
 
 /** Whether an assertion compares or subtracts what is below these nodes. */
 const isAssertedDifference = (above: ReadonlyArray<Node>): boolean =>
