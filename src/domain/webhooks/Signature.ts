@@ -8,6 +8,9 @@ const POSTED = { "content-type": "application/json", "user-agent": "Parley-Webho
 /** The prefix of a secret of Standard Webhooks. The base64 text after it encodes the key. */
 const STANDARD = "whsec_"
 
+/** The look-behind keeps the time linear: without it, each `=` of a row that is not at the end is tried anew. */
+const withoutPadding = (base64: string): string => base64.replace(/(?<!=)=+$/, "")
+
 /**
  * Returns the key of a secret with the prefix of Standard Webhooks. Returns undefined if the prefix is missing or no
  * base64 follows it.
@@ -16,7 +19,7 @@ const decodedKey = (secret: string): Buffer | undefined => {
   const encoded = secret.slice(STANDARD.length)
   const key = Buffer.from(encoded, "base64")
   const isWhole = secret.startsWith(STANDARD) &&
-    key.toString("base64").replace(/=+$/, "") === encoded.replace(/=+$/, "")
+    withoutPadding(key.toString("base64")) === withoutPadding(encoded)
   return isWhole && key.length > 0 ? key : undefined
 }
 
