@@ -190,6 +190,8 @@ const group = {
       useAttachment: (_sender, _group, _id, asks) => useAttachment(asks),
       displayNames: () => Effect.succeed(new Map()),
       earlier: () => Effect.succeed(undefined),
+      inviteById: (id) => Effect.succeed({ id, groupId: "grp_1", inviterId: a.id, inviteeId: b.id, createdAt: 0 }),
+      maxMembers: 1,
       publish: (stored) => {
         if (stored.message.type !== "system") published.push(stored)
       },
@@ -684,6 +686,24 @@ describe("what an agent that is not a member asks of a group", () => {
       assert.deepStrictEqual(keysOf(commits), ["m1", "s1", "m2"])
       yield* Deferred.succeed(reads[1]!, undefined)
       assert.strictEqual(tagOf(yield* Fiber.join(forbidden)), "Forbidden")
+    }))
+
+  it.effect("holds up no send of a member if it accepts an invite to a group that is full", () =>
+    Effect.gen(function*() {
+      const reads: Array<Deferred.Deferred<void>> = []
+      const { actor, commits, send } = yield* group.make({
+        ...SURROUNDINGS,
+        beforeLoad: Effect.suspend(() => reads.length === 0 ? Effect.void : Deferred.await(reads.at(-1)!))
+      })
+      reads.push(Deferred.makeUnsafe())
+      const accepted = yield* start(
+        Effect.exit(actor.accept({ actorId: b.id, handle: b.handle, inviteId: "gri_1", messageIds: [] }))
+      )
+      yield* start(send("m1"))
+      yield* settled
+      assert.deepStrictEqual(keysOf(commits), ["m1"])
+      yield* Deferred.succeed(reads[0]!, undefined)
+      assert.strictEqual(tagOf(yield* Fiber.join(accepted)), "GroupFull")
     }))
 
   it.effect("holds up no send of a member if it is a send, which is refused on rows that are read for it", () =>

@@ -326,7 +326,7 @@ export class GroupActor extends SendQueue<GroupSends> {
   }
 
   accept({ actorId, handle, inviteId, messageIds }: PayloadOf<typeof Entity.Accept>) {
-    return Effect.asVoid(this.change(messageIds, (loaded) =>
+    const joins = (loaded: GroupState | undefined) =>
       Effect.gen({ self: this }, function*() {
         const invite = yield* this.services.inviteById(inviteId)
         if (
@@ -337,7 +337,8 @@ export class GroupActor extends SendQueue<GroupSends> {
         const change = decideJoin(loaded, joiner, inviteId, this.services.maxMembers)
         if (change === "Full") return yield* new GroupFull()
         return { change, joiner }
-      })))
+      })
+    return Effect.asVoid(this.changeBy(joins, messageIds, (step) => Effect.succeed(step)))
   }
 
   reject({ actorId, inviteId, messageIds }: PayloadOf<typeof Entity.Reject>) {
