@@ -14,7 +14,7 @@ import { createServer, type IncomingMessage, request as httpRequest, type Server
 import type { AddressInfo } from "node:net"
 import { constants, tmpdir } from "node:os"
 import { join } from "node:path"
-import { Readable } from "node:stream"
+import { PassThrough, Readable } from "node:stream"
 import { pipeline } from "node:stream/promises"
 import S3rver from "s3rver"
 import { eventually } from "../support/Eventually.ts"
@@ -83,8 +83,8 @@ const onDisk = Layer.unwrap(Effect.gen(function*() {
   return Layer.provideMerge(answering, layerOf({ DATA_DIR, PUBLIC_URL: `http://127.0.0.1:${port}` }))
 }))
 
-/** Runs when a request has been carried out, before it is answered. */
-type BeforeAnswer = (method: string, path: string) => Promise<unknown>
+/** Runs when a request has been carried out, before it is answered. It may replace the answer. */
+type BeforeAnswer = (method: string, path: string, answer: { body: unknown; length: number }) => Promise<unknown>
 
 const layerS3 = (settings: Partial<Settings>, beforeAnswer?: BeforeAnswer) =>
   Layer.unwrap(Effect.gen(function*() {
@@ -97,11 +97,11 @@ const layerS3 = (settings: Partial<Settings>, beforeAnswer?: BeforeAnswer) =>
       configureBuckets: [{ name: "parley" }]
     })
     if (beforeAnswer !== undefined) {
-      store.middleware.unshift(async ({ method, path }, next) => {
+      store.middleware.unshift(async ({ method, path, response }, next) => {
         try {
           await next()
         } finally {
-          await beforeAnswer(method, path)
+          await beforeAnswer(method, path, response)
         }
       })
     }
@@ -452,6 +452,31 @@ it.live("an upload on S3 with wrong bytes is read once for all of its uses, and 
     }
     yield* put(url, Buffer.from("right"))
     assert.strictEqual(yield* blobs.verify(upload), "stored")
+  }).pipe(Effect.provide(store))
+})
+
+it.live("a check on S3 that is interrupted ends its read of the upload, and gives up its place", () => {
+  const bodies: Array<PassThrough> = []
+  const store = layerS3({ S3_INTERNAL_ENDPOINT: undefined }, async (method, path, answer) => {
+    if (method !== "GET" || !path.startsWith("/parley/uploads/")) return
+    // Half of the bytes, and no end.
+    const body = new PassThrough()
+    body.write("by")
+    answer.body = body
+    answer.length = 5
+    bodies.push(body)
+  })
+  return Effect.gen(function*() {
+    const blobs = yield* Blobs
+    const upload = uploadOf(Buffer.from("bytes"))
+    yield* put(yield* blobs.uploadUrl(upload), Buffer.from("bytes"))
+    // More than may read at once.
+    for (let i = 0; i < 6; i++) {
+      const checking = yield* Effect.forkChild(blobs.verify(upload))
+      const body = yield* Effect.promise(() => eventually(`read ${i}`, () => bodies[i]))
+      yield* Fiber.interrupt(checking)
+      yield* Effect.promise(() => eventually(`the end of read ${i}`, () => body.destroyed || undefined))
+    }
   }).pipe(Effect.provide(store))
 })
 

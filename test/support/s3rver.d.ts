@@ -18,6 +18,7 @@ declare module "s3rver" {
           readonly method: string
           readonly path: string
           readonly headers: Readonly<Record<string, string | undefined>>
+          readonly response: { body: unknown; length: number }
         },
         next: () => Promise<unknown>
       ) => Promise<unknown>

@@ -138,21 +138,23 @@ export class Blobs extends Context.Service<Blobs, {
 }>()("parley/files/Blobs") {}
 
 /**
- * Makes a function that runs an operation of the store at `place`. A failure is logged and becomes `StorageUnavailable`
+ * Makes a function that runs an operation of the store at `place`. The signal that the operation gets is aborted when
+ * the caller is interrupted. A failure is logged and becomes `StorageUnavailable`
  * (503). If the disk is full, the log line names the place.
  */
-export const attemptAt = (place: string) => <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnavailable> =>
-  Effect.catch(
-    Effect.tryPromise({ try: run, catch: (error) => error }),
-    (error) =>
-      isNoSpace(error)
-        ? Effect.flatMap(FullDisk, (disks) =>
-          Effect.andThen(
-            disks.report("files", `no space left on ${place}`),
-            Effect.fail(new StorageUnavailable({ message: "The file store has no space left: try again later." }))
-          ))
-        : Effect.andThen(Effect.logError("The file store failed", error), Effect.fail(new StorageUnavailable()))
-  )
+export const attemptAt =
+  (place: string) => <A>(run: (signal: AbortSignal) => Promise<A>): Effect.Effect<A, StorageUnavailable> =>
+    Effect.catch(
+      Effect.tryPromise({ try: run, catch: (error) => error }),
+      (error) =>
+        isNoSpace(error)
+          ? Effect.flatMap(FullDisk, (disks) =>
+            Effect.andThen(
+              disks.report("files", `no space left on ${place}`),
+              Effect.fail(new StorageUnavailable({ message: "The file store has no space left: try again later." }))
+            ))
+          : Effect.andThen(Effect.logError("The file store failed", error), Effect.fail(new StorageUnavailable()))
+    )
 
 /** Runs an operation of a store that is not a folder. */
 export const attempt = attemptAt("the file store")

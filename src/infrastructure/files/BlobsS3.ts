@@ -13,7 +13,7 @@ import {
 import { getSignedUrl } from "@aws-sdk/s3-request-presigner"
 import { Clock, Effect, Layer, Redacted, Semaphore } from "effect"
 import { createHash } from "node:crypto"
-import { Readable } from "node:stream"
+import { addAbortSignal, Readable } from "node:stream"
 import {
   attempt,
   type BlobPart,
@@ -159,9 +159,10 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
       return (await missingIs(client.send(new HeadObjectCommand(uploadOf(id))), undefined))?.ETag === tag
     }
 
-    const store = async (upload: Upload): Promise<Verdict> => {
+    const store = async (upload: Upload, signal: AbortSignal): Promise<Verdict> => {
       if (await isKnownWrong(upload.id)) return "checksum"
-      const found = await missingIs(client.send(new GetObjectCommand(uploadOf(upload.id))), undefined)
+      const get = client.send(new GetObjectCommand(uploadOf(upload.id)), { abortSignal: signal })
+      const found = await missingIs(get, undefined)
       if (found === undefined) return "missing"
       // On Node.js the body is a Readable.
       const body = found.Body as Readable
@@ -170,7 +171,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
         return "size"
       }
       const hash = createHash("sha256")
-      for await (const chunk of body) hash.update(chunk as Buffer)
+      for await (const chunk of addAbortSignal(signal, body)) hash.update(chunk as Buffer)
       if (hash.digest("hex") !== upload.sha256) {
         if (found.ETag !== undefined) remember(upload.id, found.ETag)
         return "checksum"
@@ -190,9 +191,9 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
       return "stored"
     }
 
-    const check = async (upload: Upload): Promise<Verdict> => {
+    const check = async (upload: Upload, signal: AbortSignal): Promise<Verdict> => {
       if (await isStored(upload.id)) return "stored"
-      const verdict = await store(upload)
+      const verdict = await store(upload, signal)
       // Another check may have stored the file in the meantime and removed the upload.
       return verdict !== "stored" && await isStored(upload.id) ? "stored" : verdict
     }
@@ -210,7 +211,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
               })
             )
         ),
-      verify: (upload) => checks.withPermits(1)(attempt(() => check(upload))),
+      verify: (upload) => checks.withPermits(1)(attempt((signal) => check(upload, signal))),
       downloadUrl: (id, { contentType, filename }) =>
         Effect.flatMap(Clock.currentTimeMillis, (at) =>
           attempt(() =>
