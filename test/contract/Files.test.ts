@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AgentChatError } from "agentchatme"
-import { createHash } from "node:crypto"
+import { createHash, randomBytes } from "node:crypto"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -36,6 +36,38 @@ const announce = (bytes: Uint8Array, fields: object = {}) => ({
 const bare = async (method: string, url: string, body?: Uint8Array<ArrayBuffer>): Promise<Answer> => {
   const response = await patient(url, { method, ...(body === undefined ? {} : { body }), redirect: "manual" })
   return new Answer(`${method} signed URL`, response.status, response.headers, await response.text())
+}
+
+/** Sends a file of many chunks, breaks its download off in the middle, and fetches the rest with a Range. */
+const assertResumes = async (server: Server): Promise<void> => {
+  const { alice, bob } = await newPair(server)
+  const bytes = new Uint8Array(randomBytes(1_048_583))
+  const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle })))
+    .ok(201, Shapes.Upload)
+  assert.strictEqual((await fetch(upload_url, { method: "PUT", body: bytes })).status, 200)
+  await say(alice, bob, { type: "file", content: { attachment_id } })
+  const url = await bob.client.getAttachmentDownloadUrl(attachment_id)
+
+  const broken = await fetch(url)
+  const reader = broken.body!.getReader()
+  const received: Array<Uint8Array> = []
+  let size = 0
+  while (size < bytes.length / 2) {
+    const { value = assert.fail(`the download ended after ${size} bytes`) } = await reader.read()
+    received.push(value)
+    size += value.length
+  }
+  await reader.cancel()
+  assert.isBelow(size, bytes.length)
+
+  const rest = await fetch(url, { headers: { range: `bytes=${size}-`, "if-range": broken.headers.get("etag") ?? "" } })
+  assert.deepStrictEqual([rest.status, rest.headers.get("content-range")], [
+    206,
+    `bytes ${size}-${bytes.length - 1}/${bytes.length}`
+  ])
+  assert.isTrue(Buffer.concat([...received, new Uint8Array(await rest.arrayBuffer())]).equals(bytes))
+  const beyond = await fetch(url, { headers: { range: `bytes=${bytes.length}-` } })
+  assert.strictEqual(beyond.status, 416, await beyond.text())
 }
 
 describe("wire.md J, avatars and files", () => {
@@ -392,6 +424,8 @@ describe("wire.md J, avatars and files", () => {
     assert.strictEqual((await fetch(`${url}x`, { headers: { range: "bytes=0-1" } })).status, 403)
   })
 
+  it("125. a large download that breaks off in the middle is completed with a Range", () => assertResumes(server))
+
   it("125. the largest file that may be sent goes through", async () => {
     const { alice, bob } = await newPair(server)
     const bytes = new Uint8Array(26_214_400).fill(7)
@@ -627,6 +661,9 @@ describe("wire.md J, avatars and files on S3", () => {
     assert.match(file.headers.get("content-disposition") ?? "", /^attachment; filename="notes.md"/)
     ;(await server.http().get("/v1/files/anything")).refused(404, "NOT_FOUND")
   })
+
+  it("125. a large download from the bucket that breaks off in the middle is completed with a Range", () =>
+    assertResumes(server))
 
   it("41. an avatar is served from the bucket, by this server", async () => {
     const agent = await newAgent(server, "pic")
