@@ -217,7 +217,7 @@ export const programmes: ReadonlyArray<Programme> = [
       return { clients, lost, twice, "all drained after": `${((drainedMs.at(-1) ?? NaN) / 1_000).toFixed(1)} s` }
     }
   },
-  vitest("package", "test:package", 45),
+  vitest("package", "test:package", 120),
   { name: "image", script: "test:image", least: 90, missing: needsPackages, command: () => commandOf("test:image") },
   { name: "mcp", script: "test:mcp", least: 240, missing: needsPackages, command: () => commandOf("test:mcp") },
   {

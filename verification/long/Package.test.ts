@@ -49,13 +49,8 @@ afterAll(() => {
   if (folder !== "") rmSync(folder, { recursive: true, force: true })
 })
 
-const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) => {
-  const path = [dirname(process.execPath), process.env["PATH"] ?? ""].join(delimiter)
-  const child = spawn(bin, args, {
-    cwd: join(folder, "app"),
-    env: { PATH: path, ...env },
-    stdio: ["ignore", "pipe", "pipe"]
-  })
+const launch = (program: string, args: ReadonlyArray<string>, cwd: string, env: NodeJS.ProcessEnv) => {
+  const child = spawn(program, args, { cwd, env, stdio: ["ignore", "pipe", "pipe"] })
   running.add(child)
   const said = { stdout: "", stderr: "" }
   for (const stream of ["stdout", "stderr"] as const) {
@@ -64,6 +59,31 @@ const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> 
   const ended = once(child, "close").then(([code]) => code as number | null)
   return { child, said, ended }
 }
+
+const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) => {
+  const path = [dirname(process.execPath), process.env["PATH"] ?? ""].join(delimiter)
+  return launch(bin, args, join(folder, "app"), { PATH: path, ...env })
+}
+
+/** The environment of npm and npx with the old Node, and with a cache that is removed after the tests. */
+const oldNpm = (): NodeJS.ProcessEnv => ({
+  ...process.env,
+  PATH: OLD_NODE,
+  npm_config_cache: join(folder, "cache"),
+  npm_config_loglevel: "warn",
+  npm_config_update_notifier: "false"
+})
+
+/** The version of the Node outside node_modules, or an empty text if it is not too old for Parley. */
+const oldNode = (): string => {
+  const version = spawnSync("node", ["--version"], { env: { PATH: OLD_NODE } }).stdout?.toString().trim() ?? ""
+  return /^v2[0-3]\./.test(version) ? version.slice(1) : ""
+}
+
+const NEEDS_OLD_NODE = "needs a Node of 20 to 23 outside node_modules: Debian's or the image's"
+
+const refusalOf = (version: string): string =>
+  `Parley needs Node 24.11 or newer and this is ${version}. Get it from https://nodejs.org and try again.\n`
 
 describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to try the package)"}`, () => {
   it("holds what runs, and nothing else", () => {
@@ -144,17 +164,11 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
 
   it("says in one line that Node is too old, and prints help and the version all the same", ({ skip }) => {
     const env = { PATH: OLD_NODE }
-    const version = spawnSync("node", ["--version"], { env }).stdout?.toString().trim() ?? ""
-    if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
+    const version = oldNode()
+    if (version === "") skip(NEEDS_OLD_NODE)
     const { status, stderr } = spawnSync(bin, ["start"], { cwd: folder, env, encoding: "utf8" })
     assert.strictEqual(status, 1)
-    assert.strictEqual(
-      stderr,
-      `Parley needs Node 24.11 or newer and this is ${
-        version.slice(1)
-      }. Get it from https://nodejs.org and try again.\n`
-    )
-    // npm says the same when it begins to install the package, as for npx, which is a minute earlier.
+    assert.strictEqual(stderr, refusalOf(version))
     assert.strictEqual(manifest.engines.node, `>=${NEEDED}`)
     for (
       const [flag, printed] of [["--version", `parley ${manifest.version}\n`], ["--help", "DESCRIPTION\n"]] as const
@@ -163,5 +177,29 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
       assert.deepStrictEqual([status, stderr], [0, ""])
       assert.isTrue(stdout.startsWith(printed), stdout)
     }
+  })
+
+  it("says by npx that Node is too old, first in npm's warning and then in its own words", async ({ skip }) => {
+    const version = oldNode()
+    if (version === "") skip(NEEDS_OLD_NODE)
+    const env = oldNpm()
+    if (spawnSync("npx", ["--version"], { env }).status !== 0) skip("needs the npx of the old Node in /usr")
+    const view = ["view", `ws@${manifest.dependencies["ws"]}`, "version", "--fetch-retries=0", "--fetch-timeout=10000"]
+    if (spawnSync("npm", view, { cwd: folder, env, timeout: 30_000 }).status !== 0)
+      skip("needs a registry of packages that npm can reach: npm config get registry says which it asks")
+    const npx = (arg: string) => launch("npx", ["--yes", `./parley-${manifest.version}.tgz`, arg], folder, env)
+
+    const { ended, said } = npx("start")
+    const code = await ended
+    const warning = said.stderr.search(
+      new RegExp(`package: 'parley@${manifest.version}',\n.*required: \\{ node: '${manifest.engines.node}' \\}`)
+    )
+    assert.isAtLeast(warning, 0, said.stderr)
+    assert.isAbove(said.stderr.indexOf(refusalOf(version)), warning, said.stderr)
+    assert.deepStrictEqual([code, said.stdout], [1, ""])
+
+    const shown = npx("--version")
+    assert.strictEqual(await shown.ended, 0, shown.said.stderr)
+    assert.strictEqual(shown.said.stdout, `parley ${manifest.version}\n`)
   })
 })

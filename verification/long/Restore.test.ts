@@ -1,20 +1,28 @@
 import { assert, describe, it } from "@effect/vitest"
 import { execFile } from "node:child_process"
-import { cp, mkdtemp, readdir, rm } from "node:fs/promises"
+import { cp, mkdtemp, readdir, rm, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { delimiter, join } from "node:path"
 import { promisify } from "node:util"
 import { Client } from "pg"
 import S3rver from "s3rver"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { DEBIAN_15, isInstalled } from "../../runners/local/Postgres.ts"
+import { DEBIAN_15, isInstalled, PostgresServer } from "../../runners/local/Postgres.ts"
 import * as Shapes from "../../test/contract/Shapes.ts"
 import { history, inbox, say } from "../../test/contract/Talk.ts"
+import { parse, ROOT } from "../../test/documents/Markdown.ts"
 import { admin } from "../../test/support/Admin.ts"
-import { freshDatabase } from "../../test/support/Databases.ts"
 import { eventually } from "../../test/support/Eventually.ts"
 import { Cluster, missingForNodes } from "../../test/support/Nodes.ts"
-import { freshHandle, makeDataDir, newAgent, type Server, startServer } from "../../test/support/Server.ts"
+import {
+  freshHandle,
+  makeDataDir,
+  newAgent,
+  PROGRAM,
+  programEnv,
+  type Server,
+  startServer
+} from "../../test/support/Server.ts"
 import { missingForDisks, SmallDisk } from "../../test/support/SmallDisk.ts"
 
 const run = promisify(execFile)
@@ -137,63 +145,77 @@ const standalone = async (): Promise<Installation> => {
   }
 }
 
-/** The URL of an empty database that belongs to a role without any right but that to create databases. */
-const ofOrdinaryRole = async (): Promise<string> => {
-  const url = new URL(await freshDatabase(15, "empty"))
-  const database = url.pathname.slice(1)
-  const role = `ordinary_${database}`
-  const client = new Client(url.href)
-  await client.connect()
-  await client.query(`CREATE ROLE "${role}" LOGIN CREATEDB`)
-  await client.query(`ALTER DATABASE "${database}" OWNER TO "${role}"`)
-  await client.end()
-  url.username = role
-  return url.href
-}
+const OPERATIONS = parse("docs/operations.md")
 
-/** Two nodes, whose database is dumped while they run, and restored beside the old one as docs/operations.md says. */
-const nodes = async (): Promise<Installation> => {
-  const database = await ofOrdinaryRole()
-  const name = new URL(database).pathname.slice(1)
-  const folder = await mkdtemp(join(tmpdir(), "parley-backup-"))
-  const file = join(folder, "parley.dump")
-  const cluster = await Cluster.start(2, { DATABASE_URL: database })
-  const stop = () => Promise.all(cluster.nodes.map((node) => node.stop()))
-  /** The same role, connected to another database. */
-  const at = (other: string): string => Object.assign(new URL(database), { pathname: `/${other}` }).href
-  const query = async (url: string, ...statements: ReadonlyArray<string>) => {
-    const client = new Client(url)
-    await client.connect()
+/** The block of docs/operations.md with this beginning. */
+const blockOf = (beginning: string): string =>
+  OPERATIONS.blocks.find(({ text }) => text.startsWith(beginning))?.text ??
+    assert.fail(`no block of docs/operations.md begins with ${beginning}`)
+
+/** Runs statements in the database of this URL. */
+const query = async (url: string, ...statements: ReadonlyArray<string>): Promise<void> => {
+  const client = new Client(url)
+  await client.connect()
+  try {
     for (const statement of statements) await client.query(statement)
+  } finally {
     await client.end()
   }
+}
+
+/**
+ * Starts a PostgreSQL in which a role with only these attributes owns the database. Both are called `parley`, as in
+ * docs/operations.md. `paste` runs commands in a folder in which `npm run admin` works, and returns their output.
+ */
+const postgresOfParley = async (attributes: "LOGIN" | "LOGIN CREATEDB") => {
+  const postgres = await PostgresServer.start(15)
+  const folder = await mkdtemp(join(tmpdir(), "parley-backup-"))
+  await writeFile(join(folder, "package.json"), JSON.stringify({ scripts: { admin: `exec node ${PROGRAM} admin` } }))
+  await query(postgres.url(), `CREATE ROLE parley ${attributes}`, "CREATE DATABASE parley OWNER parley")
+  const urlOf = (database: string, role = "parley"): string =>
+    Object.assign(new URL(postgres.url(database)), { username: role }).href
   return {
-    servers: () => cluster.nodes,
-    stop,
-    start: () => Promise.all(cluster.nodes.map((node) => cluster.add(node))),
-    backUp: () => run(`${DEBIAN_15}/pg_dump`, ["--format=custom", `--file=${file}`, database]),
-    restore: async () => {
-      const restored = `${name}_restored`
-      await query(database, `CREATE DATABASE "${restored}"`)
-      await run(`${DEBIAN_15}/pg_restore`, [
-        "--exit-on-error",
-        "--no-owner",
-        "--no-privileges",
-        `--dbname=${at(restored)}`,
-        file
-      ])
-      const said = await moveOn({ DATABASE_URL: at(restored) })
-      await query(
-        at("postgres"),
-        `ALTER DATABASE "${name}" RENAME TO "${name}_before"`,
-        `ALTER DATABASE "${restored}" RENAME TO "${name}"`,
-        `DROP DATABASE "${name}_before"`
-      )
-      return said
+    urlOf,
+    paste: async (commands: string, env: Readonly<Record<string, string>> = {}): Promise<string> => {
+      const { stdout } = await run("sh", ["-euc", commands], {
+        cwd: folder,
+        env: {
+          ...programEnv(),
+          PATH: [DEBIAN_15, join(ROOT, "node_modules/.bin"), process.env["PATH"]].join(delimiter),
+          npm_config_update_notifier: "false",
+          DATABASE_URL: urlOf("parley"),
+          ...env
+        }
+      })
+      return stdout
     },
     end: async () => {
-      await cluster.stop()
+      await postgres.stop()
       await rm(folder, { recursive: true, force: true })
+    }
+  }
+}
+
+/** Two nodes, whose database is dumped while they run, and restored by the commands of docs/operations.md. */
+const nodes = async (): Promise<Installation> => {
+  const { end, paste, urlOf } = await postgresOfParley("LOGIN CREATEDB")
+  const cluster = await Cluster.start(2, { DATABASE_URL: urlOf("parley") })
+  let restored = ""
+  return {
+    servers: () => cluster.nodes,
+    stop: async () => {
+      // The nodes still run while the new database is filled.
+      const printed = await paste(`${blockOf("NEW=")}\nprintf '%s' "$NEW"`)
+      restored = printed.split("\n").at(-1) ?? ""
+      assert.strictEqual(restored, urlOf("parley_restored"))
+      await Promise.all(cluster.nodes.map((node) => node.stop()))
+    },
+    start: () => Promise.all(cluster.nodes.map((node) => cluster.add(node, { DATABASE_URL: restored }))),
+    backUp: () => paste(blockOf("pg_dump ")),
+    restore: () => paste(blockOf(`DATABASE_URL="$NEW" `), { NEW: restored }),
+    end: async () => {
+      await cluster.stop()
+      await end()
     }
   }
 }
@@ -271,6 +293,10 @@ const scenario = async (install: () => Promise<Installation>): Promise<void> => 
   }
 }
 
+const missingPostgres = isInstalled(15)
+  ? ""
+  : " (skipped: needs pg_dump and PostgreSQL 15: apt-get install postgresql)"
+
 describe("a restore from backup", { timeout: 300_000 }, () => {
   it("of a standalone server's folder assigns no number twice, and clients that ran on get new messages", () =>
     scenario(standalone))
@@ -314,15 +340,75 @@ describe("a restore from backup", { timeout: 300_000 }, () => {
     }
   })
 
-  const missing = missingForNodes !== ""
-    ? missingForNodes
-    : isInstalled(15)
-    ? ""
-    : " (skipped: needs pg_dump and PostgreSQL 15: apt-get install postgresql)"
+  const missing = missingForNodes !== "" ? missingForNodes : missingPostgres
 
   it.skipIf(missing !== "")(
-    `of a cluster's database, dumped while it runs, does the same${missing}`,
+    `of a cluster's database, by the commands of docs/operations.md, does the same${missing}`,
     () => scenario(nodes)
+  )
+})
+
+/** The message with which an attempt fails. For commands, it contains what they wrote to standard error. */
+const refusal = (attempt: Promise<unknown>): Promise<string> =>
+  attempt.then(() => assert.fail("it succeeded"), (error: Error) => error.message)
+
+describe("the rights that docs/operations.md names for a restore of PostgreSQL", { timeout: 300_000 }, () => {
+  it.skipIf(missingPostgres !== "")(
+    `are enough, and commands fail without them${missingPostgres}`,
+    async () => {
+      const { end, paste, urlOf } = await postgresOfParley("LOGIN")
+      try {
+        const into = blockOf("NEW=")
+        const [setNew = "", create = "", fill = ""] = into.split("\n")
+        const statements = Array.from(
+          OPERATIONS.prose.matchAll(/`((?:CREATE|ALTER) DATABASE parley[^`]*)`/g),
+          ([, statement = ""]) => statement
+        )
+        assert.lengthOf(statements, 3)
+        const [createForParley = "", renameOld = "", renameRestored = ""] = statements
+        const administrator = urlOf("postgres", "postgres")
+        const other = { DATABASE_URL: urlOf("postgres", "other") }
+        await query(administrator, "CREATE ROLE other LOGIN CREATEDB")
+        await query(urlOf("parley"), "CREATE TABLE kept AS SELECT 1 AS one")
+        await paste(blockOf("pg_dump "))
+
+        // The role of DATABASE_URL does not have CREATEDB.
+        assert.include(await refusal(paste(`${setNew}\n${create}`)), "permission denied to create database")
+
+        // Another role creates and owns the new database. It may not give tables to the role of the dump.
+        const withOwners = into.replace(" --no-owner --no-privileges", "")
+        assert.notStrictEqual(withOwners, into)
+        assert.include(await refusal(paste(withOwners, other)), `must be member of role "parley"`)
+        await query(other.DATABASE_URL, "DROP DATABASE parley_restored")
+        await paste(into, other)
+        await query(urlOf("parley_restored", "other"), "SELECT one FROM kept")
+        await query(other.DATABASE_URL, "DROP DATABASE parley_restored")
+
+        // An administrator creates the new database, first with itself as the owner and then with the role.
+        await query(administrator, "CREATE DATABASE parley_restored")
+        assert.include(await refusal(paste(`${setNew}\n${fill}`)), "permission denied for schema public")
+        await query(administrator, "DROP DATABASE parley_restored", createForParley)
+        await paste(`${setNew}\n${fill}`)
+
+        // To rename, a role needs CREATEDB and ownership, and nobody may be connected.
+        const parley = urlOf("postgres")
+        assert.include(await refusal(query(parley, renameOld)), "permission denied to rename database")
+        await query(administrator, "ALTER ROLE parley CREATEDB")
+        assert.include(await refusal(query(other.DATABASE_URL, renameOld)), "must be owner of database parley")
+        const open = new Client(urlOf("parley"))
+        await open.connect()
+        try {
+          assert.include(await refusal(query(parley, renameOld)), "is being accessed by other users")
+        } finally {
+          await open.end()
+        }
+        await query(parley, renameOld, renameRestored)
+        await query(urlOf("parley"), "SELECT one FROM kept")
+        await query(parley, "DROP DATABASE parley_before")
+      } finally {
+        await end()
+      }
+    }
   )
 })
 
@@ -352,7 +438,7 @@ describe("a backup that the server makes on its own", { timeout: 300_000 }, () =
       const dataDir = await makeDataDir()
       const server = await startServer({ dataDir, env: { BACKUP_EVERY: "1", BACKUP_TO: disk.folder } })
       try {
-        await eventually("the failure", () => server.stderr.match(/The backup in .* failed.* has 9 MB free/)?.[0])
+        await eventually("the failure", () => server.stderr.match(/The backup in .* failed.* has 8 MB free/)?.[0])
         assert.deepStrictEqual(await readdir(disk.folder), [])
         const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
         await say(ada, bob)

@@ -1,6 +1,10 @@
+import { FoundMessage } from "#domain/search/SearchApi"
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Schema } from "effect"
 import { connect, type Socket } from "node:net"
+import { newPair } from "../../test/contract/Talk.ts"
 import { eventually } from "../../test/support/Eventually.ts"
+import { Http } from "../../test/support/Http.ts"
 import { newAgent, parley, type Server, startServer, type TestAgent } from "../../test/support/Server.ts"
 import { getOf, type Latencies, postOf, sendingFor, upgradeOf } from "../../test/support/Unread.ts"
 
@@ -437,4 +441,58 @@ describe("others' sends beside a flood", () => {
         }),
       has: /"instructions"/
     }))
+})
+
+/** What the search looks for. No text of `chinese` contains its first character. */
+const SOUGHT = "灯塔"
+
+/** A text in Chinese with as many bytes as `TEXT`, and with more different pairs of characters than are indexed. */
+const chinese = (i: number): string =>
+  Array.from({ length: TEXT.length / 3 }, (_, at) => String.fromCodePoint(0x4e00 + (i + at * at) % 8_000)).join("")
+
+const Found = Schema.Struct({
+  messages: Schema.Array(FoundMessage),
+  next_cursor: Schema.NullOr(Schema.String),
+  complete: Schema.Boolean
+})
+
+describe(`the first search after ${UNREAD} texts of 30 kB in Chinese`, () => {
+  let server: Server
+
+  beforeAll(async () => {
+    // A slow machine needs more pages than the 30 searches that an agent has in a minute.
+    const env = { LOG_LEVEL: "warn", LIMITS_SEARCHES_PER_MINUTE: "1000000" }
+    server = await startServer({ program: parley("start"), env })
+  })
+  afterAll(() => server?.stop())
+
+  it("is answered with 200, and its pages lead to all messages with the word", async () => {
+    const { alice, bob } = await newPair(server)
+    // Every hundredth message. The first one is among the last that are indexed.
+    const sought: Array<{ readonly id: string; readonly seq: number }> = []
+    for (let sent = 0; sent < UNREAD; sent += 10) {
+      await Promise.all(Array.from({ length: 10 }, async (_, i) => {
+        const text = chinese(sent + i)
+        const isSought = (sent + i) % 100 === 0
+        const { message } = await alice.client.sendMessage({
+          to: bob.handle,
+          content: { text: isSought ? SOUGHT + text.slice(SOUGHT.length) : text }
+        })
+        if (isSought) sought.push(message)
+      }))
+    }
+    // Unlike `bob.http`, this client does not repeat a request that is answered with 503.
+    const http = new Http(server.url, bob.key, () => undefined)
+    const found: Array<string> = []
+    for (let cursor: string | null = ""; cursor !== null;) {
+      const query = new URLSearchParams({ q: SOUGHT, limit: "3", cursor })
+      const page: typeof Found.Type = (await http.get(`/v1/messages/search?${query}`)).ok(200, Found)
+      if (!page.complete) assert.isNotNull(page.next_cursor, "a page that is not complete has no cursor")
+      found.push(...page.messages.map(({ id }) => id))
+      if (page.messages.length === 0 && found.length < sought.length)
+        assert.isNotNull(page.next_cursor, "an empty page has no cursor")
+      cursor = page.next_cursor
+    }
+    assert.deepStrictEqual(found, sought.toSorted((one, other) => other.seq - one.seq).map(({ id }) => id))
+  })
 })
