@@ -5,7 +5,7 @@ import { ByModel, SendBudgets } from "#domain/conversations/SendBudgets"
 import { Groups } from "#domain/groups/Groups"
 import { Limits } from "#infrastructure/rates/Limits"
 import { assert, layer } from "@effect/vitest"
-import { Clock, Effect } from "effect"
+import { Clock, Effect, Fiber } from "effect"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerModules, newAgent } from "../support/Modules.ts"
@@ -132,6 +132,18 @@ layer(layerModules(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS
       assert.strictEqual(ends.filter((end) => end.startsWith("created")).length, 1)
       assert.strictEqual(ends.filter((end) => end === "replayed").length, 19)
       assert.match(yield* send(a, to(b)), /^conversation 2/)
+    }))
+
+  it.effect("a repetition gets its message if the caller of the first send, which is still under way, has gone", () =>
+    Effect.gen(function*() {
+      // The caller goes after each number of steps of the send.
+      for (let steps = 0; steps < 20; steps++) {
+        const [a, b] = yield* pair(1, null)
+        const first = yield* Effect.forkChild(send(a, to(b), "gone"), { startImmediately: true })
+        for (let i = 0; i < steps; i++) yield* Effect.yieldNow
+        yield* Effect.forkChild(Fiber.interrupt(first), { startImmediately: true })
+        assert.match(yield* send(a, to(b), "gone"), /^created|^replayed/, `after ${steps}`)
+      }
     }))
 
   it.effect("of what a model sends is counted apart, and operators see who is near", () =>

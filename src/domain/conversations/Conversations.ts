@@ -202,10 +202,13 @@ export class Conversations extends Context.Service<
                 }
               })
           })
-          // A repetition waits until the send before it has ended. At the budget it is then known to be a replay, and no
-          // place is taken for it meanwhile.
+          // A repetition waits until the send before it has ended, even if its caller has gone. At the budget it is then
+          // known to be a replay, and no place is taken for it meanwhile.
           return Effect.scoped(
-            Effect.flatMap(RcMap.get(turns, `${sender.id} ${draft.clientMsgId}`), (turn) => turn.withPermit(charged))
+            Effect.flatMap(
+              RcMap.get(turns, `${sender.id} ${draft.clientMsgId}`),
+              (turn) => turn.withPermit(Effect.uninterruptible(charged))
+            )
           )
         })
 
