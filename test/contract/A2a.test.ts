@@ -819,6 +819,11 @@ describe("the A2A endpoints over plain HTTP", () => {
       strange.text
     )
     assert.match(strange.body.error.message, /^id: .*write it as a string$/)
+    for (const [length, id, code] of [[256, "i".repeat(256), undefined], [257, null, -32_600]] as const) {
+      const body = JSON.stringify({ jsonrpc: "2.0", id: "i".repeat(length), method: "ListTasks" })
+      const answer = await raw(alice.key, `/a2a/${bob.handle}`, { method: "POST", body })
+      assert.deepStrictEqual([answer.body.id, answer.body.error?.code], [id, code], answer.text)
+    }
     for (const text of ["{", "[]", "7", '{"jsonrpc":"2.0","method":"GetTask"}']) {
       const answer = await raw(alice.key, `/a2a/${bob.handle}`, { method: "POST", body: text })
       assert.include([-32_700, -32_600], answer.body.error.code)

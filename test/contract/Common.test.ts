@@ -297,6 +297,20 @@ describe("wire.md J, Common", () => {
     }
   })
 
+  it("245. a path of more than 2,048 characters is unknown, whatever it has and whoever asks", async () => {
+    const { alice } = pair
+    const slashes = (count: number): string => `${"/".repeat(count)}v1/agents/me`
+    ;(await alice.http.get(slashes(2_048 - 12))).ok(200, Shapes.Agent)
+    ;(await alice.http.get(`/v1/agents/me?${"a".repeat(4_000)}`)).ok(200, Shapes.Agent)
+    for (const path of [slashes(2_048 - 11), `/v1/agents/${"%25".repeat(4_000)}`, `/${"a".repeat(2_048)}`]) {
+      for (const method of ["GET", "POST", "DELETE"]) {
+        ;(await alice.http.request(method, path)).refused(404, "NOT_FOUND")
+        ;(await server.http().request(method, path)).refused(404, "NOT_FOUND")
+      }
+      assert.strictEqual((await bare(server.url, "OPTIONS", path, {})).status, 204)
+    }
+  })
+
   it("6. repeated slashes collapse", async () => {
     const answer = await bare(server.url, "GET", "//v1///agents//me", { authorization: `Bearer ${pair.alice.key}` })
     assert.strictEqual(answer.ok(200, Shapes.Agent).handle, pair.alice.handle)

@@ -336,7 +336,7 @@ describe("the protocol of /mcp", () => {
       true,
       { _meta: 5 },
       { _meta: [] },
-      ...[{}, 1.5, true].map((progressToken) => ({ _meta: { progressToken } }))
+      ...[{}, 1.5, true, "p".repeat(257)].map((progressToken) => ({ _meta: { progressToken } }))
     ]
     const requests = Object.entries(wrong).flatMap(([method, own]) =>
       [...own, ...ofAll].flatMap((params) => {

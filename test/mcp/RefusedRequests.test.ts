@@ -98,6 +98,13 @@ describe("refused requests of /mcp", () => {
       /^id: .* write it as a string$/
     ],
     [
+      "an id of 257 characters",
+      () => post(server, alice.key, `{"jsonrpc":"2.0","id":"${"i".repeat(257)}","method":"tools/list"}`, older),
+      400,
+      "-32600",
+      /at most 256 characters/
+    ],
+    [
       "a compressed body",
       () => post(server, alice.key, rpc("tools/list"), { ...older, "content-encoding": "gzip" }),
       415,

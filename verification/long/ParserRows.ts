@@ -196,7 +196,7 @@ export const makeRows = (world: () => World): Rows => {
       400,
       (n) => ({
         method: "PUT",
-        path: `/v1/messages/msg_1/reactions/${fill(n, () => "%F0%9F%91%8D")}`,
+        path: `/v1/messages/msg_1/reactions/${fill(n / 8, () => "%F0%9F%91%8D")}`,
         headers: keyed()
       })
     ],
@@ -242,7 +242,8 @@ export const makeRows = (world: () => World): Rows => {
       401,
       (n) => open("/token", "", { ...form, authorization: `Basic ${"a".repeat(n / 2)}${" ".repeat(n / 2)}!` })
     ],
-    "path, slashes": [200, (n) => ({ path: "/".repeat(n) })],
+    "path, slashes": [200, (n) => ({ path: "/".repeat(n / 8) })],
+    "path, percent signs": [404, (n) => ({ path: `/v1/${fill(n, () => "%25")}` })],
     "path, escapes": [404, (n) => ({ path: `/v1/${fill(n, () => "%2e%2f")}` })],
     "path of the console": [404, (n) => ({ path: `/console/api/${fill(n, () => "%61/")}` })],
     "If-None-Match": [
@@ -492,9 +493,19 @@ export const makeRows = (world: () => World): Rows => {
       /-32602|-32002/
     ],
     "/mcp, an id": [
+      400,
+      (n) => post("/mcp", `{"jsonrpc":"2.0","id":"${"a".repeat(n)}","method":"ping"}`),
+      /-32600/
+    ],
+    "/mcp, a handle of percent signs": [
       200,
-      (n) => ({ ...post("/mcp", `{"jsonrpc":"2.0","id":"${"a".repeat(n)}","method":"ping"}`) }),
-      /"result"/
+      (n) => call("agentchat_get_agent_profile", `{"handle":"${"%".repeat(n)}"}`),
+      /NOT_FOUND/
+    ],
+    "/mcp, a conversation's id of percent signs": [
+      200,
+      (n) => call("agentchat_get_conversation", `{"conversation_id":"${"%".repeat(n)}"}`),
+      /NOT_FOUND/
     ],
     "/mcp, no JSON": [400, (n) => post("/mcp", "[".repeat(n))],
     "A2A, page token": [

@@ -1,4 +1,5 @@
 import { BufferedRequest } from "#infrastructure/http/BufferedRequest"
+import { isTooLong } from "#infrastructure/http/RequestPath"
 import type { ServerRequest } from "#infrastructure/http/ServerRequest"
 import { InternalError, NotFound, type WireFailure } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
@@ -50,6 +51,8 @@ export const query = (given: Readonly<Record<string, string | number | undefined
   return params.size === 0 ? "" : `?${params}`
 }
 
+const nothingFound = Effect.fail<Refusal>(new NotFound({ message: "Nothing with this id is visible to you." }))
+
 const textOf = ({ body }: HttpServerResponse.HttpServerResponse): string =>
   body._tag === "Uint8Array" ? body.text ?? Buffer.from(body.body).toString("utf8") : ""
 
@@ -74,6 +77,7 @@ export const makeApiCalls = (
   })
   return {
     call: <A>(method: Method, url: string, body?: unknown) => {
+      if (isTooLong(url)) return nothingFound
       // Only the fields given here differ from the outer request. The address and the headers of the response are those
       // of the outer request.
       const inner = new BufferedRequest(request.source as ServerRequest, {
@@ -89,7 +93,7 @@ export const makeApiCalls = (
         Effect.provideService(CurrentPrincipal, principal),
         Effect.catch((error) =>
           HttpServerError.isHttpServerError(error) && error.reason._tag === "RouteNotFound"
-            ? Effect.fail<Refusal>(new NotFound({ message: "Nothing with this id is visible to you." }))
+            ? nothingFound
             : Effect.andThen(
               Effect.logError("A call of the API failed", error),
               Effect.fail<Refusal>(new InternalError())

@@ -2,6 +2,7 @@ import type { Settings } from "#infrastructure/platform/Config"
 import type { Ids } from "#infrastructure/platform/Ids"
 import { requestIdFrom } from "#infrastructure/platform/RequestId"
 import {
+  NotFound,
   PayloadTooLarge,
   Unavailable,
   UnsupportedEncoding,
@@ -12,9 +13,10 @@ import { isUtf8 } from "node:buffer"
 import { CORS_METHODS } from "./Cors.ts"
 import { makePipelining } from "./Pipelining.ts"
 import { discard, hasBody, hasTooManyValues, isEncoded, MAX_VALUES, readBody } from "./RequestBody.ts"
-import { decodedPath, pathOf } from "./RequestPath.ts"
+import { decodedPath, isTooLong, pathOf } from "./RequestPath.ts"
 import type { RequestsInFlight } from "./RequestsInFlight.ts"
 import type { KnownRoute, RouteTable } from "./RouteTable.ts"
+import { NO_PATH } from "./Routing.ts"
 import type { ServerRequest } from "./ServerRequest.ts"
 import type { ServerResponse, Serving } from "./ServerResponse.ts"
 
@@ -40,6 +42,8 @@ const refusalOfHead = (request: ServerRequest, path: string, route: KnownRoute):
     return new ValidationFailed({ message: "The address contains a NUL character." })
   if (decodedPath(path) === undefined)
     return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
+  if (isTooLong(request.url ?? "/"))
+    return new NotFound({ message: NO_PATH })
   if (hasBody(request) && isEncoded(request))
     return new UnsupportedEncoding()
   return route.rawBody === undefined && Number(request.headers["content-length"]) > route.maxBodyBytes

@@ -1,5 +1,15 @@
 const [HASH, SLASH, SEMICOLON, QUESTION_MARK] = [35, 47, 59, 63]
 
+/**
+ * How many characters a path may have, with its escapes, repeated slashes and all. The longest path of a route is that
+ * of a file's signed URL.
+ */
+export const MAX_PATH = 2_048
+
+/** Whether the path of a request target is longer than any route's. The router decodes each `%25` in linear time. */
+export const isTooLong = (target: string): boolean =>
+  target.length > MAX_PATH && !/[?#;]/.test(target.slice(0, MAX_PATH + 1))
+
 /** The path of a request target as the router sees it: without query, repeated slashes or trailing slash. */
 export const pathOf = (target: string): string => {
   let end = target.length

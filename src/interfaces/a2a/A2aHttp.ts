@@ -11,6 +11,7 @@ import type { Settings } from "#infrastructure/platform/Config"
 import { queryOf } from "#infrastructure/wire/AbsoluteUrl"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { exactId, type InexactNumber, inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
+import { MAX_RPC_ID } from "#infrastructure/wire/RpcId"
 import { isStorableJson } from "#infrastructure/wire/Text"
 import { ValidationFailed } from "#infrastructure/wire/WireError"
 import { Context, Effect, Predicate } from "effect"
@@ -184,6 +185,11 @@ export const A2aHttp = HttpRouter.use((router) =>
             return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
           const { id, jsonrpc, method } = body
           const given = body["params"] ?? {}
+          if (typeof id === "string" && id.length > MAX_RPC_ID) {
+            return yield* Effect.fail(
+              new A2aFailure("INVALID_REQUEST", `The id must have at most ${MAX_RPC_ID} characters.`)
+            )
+          }
           if (typeof id === "string" || typeof id === "number")
             state.id = inexact === undefined
               ? id

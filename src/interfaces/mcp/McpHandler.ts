@@ -19,6 +19,7 @@ import { publicUrl } from "#infrastructure/platform/PublicUrl"
 import { queryOf } from "#infrastructure/wire/AbsoluteUrl"
 import { bearerOf } from "#infrastructure/wire/Bearer"
 import { exactId, inexactNumber, numberRefused } from "#infrastructure/wire/InexactNumber"
+import { MAX_RPC_ID } from "#infrastructure/wire/RpcId"
 import {
   Forbidden,
   MethodNotAllowed,
@@ -369,9 +370,12 @@ const bodyOf = (text: string, note: Note): object | HttpServerResponse.HttpServe
     return rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.", note)
   if (typeof body !== "object" || body === null)
     return rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.", note)
+  const given = idOf(body)
+  if (typeof given === "string" && given.length > MAX_RPC_ID)
+    return rpcError(400, INVALID_REQUEST, `The id must have at most ${MAX_RPC_ID} characters.`, note)
   const inexact = inexactNumber(text)
   if (inexact === undefined) return body
-  const id = exactId(idOf(body))
+  const id = exactId(given)
   const { message } = numberRefused(inexact)
   return id === undefined
     ? rpcError(400, INVALID_REQUEST, message, note)

@@ -1,3 +1,4 @@
+import { MAX_RPC_ID } from "#infrastructure/wire/RpcId"
 import {
   CLIENT_CAPABILITIES_META_KEY,
   CLIENT_INFO_META_KEY,
@@ -71,7 +72,7 @@ const objectOfTexts: Field = {
     Object.fromEntries(
       Object.entries(objectOf(given, at)).flatMap(([name, value]) => {
         if (value === null) return []
-        if (!isText(value)) throw new InvalidParams(`${at}.${name} must be a text.`)
+        if (!isText(value)) throw new InvalidParams(`${at}.${name.slice(0, 40)} must be a text.`)
         return [[name, value]]
       })
     )
@@ -109,10 +110,11 @@ const METHODS: ReadonlyMap<unknown, Fields> = new Map(Object.entries(
   } satisfies Record<string, Fields>
 ))
 
-const isToken = (given: unknown): boolean => isText(given) || Number.isSafeInteger(given)
+const isToken = (given: unknown): boolean =>
+  typeof given === "string" ? given.length <= MAX_RPC_ID : Number.isSafeInteger(given)
 
 const META: Fields = {
-  progressToken: field(isToken, "must be a text or a whole number"),
+  progressToken: field(isToken, `must be a text of at most ${MAX_RPC_ID} characters or a whole number`),
   // The library checks these fields itself, and its errors for them are readable sentences.
   ...Object.fromEntries(
     [PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY, LOG_LEVEL_META_KEY].map((
