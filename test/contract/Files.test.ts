@@ -426,6 +426,20 @@ describe("wire.md J, avatars and files", () => {
 
   it("125. a large download that breaks off in the middle is completed with a Range", () => assertResumes(server))
 
+  it("125. a file with the longest name has a URL that works", async () => {
+    const { alice, bob } = await newPair(server)
+    const filename = `${"\u{1F4C4}".repeat(251)}.txt`
+    const bytes = new TextEncoder().encode("under a long name")
+    const { attachment_id, upload_url } = (await alice.http.post(
+      "/v1/uploads",
+      announce(bytes, { to: bob.handle, filename, content_type: "text/plain; charset=utf-8" })
+    )).ok(201, Shapes.Upload)
+    assert.strictEqual((await fetch(upload_url, { method: "PUT", body: bytes })).status, 200)
+    await say(alice, bob, { type: "file", content: { attachment_id } })
+    const answer = await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))
+    assert.deepStrictEqual([answer.status, await answer.text()], [200, "under a long name"])
+  })
+
   it("125. the largest file that may be sent goes through", async () => {
     const { alice, bob } = await newPair(server)
     const bytes = new Uint8Array(26_214_400).fill(7)
