@@ -161,6 +161,47 @@ layer(layerModules(layerPgliteTest))((it) => {
       assert.isTrue(pages.some(({ hits }) => hits === 0))
     }))
 
+  it.effect("a statement contains few tokens although a long query without spaces is repeated for each month", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const repo = yield* SearchRepo
+      const tokens: Array<number> = []
+      const counting = SearchRepo.of({
+        ...repo,
+        find: {
+          ...repo.find,
+          some: (text, ...rest) => {
+            tokens.push(text.match(/'[^']+'/g)!.length)
+            return repo.find.some(text, ...rest)
+          }
+        }
+      })
+      const messages = yield* Effect.provide(
+        MessageSearch,
+        Layer.fresh(MessageSearch.layer).pipe(
+          Layer.provide(Layer.fresh(WordIndex.layer)),
+          Layer.provide(Layer.succeed(SearchRepo, counting))
+        )
+      )
+      const [one, other] = [yield* newAgent("tokens-one"), yield* newAgent("tokens-other")]
+      const at = 20_000 * DAY_MS
+      const createdAt = at - 690 * DAY_MS
+      // 200 different characters have 199 pairs.
+      const q = Array.from({ length: 200 }, (_, i) => String.fromCodePoint(0x4e00 + i)).join("")
+      const content = JSON.stringify({ text: q })
+      yield* sql`INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
+        VALUES ('conv_tokens', 1, 'msg_tokens', ${other.id}, 'tokens', 'text', ${content}, '{}', ${createdAt})`
+      yield* sql`INSERT INTO conversations (id, kind, last_seq, last_message_at, created_at)
+        VALUES ('conv_tokens', 'direct', 1, ${at}, ${createdAt})`
+      yield* sql`INSERT INTO participants (agent_id, conversation_id, counterparty_id)
+        VALUES (${one.id}, 'conv_tokens', ${other.id}), (${other.id}, 'conv_tokens', ${one.id})`
+      const query = { q, conversationId: null, from: null, after: null, before: null, limit: 50, cursor: null }
+      const { hits } = yield* messages.search(one.id, query)
+      assert.strictEqual(hits.length, 1)
+      // The limit is 1,000 tokens and the tokens of one month: two for the agent, and one for each pair.
+      assert.isAtMost(Math.max(...tokens), 1_000 + 2 + 199, String(tokens))
+    }))
+
   it.effect("other work gets a turn between two messages whose texts take a long time to compare", () =>
     Effect.gen(function*() {
       const messages = yield* MessageSearch

@@ -1,5 +1,5 @@
 import { dayOf, MONTH, startOfDay } from "#domain/search/Lexemes"
-import { split, type Window, windows } from "#domain/search/Windows"
+import { spanOf, split, type Window, windows } from "#domain/search/Windows"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 
@@ -39,4 +39,14 @@ describe("windows", () => {
         }
       })
     ))
+})
+
+describe("spanOf", () => {
+  it("covers more conversations than a function call can have arguments", () => {
+    const conversations = Array.from({ length: 300_000 }, (_, i) => ({
+      createdAt: 400_000 - i,
+      lastMessageAt: 500_000 + i
+    }))
+    assert.deepStrictEqual(spanOf(conversations), { oldest: 100_001, newest: 799_999 })
+  })
 })

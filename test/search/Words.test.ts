@@ -1,7 +1,15 @@
 import { fold, isInWord } from "#domain/search/Folding"
 import { lexemesOf, vectorOf } from "#domain/search/Lexemes"
-import { highlightsOf, lookupsOf, MAX_HIGHLIGHTS, type Term, termsOf } from "#domain/search/SearchQuery"
-import { MAX_WORD_LENGTH, MAX_WORDS, wordsIn } from "#domain/search/Words"
+import {
+  type Highlight,
+  highlightsOf,
+  lookupsOf,
+  MAX_HIGHLIGHTS,
+  occurrences,
+  type Term,
+  termsOf
+} from "#domain/search/SearchQuery"
+import { MAX_WORD_LENGTH, MAX_WORDS, runsOf, wordsIn } from "#domain/search/Words"
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 
@@ -20,6 +28,31 @@ const wrong = (q: string): string => {
 /** The parts of a text that a query highlights. */
 const marked = (q: string, text: string): ReadonlyArray<string> | undefined =>
   highlightsOf(terms(q), text)?.map(([from, to]) => text.slice(from, to))
+
+/** Finds the ranges of the words by a comparison at each position, as a reference for `highlightsOf`. */
+const comparedEverywhere = (terms: ReadonlyArray<Term>, text: string): ReadonlyArray<Highlight> | undefined => {
+  const runs = runsOf(fold(text))
+  const found: Array<Highlight> = []
+  for (const term of terms) {
+    const length = [...term.text].length
+    const ranges = runs.filter(({ isUnspaced }) => isUnspaced === term.isUnspaced).flatMap((run) =>
+      run.chars.flatMap((_, at): ReadonlyArray<Highlight> => {
+        const part = run.chars.slice(at, at + length)
+        if (part.map(({ char }) => char).join("") !== term.text) return []
+        return term.isUnspaced || run.text === term.text ? [[part[0]!.from, part.at(-1)!.to]] : []
+      })
+    )
+    if (ranges.length === 0) return undefined
+    found.push(...ranges)
+  }
+  const joined: Array<[number, number]> = []
+  for (const [from, to] of found.toSorted((one, other) => one[0] - other[0])) {
+    const last = joined.at(-1)
+    if (last !== undefined && from < last[1]) last[1] = Math.max(last[1], to)
+    else joined.push([from, to])
+  }
+  return joined.slice(0, MAX_HIGHLIGHTS)
+}
 
 /** Texts of many scripts, with compatibility forms, marks, surrogate pairs and Hangul syllables in parts. */
 const text = fc.array(
@@ -193,4 +226,54 @@ describe("highlightsOf", () => {
         assert.isTrue(wanted.some((term) => part.includes(term.text)), `${part} of ${q}`)
       }
     })))
+
+  it("finds the same ranges as a comparison at each position", () => {
+    // Two ordinary characters, a surrogate pair, a character that folds to four, a letter and a separator.
+    const unit = fc.constantFrom("会", "会", "社", "\u{20000}", "㍿", "a", " ")
+    const texts = fc.oneof(
+      fc.string({ unit, maxLength: 80 }),
+      fc.string({ unit: fc.constantFrom("会", "社"), maxLength: 80 })
+    )
+    const queries = fc.array(fc.string({ unit, minLength: 1, maxLength: 4 }), { minLength: 1, maxLength: 3 })
+    let matches = 0
+    fc.assert(
+      fc.property(queries, texts, (words, text) => {
+        const wanted = termsOf(words.join(" "))
+        if ("wrong" in wanted) return
+        const found = highlightsOf(wanted, text)
+        if (found !== undefined) matches++
+        assert.deepStrictEqual(found, comparedEverywhere(wanted, text))
+      }),
+      { numRuns: 1_000 }
+    )
+    assert.isAbove(matches, 50)
+  })
+
+  it("joins overlapping hits before it counts the ranges", () => {
+    assert.strictEqual(marked("会会", "会会会社".repeat(30))?.length, MAX_HIGHLIGHTS)
+    // A text is folded to at most 40,000 characters, and each of these characters folds to four.
+    assert.deepStrictEqual(highlightsOf(terms("㍿".repeat(200)), "㍿".repeat(10_900)), [[0, 10_000]])
+    // The range of the long word contains the first 30 ranges of the short word.
+    const long = "会".repeat(30)
+    assert.deepStrictEqual(
+      highlightsOf(terms(`会 ${long}`), `${long} ${"会 ".repeat(25)}`),
+      [[0, 30], ...Array.from({ length: 19 }, (_, i): Highlight => [31 + 2 * i, 32 + 2 * i])]
+    )
+  })
+
+  it("reads each character of a text once, even if thousands of hits overlap", () => {
+    let reads = 0
+    const chars = Array.from({ length: 10_000 }, (_, from) => ({
+      get char() {
+        reads++
+        return "会"
+      },
+      from,
+      to: from + 1
+    }))
+    const term: Term = { text: "会".repeat(800), isPrefix: false, isUnspaced: true }
+    const ranges = [...occurrences([{ chars, text: "会".repeat(10_000), isUnspaced: true }], term)]
+    assert.deepStrictEqual(ranges, [[0, 10_000]])
+    assert.strictEqual(reads, 10_000)
+  })
 })

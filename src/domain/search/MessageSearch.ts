@@ -8,9 +8,9 @@ import { decodeCursor, encodeCursor } from "#infrastructure/wire/Page"
 import { Unavailable, ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { queryOf, type SearchScope } from "./Lexemes.ts"
-import { type Highlight, highlightsOf, type Term, termsOf } from "./SearchQuery.ts"
+import { type Highlight, highlightsOf, lookupsOf, type Term, termsOf } from "./SearchQuery.ts"
 import { type Position, type Searched, SearchRepo } from "./SearchRepo.ts"
-import { split, type Window, windows } from "./Windows.ts"
+import { spanOf, split, type Window, windows } from "./Windows.ts"
 import { isBehind, TURN_MS, WordIndex } from "./WordIndex.ts"
 
 /** How many conversations of the caller one statement reads. */
@@ -22,8 +22,8 @@ const MAX_CANDIDATES = 1_000
  */
 const MAX_NEWEST_CANDIDATES = 200
 /**
- * How many tokens a look-up in one statement may contain. The database needs very long to parse a query with tens of
- * thousands of tokens.
+ * How many tokens a look-up in one statement may contain, without the tokens of its last period. So every statement has
+ * at least one period. The database needs very long to parse a query with tens of thousands of tokens.
  */
 const TOKENS = 1_000
 /** How many groups a look-up in one statement may contain. */
@@ -171,8 +171,9 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           seq <= (hiddenThrough.get(conversationId) ?? Number.MAX_SAFE_INTEGER)
 
         // If the clock was set back, the time of a message can be outside the times of its conversation.
-        const oldest = Math.min(...searched.map(({ createdAt }) => createdAt)) - DAY_MS
-        const newest = Math.max(...searched.map(({ lastMessageAt }) => lastMessageAt)) + DAY_MS
+        const span = spanOf(searched)
+        const oldest = span.oldest - DAY_MS
+        const newest = span.newest + DAY_MS
         const since = Math.max(oldest, query.after === null ? oldest : query.after + 1, 0)
         let below = before(Math.min(newest, query.before ?? newest))
         if (start !== null && isBelow(start, below)) below = start
@@ -235,7 +236,8 @@ export class MessageSearch extends Context.Service<MessageSearch, {
           return false
         })
 
-        const perPeriod = 2 + Math.min(groupIds.length, MAX_GROUPS)
+        // The look-ups of the words are repeated for each month, because a lexeme begins with its month.
+        const perPeriod = 2 + Math.min(groupIds.length, MAX_GROUPS) + terms.flatMap(lookupsOf).length
         let isOver = true
         for (const window of below.at < since ? [] : windows(since, below.at, Math.ceil(TOKENS / perPeriod))) {
           if (!(yield* through(window))) continue

@@ -52,27 +52,95 @@ export const lookupsOf = ({ isPrefix, isUnspaced, text }: Term): ReadonlyArray<L
 
 const rangeOf = (chars: ReadonlyArray<Folded>): Highlight => [chars[0]!.from, chars.at(-1)!.to]
 
-const occurrences = (run: Run, { isPrefix, isUnspaced, text }: Term): ReadonlyArray<Highlight> => {
-  if (run.isUnspaced !== isUnspaced) return []
-  if (!isUnspaced) return run.text === text || (isPrefix && run.text.startsWith(text)) ? [rangeOf(run.chars)] : []
-  const wanted = [...text]
-  const found: Array<Highlight> = []
-  for (let at = 0; at + wanted.length <= run.chars.length; at++) {
-    if (wanted.every((char, i) => run.chars[at + i]!.char === char))
-      found.push(rangeOf(run.chars.slice(at, at + wanted.length)))
-  }
-  return found
+/**
+ * Returns how many characters of `wanted` are matched after the character `char`, if `matched` characters were matched
+ * before it. `borders[i]` is the length of the longest sequence that both begins and ends the first `i + 1` characters
+ * of `wanted`, and is shorter than they are (the algorithm of Knuth, Morris and Pratt).
+ */
+const advance = (
+  wanted: ReadonlyArray<string>,
+  borders: ReadonlyArray<number>,
+  matched: number,
+  char: string
+): number => {
+  let length = matched
+  while (length > 0 && wanted[length] !== char) length = borders[length - 1]!
+  return wanted[length] === char ? length + 1 : 0
 }
 
-/** Joins ranges that overlap. */
-const joined = (ranges: ReadonlyArray<Highlight>): ReadonlyArray<Highlight> => {
-  const result: Array<Highlight> = []
-  for (const [from, to] of ranges.toSorted((one, other) => one[0] - other[0] || one[1] - other[1])) {
-    const last = result.at(-1)
-    if (last !== undefined && from < last[1]) result[result.length - 1] = [last[0], Math.max(last[1], to)]
-    else result.push([from, to])
+const bordersOf = (wanted: ReadonlyArray<string>): ReadonlyArray<number> => {
+  const borders = [0]
+  for (let i = 1; i < wanted.length; i++) borders.push(advance(wanted, borders, borders[i - 1]!, wanted[i]!))
+  return borders
+}
+
+/**
+ * Returns the ranges of a word in the runs of a text, in order. Hits that overlap in a run are one range. The time is
+ * linear in the length of the text, also if the word and the text repeat one character.
+ */
+export function* occurrences(
+  runs: ReadonlyArray<Run>,
+  { isPrefix, isUnspaced, text }: Term
+): Generator<Highlight, void> {
+  const wanted = isUnspaced ? [...text] : []
+  const borders = bordersOf(wanted)
+  for (const run of runs) {
+    if (run.isUnspaced !== isUnspaced) continue
+    if (!isUnspaced) {
+      if (run.text === text || (isPrefix && run.text.startsWith(text))) yield rangeOf(run.chars)
+      continue
+    }
+    const { chars } = run
+    let matched = 0
+    let range: [from: number, to: number] | undefined
+    for (let i = 0; i < chars.length; i++) {
+      matched = advance(wanted, borders, matched, chars[i]!.char)
+      if (matched < wanted.length) continue
+      const { from } = chars[i + 1 - matched]!
+      const { to } = chars[i]!
+      if (range !== undefined && from < range[1]) {
+        range[1] = to
+        continue
+      }
+      if (range !== undefined) yield range
+      range = [from, to]
+    }
+    if (range !== undefined) yield range
   }
-  return result
+}
+
+/** Joins ranges that overlap. The ranges must be ordered by their beginnings. */
+function* joined(ranges: Iterable<Highlight>): Generator<Highlight, void> {
+  let last: Highlight | undefined
+  for (const range of ranges) {
+    if (last !== undefined && range[0] < last[1]) {
+      last = [last[0], Math.max(last[1], range[1])]
+      continue
+    }
+    if (last !== undefined) yield last
+    last = range
+  }
+  if (last !== undefined) yield last
+}
+
+/** The ranges of a word that are not merged yet: the first one, and an iterator over the others. */
+interface Source {
+  readonly first: Highlight
+  readonly rest: Iterator<Highlight, void>
+}
+
+/** Merges the ranges of several words, ordered by their beginnings. */
+function* merged(words: ReadonlyArray<Source>): Generator<Highlight, void> {
+  const sources = [...words]
+  while (sources.length > 0) {
+    let next = 0
+    for (let i = 1; i < sources.length; i++) if (sources[i]!.first[0] < sources[next]!.first[0]) next = i
+    const { first, rest } = sources[next]!
+    yield first
+    const after = rest.next()
+    if (after.done === true) sources.splice(next, 1)
+    else sources[next] = { first: after.value, rest }
+  }
 }
 
 /**
@@ -87,11 +155,12 @@ export const highlightsOf = (terms: ReadonlyArray<Term>, text: string): Readonly
     lookupsOf(term).every(({ isPrefix, word }) =>
       words.has(word) || (isPrefix && [...words].some((one) => one.startsWith(word)))
     )
-  const found: Array<Highlight> = []
+  const sources: Array<Source> = []
   for (const term of terms) {
-    const ranges = runs.flatMap((run) => occurrences(run, term))
-    if (ranges.length === 0 || !isIndexed(term)) return undefined
-    found.push(...ranges)
+    const rest = joined(occurrences(runs, term))
+    const first = rest.next()
+    if (first.done === true || !isIndexed(term)) return undefined
+    sources.push({ first: first.value, rest })
   }
-  return joined(found).slice(0, MAX_HIGHLIGHTS)
+  return joined(merged(sources)).take(MAX_HIGHLIGHTS).toArray()
 }

@@ -12,6 +12,19 @@ export interface Window {
 const down = (last: number, first: number): ReadonlyArray<number> =>
   Array.from({ length: last - first + 1 }, (_, i) => last - i)
 
+/** Returns the earliest creation and the latest message of some conversations. There is at least one conversation. */
+export const spanOf = (
+  conversations: Iterable<{ readonly createdAt: number; readonly lastMessageAt: number }>
+): { readonly oldest: number; readonly newest: number } => {
+  let oldest = Number.POSITIVE_INFINITY
+  let newest = Number.NEGATIVE_INFINITY
+  for (const { createdAt, lastMessageAt } of conversations) {
+    oldest = Math.min(oldest, createdAt)
+    newest = Math.max(newest, lastMessageAt)
+  }
+  return { oldest, newest }
+}
+
 const ofDays = (last: number, first: number): Window => ({
   periods: { days: down(last, first) },
   from: startOfDay(first),
