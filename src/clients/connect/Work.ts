@@ -105,10 +105,9 @@ const beginning = (
   if (parked !== null || first === undefined || last === undefined) return { _tag: "Rest" }
   if (paused) return { _tag: "Wait", until: Infinity, hold: "paused" }
   if (held !== undefined) return held
-  const settled = Math.min(
-    Math.max(...waiting.map(({ at }) => at)) + settleMs,
-    Math.min(...waiting.map(({ at }) => at)) + MAX_SETTLING * settleMs
-  )
+  const newest = waiting.reduce((latest, { at }) => Math.max(latest, at), first.at)
+  const oldest = waiting.reduce((earliest, { at }) => Math.min(earliest, at), first.at)
+  const settled = Math.min(newest + settleMs, oldest + MAX_SETTLING * settleMs)
   if (settled > now) return { _tag: "Wait", until: settled, hold: "settling" }
   if (budgetAt > now) return { _tag: "Wait", until: budgetAt, hold: "budget" }
   return { _tag: "Begin", batch: waiting.slice(0, maxBatch) }

@@ -169,8 +169,8 @@ const pack = Effect.fnUntraced(function*(folder: string, file: string, at: numbe
   const named = yield* io(async () => {
     const entries = await readdir(folder, { withFileTypes: true })
     const names = entries.filter((entry) => entry.isFile() && !isLock(entry.name)).map(({ name }) => name)
-    names.push(...(await readdir(path.join(folder, "files"))).map((name) => `files/${name}`))
-    return names.map((name) => [name, path.join(folder, name)] as const)
+    const files = (await readdir(path.join(folder, "files"))).map((name) => `files/${name}`)
+    return [...names, ...files].map((name) => [name, path.join(folder, name)] as const)
   })
   yield* Effect.mapError(
     writeTar(file, `${file}.packing`, at, filesAt(named, "fail")),
