@@ -1,4 +1,5 @@
 import { Budgets } from "#domain/auth/Budgets"
+import { cookieOf } from "#infrastructure/http/Cookie"
 import { ownOrigin } from "#infrastructure/http/Origins"
 import { Config } from "#infrastructure/platform/Config"
 import { bearerOf } from "#infrastructure/wire/Bearer"
@@ -77,7 +78,9 @@ export const credentialOf = (
   request: HttpServerRequest.HttpServerRequest
 ): { readonly kind: "session" | "token"; readonly token: string } => {
   const bearer = bearerOf(request.headers["authorization"])
-  return bearer === "" ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
+  return bearer === ""
+    ? { kind: "session", token: cookieOf(request.headers["cookie"], COOKIE) ?? "" }
+    : { kind: "token", token: bearer }
 }
 
 /** The time-outs for writing the audit row of a read and of a refused change. */

@@ -1,5 +1,6 @@
 import { AuthorizationRequests, type Reference } from "#domain/oauth/AuthorizationRequests"
 import type { StoredRequest } from "#domain/oauth/RequestsRepo"
+import { cookieOf } from "#infrastructure/http/Cookie"
 import { ownOrigin } from "#infrastructure/http/Origins"
 import { Config } from "#infrastructure/platform/Config"
 import { NotFound, Unavailable } from "#infrastructure/wire/WireError"
@@ -41,7 +42,7 @@ export class FromPage extends HttpApiMiddleware.Service<FromPage, { provides: Cu
             // Browsers send no Origin header with a GET to the page's own origin.
             const isOwn = origin === ownOrigin(config, host) || (request.method === "GET" && origin === undefined)
             const [, id] = ID.exec(request.url) ?? []
-            const cookie = request.cookies[COOKIE]
+            const cookie = cookieOf(request.headers["cookie"], COOKIE)
             if (!isOwn || id === undefined || cookie === undefined) return yield* notThere()
             const reference = { id, cookie }
             const stored = yield* requests.find(reference)
