@@ -297,12 +297,24 @@ describe("wire.md J, Common", () => {
     }
   })
 
-  it("245. a path of more than 2,048 characters is unknown, whatever it has and whoever asks", async () => {
+  it("245. a path of more than 2,048 characters, or with more than 16 %25, is unknown, whoever asks", async () => {
     const { alice } = pair
     const slashes = (count: number): string => `${"/".repeat(count)}v1/agents/me`
     ;(await alice.http.get(slashes(2_048 - 12))).ok(200, Shapes.Agent)
     ;(await alice.http.get(`/v1/agents/me?${"a".repeat(4_000)}`)).ok(200, Shapes.Agent)
-    for (const path of [slashes(2_048 - 11), `/v1/agents/${"%25".repeat(4_000)}`, `/${"a".repeat(2_048)}`]) {
+    const percent = "%25".repeat(4_000)
+    ;(await alice.http.get(`/v1/agents/${"%25".repeat(16)}`)).refused(404, "AGENT_NOT_FOUND")
+    ;(await alice.http.get(`/v1/agents/me?a=${percent}`)).ok(200, Shapes.Agent)
+    for (const target of [`http://?/${percent}`, `http://a/${percent}`])
+      (await bare(server.url, "GET", target, {})).refused(404, "NOT_FOUND")
+    for (
+      const path of [
+        slashes(2_048 - 11),
+        `/v1/agents/${percent}`,
+        `/v1/agents/${"%25".repeat(17)}?a`,
+        `/${"a".repeat(2_048)}`
+      ]
+    ) {
       for (const method of ["GET", "POST", "DELETE"]) {
         ;(await alice.http.request(method, path)).refused(404, "NOT_FOUND")
         ;(await server.http().request(method, path)).refused(404, "NOT_FOUND")

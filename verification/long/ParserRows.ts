@@ -234,6 +234,10 @@ export const makeRows = (world: () => World): Rows => {
       404,
       (n) => ({ path: "/oauth/requests/orq_1", headers: { cookie: fill(n, (i) => `${name(i)}=1`, "; ") } })
     ],
+    "Cookie, semicolons": [
+      404,
+      (n) => ({ path: "/oauth/requests/orq_1", headers: { cookie: `parley_oauth=x${";".repeat(n)}a=1` } })
+    ],
     "Authorization, blanks": [
       401,
       (n) => ({ path: "/v1/agents/me", headers: { authorization: `Bearer${" ".repeat(n)}x x` } })
@@ -244,6 +248,11 @@ export const makeRows = (world: () => World): Rows => {
     ],
     "path, slashes": [200, (n) => ({ path: "/".repeat(n / 8) })],
     "path, percent signs": [404, (n) => ({ path: `/v1/${fill(n, () => "%25")}` })],
+    "path, percent signs of a whole URL": [404, (n) => ({ path: `http://?/${fill(n, () => "%25")}` })],
+    "path, percent signs before a query": [
+      404,
+      (n) => ({ path: `/v1/${fill(2_000, () => "%25")}?${"a".repeat(n / 2)}` })
+    ],
     "path, escapes": [404, (n) => ({ path: `/v1/${fill(n, () => "%2e%2f")}` })],
     "path of the console": [404, (n) => ({ path: `/console/api/${fill(n, () => "%61/")}` })],
     "If-None-Match": [

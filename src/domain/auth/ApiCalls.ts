@@ -1,5 +1,5 @@
 import { BufferedRequest } from "#infrastructure/http/BufferedRequest"
-import { isTooLong } from "#infrastructure/http/RequestPath"
+import { isRoutable } from "#infrastructure/http/RequestPath"
 import type { ServerRequest } from "#infrastructure/http/ServerRequest"
 import { InternalError, NotFound, type WireFailure } from "#infrastructure/wire/WireError"
 import { Effect } from "effect"
@@ -77,7 +77,7 @@ export const makeApiCalls = (
   })
   return {
     call: <A>(method: Method, url: string, body?: unknown) => {
-      if (isTooLong(url)) return nothingFound
+      if (!isRoutable(url)) return nothingFound
       // Only the fields given here differ from the outer request. The address and the headers of the response are those
       // of the outer request.
       const inner = new BufferedRequest(request.source as ServerRequest, {

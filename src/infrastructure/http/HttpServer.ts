@@ -12,6 +12,7 @@ import { addressKey, clientAddress } from "./ClientAddress.ts"
 import { clientConnections } from "./Connections.ts"
 import { listen } from "./Listening.ts"
 import { makeNodeServer } from "./NodeServer.ts"
+import { makePipelining } from "./Pipelining.ts"
 import type { Protocol } from "./Protocol.ts"
 import { makeRequestHandler } from "./RequestHandler.ts"
 import { makeRequestsInFlight } from "./RequestsInFlight.ts"
@@ -80,9 +81,10 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, served: Served<E2,
     const inFlight = yield* makeRequestsInFlight
     const serving = { draining: false, held, peerOf: peerOf(config) }
     const isStalled = () => stallGuard.stalledLately("http")
-    const onRequest = makeRequestHandler({ config, handle, ids, inFlight, isStalled, serving, table })
+    const queueBehind = makePipelining()
+    const onRequest = makeRequestHandler({ config, handle, ids, inFlight, isStalled, queueBehind, serving, table })
     const onUpgrade = makeUpgrades({ config, ids, table, upgrades })
-    const server = makeNodeServer(timeouts, ids, { isHidden: table.isHidden, onRequest, onUpgrade })
+    const server = makeNodeServer(timeouts, ids, { isHidden: table.isHidden, onRequest, onUpgrade, queueBehind })
 
     // The server listens only after everything that it depends on is ready.
     yield* served.ready ?? Effect.void

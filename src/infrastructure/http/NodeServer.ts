@@ -5,6 +5,7 @@ import { refuse } from "#infrastructure/wire/WireErrors"
 import { createServer, type IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
 import { makeClientErrors } from "./ClientErrors.ts"
+import type { QueueBehind } from "./Pipelining.ts"
 import { ServerRequest } from "./ServerRequest.ts"
 import { ServerResponse } from "./ServerResponse.ts"
 import type { ServerTimeouts } from "./ServerTimeouts.ts"
@@ -19,13 +20,14 @@ interface Handlers {
   readonly onUpgrade: (request: IncomingMessage, socket: Duplex, head: Buffer) => void
   /** Whether the server hides what is at the target of a request. */
   readonly isHidden: (request: IncomingMessage) => boolean
+  readonly queueBehind: QueueBehind
 }
 
 /** Makes a server of `node:http`, which does not listen yet. It refuses requests that Parley does not support. */
 export const makeNodeServer = (
   timeouts: ServerTimeouts,
   ids: Ids["Service"],
-  { isHidden, onRequest, onUpgrade }: Handlers
+  { isHidden, onRequest, onUpgrade, queueBehind }: Handlers
 ) => {
   const idOf = (request: IncomingMessage): string => requestIdFrom(request.headers["x-request-id"], ids)
   const server = createServer({
@@ -48,6 +50,7 @@ export const makeNodeServer = (
     // On a hidden path the expectation is ignored, as HTTP permits. The response is then the same as without an
     // expectation.
     if (isHidden(request)) return onRequest(request, response)
+    if (response.socket === null && !queueBehind(response)) return
     response.requestId = idOf(request)
     response.refuse({
       code: "VALIDATION_ERROR",

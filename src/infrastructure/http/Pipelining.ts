@@ -15,13 +15,16 @@ const cut = (socket: Socket & { parser?: { onIncoming: unknown } | null }): void
 }
 
 /**
- * Bounds how many responses of a connection wait behind earlier responses. The returned function counts such a
- * response. If too many responses wait, it cuts the connection and returns `false`.
+ * Counts a response that waits behind earlier responses of its connection. If too many responses wait, it cuts the
+ * connection and returns `false`.
  */
-export const makePipelining = () => {
+export type QueueBehind = (response: ServerResponse) => boolean
+
+/** Bounds how many responses of a connection wait behind earlier responses. */
+export const makePipelining = (): QueueBehind => {
   /** The number of responses of each connection that wait behind earlier responses. */
   const behind = new WeakMap<Socket, number>()
-  return (response: ServerResponse): boolean => {
+  return (response) => {
     const { socket } = response.req
     const before = behind.get(socket) ?? 0
     if (socket.destroyed || before >= MAX_PIPELINED) {

@@ -11,9 +11,9 @@ import {
 } from "#infrastructure/wire/WireError"
 import { isUtf8 } from "node:buffer"
 import { CORS_METHODS } from "./Cors.ts"
-import { makePipelining } from "./Pipelining.ts"
+import type { QueueBehind } from "./Pipelining.ts"
 import { discard, hasBody, hasTooManyValues, isEncoded, MAX_VALUES, readBody } from "./RequestBody.ts"
-import { decodedPath, isTooLong, pathOf } from "./RequestPath.ts"
+import { decodedPath, isRoutable, pathOf } from "./RequestPath.ts"
 import type { RequestsInFlight } from "./RequestsInFlight.ts"
 import type { KnownRoute, RouteTable } from "./RouteTable.ts"
 import { NO_PATH } from "./Routing.ts"
@@ -28,6 +28,7 @@ interface Dependencies {
   readonly isStalled: () => boolean
   readonly serving: Serving
   readonly inFlight: RequestsInFlight
+  readonly queueBehind: QueueBehind
   readonly table: RouteTable
   /** Runs the route of a request. */
   readonly handle: (request: ServerRequest, response: ServerResponse) => void
@@ -42,7 +43,7 @@ const refusalOfHead = (request: ServerRequest, path: string, route: KnownRoute):
     return new ValidationFailed({ message: "The address contains a NUL character." })
   if (decodedPath(path) === undefined)
     return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
-  if (isTooLong(request.url ?? "/"))
+  if (!isRoutable(request.url ?? "/"))
     return new NotFound({ message: NO_PATH })
   if (hasBody(request) && isEncoded(request))
     return new UnsupportedEncoding()
@@ -64,10 +65,8 @@ const refusalOfBody = (body: Buffer): WireFailure | undefined =>
  * the body unless the route reads it, and runs the route.
  */
 export const makeRequestHandler = (
-  { config, handle, ids, inFlight, isStalled, serving, table }: Dependencies
+  { config, handle, ids, inFlight, isStalled, queueBehind, serving, table }: Dependencies
 ) => {
-  const queueBehind = makePipelining()
-
   /**
    * Refuses a request before its route runs. In a hidden protocol, every such request gets the response of a path
    * without an endpoint.

@@ -4,11 +4,19 @@ const [HASH, SLASH, SEMICOLON, QUESTION_MARK] = [35, 47, 59, 63]
  * How many characters a path may have, with its escapes, repeated slashes and all. The longest path of a route is that
  * of a file's signed URL.
  */
-export const MAX_PATH = 2_048
+const MAX_PATH = 2_048
+/** How many times a path may contain `%25`. */
+const MAX_PERCENT_SIGNS = 16
 
-/** Whether the path of a request target is longer than any route's. The router decodes each `%25` in linear time. */
-export const isTooLong = (target: string): boolean =>
-  target.length > MAX_PATH && !/[?#;]/.test(target.slice(0, MAX_PATH + 1))
+/**
+ * Whether a route may have a request target. The router must not see other targets, because it copies the whole target
+ * for each `%25` in the path. In a target that is a whole URL, the query counts as part of the path.
+ */
+export const isRoutable = (target: string): boolean => {
+  if (target.length <= MAX_PATH && !target.includes("%25")) return true
+  const [path = ""] = target.startsWith("/") ? target.split(/[?#;]/, 1) : [target]
+  return path.length <= MAX_PATH && path.split("%25").length <= MAX_PERCENT_SIGNS + 1
+}
 
 /** The path of a request target as the router sees it: without query, repeated slashes or trailing slash. */
 export const pathOf = (target: string): string => {

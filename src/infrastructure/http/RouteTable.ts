@@ -8,7 +8,7 @@ import type { IncomingMessage } from "node:http"
 import { CORS_METHODS } from "./Cors.ts"
 import { BodyLimit, Probe, RawBody } from "./EndpointOptions.ts"
 import type { Protocol } from "./Protocol.ts"
-import { isTooLong, pathOf } from "./RequestPath.ts"
+import { isRoutable, pathOf } from "./RequestPath.ts"
 
 /** An endpoint with its options. It is an endpoint of an API, or is declared only to set the options of a route. */
 export type DeclaredEndpoint = Pick<HttpApiEndpoint.Top, "annotations" | "method" | "path">
@@ -117,7 +117,7 @@ export const makeRouteTable = (
 
   const find: RouteTable["find"] = (method, target, path) => {
     const routed = ROUTED.get(method ?? "")
-    const found = routed === undefined || isTooLong(target) ? undefined : routes.find(routed, target)
+    const found = routed === undefined || !isRoutable(target) ? undefined : routes.find(routed, target)
     if (found !== undefined) return found
     for (const { found, protocol } of others) if (protocol.includes(path)) return found
     return other
@@ -134,7 +134,7 @@ export const makeRouteTable = (
     find,
     isHidden: ({ method, url = "/" }) => find(method, url, pathOf(url)).handler.protocol?.hiddenAs !== undefined,
     methodsOf: (target) => {
-      if (isTooLong(target)) return []
+      if (!isRoutable(target)) return []
       const methods = CORS_METHODS.split(", ").filter((method) => {
         const found = routes.find(method, target)
         return found !== undefined && found.handler.protocol?.hiddenAs === undefined
