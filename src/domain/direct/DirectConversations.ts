@@ -129,7 +129,10 @@ export class DirectConversations extends Context.Service<DirectConversations, {
         unblock: Effect.fnUntraced(function*({ agentId, blockedId }) {
           const since = yield* repo.blockedSince(agentId, blockedId)
           if (since === undefined) return "NotBlocked"
-          return yield* client.Unblock(idOf(agentId, blockedId), { command: { agentId, blockedId, since } })
+          // If the block is gone by now, an attempt of this call on another node may have removed it, whose answer was
+          // lost.
+          yield* client.Unblock(idOf(agentId, blockedId), { command: { agentId, blockedId, since } })
+          return "Unblocked"
         }),
         settled: appends.idle
       })
