@@ -55,6 +55,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
         answer: { contacts: [contact], ...wholeList(1) }
       })),
     HttpApiEndpoint.get("blocks", "/v1/contacts/blocks", { query: pageQuery, success: BlockPage })
+      .annotate(LargeAnswer, { ...LISTED, bytes: 512 })
       .annotateMerge(documented({
         summary: "List blocked agents",
         description: "Lists the agents that the caller has blocked, the newest block first.",

@@ -35,6 +35,9 @@ export const toMute = (mute: StoredMute): typeof Mute.Type => ({
   created_at: iso(mute.createdAt)
 })
 
+/** How many mutes a page contains: `usual` without a `limit` in the query, and at most `max`. */
+export const LISTED = { usual: 200, max: 200 }
+
 export class SelfMute extends WireError<SelfMute>()("SelfMute", {
   code: "SELF_MUTE",
   status: 400,

@@ -8,10 +8,9 @@ import { Config } from "#infrastructure/platform/Config"
 import { CursorId, type Page, pageOf, type PageQuery } from "#infrastructure/wire/Page"
 import { NotFound, type Unavailable, type ValidationFailed } from "#infrastructure/wire/WireError"
 import { Clock, Context, Effect, Layer, Schema } from "effect"
-import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
+import { LISTED, MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
 import { MutesRepo } from "./MutesRepo.ts"
 
-const MAX_LIMIT = 200
 const BATCH_SIZE = 1_000
 
 const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: CursorId })
@@ -105,8 +104,7 @@ export class Mutes extends Context.Service<Mutes, {
         list: Effect.fn("Mutes.list")((muterId, kind, query) => {
           const at = now()
           return pageOf(query, {
-            usual: MAX_LIMIT,
-            max: MAX_LIMIT,
+            ...LISTED,
             position: Position,
             rows: (range) => repo.list(muterId, kind ?? null, range, at),
             total: repo.count(muterId, kind ?? null, at),

@@ -3,6 +3,7 @@ import { Authorization } from "#domain/auth/Authorization"
 import { OwnBudget } from "#domain/auth/Budgets"
 import { ConversationNotFound } from "#domain/conversations/Conversation"
 import { Idempotency } from "#domain/idempotency/Idempotency"
+import { LargeAnswer } from "#infrastructure/concurrency/LargeReads"
 import { documented } from "#infrastructure/http/Documented"
 import { confirm, Confirmation } from "#infrastructure/wire/Confirmation"
 import { ada, grace, GROUP_ID, wholeList } from "#infrastructure/wire/Examples"
@@ -11,7 +12,7 @@ import { HandleInput, Text } from "#infrastructure/wire/Text"
 import { NotFound } from "#infrastructure/wire/WireError"
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Mute, MuteKindSchema, SelfMute, TooManyMutes } from "./Mute.ts"
+import { LISTED, Mute, MuteKindSchema, SelfMute, TooManyMutes } from "./Mute.ts"
 
 /**
  * A new mute. It names an agent by handle or id, or a conversation by id. It lasts until a time in the future, or for
@@ -71,7 +72,7 @@ export class MutesApi extends HttpApiGroup.make("mutes")
     HttpApiEndpoint.get("list", "/v1/mutes", {
       query: { ...pageQuery, kind: Schema.optionalKey(MuteKindSchema) },
       success: MutePage
-    }).annotateMerge(documented({
+    }).annotate(LargeAnswer, { ...LISTED, bytes: 512 }).annotateMerge(documented({
       summary: "List your mutes",
       description: "Lists the caller's mutes that have not ended, newest first, at most 200 in an answer.",
       answer: { mutes: [ofGroup, ofGrace], ...wholeList(2, 200) }
