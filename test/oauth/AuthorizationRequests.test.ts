@@ -12,9 +12,10 @@ import { RequestsRepo } from "#domain/oauth/RequestsRepo"
 import { Secrets } from "#infrastructure/database/Secrets"
 import { NameLookup } from "#infrastructure/http/PrivateAddressGuard"
 import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Fiber, Layer, Result } from "effect"
 import { createHash, randomBytes } from "node:crypto"
 import { eachDatabase } from "../support/Databases.ts"
+import { eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { layerModules, newAgent } from "../support/Modules.ts"
 
@@ -27,6 +28,8 @@ const challenge = createHash("sha256").update(verifier).digest("base64url")
 /** The documents that hosts serve, and how often each was fetched. */
 const documents = new Map<string, Fetched>()
 const fetched: Array<string> = []
+/** The hosts of these documents answer when the test says so. */
+const slow = new Map<string, Deferred.Deferred<void>>()
 const document = (changes: object = {}) =>
   JSON.stringify({ client_id: HOST, client_name: "Host", redirect_uris: [CALLBACK], ...changes })
 
@@ -38,13 +41,18 @@ eachDatabase((database) => {
     Layer.provideMerge(Clients.layer),
     Layer.provideMerge(Layer.mergeAll(GrantsRepo.layer, RequestsRepo.layer, Secrets.layer)),
     Layer.provideMerge(layerModules(database, { PUBLIC_URL: BASE })),
-    Layer.provideMerge(Layer.succeed(DocumentFetch, (url) => {
-      fetched.push(url.href)
-      const found = documents.get(url.href)
-      return found === undefined
-        ? Effect.fail(new DocumentFailed({ reason: "its host answered 404" }))
-        : Effect.succeed(found)
-    }))
+    Layer.provideMerge(Layer.succeed(DocumentFetch, (url) =>
+      Effect.suspend(() => {
+        fetched.push(url.href)
+        const found = documents.get(url.href)
+        const answered = slow.get(url.href)
+        return Effect.andThen(
+          answered === undefined ? Effect.void : Deferred.await(answered),
+          found === undefined
+            ? Effect.fail(new DocumentFailed({ reason: "its host answered 404" }))
+            : Effect.succeed(found)
+        )
+      })))
   ))((it) => {
     const begin = Effect.fnUntraced(function*(changes: Record<string, string> = {}) {
       documents.set(HOST, { text: document(), cacheControl: undefined })
@@ -196,6 +204,28 @@ eachDatabase((database) => {
         const changed = yield* Effect.flip(find(url))
         assert.strictEqual(changed._tag === "DocumentFailed" && changed.reason, "it does not describe this client")
         assert.strictEqual(fetched.length, before + 2)
+      }))
+
+    it.effect("no more than 32 documents are read at once, and others are refused at once", () =>
+      Effect.gen(function*() {
+        const { find } = yield* Clients
+        const answered = yield* Deferred.make<void>()
+        const urls = Array.from({ length: 40 }, (_, i) => `https://slow.example/${i}.json`)
+        for (const url of urls) {
+          slow.set(url, answered)
+          documents.set(url, { text: document({ client_id: url }), cacheControl: undefined })
+        }
+        const before = fetched.length
+        const finding = yield* Effect.forEach(urls, (url) => Effect.forkChild(Effect.result(find(url))))
+        yield* Effect.promise(() =>
+          eventually("the refusals", () => finding.filter((one) => one.pollUnsafe()).length === 8 || undefined)
+        )
+        assert.strictEqual(fetched.length - before, 32)
+        yield* Deferred.succeed(answered, undefined)
+        const results = yield* Fiber.joinAll(finding)
+        assert.strictEqual(results.filter(Result.isSuccess).length, 32)
+        for (const url of urls) slow.delete(url)
+        assert.isDefined(yield* find(urls.at(-1)!))
       }))
 
     it.effect("known hosts work although their documents answer servers with 403, as claude.ai's does; a document that can be read counts", () =>

@@ -3,7 +3,7 @@ import { Database } from "#infrastructure/database/Sql"
 import { Config } from "#infrastructure/platform/Config"
 import { Ids } from "#infrastructure/platform/Ids"
 import type { Unavailable } from "#infrastructure/wire/WireError"
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Option, Semaphore } from "effect"
 import type { Client } from "./AuthorizationRequest.ts"
 import { cacheMs, documentUrl, readDocument } from "./ClientDocument.ts"
 import {
@@ -32,6 +32,12 @@ const CACHED = `SELECT body FROM oauth_documents WHERE client_id = $1 AND expire
 const CACHE = `
 INSERT INTO oauth_documents (client_id, body, expires_at) VALUES ($1, $2, $3)
 ON CONFLICT (client_id) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at`
+
+/**
+ * How many documents the process fetches at once. Anybody can cause a fetch, which holds a connection for up to 5
+ * seconds.
+ */
+const MAX_FETCHES = 32
 
 /**
  * The OAuth clients that may ask an agent to sign in (wire.md P). A registered client is not stored, because its id
@@ -71,8 +77,19 @@ export class Clients extends Context.Service<Clients, {
       const cache = prepared("cache_oauth_document", CACHE)
       const now = () => clock.currentTimeMillisUnsafe()
 
+      const fetches = yield* Semaphore.make(MAX_FETCHES)
+      const fetchInTurn = (url: URL) =>
+        Effect.flatMap(
+          fetches.withPermitsIfAvailable(1)(fetch(url)),
+          Option.match({
+            onNone: () =>
+              Effect.fail(new DocumentFailed({ reason: "the server reads too many others now: try again" })),
+            onSome: Effect.succeed
+          })
+        )
+
       const fetched = Effect.fnUntraced(function*(id: string, url: URL) {
-        const { cacheControl, text } = yield* fetch(url)
+        const { cacheControl, text } = yield* fetchInTurn(url)
         const client = readDocument(id, text, schemes)
         if (client === undefined) return yield* new DocumentFailed({ reason: "it does not describe this client" })
         yield* cache([id, text, now() + cacheMs(cacheControl)])
