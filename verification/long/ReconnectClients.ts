@@ -45,6 +45,12 @@ const note = (into: Record<string, number>, what: string) => {
   into[what] = (into[what] ?? 0) + 1
 }
 
+/** The message of an error, with the code of what caused it: the message of `fetch` alone does not say it. */
+const textOf = ({ cause, message }: Error): string => {
+  const { code, message: why } = (cause ?? {}) as { readonly code?: string; readonly message?: string }
+  return cause === undefined ? message : `${message}: ${code ?? why}`
+}
+
 class Storm {
   private readonly clients: Array<RealtimeClient> = []
   private readonly missing: Array<Set<string>> = []
@@ -75,7 +81,7 @@ class Storm {
       ...(socket === "ws" ? { webSocket: WebSocket as unknown as typeof globalThis.WebSocket } : {})
     })
     client.onConnect(() => this.connectedAt[at] = performance.now())
-    client.onError((error) => note(this.errors, error.message))
+    client.onError((error) => note(this.errors, textOf(error)))
     client.onDisconnect(({ code, reason }) => note(this.ended, `${code} ${reason}`.trim()))
     client.on("message.new", ({ payload }) => {
       // The contract tests are about shapes; here they are taken as given.
