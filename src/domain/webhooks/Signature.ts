@@ -8,7 +8,7 @@ const POSTED = { "content-type": "application/json", "user-agent": "Parley-Webho
 /** The prefix of a secret of Standard Webhooks. The base64 text after it encodes the key. */
 const STANDARD = "whsec_"
 
-/** The look-behind keeps the time linear: without it, each `=` of a row that is not at the end is tried anew. */
+/** Without the look-behind, the pattern would read a run of `=` once for each of its characters. */
 const withoutPadding = (base64: string): string => base64.replace(/(?<!=)=+$/, "")
 
 /**
