@@ -36,6 +36,7 @@ export const makeNodeServer = (
     headersTimeout: timeouts.headers,
     requestTimeout: timeouts.request,
     keepAliveTimeout: timeouts.keepAlive,
+    keepAliveTimeoutBuffer: timeouts.keepAliveBuffer,
     connectionsCheckingInterval: timeouts.check,
     maxHeaderSize: 16_384,
     requireHostHeader: false,
