@@ -51,6 +51,15 @@ const textOf = ({ cause, message }: Error): string => {
   return cause === undefined ? message : `${message}: ${code ?? why}`
 }
 
+/** `fetch` as it is, but the published client keeps only the message of what it throws: so the message says the cause. */
+const explainedFetch: typeof fetch = async (url, init) => {
+  try {
+    return await fetch(url, init)
+  } catch (error) {
+    throw error instanceof TypeError ? new TypeError(`${init?.method ?? "GET"}: ${textOf(error)}`) : error
+  }
+}
+
 class Storm {
   private readonly clients: Array<RealtimeClient> = []
   private readonly missing: Array<Set<string>> = []
@@ -75,13 +84,13 @@ class Storm {
     const client = new RealtimeClient({
       apiKey: key,
       baseUrl: url.replace("http", "ws"),
-      client: new AgentChatClient({ apiKey: key, baseUrl: url }),
+      client: new AgentChatClient({ apiKey: key, baseUrl: url, fetch: explainedFetch }),
       onSequenceGap: () => this.counts.gaps++,
       // The published client takes any class of sockets; its types name the browser's.
       ...(socket === "ws" ? { webSocket: WebSocket as unknown as typeof globalThis.WebSocket } : {})
     })
     client.onConnect(() => this.connectedAt[at] = performance.now())
-    client.onError((error) => note(this.errors, textOf(error)))
+    client.onError((error) => note(this.errors, error.message))
     client.onDisconnect(({ code, reason }) => note(this.ended, `${code} ${reason}`.trim()))
     client.on("message.new", ({ payload }) => {
       // The contract tests are about shapes; here they are taken as given.
