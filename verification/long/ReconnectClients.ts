@@ -1,4 +1,5 @@
 import { AgentChatClient, RealtimeClient } from "agentchatme"
+import { monitorEventLoopDelay } from "node:perf_hooks"
 import { WebSocket } from "ws"
 
 /**
@@ -31,13 +32,23 @@ export interface Drained {
   readonly outOfOrder: number
   /** Messages that nobody sent to that client. */
   readonly strange: number
-  /** Sockets that ended, and why; what the clients complained of. */
+  /** Sockets that ended, and why. */
   readonly ended: Readonly<Record<string, number>>
-  readonly errors: Readonly<Record<string, number>>
   readonly gaps: number
 }
 
-export type Told = { readonly told: "prepared" | "disconnected" } | ({ readonly told: "drained" } & Drained)
+/** What is known only when everything is over. */
+export interface Disconnected {
+  /** What the clients complained of. */
+  readonly errors: Readonly<Record<string, number>>
+  /** How late this process's event loop was at most, in ms: clients of their own would be on time. */
+  readonly lateMs: number
+}
+
+export type Told =
+  | { readonly told: "prepared" }
+  | ({ readonly told: "drained" } & Drained)
+  | ({ readonly told: "disconnected" } & Disconnected)
 
 const tell = (what: Told) => process.send?.(what)
 
@@ -68,6 +79,7 @@ class Storm {
   private readonly errors: Record<string, number> = {}
   private readonly connectedAt: Array<number> = []
   private readonly drainedAt: Array<number> = []
+  private readonly delay = monitorEventLoopDelay()
   private left = 0
   private done: () => void = () => {}
 
@@ -117,6 +129,7 @@ class Storm {
   }
 
   async connect(timeoutMs: number): Promise<Drained> {
+    this.delay.enable()
     const began = performance.now()
     const all = new Promise<void>((resolve) => {
       this.done = resolve
@@ -131,13 +144,14 @@ class Storm {
       drainedMs: since(this.drainedAt),
       lost: this.missing.reduce((sum, some) => sum + some.size, 0),
       ...this.counts,
-      ended: { ...this.ended },
-      errors: { ...this.errors }
+      ended: { ...this.ended }
     }
   }
 
-  disconnect(): void {
+  disconnect(): Disconnected {
+    this.delay.disable()
     for (const client of this.clients) client.disconnect()
+    return { errors: this.errors, lateMs: this.delay.max / 1e6 }
   }
 }
 
@@ -150,8 +164,7 @@ process.on("message", (what: Ask) => {
     case "connect":
       return void storm?.connect(what.timeoutMs).then((drained) => tell({ told: "drained", ...drained }))
     case "disconnect":
-      storm?.disconnect()
-      return tell({ told: "disconnected" })
+      return storm === undefined ? undefined : void tell({ told: "disconnected", ...storm.disconnect() })
   }
 })
 process.on("disconnect", () => process.exit(1))

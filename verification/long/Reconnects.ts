@@ -79,7 +79,12 @@ const options = {
 if (options.groupSize > 255) end("a group has at most 255 members besides who made it", 2)
 if (options.nodes > 0 && missingRedis !== "") end(`nodes need a Redis${missingRedis}`, 2)
 
-const LIMITS = { ...LOAD_LIMITS, LIMITS_COLD_CONVERSATIONS: "1000000" }
+/**
+ * All clients are one process. When they all connect at once, its event loop is late by up to half a minute on a slow
+ * machine. The server would close connections as silent on which that process has not written its request yet.
+ */
+const LATE_CLIENTS = { HTTP_FIRST_BYTE_SECONDS: "60", HTTP_HEADERS_SECONDS: "60" }
+const LIMITS = { ...LOAD_LIMITS, ...LATE_CLIENTS, LIMITS_COLD_CONVERSATIONS: "1000000" }
 const AT_ONCE = 32
 /** Of a client's messages, how many are for it alone. */
 const DIRECT = Math.ceil(options.queued / 10)
@@ -165,6 +170,17 @@ class Service {
         server.child.send(call)
       })
     ))
+  }
+
+  /** How many connections the servers closed for a reason of their own, by reason. */
+  async closed(): Promise<Readonly<Record<string, number>>> {
+    const counts: Record<string, number> = {}
+    for (const { url } of this.servers) {
+      const { text } = await this.pool.request(url, "GET", "/internal/metrics", "", undefined, 60_000)
+      for (const [, name, value] of text.matchAll(/(connections_(?:silent|turned_away)_total\S*) (\d+)$/gm))
+        if (Number(value) > 0) counts[name!] = (counts[name!] ?? 0) + Number(value)
+    }
+    return counts
   }
 
   /** Bytes, of all processes together. */
@@ -366,9 +382,10 @@ const run = async (): Promise<boolean> => {
     offered += rows.length
   })
   const connected = service.resident
+  const closed = await service.closed()
   const gone = next(child, "disconnected")
   ask({ ask: "disconnect" })
-  await gone
+  const { errors, lateMs } = await gone
   await pause(3_000)
   clearInterval(sampling)
   const heapAfter = await heapOf()
@@ -386,7 +403,9 @@ const run = async (): Promise<boolean> => {
     ["lost, twice, out of order, strange", `${result.lost}, ${result.twice}, ${result.outOfOrder}, ${result.strange}`],
     ["waiting in the end (counted, offered)", `${waiting}, ${offered}`],
     ["sockets that ended", JSON.stringify(result.ended)],
-    ["complaints of clients", JSON.stringify(result.errors)],
+    ["connections that the servers closed", JSON.stringify(closed)],
+    ["complaints of clients", JSON.stringify(errors)],
+    ["clients' event loop late by at most, s", seconds(lateMs)],
     [
       "processors in use: server, PostgreSQL, clients",
       (["server", "database", "clients"] as const).map((one) => share(one).toFixed(2)).join(", ")
@@ -413,6 +432,8 @@ const run = async (): Promise<boolean> => {
     nodes: options.nodes,
     socket,
     ...result,
+    errors,
+    lateMs,
     connectedMs: [0.5, 0.95, 1].map((q) => quantile(result.connectedMs, q)),
     drainedMs: [0.5, 0.95, 1].map((q) => quantile(drainedMs, q)),
     acknowledgedMs: waiting === 0 ? acknowledgedMs : null,
