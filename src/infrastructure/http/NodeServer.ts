@@ -36,7 +36,6 @@ export const makeNodeServer = (
     headersTimeout: timeouts.headers,
     requestTimeout: timeouts.request,
     keepAliveTimeout: timeouts.keepAlive,
-    keepAliveTimeoutBuffer: timeouts.keepAliveBuffer,
     connectionsCheckingInterval: timeouts.check,
     maxHeaderSize: 16_384,
     requireHostHeader: false,
