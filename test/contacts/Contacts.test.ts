@@ -4,10 +4,11 @@ import { Conversations } from "#domain/conversations/Conversations"
 import { Deliveries } from "#domain/deliveries/Deliveries"
 import { makeDirectIds } from "#domain/direct/DirectConversation"
 import { DirectEntity } from "#domain/direct/DirectEntity"
+import { DirectRepo } from "#domain/direct/DirectRepo"
 import { CurrentAttempt } from "#domain/idempotency/IdempotentIds"
 import { Secrets } from "#infrastructure/database/Secrets"
-import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { assert, layer, vi } from "@effect/vitest"
+import { Effect, Latch } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { entityClient } from "../support/AsACaller.ts"
@@ -241,9 +242,18 @@ eachDatabase((database) => {
         assert.strictEqual(yield* pair.Block({ command: { ...block, at: 8 } }), "Blocked")
         assert.strictEqual(yield* pair.Unblock({ command: unblock }), "NotBlocked", "though it comes again, and late")
         assert.strictEqual(yield* tagOf(conversations.send(c, direct(a), draft("m2"))), "Blocked")
-        // Both calls find the block. One of them may be the repetition of the other after a lost answer.
+        // Both calls find the block before either ends it. One of them may be the repetition of the other after a lost
+        // answer.
+        const repo = yield* DirectRepo
+        const { blockedSince } = repo
+        const bothHaveRead = yield* Latch.make()
+        let reads = 0
+        const spy = vi.spyOn(repo, "blockedSince").mockImplementation((...pair) =>
+          Effect.tap(blockedSince(...pair), () => ++reads === 2 ? bothHaveRead.open : bothHaveRead.await)
+        )
         const ends = Effect.all([1, 2].map(() => tagOf(contacts.unblock(a.id, c.handle))), { concurrency: "unbounded" })
         assert.deepStrictEqual(yield* ends, ["done", "done"])
+        spy.mockRestore()
         assert.strictEqual(yield* tagOf(contacts.unblock(a.id, c.handle)), "NotFound")
         assert.strictEqual(yield* tagOf(conversations.send(c, direct(a), draft("m3"))), "done")
       }))
