@@ -1063,7 +1063,9 @@ class Check {
         this.wrong(
           "revoked",
           due,
-          `socket ${i} of ${this.who(stream.agent)} was open ${seconds(stream.closed)} after the ${this.told(one)}`
+          `socket ${i} of ${this.who(stream.agent)} was open until ${seconds(stream.closed)}, after the ${
+            this.told(one)
+          }`
         )
       }
     })
