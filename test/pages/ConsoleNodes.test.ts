@@ -59,8 +59,8 @@ class Load {
   private async write(i: number): Promise<void> {
     for (let n = 0; this.going; n++) {
       const from = this.agents[i]!
-      // A node shows the sends of the conversations that it owns. All eight write to each other, because of 28
-      // conversations both nodes own some. Each partner answers, so that a conversation is established after one round.
+      // A node shows the sends of the conversations that it owns. All eight write to each other, in 28 conversations, so
+      // that each node owns some. Each partner answers, so that a conversation is established after one round.
       const to = this.agents[i ^ (1 + n % 7)]!
       // As the published client: the same message again while a node is away or busy, by the next one.
       for (let attempt = 0;; attempt++) {
